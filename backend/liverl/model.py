@@ -7,7 +7,7 @@ Times are Unix seconds (``float``), durations are seconds, sizes are bytes, rati
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,8 @@ ServiceState = Literal[
 # unsupervised: the backend has died, services go on; dead: the backend has died, and no service is left
 RunState = Literal["starting", "running", "stopping", "done", "failed", "stopped", "unsupervised", "dead"]
 Level = Literal["debug", "info", "warning", "error"]
+# The kind and name of the service that carries the trials: LiteLLM (``proxy``), or the sessions.
+Carrier = Literal["proxy", "sessions"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
@@ -47,6 +49,30 @@ STATE_WORDS: tuple[ServiceState, ...] = (
     "backing_off",
     "gave_up",
 )
+
+
+class CarrierWords(NamedTuple):
+    """What carries the trials, in sentences. ``name``: ``the proxy``; ``whose``: ``the proxy's``."""
+
+    name: str
+    whose: str
+    has: str
+    is_: str
+    ending: str  # of a verb behind the name
+
+    def does(self, verb: str) -> str:
+        """``the proxy routes``, ``the sessions route``. ``verb``: without an ending."""
+        return f"{self.name} {verb}{self.ending}"
+
+
+CARRIER_WORDS: dict[Carrier, CarrierWords] = {
+    "proxy": CarrierWords("the proxy", "the proxy's", "has", "is", "s"),
+    "sessions": CarrierWords("the sessions", "the sessions'", "have", "are", ""),
+}
+
+
+# Why nothing in front of the replicas can be restarted in topology in_process.
+IN_WORKERS = "the sessions run inside verl's agent-loop workers; restart the trainer to restart them"
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -284,18 +310,44 @@ class ProxyStatus(msgspec.Struct, frozen=True):
     record_error: str | None = None  # why the last record could not be written
 
 
-class SessionsStatus(msgspec.Struct, frozen=True):
-    """The service that records trials as tokens, as its agents see it. ``counters``: sums over all sessions of the run
-    (``liverl.sessions.counters``); one that is missing is 0."""
+class SilentSession(msgspec.Struct, frozen=True):
+    """An open session without a request. ``id``: the name of its trial; ``since``: Unix seconds of its last request or
+    reply, or of its opening; ``begun``: it has had a reply."""
 
-    address: str | None = None
+    id: str
+    since: float
+    begun: bool = True
+
+
+class SessionsStatus(msgspec.Struct, frozen=True):
+    """What records trials as tokens, as its agents see it: a service, or hosts in verl's agent-loop workers.
+    ``counters``: sums over all sessions of the run (``liverl.sessions.counters``); one that is missing is 0."""
+
+    address: str | None = None  # of the service, or of the only worker
+    workers: tuple[str, ...] = ()  # URLs of the hosts in verl's workers
     generation: int = 0
     open: int = 0  # sessions that have not ended
     finished: int = 0
     waiting: int = 0  # requests whose replies are being sampled
     backends: tuple[str, ...] = ()  # URLs of the replicas that new sessions may use
     counters: dict[str, int | float] = {}
+    silent: tuple[SilentSession, ...] = ()  # those that have been without a request for longest, at most 8
     error: str | None = None  # why it keeps an older list of replicas
+
+    @property
+    def requests(self) -> int:
+        """Requests of agents so far: answered, answered together with an equal one, and failed."""
+        return sum(int(self.counters.get(name, 0)) for name in ("num_calls", "num_joined", "num_failed"))
+
+
+class Traffic(msgspec.Struct, frozen=True):
+    """What the service that carries the trials says of itself. ``backends``: URLs of the replicas that new trials may
+    use; ``requests`` and ``failures``: of agents so far, None if they are not counted."""
+
+    address: str | None
+    backends: tuple[str, ...]
+    requests: int | None
+    failures: int | None
 
 
 class GpuStatus(msgspec.Struct, frozen=True):
@@ -331,7 +383,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     replica: str | None  # API base or replica name that served the last turn
     started_at: float | None
     updated_at: float
-    flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns
+    flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns, mostly_sub
     path: str = ""  # relative to the run directory
     # While the trial has called no tool: the format (a title of ``observe.trials.tool_formats``) that its text
     # resembles; None if it resembles none.
@@ -343,6 +395,10 @@ class TrialHead(msgspec.Struct, frozen=True):
     group: str = ""  # its prompt among those of the step: verl's uid, or a number
     preview: str = ""  # the last tool call or the last words of the model, at most 80 characters
     earlier: bool = False  # the trainer was started again after it, and went back to its step or before it
+    # Of a trial that goes through a session: how many times it went on with a changed history, and the tokens that its
+    # sub-agents sampled; None if it goes through none.
+    rewrites: int | None = None
+    sub_tokens: int | None = None
 
 
 class StepTrials(msgspec.Struct, frozen=True):
@@ -359,6 +415,10 @@ class StepTrials(msgspec.Struct, frozen=True):
     cut_off: int = 0  # trials without a result although the run, or the trainer that ran them, has ended
     earlier: int = 0  # trials of the step that are not counted, because it was begun again after them
     calling_now: int = 0  # those of ``calling`` that have no result yet
+    sessions: int = 0  # finished trials that went through a session
+    rewritten: int = 0  # those of ``sessions`` that went on with a changed history
+    session_tokens: int = 0  # tokens that were sampled in ``sessions`` ...
+    sub_tokens: int = 0  # ... and those of them that sub-agents sampled
 
     @property
     def running(self) -> int:
@@ -518,6 +578,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     replicas: ReplicaSet = ReplicaSet()
     proxy: ProxyStatus = ProxyStatus()
     sessions: SessionsStatus | None = None  # None: the run has no such service
+    carrier: Carrier = "proxy"  # which of the two carries the trials
     step: int | None = None
     total_steps: int | None = None
     trials_per_step: int | None = None  # planned
@@ -536,10 +597,36 @@ class Snapshot(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
     @property
-    def proxy_down(self) -> ServiceStatus | None:
+    def carrier_words(self) -> CarrierWords:
+        """What carries the trials, in words."""
+        return CARRIER_WORDS[self.carrier]
+
+    def spares(self, service: ServiceStatus) -> bool:
+        """Whether the trials do without this service: the one of proxy and sessions that does not carry them, and the
+        environment of the proxy."""
+        unused = {"proxy", "sessions"} - {self.carrier}
+        return service.kind in unused or service.name.removeprefix("env:") in unused
+
+    @property
+    def carrier_service(self) -> ServiceStatus | None:
+        """The service that carries the trials; None if the run has none."""
+        return next((s for s in self.services if s.kind == self.carrier), None)
+
+    @property
+    def carrier_down(self) -> ServiceStatus | None:
         """What carries the trials, if it has served, does not serve now, and should; None otherwise."""
-        kind = "proxy" if self.sessions is None else "sessions"
-        return next((s for s in self.services if s.kind == kind and s.down_since is not None), None)
+        service = self.carrier_service
+        return service if service is not None and service.down_since is not None else None
+
+    @property
+    def traffic(self) -> Traffic:
+        """Address, replicas and requests of what carries the trials."""
+        if self.carrier == "proxy":
+            proxy = self.proxy
+            return Traffic(proxy.address, proxy.backends, proxy.requests, proxy.failures)
+        sessions = self.sessions or SessionsStatus()
+        failures = int(sessions.counters.get("num_failed", 0))
+        return Traffic(sessions.address, sessions.backends, sessions.requests, failures)
 
     def service(self, name: str) -> ServiceStatus | None:
         """The service of that name; None if the run has none."""

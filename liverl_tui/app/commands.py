@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from liverl.model import ServiceStatus
+from liverl.model import IN_WORKERS, ServiceStatus
 from liverl_tui.data.verbs import (
     COMMANDS,
     FITS,
@@ -247,13 +247,16 @@ class Commands:
     # -- the keys
 
     @asks
-    def action_restart_proxy(self) -> None:
-        """Restart the proxy; see ``restart_one``."""
-        proxy = next((s for s in processes(self._host.view.snapshot) if s.kind == "proxy"), None)
-        if proxy is None:
-            self.toast("this run has no proxy service to restart", "warning")
+    def action_restart_carrier(self) -> None:
+        """Restart what carries the trials, the proxy or the sessions; see ``restart_one``."""
+        snapshot = self._host.view.snapshot
+        carrier = snapshot.carrier_service if snapshot is not None else None
+        if carrier is None:
+            name = "proxy" if snapshot is None else snapshot.carrier
+            why = f": {IN_WORKERS}" if snapshot is not None and snapshot.topology == "in_process" else ""
+            self.toast(f"this run has no {name} service to restart{why}", "warning")
             return
-        self.restart_one(proxy)
+        self.restart_one(carrier)
 
     @asks
     def action_add_replica(self) -> None:

@@ -84,7 +84,9 @@ def flow_mapping(text: str) -> dict[str, str]:
 
 def _mapping(head: str, rest: str, lines: list[str]) -> dict[str, str]:
     for line in (head, *lines):
-        if not line.replace("\t", " ").isprintable():  # YAML has more kinds of line breaks, also in comments
+        indent = line[: len(line) - len(line.lstrip())]
+        # YAML has more kinds of line breaks, and refuses tabs that indent, also in comments.
+        if "\t" in indent or not line.replace("\t", " ").isprintable():
             raise UnreadableKeys(line)
     lines = [line for line in lines if not _is_blank(line)]
     if not _NOTHING.fullmatch(rest):

@@ -7,7 +7,15 @@ from textwrap import wrap
 
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
 from liverl.util.visible import visible
-from liverl_tui.text.facts import doing, machine_words, pace_words, proxy_words, replica_words, trial_counts
+from liverl_tui.text.facts import (
+    doing,
+    machine_words,
+    pace_words,
+    proxy_words,
+    replica_words,
+    sessions_words,
+    trial_counts,
+)
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
 from liverl_tui.text.words import GLYPH, count, cut, duration, number, one_line, percent, size
 
@@ -66,6 +74,8 @@ def _lines(s: Snapshot) -> list[Line]:
     lines += _replicas(s)
     if words := proxy_words(s):
         lines.append((f"proxy     {words}", None))
+    if words := sessions_words(s):
+        lines.append((f"sessions  {words}", None))
     lines += _trials(s)
     lines += _machine(s)
     return lines

@@ -57,9 +57,9 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "app",
-        "restart_proxy",
+        "restart_carrier",
         "r",
-        "restart proxy",
+        "restart proxy",  # ``keys/carrier.py`` says it of the sessions, where these carry the trials
         "Restart the proxy without dropping a request",
         _RUN,
         True,

@@ -13,6 +13,7 @@ from textual.fuzzy import FuzzySearch
 from liverl_tui.data.host import Host
 from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
 from liverl_tui.keys.bindings import reachable
+from liverl_tui.keys.carrier import worded
 from liverl_tui.screens.finder import QUERY_MOST
 from liverl_tui.text import themes
 from liverl_tui.text.words import state_word
@@ -57,9 +58,10 @@ def _of_keys(app: Host) -> Iterator[Entry]:
         return
     for key in reachable(scope for scope, _ in screen.scoped_nodes()):
         if key.action != "palette" and not (key.changes and app.readonly):
+            words = worded(key, app.view.snapshot)
             yield Entry(
-                key.label,
-                key.help,
+                words.label,
+                words.help,
                 functools.partial(app.call_later, screen.run_key, key),
                 key.name,
                 of_key=True,

@@ -11,7 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from liverl.model import Snapshot
 from liverl_tui.keys.bindings import SCOPE_TITLES, Scope, bindings, find, key_name, keys_of, moves
+from liverl_tui.keys.carrier import worded
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dialogs import TypedInput
 from liverl_tui.text import words
@@ -65,13 +67,13 @@ def _facts() -> Iterable[str]:
     )
 
 
-def help_rows(nearest: Sequence[Scope]) -> Iterator[Row]:
-    """Yield the whole text; keys of the scopes ``nearest`` come first, in their order."""
+def help_rows(nearest: Sequence[Scope], snapshot: Snapshot | None = None) -> Iterator[Row]:
+    """Yield the whole text; keys of the scopes ``nearest`` come first, in their order. ``snapshot``: of the run."""
     for scope in dict.fromkeys((*nearest, *SCOPE_TITLES)):
         keys = keys_of(scope)
         if keys:
             yield Row((SCOPE_TITLES[scope], "title"))
-        for key in keys:
+        for key in (worded(key, snapshot) for key in keys):
             names = " ".join(dict.fromkeys((key.name, *map(key_name, key.bound[1:])))) or "no key"
             row = Row().add(f"  {names}", "key", width=_KEYS).add(" ").add(key.label, "text", width=_LABEL)
             yield row.add(" ").add(key.help, "dim")
@@ -139,9 +141,9 @@ class HelpPane(Pane):
         Binding("escape", "screen.unfilter", show=False),
     ]
 
-    def __init__(self, nearest: Sequence[Scope]) -> None:
+    def __init__(self, nearest: Sequence[Scope], snapshot: Snapshot | None) -> None:
         super().__init__(id="help")
-        self._all = list(help_rows(nearest))
+        self._all = list(help_rows(nearest, snapshot))
         self._shown = self._all
         self._top = 0
 
@@ -216,7 +218,7 @@ class HelpScreen(RunScreen):
 
     def compose(self) -> ComposeResult:
         """The text, the hidden input of the filter, and the key bar."""
-        yield HelpPane(self._nearest)
+        yield HelpPane(self._nearest, self.liverl.view.snapshot)
         yield FilterInput("show lines that contain ...", id="filter")
         yield KeyBar()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from liverl.model import GpuStatus, ServiceStatus, Snapshot, StepTrials
+from liverl.model import GpuStatus, Snapshot, StepTrials
 from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
 from liverl_tui.text.words import age, duration, number, one_line, percent, size
 
@@ -22,8 +22,8 @@ def seconds(value: float) -> str:
 
 def remaining(s: Snapshot) -> float | None:
     """Estimated seconds for the remaining steps: ``step_seconds`` each. None if no step was timed, the number of steps
-    is unknown, the proxy is down or the run has ended."""
-    works = s.state in _STATES_WITH_WORK and s.proxy_down is None
+    is unknown, what carries the trials is down or the run has ended."""
+    works = s.state in _STATES_WITH_WORK and s.carrier_down is None
     if s.step_seconds is None or not s.total_steps or not works:
         return None
     return s.step_seconds * max(0, s.total_steps - (s.step or 0))
@@ -56,14 +56,19 @@ def replica_words(s: Snapshot) -> str | None:
     replicas = s.replicas
     if not replicas.expected and not replicas.items:
         return None
-    reach = f"{replicas.listed} in the proxy" if s.proxy_down is None else unreachable_words(s.proxy_down)
+    reach = listed_words(s) if s.carrier_down is None else unreachable_words(s)
     words = f"{replicas.ready} of {replicas.expected} ready, {reach}"
     return "; ".join([words, *(f"{name} {one_line(label.words)}" for name, label in _troubled(s))])
 
 
-def unreachable_words(down: ServiceStatus) -> str:
-    """Why no trial reaches the replicas. ``down``: what carries the trials."""
-    return f"unreachable: {'the proxy is' if down.kind == 'proxy' else f'{down.name} are'} down"
+def listed_words(s: Snapshot) -> str:
+    """``2 in the proxy``: to how many replicas new trials are sent."""
+    return f"{s.replicas.listed} in {s.carrier_words.name}"
+
+
+def unreachable_words(s: Snapshot) -> str:
+    """Why no trial reaches the replicas, while what carries the trials is down."""
+    return f"unreachable: {s.carrier_words.name} {s.carrier_words.is_} down"
 
 
 def _troubled(s: Snapshot) -> list[tuple[str, StatusLabel]]:
@@ -85,6 +90,16 @@ def proxy_words(s: Snapshot) -> str | None:
     if proxy.cooled_down:
         words += f"; in cooldown: {', '.join(proxy.cooled_down)}"
     return words
+
+
+def sessions_words(s: Snapshot) -> str | None:
+    """``http://127.0.0.1:4001, 812 requests, 3 failed; 16 open, 352 ended``. None without an address."""
+    sessions = s.sessions
+    if sessions is None or sessions.address is None:
+        return None
+    failed = int(sessions.counters.get("num_failed", 0))
+    words = f"{sessions.address}, {sessions.requests} requests, {failed} failed"
+    return f"{words}; {sessions.open} open, {sessions.finished} ended"
 
 
 def _counter(value: int | None) -> str:
@@ -181,8 +196,8 @@ def plain_facts(snapshot: Snapshot, previous: Snapshot | None = None) -> list[st
     """The sentences to print for ``snapshot`` after those of ``previous``.
 
     All facts for the first snapshot, after each step and when the run's state or attempt changes. In between only
-    changes that matter: a new stage of the start, the number of replicas and those with problems, the proxy's address
-    and cooldowns, the owners of GPUs, and new or resolved symptoms.
+    changes that matter: a new stage of the start, the number of replicas and those with problems, addresses, the
+    proxy's cooldowns, the owners of GPUs, and new or resolved symptoms.
     """
     s, before = snapshot, previous
     if before is None or (s.step, s.state, s.attempt) != (before.step, before.state, before.attempt):
@@ -202,6 +217,7 @@ def _facts(s: Snapshot) -> list[tuple[str, str]]:
         ("training", step_words(s)),
         ("replicas", replica_words(s)),
         ("proxy", proxy_words(s)),
+        ("sessions", sessions_words(s)),
         ("trials", trial_words(s)),
         ("GPUs", gpu_words(s)),
         ("machine", machine_words(s) if not s.gpus else None),
@@ -215,9 +231,11 @@ def _key_values(s: Snapshot, name: str) -> object:
         return re.sub(r"\d+", "", s.phase) if s.state == "starting" else None
     if name == "replicas":
         troubled = [name for name, _ in _troubled(s)]
-        return s.replicas.expected, s.replicas.ready, s.replicas.listed, s.proxy_down is None, troubled
+        return s.replicas.expected, s.replicas.ready, s.replicas.listed, s.carrier_down is None, troubled
     if name == "proxy":
         return s.proxy.address, s.proxy.cooled_down
+    if name == "sessions":
+        return s.sessions and s.sessions.address
     if name == "GPUs":
         return [(g.index, g.owner) for g in s.gpus]
     return None

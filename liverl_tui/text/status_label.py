@@ -17,18 +17,18 @@ RESTING = ("asleep", "waking", "updating")  # activities of a replica that verl 
 class SnapshotIndex:
     """A snapshot with its services and replicas by name. Build it once per snapshot, not once per row."""
 
-    __slots__ = ("lists", "proxy_down", "replicas", "services", "snapshot", "trains")
+    __slots__ = ("carrier_down", "lists", "replicas", "services", "snapshot", "trains")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.services = {service.name: service for service in snapshot.services}
         self.replicas = {replica.name: replica for replica in snapshot.replicas.items}
-        self.proxy_down = snapshot.proxy_down
-        self.lists = False  # whether a proxy serves, which should list every ready replica
+        self.carrier_down = snapshot.carrier_down
+        self.lists = False  # whether what carries the trials serves, which should list every ready replica
         self.trains = False  # whether there is a trainer whose weights a replica needs before it is listed
         if snapshot.state in ("starting", "running"):
             for service in snapshot.services:
-                self.lists |= service.kind == "proxy" and service.state in SERVING
+                self.lists |= service.kind == snapshot.carrier and service.state in SERVING
                 self.trains |= service.kind == "trainer" and service.state in (
                     *SERVING,
                     "starting",
@@ -76,7 +76,7 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
     idle. ``now``: Unix seconds."""
     if replica.leaving and replica.state in SERVING:
         return StatusLabel("◑", "draining", "warn")
-    if replica.state in SERVING and snapshot_index.proxy_down is not None:
+    if replica.state in SERVING and snapshot_index.carrier_down is not None:
         return StatusLabel("●", "up, unreachable", "warn")
     if (
         replica.state == "ready"
@@ -95,7 +95,8 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
         if snapshot_index.trains and (replica_version is None or replica_version != trainer_version):
             version = "" if trainer_version is None else f" v{trainer_version}"
             return StatusLabel("◐", f"waiting for weights{version}", "info", short=f"needs weights{version}")
-        return StatusLabel("▲", "not listed in the proxy", "warn", True, "not listed")
+        words = f"not listed in {snapshot_index.snapshot.carrier_words.name}"
+        return StatusLabel("▲", words, "warn", True, "not listed")
     if replica.state == "ready" and replica.idle_for is not None:
         idle = f"idle {duration(replica.idle_for)}"
         return StatusLabel("▲", f"loaded but {idle}", "warn", True, idle, "loaded but idle")

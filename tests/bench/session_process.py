@@ -119,13 +119,14 @@ async def sessions(folder: Path, listener: socket.socket) -> None:
     from liverl.sessions.store import Store
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        store = Store(folder / "sessions", (folder / "trials",), ReplicaList(http))
+        replicas = ReplicaList(http)
+        store = Store(folder / "sessions", (folder / "trials",), replicas)
         store.restore()
         control = socket.socket(socket.AF_UNIX)
         (folder / "control").unlink(missing_ok=True)
         control.bind(str(folder / "control"))
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        trainer = TrainerRoutes(store, CONTROL, lambda: address)
+        trainer = TrainerRoutes(store, replicas, CONTROL, lambda: address)
         try:
             await _serve([(AgentRoutes(store).app(BODY_LIMIT), listener), (trainer.app(), control)])
         finally:

@@ -295,6 +295,7 @@ _IMITATED = {
     "backend/liverl/daemon/main.py": "the backend has options of its own, for the programs that start it",
     "backend/liverl/agents/chat_api.py": "the embedded engine answers with vLLM's own error texts",
     "backend/liverl/embedded": "the embedded engine answers with vLLM's own error texts",
+    "backend/liverl/sessions/routes.py": "a refusal names the option of vLLM that opens its routes",
     "backend/liverl/verl_runtime": "the smoke model's program has options of its own",
 }
 _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")

@@ -24,6 +24,7 @@ from liverl.model import (
     Result,
     Rewards,
     ServiceStatus,
+    SessionsStatus,
     Snapshot,
     StepMetrics,
     StepTrials,
@@ -222,6 +223,23 @@ def snapshot(**fields: Any) -> Snapshot:
 
 def event(seq: int, text: str, level: str = "info", service: str | None = None, kind: str = "note") -> Event:
     return Event(seq=seq, at=NOW - 100 + seq, kind=kind, text=text, level=level, service=service)  # type: ignore[arg-type]
+
+
+def through_sessions(**fields: Any) -> Snapshot:
+    """``snapshot`` of a run whose trials go through sessions, with LiteLLM beside them; ``fields`` replace."""
+    before = snapshot()
+    sessions = SessionsStatus(
+        address="http://127.0.0.1:8003",
+        generation=1,
+        open=16,
+        finished=104,
+        waiting=3,
+        backends=("http://127.0.0.1:8000", "http://127.0.0.1:8001"),
+        counters={"num_calls": 812, "num_joined": 2, "num_failed": 3},
+    )
+    serving = service("sessions", "sessions", address="http://127.0.0.1:8003")
+    changed = {"services": (*before.services, serving), "sessions": sessions, "carrier": "sessions"}
+    return msgspec.structs.replace(before, **{**changed, **fields})
 
 
 def view(**fields: Any) -> View:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp.test_utils import TestServer
 
+from liverl.sessions.admission import Rules
 from liverl.sessions.replica_file import Replica
 from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
 from liverl.sessions.store import Store
 
+POLL_S = 0.05
 CONTROL = "control-key"
 
 
@@ -25,17 +29,26 @@ class SessionHost:
         self.address = ""
         (folder / "trials").mkdir(exist_ok=True)
         self.urls: list[str] = []
+        self.rules: Rules | None = None  # set before ``start``: samples wait for room in the KV cache
+        self.most_waiting = 1000
 
     async def start(self) -> None:
         """Read the journals again, then listen."""
         self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
-        self.store = Store(self.folder / "sessions", (self.folder / "trials",), ReplicaList(self.http))
+        self.replicas = replicas = ReplicaList(self.http)
+        scheduler = None
+        if self.rules is not None:
+            read = functools.partial(replicas.kv_cache, seconds=5.0)
+            scheduler = Scheduler(self.rules, POLL_S, read, self.most_waiting)
+        self.store = Store(self.folder / "sessions", (self.folder / "trials",), replicas, scheduler=scheduler)
         self.store.restore()
-        self.store.replicas.put([Replica(url, "m") for url in self.urls])
+        self.replicas.put([Replica(url, "m") for url in self.urls])
         self.agents = TestServer(AgentRoutes(self.store).app(self.body_limit))
         await self.agents.start_server()
         self.address = str(self.agents.make_url("")).rstrip("/")
-        self.trainer = TestServer(TrainerRoutes(self.store, CONTROL, lambda: self.address).app())
+        self.trainer = TestServer(
+            TrainerRoutes(self.store, self.replicas, CONTROL, lambda: self.address).app()
+        )
         await self.trainer.start_server()
 
     async def stop(self) -> None:

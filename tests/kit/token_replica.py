@@ -45,17 +45,28 @@ class TokenReplica:
         self.parse_failures: list[int] = []  # statuses that the next parses answer
         self.rewrites = False  # the template changes earlier turns once there are later ones
         self.numbers = False  # the template numbers the messages, so that they depend on what comes before
+        self.kv_usage: float | None = 0.0  # of ``/metrics``; None: the page is missing
+        self.capacity = 1000  # blocks of 16 tokens
+        self.refusals: dict[str, tuple[int, Any]] = {}  # path -> (status, body) that it answers
         self.rendered = 0  # ids in all rendered prompts
         self._server: TestServer | None = None
 
     def app(self) -> web.Application:
         """The routes."""
-        app = web.Application(client_max_size=64 << 20)
+        app = web.Application(client_max_size=64 << 20, middlewares=[self._refuse])
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions/render", self._render)
         app.router.add_post("/inference/v1/generate", self._generate)
         app.router.add_post("/v1/chat/completions/derender", self._derender)
+        app.router.add_get("/metrics", self._metrics)
         return app
+
+    @web.middleware
+    async def _refuse(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path in self.refusals:
+            status, body = self.refusals[request.path]
+            return web.json_response(body, status=status)
+        return await handler(request)
 
     async def start(self, port: int | None = None) -> str:
         """Listen; return the URL."""
@@ -72,6 +83,12 @@ class TokenReplica:
     async def _models(self, _request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "m", "max_model_len": self.context}]})
 
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        if self.kv_usage is None:
+            return web.Response(status=404)
+        config = f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="{self.capacity}"}} 1.0'
+        return web.Response(text=f'{config}\nvllm:kv_cache_usage_perc{{engine="0"}} {self.kv_usage}\n')
+
     async def _render(self, request: web.Request) -> web.Response:
         body = await request.json()
         messages = body["messages"]
@@ -87,6 +104,8 @@ class TokenReplica:
 
     async def _generate(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if "token_ids" not in body:  # as vLLM
+            return web.json_response({"error": {"message": "token_ids: Field required"}}, status=400)
         self.begun.set()
         await self.gate.wait()
         if self.failures:
@@ -114,7 +133,7 @@ class TokenReplica:
             "finish_reason": finish,
             "logprobs": {"content": content},
         }
-        choice["weight_versions"] = [{"version": self.version, "count": len(ids)}]
+        choice["weight_versions"] = [{"version": str(self.version), "start": 0, "end": len(ids)}]
         return web.json_response({"request_id": "g", "choices": [choice]})
 
     async def _derender(self, request: web.Request) -> web.Response:

@@ -265,7 +265,8 @@ async def test_it_takes_over_a_new_list_and_keeps_the_old_one_if_that_is_broken(
     ("changes", "env", "words"),
     [
         ({"rewrite": "recompute"}, {}, "Invalid enum value 'recompute'"),
-        ({"scheduler": {}}, {}, "unknown field `scheduler`"),
+        ({"colour": 1}, {}, "unknown field `colour`"),
+        ({"scheduler": {"poll": 5}}, {}, "missing required field `rules` - at `$.scheduler`"),
         ({"control_key_file": "/nowhere"}, {}, "/nowhere"),
         ({}, {"LIVERL_LISTEN_FD": ""}, "LIVERL_LISTEN_FD is ''"),
     ],

@@ -33,7 +33,9 @@ from liverl.agents.tools import TOOLS
 from liverl.embedded.engine.chat import prompt_ids
 from liverl.embedded.tokenizer import EOS_ID, encode
 from liverl.environments import default_cache_dir, ensure
+from liverl.verl_runtime.carriers import ProxyCarrier
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, run_trial
+from liverl.verl_runtime.tokens import Row
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]  # LiteLLM starts in the first test's time
 
@@ -85,19 +87,33 @@ def running_engine(folder: Path, *flags: str) -> Iterator[str]:
         process.wait(20)
 
 
-def settings(proxy: Proxy, **changes: Any) -> LoopSettings:
+def settings(proxy: Proxy) -> LoopSettings:
     known: dict[str, Any] = {
-        "proxy_url": proxy.url,
         "run_dir": str(proxy.run_dir),
         "attempt_dir": str(proxy.run_dir / "attempt_001"),
         "served_model": MODEL,
-        "run_key_file": str(proxy.run_dir / "run-key"),
         "prompt_length": 8000,
         "response_length": 8000,
         "trial_timeout": 60.0,
     }
-    (proxy.run_dir / "run-key").write_text(proxy.keys.run)
-    return LoopSettings(**{**known, **changes})
+    return LoopSettings(**known)
+
+
+def key_file(proxy: Proxy) -> str:
+    path = proxy.run_dir / "run-key"
+    path.write_text(proxy.keys.run)
+    return str(path)
+
+
+async def run(proxy: Proxy, prompt: Prompt) -> Outcome:
+    """A trial through LiteLLM."""
+    given = settings(proxy)
+    return await run_trial(given, prompt, ProxyCarrier(proxy.url, key_file(proxy), given.lengths))
+
+
+def row_of(outcome: Outcome) -> Row | None:
+    assert len(outcome.rows) < 2
+    return outcome.rows[0] if outcome.rows else None
 
 
 def prompt(step: int, **changes: Any) -> Prompt:
@@ -110,10 +126,7 @@ async def test_trials_before_the_embedded_engine(proxy: Proxy, engine: str) -> N
     """They start while no replica is listed (503), and every one of their tokens can be trained on."""
     await proxy.reload(1)
     uid = uuid.uuid4().hex
-    trials = [
-        asyncio.create_task(run_trial(settings(proxy), prompt(1, uid=uid, session=session)))
-        for session in range(8)
-    ]
+    trials = [asyncio.create_task(run(proxy, prompt(1, uid=uid, session=session))) for session in range(8)]
     names = [prompt(1, uid=uid, session=session).name() for session in range(8)]
     for name in names:
         await wait_for(lambda name=name: proxy.trajectory("step_0001", name), 60, "a first turn was refused")
@@ -122,22 +135,22 @@ async def test_trials_before_the_embedded_engine(proxy: Proxy, engine: str) -> N
     assert [outcome.name for outcome in outcomes] == names
     for outcome in outcomes:
         assert outcome.exception is None and outcome.divergences == 0 and outcome.retries >= 1
-        assert outcome.row is not None
+        assert row_of(outcome) is not None
         directory = proxy.run_dir / "trials" / "step_0001" / outcome.name
         steps = json.loads((directory / "agent" / "trajectory.json").read_text())["steps"]
         turns = [step["metrics"] for step in steps if step["source"] == "agent"]
         sampled = [token for turn in turns for token in turn["completion_token_ids"]]
         logprobs = [logprob for turn in turns for logprob in turn["logprobs"]]
-        bits = outcome.row.mask
-        assert [t for t, bit in zip(outcome.row.response, bits, strict=True) if bit] == sampled
-        assert [p for p, bit in zip(outcome.row.logprobs, bits, strict=True) if bit] == logprobs
-        assert any(logprobs) and len(outcome.row.prompt) == turns[0]["prompt_tokens"]
-        whole = len(outcome.row.prompt) + len(outcome.row.response)
+        bits = row_of(outcome).mask
+        assert [t for t, bit in zip(row_of(outcome).response, bits, strict=True) if bit] == sampled
+        assert [p for p, bit in zip(row_of(outcome).logprobs, bits, strict=True) if bit] == logprobs
+        assert any(logprobs) and len(row_of(outcome).prompt) == turns[0]["prompt_tokens"]
+        whole = len(row_of(outcome).prompt) + len(row_of(outcome).response)
         assert whole == turns[-1]["prompt_tokens"] + turns[-1]["completion_tokens"]
         seen = await proxy.records("step_0001", outcome.name, count=outcome.retries + len(turns))
         # a record is written when its answer has gone out: those of failures may come in between
         assert sorted(record["success"] for record in seen) == [False] * outcome.retries + [True] * len(turns)
-    assert len({tuple(outcome.row.response) for outcome in outcomes if outcome.row}) > 1
+    assert len({tuple(row_of(outcome).response) for outcome in outcomes if row_of(outcome)}) > 1
 
 
 async def test_a_context_that_is_full_ends_the_trial(proxy: Proxy, tmp_path: Path) -> None:
@@ -145,9 +158,9 @@ async def test_a_context_that_is_full_ends_the_trial(proxy: Proxy, tmp_path: Pat
     room = len(prompt_ids(MESSAGES, TOOLS, render_qwen3_coder)) + 256 + 30
     with running_engine(tmp_path, "--max-model-len", str(room)) as small:
         await proxy.reload(1, small)
-        outcomes = [await run_trial(settings(proxy), prompt(5, session=session)) for session in range(3)]
+        outcomes = [await run(proxy, prompt(5, session=session)) for session in range(3)]
     for outcome in outcomes:
-        assert outcome.exception is None and outcome.row is not None and set(outcome.row.mask) == {1}
+        assert outcome.exception is None and row_of(outcome) is not None and set(row_of(outcome).mask) == {1}
     assert "context_length" in [outcome.ended_by for outcome in outcomes]
 
 
@@ -207,7 +220,7 @@ async def simulated(proxy: Proxy, replica: VllmShaped, step: int) -> Outcome:
     await replica.start()
     try:
         await proxy.reload(1, replica.url)
-        return await run_trial(settings(proxy), prompt(step))
+        return await run(proxy, prompt(step))
     finally:
         await replica.stop()
 
@@ -216,9 +229,9 @@ async def test_simulated_vllm_keeps_its_ids_through_litellm(proxy: Proxy) -> Non
     replica = VllmShaped("vllm")
     outcome = await simulated(proxy, replica, 2)
     assert (outcome.reward, outcome.divergences, outcome.exception) == (1.0, 0, None)
-    assert outcome.row is not None and set(outcome.row.logprobs) == {0.0, -0.5}
+    assert row_of(outcome) is not None and set(row_of(outcome).logprobs) == {0.0, -0.5}
     first = replica.seen[0]["body"]
-    assert outcome.row.prompt == prompt_ids(first["messages"], first["tools"], render_qwen3_coder)
+    assert row_of(outcome).prompt == prompt_ids(first["messages"], first["tools"], render_qwen3_coder)
     assert first["return_token_ids"] is True and first["logprobs"] is True
     headers = {"authorization": f"Bearer {proxy.keys.run}", "x-litellm-routing-key": "shape"}
     replica = VllmShaped("vllm")
@@ -232,15 +245,15 @@ async def test_simulated_vllm_keeps_its_ids_through_litellm(proxy: Proxy) -> Non
     finally:
         await replica.stop()
     # Where LiteLLM 1.106.2 leaves them; read_reply also finds them at vLLM's own places.
-    assert answer["prompt_token_ids"] == outcome.row.prompt
+    assert answer["prompt_token_ids"] == row_of(outcome).prompt
     sampled = answer["choices"][0]["provider_specific_fields"]["token_ids"]
-    assert sampled == outcome.row.response[: len(sampled)] and sampled[-1] == EOS_ID
+    assert sampled == row_of(outcome).response[: len(sampled)] and sampled[-1] == EOS_ID
 
 
 async def test_simulated_retokenisation_is_counted_and_cut(proxy: Proxy) -> None:
     outcome = await simulated(proxy, VllmShaped("vllm", retokenise=True), 3)
     assert (outcome.reward, outcome.divergences) == (1.0, 1)
-    assert outcome.row is not None and set(outcome.row.mask) == {1}
+    assert row_of(outcome) is not None and set(row_of(outcome).mask) == {1}
 
 
 def test_inside_verl(proxy: Proxy, engine: str, tmp_path: Path) -> None:
@@ -256,10 +269,10 @@ def test_inside_verl(proxy: Proxy, engine: str, tmp_path: Path) -> None:
     loop = {
         "name": "liverl_proxy",
         "_target_": "liverl.verl_runtime.agent_loop.ProxyAgentLoop",
-        "proxy_url": given.proxy_url,
+        "proxy_url": proxy.url,
         "run_dir": given.run_dir,
         "attempt_dir": given.attempt_dir,
-        "run_key_file": given.run_key_file,
+        "run_key_file": key_file(proxy),
         "served_model": MODEL,
         "max_turns": 8,
         "trial_timeout": 60.0,
@@ -270,7 +283,7 @@ def test_inside_verl(proxy: Proxy, engine: str, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(json.dumps({"loop": loop, "row": row}))
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     env |= {"PYTHONPATH": str(package.parent), "RAY_USAGE_STATS_ENABLED": "0", "HF_HUB_OFFLINE": "1"}
-    run = subprocess.run(
+    done = subprocess.run(
         [python, str(INSIDE), str(tmp_path / "job.json")],
         check=False,
         env=env,
@@ -278,8 +291,8 @@ def test_inside_verl(proxy: Proxy, engine: str, tmp_path: Path) -> None:
         text=True,
         timeout=150,
     )
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
-    told = json.loads(run.stdout.splitlines()[-1])
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    told = json.loads(done.stdout.splitlines()[-1])
     assert told["stored"] == 4 and set(told["rewards"]) <= {0.0, 1.0}
     assert all(turns >= 2 and turns % 2 == 0 for turns in told["turns"])
     assert set(told["fields"]) >= {"prompts", "responses", "response_mask", "rollout_log_probs", "rm_scores"}

@@ -14,7 +14,7 @@ from kit.real import mean, metrics, real_run, records, rewards, trial_dirs
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
-from liverl.model import SessionsStatus
+from liverl.model import SessionsStatus, Symptom
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
@@ -48,6 +48,12 @@ def every_trial_is_whole(run: ToyRun, count: int) -> None:
         sampled = sum(row["traj_response_mask"])
         assert sampled == sum(turn["usage"]["completion_tokens"] for turn in turns)
         assert len(row["traj_response_mask"]) == len(row["traj_response_logprobs"])
+
+
+def alert(run: ToyRun, name: str) -> Symptom:
+    """Wait for a symptom: the backend diagnoses a run every few seconds, not with each change of a service."""
+    found = wait_until(lambda: [s for s in run.snapshot().symptoms if s.id == name], 30, f"the alert {name}")
+    return found[0]
 
 
 def mid_step(run: ToyRun) -> None:
@@ -142,3 +148,40 @@ def test_a_replica_leaves_and_another_joins(make: Make) -> None:
     wait_until(lambda: backends() > left, 60, "the list with the new one")
     ended = [trial for trial in trial_dirs(run.run_dir) if (trial / "result.json").exists()]
     assert [told for told in map(outcome, ended) if told.get("exception_info")] == []
+
+
+def test_a_run_through_sessions_ends_well_without_an_environment_of_litellm(make: Make) -> None:
+    run = make(
+        "environments.proxy.requirements=[no-such-package-of-liverl==9.9.9]", "embedded.turn_latency=0.2"
+    )
+    run.start()
+    failed = run.until("env:proxy", "failed", 120)
+    assert run.until("trainer", "ready", 120).down_since is None
+    wait_until(lambda: run.snapshot().state == "running", 60, "the run is running without LiteLLM")
+    assert alert(run, f"service_failed:{failed.name}").severity == "warning"
+    run.command("scale", to=3)
+    run.command("scale", remove="replica-0")
+    result = run.result(240)
+    assert (result.state, result.exit_code, result.steps) == ("done", 0, 4)
+    every_trial_is_whole(run, 4 * 8)
+
+
+def test_a_litellm_that_is_killed_again_and_again_ends_no_run_through_sessions(make: Make) -> None:
+    run = make("embedded.turn_latency=0.2", "training.total_steps=500", "supervise.restart_cap=0.2")
+    run.start()
+    mid_step(run)
+    killed: set[int] = set()
+
+    def given_up() -> bool:
+        proxy = run.service("proxy")
+        if proxy.pid is not None and proxy.pid not in killed:
+            killed.add(proxy.pid)
+            os.kill(proxy.pid, signal.SIGKILL)
+        return proxy.state == "gave_up"
+
+    wait_until(given_up, 240, "LiteLLM is not restarted any more")
+    assert len(killed) >= 2
+    steps = run.snapshot().step or 0
+    wait_until(lambda: (run.snapshot().step or 0) > steps + 1, 120, "training goes on")
+    assert run.snapshot().state == "running"
+    assert alert(run, "service_gave_up:proxy").severity == "warning"

@@ -28,6 +28,8 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1"),
 ]
 INSIDE = Path(__file__).with_name("verl_cpu_inside.py")
+ROUTES = Path(__file__).with_name("token_routes_inside.py")
+KIT = Path(__file__).parents[1] / "kit"
 FAULTS = Path(__file__).with_name("verl_cpu_faults_inside.py")
 TRAINING = 100.0  # seconds that the smoke model may take: 20 on a quiet core
 
@@ -115,6 +117,75 @@ def judge_http(told: dict[str, Any]) -> None:
         'liverl:policy_info{digest="aa11",engine="0",model_name="policy"} 1.0',
     ):
         assert line in told["metrics"]
+
+
+@pytest.fixture(scope="module")
+def routes(smoke: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What ``token_routes_inside.py`` saw."""
+    folder = tmp_path_factory.mktemp("routes")
+    env = environment(folder)
+    kit = folder / "path" / "kit"
+    kit.mkdir()
+    (kit / "__init__.py").write_text(f'__path__ = ["{KIT}"]\n')
+    run = subprocess.run(
+        [PYTHON, str(ROUTES), str(smoke[0]), str(folder)],
+        check=False,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-4000:]
+    told: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.mark.timeout(600)
+def test_sessions_train_on_the_ids_that_the_engine_read_and_sampled(routes: dict[str, Any]) -> None:
+    told = routes["trials"]
+    assert told["divergences"] == [0] * 8 and told["rows"] == [1] * 8
+    assert told["turns"] == 24 and told["calls"] >= 12, "the smoke model calls a tool in most turns"
+    assert all(stop == (finish == "stop") for finish, stop in told["stops"])
+    assert any(stop for _, stop in told["stops"])
+    assert told["as_rendered"] == [True, True]
+    assert told["healed"] >= 1, "prompts made of text would have broken no turn: the test shows nothing"
+
+
+@pytest.mark.timeout(600)
+def test_a_reply_cut_by_a_weight_update_is_continued_with_both_versions(routes: dict[str, Any]) -> None:
+    told = routes["cut"]
+    first, second = told["parts"]
+    assert told["status"] == 200 and told["finishes"] == ["abort", "length"]
+    assert first >= 6 and first + second == 40 and told["continued"] and told["divergences"] == 0
+    assert told["versions"] == [[4, first], [5, second]]
+    status, body = told["direct"]
+    (choice,) = body["choices"]
+    count = len(choice["token_ids"])
+    assert (status, choice["finish_reason"]) == (200, "abort") and 3 <= count < 40
+    assert choice["weight_versions"] == [{"version": "5", "start": 0, "end": count}]
+    assert len(choice["logprobs"]["content"]) == count == body["usage"]["completion_tokens"]
+
+
+@pytest.mark.timeout(600)
+def test_token_routes_of_the_cpu_engine(routes: dict[str, Any]) -> None:
+    told = routes["routes"]
+    assert told["opening"] == "<|im_start|>assistant\n" and told["prefix"] and told["room"] == 512
+    (choice,), (chat,) = told["generated"]["choices"], told["completion"]["choices"]
+    assert choice["token_ids"] == chat["token_ids"] == told["alive"]
+    assert [entry["token"] for entry in choice["logprobs"]["content"]] == [
+        f"token_id:{token}" for token in choice["token_ids"]
+    ]
+    assert choice["weight_versions"] == [{"version": "default", "start": 0, "end": len(choice["token_ids"])}]
+    (parsed,) = told["parsed"]["choices"]
+    assert parsed["finish_reason"] == chat["finish_reason"] == "tool_calls"
+    calls, same = parsed["message"]["tool_calls"], chat["message"]["tool_calls"]
+    assert [call["function"] for call in calls] == [call["function"] for call in same]
+    assert parsed["message"]["content"] == chat["message"]["content"]
+    (plain,) = told["unparsed"]["choices"]
+    assert plain["message"]["tool_calls"] == [] and "<function=" in plain["message"]["content"]
+    assert told["refused"] == [400, 400, 400, 400, 400, 404, 400, 404, 400, 400, 404]
+    assert told["asleep"] == [200, 200, 400]
+    assert told["checks"] == [None, None, None], "awake with and without sampling, and asleep"
 
 
 @pytest.mark.timeout(400)

@@ -30,6 +30,8 @@ RUN = Path("/runs with space/p,=(1)/n")
 INDEX = "data.train_index=/d/t.parquet"
 CASES: dict[str, list[str]] = {
     "cpu-verl": [],
+    "cpu-verl litellm": ["proxy.trials_through=litellm"],
+    "cpu-verl in_process": ["run.topology=in_process"],
     "h200-smoke": [],
     "h200-smoke one GPU": ["infrastructure.ngpus_per_node=1"],
     "liverl-gen1": [INDEX],

@@ -11,118 +11,52 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 from kit.raykit import Cluster
 from kit.real import ask_replica, records, replica_token, trial_dirs
 from kit.runs import ToyRun
+from kit.verl_runs import (
+    PYTHON,
+    RUN,
+    Launch,
+    directory_is_gone,
+    finished,
+    nothing_lives,
+    ray_directory,
+    result_of,
+    smoke_directory,
+)
 from kit.waiting import wait_until
 
 from liverl.control import blocking
 from liverl.control.messages import ControlError
 from liverl.diagnose.catalogue.agents import SILENT_S
-from liverl.model import Result, Snapshot
+from liverl.model import Snapshot
 from liverl.observe.boot.replica_stages import READ
 from liverl.observe.metrics.steps import MetricsReader
-from liverl.plan.spec import Plan
 from liverl.procs import procfs
-from liverl.rundir.layout import RunDir, read_backend
-from liverl.verl.ray_dir import remove_ray_directory
+from liverl.rundir.layout import read_backend
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 
-PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON", "")
-RUN = 900.0  # seconds of one run: 350 were measured on two cores that others used too
-GOING = 5.0  # seconds between the command's end and that of the keeper
+LITELLM = "proxy.trials_through=litellm"  # the records of LiteLLM name the replica of each request
 LATE = 60.0  # seconds by which replica 1 is late
 # Seconds for actors to be alive, from the trainer's start until Ray lists them and again from there: verl took 65
 # to 170 for the first part on two cores.
 PENDING = 180
 
 
-@dataclass
-class Launch:
-    """Runs of the command below one state directory. ``model``: where the first of them makes the smoke model."""
-
-    state: Path
-    model: Path
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-
-    def run_dir(self, name: str) -> Path:
-        return self.state / "liverl" / "runs" / "liverl" / name
-
-    def output(self, name: str) -> Path:
-        return self.state / f"{name}.out"
-
-    def up(self, name: str, *sets: str) -> subprocess.Popen[bytes]:
-        """Start a run."""
-        given = [
-            *("infrastructure.ray_port=0", "infrastructure.ray_dashboard_port=0"),
-            *("infrastructure.litellm_port=0", f"model.model_path=smoke:{self.model}", *sets),
-        ]
-        if PYTHON:
-            given.append(f"environments.verl.venv_path={Path(PYTHON).parent.parent}")
-        words = [word for text in given for word in ("--set", text)]
-        return self._start(name, "--profile", "cpu-verl", "--name", name, *words)
-
-    def resume(self, name: str) -> subprocess.Popen[bytes]:
-        """Start the next attempt of a run."""
-        return self._start(name, "--resume", name)
-
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        with self.output(name).open("ab") as out:
-            process = subprocess.Popen(
-                [Path(sys.executable).with_name("liverl-tui"), "up", "--no-ui", *words],
-                env={**os.environ, "XDG_STATE_HOME": str(self.state)},
-                cwd=self.state,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self.processes.append(process)
-        self.names.add(name)
-        return process
-
-    def end(self) -> None:
-        """Leave nothing behind, whatever a test did."""
-        for process in self.processes:
-            for seconds in (60, 20):
-                if process.poll() is None:
-                    process.send_signal(signal.SIGTERM)
-                    try:
-                        process.wait(seconds)
-                    except subprocess.TimeoutExpired:
-                        pass
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        for name in self.names:
-            for pid in remains(self.run_dir(name)):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            own = ray_directory(self.run_dir(name))
-            if own is not None:  # a run that failed leaves it, for Ray's logs
-                remove_ray_directory(Path(own))
-
-
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the smoke model is, once the first run has made it: all runs share it."""
-    return tmp_path_factory.mktemp("smoke") / "made"
+    return smoke_directory(tmp_path_factory)
 
 
 @pytest.fixture
@@ -130,57 +64,6 @@ def launch(tmp_path: Path, smoke: Path) -> Iterator[Launch]:
     launch = Launch(tmp_path, smoke)
     yield launch
     launch.end()
-
-
-def ray_directory(run_dir: Path) -> str | None:
-    """The one that the run's own head was given, if the run has one."""
-    if not (run_dir / "plan.json").exists():
-        return None
-    plan = msgspec.json.decode((run_dir / "plan.json").read_bytes(), type=Plan)
-    for service in plan.services:
-        if service.name == "ray":
-            return service.argv[service.argv.index("--temp-dir") + 1]
-    return None
-
-
-def remains(run_dir: Path) -> dict[int, str]:
-    """What still lives of a run, by pid: all with its tag, and Ray's processes, which may have wiped theirs."""
-    below = ray_directory(run_dir)
-    found = ToyRun(run_dir).tagged()
-    for pid, proc in procfs.scan().items():
-        words = procfs.arguments(pid)
-        if below and not proc.zombie and any(below in word for word in words):
-            found[pid] = " ".join(words)
-    return found
-
-
-def directory_is_gone(run_dir: Path) -> None:
-    """Ray's, after a run that ended well."""
-    own = ray_directory(run_dir)
-    assert own is not None and not Path(own).exists()
-
-
-def nothing_lives(run_dir: Path) -> None:
-    """The keeper is the last to go, right after the backend that the command waits for."""
-    wait_until(lambda: not remains(run_dir), GOING, f"the end of {remains(run_dir)}")
-
-
-def finished(process: subprocess.Popen[bytes], look: Callable[[], None] = lambda: None) -> int:
-    """The command's exit status; ``look`` is called again and again until it has ended."""
-
-    def ended() -> bool:
-        look()
-        time.sleep(0.1)  # the machine has two cores, and the run needs both
-        return process.poll() is not None
-
-    wait_until(ended, RUN, "the end of the run")
-    return process.returncode
-
-
-def result_of(run_dir: Path) -> Result:
-    result = RunDir(run_dir).read_result()
-    assert result is not None
-    return result
 
 
 class Watch:
@@ -259,7 +142,8 @@ def test_four_steps_with_a_replica_that_is_a_minute_late(launch: Launch) -> None
     watch = Watch(run.run_dir)
     late = f"verl.faults.late_replica.seconds={LATE:g}"
     # Taking new weights lasts a fraction of a second: with the default of one second half of them go unseen.
-    process = launch.up("late", "training.total_steps=4", late, "observe.replicas_interval=0.3")
+    sets = (LITELLM, "training.total_steps=4", late, "observe.replicas_interval=0.3")
+    process = launch.up("late", *sets)
     assert finished(process, watch) == 0, launch.output("late").read_text()[-3000:]
     result = result_of(run.run_dir)
     assert (result.state, result.exit_code, result.steps, result.cause) == ("done", 0, 4, None)
@@ -438,7 +322,7 @@ def test_on_a_ray_that_runs_already(launch: Launch) -> None:
             f"ray.auth_token_file={cluster.token}",
         )
         run = ToyRun(launch.run_dir("guest"))
-        guest = launch.up("guest", "training.total_steps=2", *there)
+        guest = launch.up("guest", LITELLM, "training.total_steps=2", *there)
         events = run.run_dir / "events.jsonl"
         wait_until(
             lambda: guest.poll() is not None or (events.exists() and len(healthy_at(run)) == 2),

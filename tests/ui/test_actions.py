@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from kit import pilots
 from kit.pilots import press
-from kit.screens import FakeSource, event, service, settle, snapshot, view
+from kit.screens import FakeSource, event, service, settle, snapshot, through_sessions, view
 from textual.pilot import Pilot
 
 from liverl.control.messages import BackendDead, CommandError
@@ -25,6 +25,7 @@ from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import keys_of
 from liverl_tui.screens.dialogs import Choose, Confirm, Quit, TypeName, Wrapped
+from liverl_tui.screens.help import HelpPane
 from liverl_tui.term import private
 
 App = LiverlApp
@@ -608,3 +609,18 @@ async def test_t_goes_through_the_themes_and_redraws() -> None:
             assert app.screen.query_one("#header").palette.name == app.theme
         assert len(set(seen)) == 4 and seen[-1] == "liverl-dark"
         assert "theme light" in said(app)
+
+
+async def test_r_restarts_the_sessions_where_they_carry_the_trials_and_asks_first() -> None:
+    app = App(FakeSource(view=View("live", snapshot=through_sessions())))
+    async with app.run_test(size=(200, 40)) as pilot:
+        await settle(pilot)
+        bar = app.screen.query_one("#keybar").render_line(0).text
+        assert "r restart sessions" in bar and "restart proxy" not in bar
+        await press(pilot, "r")
+        assert isinstance(app.screen, Confirm) and source(app).asked == []
+        await press(pilot, "y")
+        assert source(app).asked == [("restart", {"service": "sessions"})]
+        await press(pilot, "question_mark")
+        assert "restart sessions" in app.screen.query_one(HelpPane).copy_all()
+        assert "restart proxy" not in app.screen.query_one(HelpPane).copy_all()

@@ -203,6 +203,19 @@ def test_verl_starts_its_replicas_after_its_trainer() -> None:
     assert text == "● ray > ◐ trainer creating workers 5s > ◌ replicas 0/2 missing > ● proxy"
 
 
+def test_verls_replicas_come_before_the_sessions() -> None:
+    services = (
+        service("sessions", "sessions", "waiting"),
+        service("trainer", "trainer", "starting", stage="creating workers", since=NOW - 5),
+        service("proxy", "proxy"),
+    )
+    still = {"state": "starting", "replicas": ReplicaSet(2, 0, 0, ()), "carrier": "sessions"}
+    text = second(topology="verl", services=services, **still)
+    assert text.startswith("◐ trainer creating workers 5s > ◌ replicas 0/2 missing > ● proxy > ◌ sessions")
+    text = second(topology="in_process", services=(services[1],), **still)
+    assert text == "◐ trainer creating workers 5s > ◌ replicas 0/2 missing"
+
+
 def test_a_swap_of_the_proxy_and_a_stop_are_seen() -> None:
     services = (
         service("proxy", "proxy", retiring_pids=(1, 2)),

@@ -75,6 +75,17 @@ async def test_the_dashboard_offers_the_proxy_a_replica_and_metrics() -> None:
     assert "S stop" not in offers
 
 
+async def test_a_run_without_a_service_for_its_trials_offers_no_restart_of_one() -> None:
+    app = LiverlApp(FakeSource(view=view(carrier="sessions")))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        shown = app.screen.query_one(KeyBar)
+        await until(pilot, lambda: "r restart sessions" in shown.text, lambda: shown.text)
+        app.take(view(carrier="sessions", topology="in_process"))
+        await until(pilot, lambda: "restart" not in shown.text, lambda: shown.text)
+        assert "a add replica" in shown.text
+
+
 async def test_metrics_are_not_offered_among_metrics() -> None:
     assert "M metrics" not in await bar((200, 50), "M")
 

@@ -12,7 +12,7 @@ from liverl_tui.keys.bindings import keys_of
 
 PARTS = {
     "commands": [
-        "restart_proxy",
+        "restart_carrier",
         "add_replica",
         "remove_replica",
         "restart_service",
@@ -64,12 +64,12 @@ def test_what_is_not_in_the_table_is_textuals_own() -> None:
 
 
 def test_an_unknown_action_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_module, "_ACTIONS", ("help", "restart_prxy"))
+    monkeypatch.setattr(app_module, "_ACTIONS", ("help", "restart_carier"))
     with pytest.raises(UnknownAction) as raised:
         LiverlApp(FakeSource())
     assert str(raised.value) == (
-        "action 'restart_prxy': none of Commands, Navigation, Lifecycle has a method action_restart_prxy; "
-        "did you mean restart_proxy?"
+        "action 'restart_carier': none of Commands, Navigation, Lifecycle has a method action_restart_carier; "
+        "did you mean restart_carrier?"
     )
 
 

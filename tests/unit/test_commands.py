@@ -36,7 +36,12 @@ class Asked:
     """Commands over parts that only note what they are asked for. ``adopted``: names of a launch script's services;
     ``actors``: of verl's replicas."""
 
-    def __init__(self, adopted: tuple[str, ...] | None = None, actors: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        adopted: tuple[str, ...] | None = None,
+        actors: tuple[str, ...] = (),
+        topology: str = "managed",
+    ) -> None:
         self.done: list[Any] = []
         self.said: list[str] = []
         feed = self.feed
@@ -57,6 +62,7 @@ class Asked:
             until=self.until,
             kick=lambda: None,
             stopping=False,
+            plan=SimpleNamespace(topology=topology),
         )
         source = SimpleNamespace(endpoints=lambda: [SimpleNamespace(name=name) for name in actors])
         repair = SimpleNamespace(
@@ -159,6 +165,17 @@ def test_what_a_command_on_a_service_answers() -> None:
         asked = Asked()
         assert asked.refused(name, service="proxi").code == "unknown_service"
         assert (asked.done, asked.said) == ([], [])
+
+
+@pytest.mark.parametrize("service", ["proxy", "sessions"])
+@pytest.mark.parametrize("name", ["restart", "stop_service", "start_service"])
+def test_sessions_in_verls_workers_are_restarted_with_the_trainer(name: str, service: str) -> None:
+    asked = Asked(topology="in_process")
+    error = asked.refused(name, service=service)
+    words = "the sessions run inside verl's agent-loop workers; restart the trainer to restart them"
+    assert (error.code, str(error)) == ("foreign", f"this run has no service {service}: {words}")
+    assert (asked.done, asked.said) == ([], [])
+    assert asked.refused(name, service="proxi").code == "unknown_service"
 
 
 def test_a_successor_that_is_being_started_is_stopped_too() -> None:

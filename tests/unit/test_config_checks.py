@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from liverl.config import ConfigError, load_config
+from liverl.config.carrier import agent_loop, carrier
 from liverl.engines.vllm.tool_parsers import TOOL_PARSERS as VLLM_PARSERS
 
 VERL, MANAGED, EMBEDDED = "liverl-gen1", "vllm-managed", "embedded"
@@ -569,16 +570,61 @@ def test_an_override_that_looks_like_a_secret_is_warned_about() -> None:
     assert warned("a.b") == [] and warned("a.api_key", "null") == [] and warned("data.max_tokens") == []
 
 
-def test_sessions_carry_trials_in_topology_managed_only() -> None:
-    words = "this version carries trials through sessions only in topology managed"
+def test_sessions_carry_trials_wherever_the_run_starts_what_carries_them() -> None:
     through = "proxy.trials_through=sessions"
-    for sets in ((), COMMAND):
-        assert told(VERL, *sets, through) == [
-            refused("proxy.trials_through", words, "sessions", "auto or litellm")
-        ]
-    for profile in (MANAGED, EMBEDDED):
-        assert told(profile, through) == []
-    assert told(VERL, "proxy.trials_through=litellm") == []
+    words = "your launch script starts what carries the trials"
+    assert told(VERL, *COMMAND, through) == [refused("proxy.trials_through", words, "sessions", "auto")]
+    for profile in (MANAGED, EMBEDDED, VERL):
+        assert told(profile, through) == told(profile, "proxy.trials_through=litellm") == []
+    inside = (VERL, "run.topology=in_process")
+    assert told(*inside, through) == told(*inside) == []
+    assert keys(*inside, "proxy.trials_through=litellm") == {"proxy.trials_through"}
+
+
+def test_an_agent_loop_against_what_carries_the_trials_is_refused_with_both() -> None:
+    loop, through = "verl.agent_loop", "proxy.trials_through"
+    words = "this agent loop needs proxy.trials_through {}, but proxy.trials_through is {}"
+    assert told(VERL, f"{loop}=liverl_proxy", f"{through}=sessions") == [
+        refused(loop, words.format("litellm", "sessions"), "liverl_proxy", "auto or liverl_session")
+    ]
+    assert told(VERL, f"{loop}=liverl_session", f"{through}=litellm") == [
+        refused(loop, words.format("sessions", "litellm"), "liverl_session", "auto or liverl_proxy")
+    ]
+    inside = "this agent loop needs proxy.trials_through litellm, but run.topology is in_process"
+    assert told(VERL, "run.topology=in_process", f"{loop}=liverl_proxy") == [
+        refused(loop, inside, "liverl_proxy", "auto or liverl_session")
+    ]
+    for fits in ("liverl_proxy", "liverl_session", "auto", "tool_agent", "mine"):
+        assert told(VERL, f"{loop}={fits}") == []
+    assert told(VERL, f"{loop}=tool_agent", f"{through}=sessions") == []
+
+
+@pytest.mark.parametrize(
+    ("profile", "sets", "through", "loop"),
+    [
+        (EMBEDDED, (), "litellm", None),
+        (EMBEDDED, ("proxy.trials_through=sessions",), "sessions", None),
+        (VERL, (), "sessions", "liverl_session"),
+        (VERL, ("proxy.trials_through=litellm",), "litellm", "liverl_proxy"),
+        (VERL, ("verl.agent_loop=liverl_proxy",), "litellm", "liverl_proxy"),
+        (VERL, ("verl.agent_loop=tool_agent",), "litellm", "tool_agent"),
+        (VERL, ("verl.rollout_mode=standalone", "verl.rollout_gpus=4"), "litellm", "liverl_proxy"),
+        (
+            VERL,
+            ("verl.rollout_mode=standalone", "verl.rollout_gpus=4", "proxy.trials_through=sessions"),
+            "sessions",
+            "liverl_session",
+        ),
+        (VERL, ("run.topology=in_process", "verl.rollout_mode=standalone", "verl.rollout_gpus=4"), "sessions",
+         "liverl_session"),
+        (VERL, COMMAND, "litellm", None),
+    ],
+)  # fmt: skip
+def test_what_carries_the_trials(profile: str, sets: tuple[str, ...], through: str, loop: str | None) -> None:
+    config = load_config(profile=profile, sets=sets, env={}).config
+    assert carrier(config) == through
+    if loop is not None:
+        assert agent_loop(config) == loop
 
 
 def test_sessions_and_litellm_have_ports_of_their_own() -> None:
@@ -589,6 +635,25 @@ def test_sessions_and_litellm_have_ports_of_their_own() -> None:
     assert keys(EMBEDDED, *anyone) == set()
 
 
-@pytest.mark.parametrize("setting", ["session_proxy.rewrite=recompute", "session_proxy.scheduler={}"])
-def test_what_sessions_cannot_do_yet_is_no_key(setting: str) -> None:
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "session_proxy.rewrite=recompute",
+        "session_proxy.scheduler.poll=4.9",
+        "session_proxy.scheduler.high_watermark=0",
+        "session_proxy.scheduler.hit_threshold=1.1",
+        "session_proxy.scheduler.idle_grace=-1",
+    ],
+)
+def test_values_that_sessions_do_not_know_are_refused(setting: str) -> None:
     assert keys(EMBEDDED, setting, "proxy.trials_through=sessions") == {setting.partition("=")[0]}
+
+
+@pytest.mark.parametrize("host", ["", "node-1.cluster", "10.0.0.5", "fd00::5", "n"])
+def test_hosts_that_agents_may_be_told(host: str) -> None:
+    assert keys(EMBEDDED, f"proxy.advertise='{host}'", "proxy.trials_through=sessions") == set()
+
+
+@pytest.mark.parametrize("host", ["http://h", "h:80", "0.0.0.0", "::", "a b", "h/", "-h", "[fd00::5]"])
+def test_hosts_that_agents_cannot_reach(host: str) -> None:
+    assert keys(EMBEDDED, f"proxy.advertise='{host}'") == {"proxy.advertise"}

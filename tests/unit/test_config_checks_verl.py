@@ -448,9 +448,9 @@ def test_a_run_that_is_not_verls_is_not_counted() -> None:
         "verl.rollout_mode=standalone",
     )
     assert told(*sets, profile="embedded") == []
-    # observed only: nothing of Ray is ours
-    observed = ("run.topology=in_process", "infrastructure.nnodes=2", "ray.num_cpus=1", "ray.address=''")
-    assert told(*observed, "ray.dashboard_address=x") == []
+    # a launch script starts Ray
+    observed = ("run.topology=in_process", "trainer.kind=command", "trainer.command=[x]", "ray.num_cpus=1")
+    assert told(*observed, "ray.address=''", "ray.dashboard_address=x") == []
 
 
 def test_each_of_several_wrong_sizes_is_told_once() -> None:

@@ -27,7 +27,10 @@ VARIANTS: list[list[str]] = [
     ["verl.device=cpu", "vllm.gen_tp=1"],
     ["embedded.faults.late_replica.seconds=1"],
 ]
-SESSIONS = ["proxy.trials_through=sessions"]  # refused in other topologies than managed
+SESSIONS = [
+    "proxy.trials_through=sessions",
+    "session_proxy.scheduler.enabled=true",
+]  # refused in other topologies than managed
 
 
 def config_for(topology: str, engine: str, kind: str, further: list[str] | None = None) -> RunConfig:
@@ -146,14 +149,18 @@ def test_keys_that_are_only_exported_stand_under_one_reason() -> None:
     assert group[0].startswith("    k8s.namespace, k8s.pod_startup_timeout, ")
 
 
-def test_a_topology_that_cannot_be_started_is_said_once(tmp_path: Path) -> None:
+def test_in_process_says_that_there_is_no_proxy(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    path.write_text("run:\n  topology: in_process\nk8s: {namespace: mine}\n")
+    path.write_text("run:\n  topology: in_process\nproxy: {drain_timeout: 9}\nsession_proxy: {port: 4000}\n")
     loaded = load_config(path, profile="liverl-gen1", env={})
-    words = "this version cannot start run.topology in_process"
-    assert loaded.warnings == (f"{path}:2: {words}, so no other key has an effect",)
-    assert {item.why for item in inert_keys(loaded.config)} == {words}
-    assert consumers(loaded.config).keys() == {"run.topology"}
+    words = "in topology in_process verl's agent-loop workers host the sessions, each on a free port"
+    assert loaded.warnings == (
+        f"{path}:3: proxy.drain_timeout has no effect: {words}",
+        f"{path}:4: session_proxy.port has no effect: {words}",
+    )
+    assert why_inert(loaded.config, "session_proxy.rewrite") is None
+    assert why_inert(loaded.config, "proxy.max_body_bytes") is None
+    assert "ray.num_cpus" in consumers(loaded.config)
 
 
 def test_overrides_of_a_launch_script_count_replicas_and_do_nothing_else() -> None:

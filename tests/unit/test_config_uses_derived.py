@@ -55,6 +55,7 @@ VARIANTS: dict[tuple[str, str, str], list[tuple[str, ...]]] = {
         ("embedded.faults.late_replica.seconds=3",),
         ("trainer.restart=from_checkpoint",),
         ("proxy.trials_through=sessions",),
+        ("proxy.trials_through=sessions", "session_proxy.scheduler.enabled=true"),
     ],
     ("managed", "vllm", "none"): [("proxy.trials_through=sessions",)],
 }
@@ -96,13 +97,13 @@ Proof = Callable[[LoadedConfig, str, Path], None]
 # Key -> (combinations in which no plan shows it, the use, a value for the proof, the proof).
 UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
     "infrastructure.anthropic_api_key": (
-        [c for c in COMBINATIONS if c[0] != "in_process"],
+        [c for c in COMBINATIONS if (c[0], c[2]) != ("in_process", "verl")],
         "a secret: it goes into a file of the run's directory, never into a plan",
         "",
         becomes_the_runs_key,
     ),
     "supervise.trusted_roots": (
-        [c for c in COMBINATIONS if c[0] != "in_process"],
+        COMBINATIONS,
         "the directories whose runs commands act on; a plan says nothing about commands",
         "supervise.trusted_roots=",
         vouches_for_a_run,
@@ -183,15 +184,16 @@ SEVERAL = {
         "backend cluster proxy ray trainer": "infrastructure.nnodes infrastructure.ngpus_per_node",
         "cluster ray": "infrastructure.ray_dashboard_port ray.temp_dir",
         "backend ray trainer": "verl.device",
-        "ray trainer": "infrastructure.vllm_logging_level verl.agent_loop "
-        "credentials.wandb_api_key credentials.wandb_mode",
+        "ray trainer": "infrastructure.vllm_logging_level credentials.wandb_api_key credentials.wandb_mode",
         "backend cluster proxy trainer": "vllm.gen_tp",
         "backend trainer": "training.train_batch_size training.n_resp_per_prompt training.total_steps",
         "cluster ray trainer": "ray.address",
         "cluster trainer": "verl.actor_deadline verl.address_deadline verl.health_deadline",
-        "proxy trainer": "proxy.host",
-        "proxy ray trainer": "supervise.stop_grace supervise.tree_grace supervise.pass_env",
-        "backend proxy ray trainer": "supervise.kill_grace",
+        "proxy sessions": f"proxy.host proxy.max_body_bytes {RESTARTS}",
+        "proxy-list sessions": "proxy.request_timeout",
+        "proxy ray sessions trainer": "supervise.stop_grace supervise.tree_grace supervise.pass_env",
+        # what carries the trials follows the agent loop
+        "backend proxy ray sessions trainer": "supervise.kill_grace verl.agent_loop",
     },
     COMMAND: {
         "backend trainer": "model.served_model_name infrastructure.litellm_port supervise.kill_grace",

@@ -463,12 +463,12 @@ def test_a_proxy_that_is_not_started_again_has_one_alert() -> None:
 def test_sessions_that_carry_the_trials_are_down_and_then_litellm_stops_no_trial() -> None:
     (one,) = (s for s in proxy("starting") if s.kind == "proxy")
     down = replace(one, name="sessions", kind="sessions")
-    state = snapshot(services=(*snapshot().services, down), sessions=SessionsStatus())
+    state = snapshot(services=(*snapshot().services, down), sessions=SessionsStatus(), carrier="sessions")
     symptom = found(state)["proxy_down:sessions"]
     assert symptom.title.startswith("sessions is down: ")
-    assert state.proxy_down is down
-    other = snapshot(services=proxy("starting"), sessions=SessionsStatus())
-    assert "proxy_down:proxy" not in found(other) and other.proxy_down is None
+    assert state.carrier_down is down
+    other = snapshot(services=proxy("starting"), sessions=SessionsStatus(), carrier="sessions")
+    assert "proxy_down:proxy" not in found(other) and other.carrier_down is None
 
 
 def test_proxy_down_is_over_when_it_serves() -> None:

@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 
 from liverl.agents.loop import Conversation, Reply, TrialFailed, read_reply
 from liverl.embedded.trainer.carriers import ThroughProxy, ThroughSessions, sampled
+from liverl.sessions.client import ServiceSessions
 from liverl.sessions.segments import Row
 
 
@@ -42,6 +43,15 @@ def test_replies_of_a_changed_history_follow_and_those_of_sub_agents_do_not_coun
     assert [ids for ids, _ in sampled(rows)] == [[1, 2], [3], [4, 5], [6]]
 
 
+OPENED = {
+    "id": "t",
+    "openai_url": "http://h:1/sess/t/v1",
+    "anthropic_url": "http://h:1/sess/t",
+    "key": "sk-session",
+    "finished": False,
+}
+
+
 class Sessions:
     """A trainer's part that answers what a test says. ``statuses``: of the next requests; 200 after them."""
 
@@ -57,7 +67,7 @@ class Sessions:
         if status != 200:
             return web.json_response({"error": {"message": "no"}}, status=status)
         if request.path == "/sessions":
-            return web.json_response({"openai_url": "http://h:1/sess/t/v1", "key": "sk-session"}, status=201)
+            return web.json_response(OPENED, status=201)
         return web.json_response({"rows": self.rows})
 
 
@@ -79,7 +89,7 @@ async def sessions() -> AsyncIterator[tuple[Sessions, ThroughSessions]]:
     server = TestServer(app)
     await server.start_server()
     async with aiohttp.ClientSession() as http:
-        yield fake, ThroughSessions(Through(http, server), "sk-control")  # type: ignore[arg-type]
+        yield fake, ThroughSessions(ServiceSessions(Through(http, server), "sk-control"))  # type: ignore[arg-type]
     await server.close()
 
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 
 import json
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.agents.chat_api import ApiError, ChatRequest
+from liverl.agents.token_api import (
+    DerenderRequest,
+    GenerateRequest,
+    SamplingParams,
+    derender_body,
+    read_derender,
+    read_generate,
+)
 from liverl.agents.tool_calls import PARSERS, RENDERERS
 from liverl.agents.tools import TOOL_NAMES, TOOLS
 from liverl.embedded import modeldir
 from liverl.embedded.engine.args import build_parser
 from liverl.embedded.engine.core import Core
-from liverl.embedded.engine.token_api import (
-    GenerateRequest,
-    SamplingParams,
-    chat_of,
-    derender_body,
-    generate_body,
-    read_generate,
-    reply_text,
-)
+from liverl.embedded.engine.token_api import chat_of, generation_body, reply_text
 from liverl.embedded.policy import Policy, state_of
 from liverl.embedded.tokenizer import encode
 
@@ -40,6 +39,14 @@ def core(model: str = "qwen3_coder") -> Core:
 def request(**more: object) -> ChatRequest:
     task = 'Create the file `a.txt` with exactly this line: "x".'
     return ChatRequest(messages=[{"role": "user", "content": task}], tools=list(TOOLS), **more)  # type: ignore[arg-type]
+
+
+def derender(response: object, **chat: object) -> DerenderRequest:
+    body = {
+        "generate_response": response,
+        "chat_request": {"messages": [{"role": "user", "content": "?"}], **chat},
+    }
+    return read_derender(json.dumps(body).encode(), ["policy"])
 
 
 @given(
@@ -76,17 +83,17 @@ def test_sampling_from_the_ids_of_a_chat_is_sampling_the_chat(seed):
     engine, asked = core(), request(seed=seed, temperature=0.7)
     prompt = engine.prompt(asked)
     wanted = SamplingParams(temperature=0.7, seed=seed)
-    body = generate_body(
+    body = generation_body(
         engine.generate(chat_of(GenerateRequest(prompt, sampling_params=wanted)), prompt), 3, 0
     )
     chat = engine.generate(asked, prompt)
     (choice,) = body["choices"]
     assert choice["token_ids"] == chat.tokens
     assert [entry["logprob"] for entry in choice["logprobs"]["content"]] == chat.logprobs
-    assert choice["weight_versions"] == [{"version": 3, "count": len(chat.tokens)}]
-    text, finish = reply_text(body)
-    parsed = PARSERS["qwen3_coder"](text, TOOLS)
-    message = derender_body("policy", parsed.content, parsed.calls, finish, 1)["choices"][0]
+    assert choice["weight_versions"] == [{"version": "3", "start": 0, "end": len(chat.tokens)}]
+    asked = derender(body, tools=list(TOOLS))
+    parsed = PARSERS["qwen3_coder"](reply_text(asked), asked.tools)
+    message = derender_body("policy", parsed.content, parsed.calls, asked.finish, 1)["choices"][0]
     assert message["finish_reason"] == "tool_calls"
     (call,) = message["message"]["tool_calls"]
     assert call["function"] == chat.parsed.calls[0]._asdict()
@@ -131,9 +138,23 @@ def test_ids_that_are_no_prompt_are_refused(ids):
 
 @pytest.mark.parametrize(
     "response",
-    [{}, {"choices": []}, {"choices": [{}]}, {"choices": [{"token_ids": [10**9]}]}, {"choices": 1}],
+    [
+        {},
+        {"choices": []},
+        {"choices": [{}]},
+        {"choices": [{"token_ids": []}]},
+        {"choices": [{"token_ids": [10**9]}]},
+        {"choices": 1},
+    ],
 )
 def test_a_response_without_ids_cannot_be_read(response):
-    with pytest.raises(ApiError):
-        reply_text(response)
-    assert msgspec.json.encode(response)
+    with pytest.raises(ApiError) as raised:
+        reply_text(derender(response))
+    assert raised.value.status == 400
+
+
+def test_nothing_is_parsed_under_the_tool_choice_none():
+    response = {"choices": [{"token_ids": [1]}]}
+    assert derender(response, tools=list(TOOLS)).tools == list(TOOLS)
+    assert derender(response, tools=list(TOOLS), tool_choice="none").tools == []
+    assert derender(response).tools == []

@@ -68,6 +68,7 @@ def check(text: str) -> None:
 )
 @example([("    ", "logs.access", '"V"', ""), ("    ", "app.theme", "", "")], "  keys:", "  theme: light\n")
 @example([], "  keys:", "  - a\n")
+@example([("    ", "a", "", ""), ("   \t", "#", "", "")], "  keys:", "")
 @example([("    ", " #", "\u2028", "")], "  keys:", "")
 @example([], "  keys: # \u2028", "")
 @settings(max_examples=600, deadline=None)
@@ -80,6 +81,7 @@ def test_lines_mean_what_they_mean_to_the_configuration(
 
 @given(st.lists(st.tuples(NAMES, WRITTEN), max_size=4), st.sampled_from([", ", ",", " , "]), COMMENTS)
 @example([("logs.access", "V"), ("app.theme", "''")], ", ", " # x")
+@example([("logs.access", "} #")], ", ", "")
 @settings(max_examples=600, deadline=None)
 def test_one_line_means_what_it_means_to_the_configuration(
     entries: list[tuple[str, str]], comma: str, comment: str
@@ -87,7 +89,7 @@ def test_one_line_means_what_it_means_to_the_configuration(
     flow = "{" + comma.join(f"{name}: {value}" for name, value in entries) + "}"
     check(f"ui:\n  keys: {flow}{comment}\n")
     with contextlib.suppress(UnreadableKeys):
-        assert flow_mapping(flow) == parsed(f"ui: {{keys: {flow}}}"), "as LIVERL_UI__KEYS"
+        assert flow_mapping(flow) == parsed(f"ui: {{keys: {flow}\n}}"), "as LIVERL_UI__KEYS"
 
 
 @given(

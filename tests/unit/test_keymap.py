@@ -80,7 +80,7 @@ def test_some_keys_mean_the_same_wherever_one_is() -> None:
 def test_keys_that_change_the_run_are_marked_and_keys_that_only_show_it_are_not() -> None:
     changing = {key.action for key in KEYS if key.changes}
     assert changing >= {
-        "restart_proxy",
+        "restart_carrier",
         "add_replica",
         "remove_replica",
         "restart_service",

@@ -122,7 +122,16 @@ def test_pass_env_adds_names_and_beginnings_but_secrets_only_in_full() -> None:
     [
         ("embedded", {"replica": "embedded", "proxy": "proxy", "trainer": "embedded"}),
         ("vllm-managed", {"replica": "engine", "proxy": "proxy"}),
-        ("cpu-verl", {"ray": "trainer", "smoke": "engine", "proxy": "proxy", "trainer": "trainer"}),
+        (
+            "cpu-verl",
+            {
+                "ray": "trainer",
+                "smoke": "engine",
+                "proxy": "proxy",
+                "sessions": "embedded",
+                "trainer": "trainer",
+            },
+        ),
     ],
 )
 def test_the_kind_of_each_service(profile: str, kinds: dict[str, str]) -> None:
@@ -139,7 +148,7 @@ def test_the_plan_names_what_is_withheld_and_never_its_value() -> None:
     assert shown["withheld"]["proxy"] == ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN"]
     assert shown["withheld"]["trainer"] == ["AWS_SECRET_ACCESS_KEY"]
     assert "supervise.pass_env" in text and "  proxy:\n    AWS_SECRET_ACCESS_KEY, HF_TOKEN\n" not in text
-    assert "  smoke, proxy:\n    AWS_SECRET_ACCESS_KEY, HF_TOKEN\n" in text
+    assert "  smoke, proxy, sessions:\n    AWS_SECRET_ACCESS_KEY, HF_TOKEN\n" in text
     assert "  ray, trainer:\n    AWS_SECRET_ACCESS_KEY\n" in text
     assert "hunter" not in text + json.dumps(shown)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -447,7 +448,7 @@ def test_sessions_are_planned_where_they_carry_the_trials(profile: str) -> None:
     assert spec.drain == (), "two processes must not write the same journals"
     (file,) = spec.files
     settings = msgspec.json.decode(file.text, type=SessionSettings)
-    assert settings.host == "127.0.0.1"
+    assert settings.host == ""  # proxy.host is 0.0.0.0: the service finds its address
     assert settings.control_key_file == "{run_dir}/secrets/sessions_key"
     assert not spec.secret_env and "key" not in str(spec.env).lower()
 
@@ -459,3 +460,20 @@ def test_the_trainer_waits_for_what_carries_its_trials() -> None:
         settings = msgspec.json.decode(spec.files[0].text, type=TrainerConfig)
         assert (settings.sessions_key_file is not None) == (carrier == "sessions")
         assert (settings.run_key_file is not None) == (carrier == "proxy"), "no key that it does not need"
+
+
+@pytest.mark.parametrize(
+    ("sets", "host"),
+    [
+        ((), "127.0.0.1"),
+        (("proxy.host=10.0.0.5",), "10.0.0.5"),
+        (("proxy.host=0.0.0.0",), ""),  # the service finds it
+        (("proxy.host=0.0.0.0", "infrastructure.node0_ip=10.0.0.7"), "10.0.0.7"),
+        (("proxy.host=127.0.0.1", "infrastructure.node0_ip=10.0.0.7"), "127.0.0.1"),
+        (("proxy.host=0.0.0.0", "infrastructure.node0_ip=10.0.0.7", "proxy.advertise=head"), "head"),
+    ],
+)
+def test_the_host_by_which_agents_reach_their_sessions(sets: tuple[str, ...], host: str) -> None:
+    plan = plan_of(*sets, "proxy.trials_through=sessions", profile="embedded")
+    (settings,) = [file.text for file in service(plan, "sessions").files]
+    assert json.loads(settings)["host"] == host

@@ -109,8 +109,8 @@ def test_only_stopping_is_changed() -> None:
 def test_a_plan_without_a_template_stays_without() -> None:
     limited = within_batch_limits(plan_of(profile="cpu-verl"), _JOB)
     assert limited.replica_template is None
-    assert len(limited.services) == 4
-    assert sum(s.grace for s in limited.services[0].stop) == pytest.approx(24.0 / 5)
+    assert len(limited.services) == 5
+    assert sum(s.grace for s in limited.services[0].stop) == pytest.approx(24.0 / 6)
 
 
 def test_a_proxy_that_drains_when_the_run_ends_fits_too() -> None:

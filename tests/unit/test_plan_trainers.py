@@ -239,7 +239,15 @@ def test_standalone_replicas_have_nodes_and_gpus_of_their_own_and_get_the_weight
         "trainer.v1.separate_async.parameter_sync_step": "4",  # mini batches in a batch of 64
         "actor_rollout_ref.actor.ppo_mini_batch_size": "16",
         "trainer.n_gpus_per_node": "4",
+        f"{rollout}.agent.default_agent_loop": "liverl_proxy",  # its replicas may sleep or be paused
     }
+
+
+def test_standalone_replicas_on_a_cpu_get_the_weights_by_a_checkpoint_engine_of_ours() -> None:
+    key = "actor_rollout_ref.rollout.checkpoint_engine.backend"
+    sets = ("verl.rollout_mode=standalone", "verl.rollout_gpus=1")
+    assert overrides_of(plan_of(*sets, profile="cpu-verl"))[key] == "liverl_cpu"
+    assert key not in overrides_of(plan_of(profile="cpu-verl"))
 
 
 @pytest.mark.parametrize(("profile", "many"), [("cpu-verl", 32), ("liverl-gen1", 512), ("h200-smoke", 64)])
@@ -252,10 +260,11 @@ def test_the_trainer_waits_for_what_it_needs_and_the_proxys_socket() -> None:
     assert ours == (
         Dependency("environment_ready", "verl"),
         Dependency("listening", "proxy.http"),  # the first step's requests wait there until it serves
+        Dependency("listening", "sessions.http"),
         Dependency("ready", "ray"),
         Dependency("exited_0", "smoke"),
     )
-    assert service(plan_of(*_CLUSTER, profile="liverl-gen1"), "trainer").depends_on == ours[:2]
+    assert service(plan_of(*_CLUSTER, profile="liverl-gen1"), "trainer").depends_on == ours[:3]
 
 
 def test_a_number_of_gpus_that_is_no_whole_number_of_replicas_is_refused() -> None:

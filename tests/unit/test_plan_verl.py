@@ -236,7 +236,7 @@ def test_standalone_replicas() -> None:
 
 def test_the_services_of_a_run() -> None:
     plan = plan_of()
-    assert [s.name for s in plan.services] == ["ray", "smoke", "proxy", "trainer"]
+    assert [s.name for s in plan.services] == ["ray", "smoke", "proxy", "sessions", "trainer"]
     assert (plan.topology, plan.expected_replicas, plan.replica_template, plan.total_steps) == (
         "verl",
         2,
@@ -248,6 +248,7 @@ def test_the_services_of_a_run() -> None:
         ("environment_ready", "verl"),
         ("ready", "ray"),
         ("listening", "proxy.http"),
+        ("listening", "sessions.http"),
         ("exited_0", "smoke"),
     }
     (waits,) = [d for d in service(plan, "proxy").depends_on if d.condition == "discovered"]
@@ -313,7 +314,7 @@ def test_a_cluster_of_somebody_else() -> None:
     plan = plan_of(
         "ray.address=10.0.0.1:6000", "ray.auth_token_file=/t", "infrastructure.ray_dashboard_port=8300"
     )
-    assert [s.name for s in plan.services] == ["smoke", "proxy", "trainer"]
+    assert [s.name for s in plan.services] == ["smoke", "proxy", "sessions", "trainer"]
     ray = plan.ray
     assert ray is not None
     assert (ray.owner, ray.address, ray.dashboard, ray.service) == (
@@ -359,17 +360,54 @@ def test_ports_that_are_chosen_are_told_to_the_job_alone() -> None:
     assert "RAY_PORT" in service(plan_of("infrastructure.ray_port=7001"), "ray").env
 
 
-def test_the_agent_loops_file() -> None:
-    (file,) = [
-        f for f in service(plan_of("harbor_agent.max_iterations=5"), "trainer").files if "loop" in f.path
-    ]
-    (entry,) = yaml.safe_load(file.text)
-    assert (entry["name"], entry["_target_"]) == (
-        "liverl_proxy",
-        "liverl.verl_runtime.agent_loop.ProxyAgentLoop",
-    )
-    assert entry["proxy_url"] == "http://127.0.0.1:{port:proxy}"
+def agent_loops(*sets: str) -> list[dict[str, Any]]:
+    files = service(plan_of("harbor_agent.max_iterations=5", *sets), "trainer").files
+    (file,) = [file for file in files if file.path == "trainer/agent_loop.yaml"]
+    entries: list[dict[str, Any]] = yaml.safe_load(file.text)
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("sets", "target", "own"),
+    [
+        (
+            ("proxy.trials_through=litellm",),
+            "agent_loop.ProxyAgentLoop",
+            {"proxy_url": "http://127.0.0.1:{port:proxy}", "run_key_file": "{run_dir}/secrets/run_key"},
+        ),
+        (
+            (),
+            "session_loop.ServiceAgentLoop",
+            {"control_key_file": "{run_dir}/secrets/sessions_key"},
+        ),
+        (
+            ("run.topology=in_process", "session_proxy.rewrite=mask", "proxy.max_body_bytes=1048576"),
+            "session_loop.WorkerAgentLoop",
+            {"advertise": "", "rewrite": "mask", "main_agent_prefix_match": 256, "max_body_bytes": 1048576},
+        ),
+    ],
+)
+def test_the_agent_loops_file(sets: tuple[str, ...], target: str, own: dict[str, Any]) -> None:
+    """A row may name either of our loops: what carries the trials is the run's."""
+    entries = agent_loops(*sets)
+    assert [entry.pop("name") for entry in entries] == ["liverl_proxy", "liverl_session"]
+    assert entries[0] == entries[1]
+    entry = entries[0]
+    assert entry.pop("_target_") == f"liverl.verl_runtime.{target}"
     assert (entry["max_turns"], entry["trial_timeout"], entry["max_tokens"]) == (5, 120.0, 512)
+    common = {
+        "run_dir",
+        "attempt_dir",
+        "served_model",
+        "max_turns",
+        "trial_timeout",
+        "temperature",
+        "max_tokens",
+    }
+    assert {name: value for name, value in entry.items() if name not in common} == own
+
+
+def test_no_file_tells_of_loops_that_are_not_ours() -> None:
     stock = service(plan_of("verl.agent_loop=tool_agent"), "trainer")
     assert [f.path for f in stock.files] == ["trainer/path/liverl/__init__.py"]
 
@@ -422,9 +460,21 @@ def test_paths_that_hydra_would_misread_are_refused() -> None:
         plan_of(run_dir=Path("/it's/p/n"))
 
 
-def test_what_cannot_be_started_says_so() -> None:
-    with pytest.raises(PlanError, match="in_process"):
-        plan_of("run.topology=in_process", profile="liverl-gen1")
+def test_in_process_starts_nothing_in_front_of_the_replicas() -> None:
+    plan = plan_of("run.topology=in_process", "infrastructure.litellm_port=0")
+    assert [spec.name for spec in plan.services] == ["ray", "smoke", "trainer"]
+    assert (plan.carrier, plan.expected_replicas, plan.topology) == ("sessions", 2, "in_process")
+    assert {d.on for d in service(plan, "trainer").depends_on} == {"verl", "ray", "smoke"}
+    assert "LITELLM_PORT" not in service(plan, "trainer").env
+    assert not any("port:proxy" in file.text for spec in plan.services for file in spec.files)
+
+
+def test_in_process_a_launch_script_brings_no_proxy_to_adopt() -> None:
+    plan = plan_of(
+        "run.topology=in_process", "trainer.kind=command", "trainer.command=[x]", profile="liverl-gen1"
+    )
+    assert [spec.name for spec in plan.services] == ["trainer"]
+    assert (plan.adopted_port, plan.carrier, plan.expected_replicas) == (None, "sessions", 2)
 
 
 def test_the_page_names_everything_and_no_token() -> None:

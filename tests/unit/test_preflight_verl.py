@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import socket
 import sys
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from liverl.config import RunConfig, load_config, resolved
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
 from liverl.preflight import ray, run_checks, verl
+from liverl.preflight.host import open_files
 from liverl.preflight.host import run_checks as host_checks
 from liverl.preflight.limits import CpuLimits, cpu_limits, parse_quota, slurm_cpus
 from liverl.preflight.modeldir import Heads, read_heads
+from liverl.preflight.ports import port_checks
 from liverl.procs.open_files import WANTED, raise_limit, raised, service_limit
 from liverl.proxy.runtime.limits import descriptors_for
 
@@ -157,6 +160,26 @@ def test_an_environment_that_is_not_built(tmp_path: Path, monkeypatch: pytest.Mo
 def _plan(config: RunConfig) -> Plan:
     loaded = load_config(profile="cpu-verl", env={})
     return make_plan(replace(loaded, config=config), Path("/runs/p/n"))
+
+
+def test_in_process_needs_no_port_and_no_environment_of_litellm() -> None:
+    def planned(*sets: str) -> Plan:
+        return make_plan(load_config(profile="cpu-verl", sets=["run.name=n", *sets], env={}), Path("/r/p/n"))
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        beside, inside = (
+            planned(f"run.topology={topology}", f"infrastructure.litellm_port={port}")
+            for topology in ("verl", "in_process")
+        )
+        held = f"port {port} (proxy)"
+        assert [check.status for check in port_checks(beside) if check.name == held] == ["fail"]
+        assert not [check.name for check in port_checks(inside) if "ray" not in check.name]
+    assert {entry.name for entry in beside.environments} == {"proxy", "verl"}
+    assert {entry.name for entry in inside.environments} == {"verl"}
+    assert open_files(inside, None) == []
 
 
 def test_cpus_and_who_limits_them() -> None:

@@ -154,6 +154,33 @@ async def test_it_is_running_once_everything_is_ready(make: Make) -> None:
     assert run.outcome.state == "running" and texts(run, "run_ready") == ["all services are ready"]
 
 
+async def test_a_service_that_the_run_does_without_holds_up_and_ends_nothing(make: Make) -> None:
+    beside = replace(PROXY, fatal=False, environment="proxy")
+    run = make(carrier="sessions")
+    add(run, replace(PROXY, name="sessions", kind="sessions"), state="starting")
+    add(run, beside, state="waiting", wanted=True)
+    run.supervisor.environments.failed["proxy"] = "no such package"
+    run.outcome.update()
+    assert (run.outcome.state, run.outcome.verdict) == ("starting", None), "the carrier is not ready"
+    run.supervisor.slots["sessions"].current.machine = MachineState(generation=1, state="ready")
+    run.outcome.update()
+    assert (run.outcome.state, run.outcome.verdict) == ("running", None)
+    words = "all services that the run needs are ready; it goes on without proxy"
+    assert texts(run, "run_ready") == [words]
+    run.supervisor.slots["proxy"].current.machine = MachineState(
+        generation=1, **{**FAILED, "state": "gave_up"}
+    )
+    run.outcome.update()
+    assert run.outcome.verdict is None
+    carried = make(carrier="proxy")
+    add(carried, replace(PROXY, environment="proxy"), state="waiting", wanted=True)
+    carried.supervisor.environments.failed["proxy"] = "no such package"
+    carried.outcome.update()
+    assert carried.outcome.verdict == Verdict(
+        "failed", 1, Cause("env:proxy", "no such package", carried.outcome.verdict.cause.at)
+    )
+
+
 @pytest.mark.parametrize(
     ("spec", "machine", "verdict"),
     [

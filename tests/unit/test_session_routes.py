@@ -117,3 +117,23 @@ async def test_both_get_every_list_and_both_are_waited_for(tmp_path: Path, signa
         assert not registry.routes_known(), "one of them has not loaded it"
         known.reports[1] = {"pid": 5, "config_sha": known._sha}
     assert registry.routes_known()
+
+
+@pytest.mark.parametrize("state", ["waiting", "preparing", "starting", "backing_off"])
+async def test_a_litellm_that_does_not_serve_holds_up_no_removal(
+    tmp_path: Path, signals: list[int], state: str
+) -> None:
+    made = supervisor(tmp_path, "proxy", "sessions")
+    registry = ReplicaRegistry(made, plan_of("proxy.trials_through=sessions", profile="embedded"), 30.0, 1.0)
+    for carrier in registry.carriers:
+        carrier.publish([A], [])
+    registry.sessions.reports[1] = {"config_sha": registry.sessions._sha}
+    assert not registry.routes_known(), "LiteLLM serves, and has not loaded the list"
+    made.slots["proxy"].state = state  # type: ignore[misc]
+    assert registry.routes_known()
+    registry.sessions.reports[1] = {"config_sha": "older"}
+    assert not registry.routes_known()
+    made.slots["sessions"].state = state  # type: ignore[misc]
+    assert not registry.routes_known(), "what carries the trials may have read an older list"
+    for carrier in registry.carriers:
+        await idle(carrier._file)

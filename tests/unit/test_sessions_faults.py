@@ -9,36 +9,25 @@ import shutil
 import time
 
 import pytest
-from kit.session_host import SessionHost
-from kit.token_replica import TokenReplica, call_text
+from kit.token_replica import call_text
 
 from liverl.sessions.counters import Counters
+from liverl.sessions.engine import read_versions
 from liverl.sessions.journal import DamagedJournal, Journal, Opened, Recorded
 from liverl.sessions.messages import Message
+from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.sampling import Limits
 from liverl.sessions.segments import Turn, Versions
 from liverl.sessions.session import Session
+from liverl.sessions.store import Store
 from liverl.sessions.wire import Answer
 
 USER = {"role": "user", "content": "What does the file say?"}
 MORE = {"role": "user", "content": "go on"}
 
 
-@pytest.fixture
-async def replica():
-    scripted = TokenReplica(lambda _prompt, turn: f"Reply {turn}.")
-    scripted.url = await scripted.start()
-    yield scripted
-    scripted.gate.set()
-    await scripted.stop()
-
-
-@pytest.fixture
-async def host(tmp_path, replica):
-    sessions = SessionHost(tmp_path)
-    sessions.urls = [replica.url]
-    await sessions.start()
-    yield sessions
-    await sessions.stop()
+def script(_prompt: str, turn: int) -> str:
+    return f"Reply {turn}."
 
 
 async def test_a_trial_directory_that_vanished_fails_the_call_in_the_apis_shape_and_keeps_the_reply(
@@ -150,7 +139,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_gets_the_same_repl
 
 
 async def test_without_a_replica_a_request_waits_and_then_gets_503(host, monkeypatch):
-    monkeypatch.setattr("liverl.sessions.session.PATIENCE_S", 0.2)
+    monkeypatch.setattr("liverl.sessions.drafting.PATIENCE_S", 0.2)
     opened = await host.open()
     await host.control("PUT", "/backends", [])
     began = time.monotonic()
@@ -227,6 +216,38 @@ async def test_limits_of_the_conversation_leave_sub_agents_alone(host, replica):
     written = json.loads((host.folder / "trials" / opened["id"] / "proxy_trajectory.json").read_text())
     assert written["messages_snapshot"][0] == USER
     assert sum(written["traj_response_mask"]) == 6, "the fields on top are those of the main row"
+
+
+async def test_the_row_of_a_sub_agent_is_whole_whatever_the_limit_of_the_main_row_is(host, replica):
+    opened = await host.open(max_response_tokens=6)
+    await host.chat(opened, USER)
+    await host.chat(opened, {"role": "system", "content": "Other."}, USER)
+    sub, main = await host.finish()
+    assert (sub["kind"], sum(sub["traj_response_mask"])) == ("sub", len(replica.replies[1]))
+    assert sum(main["traj_response_mask"]) == 6 < len(replica.replies[1])
+
+
+async def test_a_session_whose_journal_was_removed_records_nothing_more(host):
+    opened = await host.open()
+    (host.folder / "sessions" / f"{opened['id']}.jsonl").unlink()
+    status, body = await host.chat(opened, USER)
+    assert status == 500 and "journal was removed" in body["error"]["message"]
+
+
+def test_ten_thousand_sessions_need_no_descriptor_each(tmp_path):
+    roots = (tmp_path / "trials",)
+    store = Store(tmp_path / "sessions", roots, ReplicaList(None))
+    before = len(os.listdir("/proc/self/fd"))
+    names = [f"task-{number:08x}" for number in range(10_000)]
+    for name in names:
+        (roots[0] / name).mkdir(parents=True)
+        store.open(name, str(roots[0] / name), Limits())
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    assert store.facts()["open"] == len(names)
+    for name in names:
+        store.finish(name)
+    assert (store.facts()["open"], store.facts()["finished"]) == (0, len(names))
+    assert os.listdir(tmp_path / "sessions") == ["finished.ndjson"]
 
 
 async def test_the_limit_of_a_row_counts_only_what_is_behind_its_first_prompt(host):
@@ -329,3 +350,61 @@ async def test_the_sessions_key_is_in_no_file_of_the_trial(host):
     for path in (host.folder / "trials" / opened["id"]).iterdir():
         text = path.read_text()
         assert opened["key"] not in text and "env: [redacted]" in text
+
+
+async def test_sessions_that_nobody_ends_are_ended_some_time_after_their_deadline(host) -> None:
+    now = time.time()
+    await host.open("late", deadline=now + 1000)
+    await host.open("other", deadline=now + 2000)
+    await host.open("endless")
+    assert host.store.expire(now + 1000 + 119) == [] and host.store.facts()["open"] == 3
+    assert host.store.expire(now + 1000 + 121) == ["late"]
+    assert (host.store.facts()["open"], host.store.facts()["finished"]) == (2, 1)
+    assert (host.folder / "trials" / "late" / "proxy_trajectory.json").exists()
+    assert host.store.expire(now + 9999) == ["other"]
+
+
+async def test_the_conversation_is_kept_over_a_restart(host, replica):
+    opened = await host.open()
+    user = {"role": "user", "content": "What does the file say?"}
+    status, first = await host.chat(opened, user)
+    reply = first["choices"][0]["message"]
+    await host.chat(
+        opened, user, {"role": "assistant", "content": reply["content"]}, {"role": "user", "content": "go"}
+    )
+    await host.stop()
+    await host.start()
+    await host.finish()
+    document = json.loads((host.folder / "trials" / opened["id"] / "proxy_trajectory.json").read_text())
+    said = [message["role"] for message in document["messages_snapshot"]]
+    assert status == 200 and said == ["user", "assistant", "user", "assistant"]
+    assert document["messages_snapshot"][1]["content"] == reply["content"]
+
+
+async def test_a_conversation_without_a_file_or_with_a_damaged_one_is_empty(host, replica):
+    opened = await host.open()
+    folder = host.folder / "trials" / opened["id"]
+    (folder / "litellm-trajectory.jsonl").write_text('{"session": 7}\n[]\n{"session": {"kind": "sub"}}\n{')
+    await host.finish()
+    assert json.loads((folder / "proxy_trajectory.json").read_text())["messages_snapshot"] == []
+    await host.open("none")
+    await host.finish("none")
+
+
+@pytest.mark.parametrize(
+    ("value", "versions"),
+    [
+        # as vLLM 0.32 answered
+        ([{"version": "default", "start": 0, "end": 4}], ((None, 4),)),
+        ([{"version": "7", "start": 0, "end": 3}, {"version": "8", "start": 3, "end": 4}], ((7, 3), (8, 1))),
+        ([{"version": 7, "start": 0, "end": 4}], ((7, 4),)),
+        (None, ((None, 4),)),
+        ([{"version": "7", "start": 0, "end": 3}], ((None, 4),)),
+        ([{"version": "7", "start": 1, "end": 4}], ((None, 4),)),
+        ([{"version": "7", "start": 0, "end": 3}, {"version": "8", "start": 2, "end": 4}], ((None, 4),)),
+        ([{"version": "7", "count": 4}], ((None, 4),)),
+        ("7", ((None, 4),)),
+    ],
+)
+def test_the_versions_that_an_engine_says(value, versions):
+    assert read_versions(value, 4) == tuple(Versions(*each) for each in versions)

@@ -14,13 +14,14 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 
 from liverl.embedded.tokenizer import EOS_ID, decode
+from liverl.observe.trials.trajectory import read_trajectory
 from liverl.sessions import trial_log
 from liverl.sessions.engine import EngineLost, Sampled
 from liverl.sessions.messages import Chat, Message
+from liverl.sessions.store import SILENT
 
 TOOL = {
     "name": "read_file",
@@ -40,24 +41,6 @@ def script(_prompt: str, turn: int) -> str:
         call_text("read_file", path="b.txt"),
         "It says 7.",
     )[min(turn, 2)]
-
-
-@pytest.fixture
-async def replica():
-    scripted = TokenReplica(script)
-    scripted.url = await scripted.start()
-    yield scripted
-    scripted.gate.set()
-    await scripted.stop()
-
-
-@pytest.fixture
-async def host(tmp_path, replica):
-    sessions = SessionHost(tmp_path)
-    sessions.urls = [replica.url]
-    await sessions.start()
-    yield sessions
-    await sessions.stop()
 
 
 USER = {"role": "user", "content": "What does the file say?"}
@@ -628,7 +611,7 @@ async def test_a_full_disk_fails_the_call_and_records_nothing(host, replica, mon
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    only_here = SimpleNamespace(write=full, fstat=os.fstat, ftruncate=os.ftruncate)
+    only_here = SimpleNamespace(write=full, fstat=os.fstat, ftruncate=os.ftruncate, close=os.close)
     monkeypatch.setattr("liverl.sessions.journal.os", only_here)
     status, body = await host.chat(opened, USER)
     monkeypatch.undo()
@@ -694,3 +677,61 @@ async def test_a_reply_that_a_stop_text_ended_is_closed_before_the_next_message(
     _, body = await host.chat(other, USER)
     await host.chat(other, USER, body["choices"][0]["message"], {"role": "user", "content": "go on"})
     assert decode(replica.prompts[-1]).count("<|im_end|>") == 3
+
+
+async def test_each_turn_in_the_trials_file_says_its_row_and_what_was_counted(host, tmp_path):
+    opened = await host.open()
+    first = {"role": "user", "content": "look"}
+    status, body = await host.chat(opened, first, tools=OPENAI_TOOLS)
+    assert status == 200
+    await host.chat(
+        opened, first, body["choices"][0]["message"], {"role": "user", "content": "on"}, tools=OPENAI_TOOLS
+    )
+    path = tmp_path / "trials" / "task-00000001" / trial_log.TURNS
+    told = [json.loads(line)["session"] for line in path.read_text().splitlines()]
+    assert [(one["kind"], one["opens"], one["counters"]["num_calls"]) for one in told] == [
+        ("main", True, 1),
+        ("main", False, 2),
+    ]
+    before = read_trajectory(path.parent).session
+    assert before.rows == {"main": 1} and not before.ended
+    await host.finish()
+    after = read_trajectory(path.parent).session
+    assert (
+        after.ended and after.rows == before.rows and after.sampled == before.sampled and after.faults == ()
+    )
+
+
+async def test_open_sessions_without_a_request_are_named_and_not_all_of_them(host, replica):
+    new = [f"new-{n:08}" for n in range(SILENT + 2)]
+    for name in new:
+        await host.open(name)
+    opened = await host.open("begun-00000001")
+    assert (await host.chat(opened, {"role": "user", "content": "look"}))[0] == 200
+    silent = host.store.facts()["silent"]
+    assert len(silent) == SILENT, "the report does not grow with the sessions"
+    assert (silent[0]["id"], silent[0]["begun"]) == ("begun-00000001", True)
+    assert [one["id"] for one in silent[1:]] == new[: SILENT - 1] and not silent[1]["begun"]
+    replica.gate.clear()
+    asking = asyncio.ensure_future(host.chat(opened, {"role": "user", "content": "other"}))
+    await until(lambda: host.store.waiting)
+    assert "begun-00000001" not in [one["id"] for one in host.store.facts()["silent"]], (
+        "its reply is being sampled"
+    )
+    replica.gate.set()
+    await asking
+    since = host.store.facts()["silent"][0]["since"]
+    assert since > silent[0]["since"]
+    await host.stop()
+    await host.start()
+    (again,) = [one for one in host.store.facts()["silent"] if one["id"] == "begun-00000001"]
+    assert silent[0]["since"] < again["since"] <= since, "a restart does not make it silent since its opening"
+
+
+async def test_requests_that_fail_are_counted(host, replica):
+    opened = await host.open(max_turns=1)
+    first = {"role": "user", "content": "look"}
+    assert (await host.chat(opened, first))[0] == 200
+    assert (await host.chat(opened, {"role": "user", "content": "other"}))[0] == 410
+    counters = host.store.facts()["counters"]
+    assert (counters.num_calls, counters.num_failed) == (1, 1)

@@ -24,7 +24,9 @@ from liverl.agents.tools import TOOLS
 from liverl.embedded.engine.chat import prompt_ids
 from liverl.embedded.tokenizer import EOS_ID, encode
 from liverl.observe.trials.records import parse_result
+from liverl.verl_runtime.carriers import ProxyCarrier
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
+from liverl.verl_runtime.tokens import Row
 
 TASK = next(task for task in dataset() if task.kind == "create")
 CREATE = ("write_file", {"path": next(iter(TASK.expect)), "content": next(iter(TASK.expect.values()))})
@@ -115,9 +117,26 @@ def prompt(**changes: Any) -> Prompt:
     return read_prompt(row(**changes), {"temperature": 1.0, "top_p": 1.0, "top_k": -1}, fallback=0.5)
 
 
-def settings(run_dir: Path, url: str, **changes: Any) -> LoopSettings:
+@dataclass(frozen=True)
+class Given:
+    settings: LoopSettings
+    url: str
+    key_file: str | None
+
+
+async def run(given: Given, prompt: Prompt) -> Outcome:
+    """A trial through the proxy."""
+    carrier = ProxyCarrier(given.url, given.key_file, given.settings.lengths)
+    return await run_trial(given.settings, prompt, carrier)
+
+
+def row_of(outcome: Outcome) -> Row | None:
+    assert len(outcome.rows) < 2
+    return outcome.rows[0] if outcome.rows else None
+
+
+def settings(run_dir: Path, url: str, key_file: str | None = None, **changes: Any) -> Given:
     known: dict[str, Any] = {
-        "proxy_url": url,
         "run_dir": str(run_dir),
         "attempt_dir": str(run_dir / "attempt_002"),
         "served_model": "policy",
@@ -125,7 +144,7 @@ def settings(run_dir: Path, url: str, **changes: Any) -> LoopSettings:
         "response_length": 4000,
         "trial_timeout": 20.0,
     }
-    return LoopSettings(**{**known, **changes})
+    return Given(LoopSettings(**{**known, **changes}), url, key_file)
 
 
 def story(run_dir: Path, outcome: Outcome, where: str = "step_0003") -> dict[str, Any]:
@@ -136,13 +155,13 @@ def story(run_dir: Path, outcome: Outcome, where: str = "step_0003") -> dict[str
 async def test_a_solved_trial(tmp_path: Path, script: Callable[..., Any]) -> None:
     proxy = await script(CREATE, SUBMIT)
     (tmp_path / "key").write_text("sk-run\n")
-    given = settings(tmp_path, proxy.url, run_key_file=str(tmp_path / "key"))
-    outcome = await run_trial(given, prompt())
+    given = settings(tmp_path, proxy.url, key_file=str(tmp_path / "key"))
+    outcome = await run(given, prompt())
     assert (outcome.reward, outcome.ended_by, outcome.num_turns, outcome.tool_calls) == (1.0, "submit", 4, 2)
     assert (outcome.divergences, outcome.exception, outcome.retries) == (0, None, 0)
     assert outcome.asked_seconds > 0 and outcome.tool_seconds > 0
     first, second = ([*encode(render_qwen3_coder(*call)), EOS_ID] for call in (CREATE, SUBMIT))
-    found = outcome.row
+    found = row_of(outcome)
     assert found is not None
     assert found.prompt == prompt_ids(proxy.requests[0]["messages"], TOOLS, render_qwen3_coder)
     assert found.response[: len(first)] == first and found.response[-len(second) :] == second
@@ -172,14 +191,14 @@ async def test_a_solved_trial(tmp_path: Path, script: Callable[..., Any]) -> Non
 
 async def test_turns_wait_for_the_proxy(tmp_path: Path, script: Callable[..., Any]) -> None:
     proxy = await script(503, 429, 500, CREATE, 502, SUBMIT)
-    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    outcome = await run(settings(tmp_path, proxy.url), prompt())
     assert (outcome.reward, outcome.retries, outcome.divergences) == (1.0, 4, 0)
 
 
 async def test_a_proxy_that_stays_away_leaves_no_row(tmp_path: Path, unused_tcp_port: int) -> None:
     given = settings(tmp_path, f"http://127.0.0.1:{unused_tcp_port}", trial_timeout=4.0)
-    outcome = await run_trial(given, prompt())
-    assert outcome.row is None and outcome.ended_by == "exception" and outcome.num_turns == 1
+    outcome = await run(given, prompt())
+    assert row_of(outcome) is None and outcome.ended_by == "exception" and outcome.num_turns == 1
     assert (outcome.exception or "").startswith("TrialTimeoutError: no time left after 4 s; last: Client")
     assert story(tmp_path, outcome)["exception_info"]["exception_type"] == "TrialTimeoutError"
 
@@ -188,7 +207,7 @@ async def test_a_proxy_that_refuses_and_then_hangs_is_told_with_both(
     tmp_path: Path, script: Callable[..., Any]
 ) -> None:
     proxy = await script(503, asyncio.Event())
-    outcome = await run_trial(settings(tmp_path, proxy.url, trial_timeout=5.0), prompt())
+    outcome = await run(settings(tmp_path, proxy.url, trial_timeout=5.0), prompt())
     told = outcome.exception or ""
     assert told.startswith(
         "TrialTimeoutError: no time left after 5 s; last: HTTP 503: busy; no response in the last "
@@ -198,8 +217,8 @@ async def test_a_proxy_that_refuses_and_then_hangs_is_told_with_both(
 
 async def test_a_refusal_ends_the_trial(tmp_path: Path, script: Callable[..., Any]) -> None:
     proxy = await script(CREATE, 401)
-    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
-    assert outcome.exception == "ProxyRefusedError: HTTP 401: busy" and outcome.row is None
+    outcome = await run(settings(tmp_path, proxy.url), prompt())
+    assert outcome.exception == "ProxyRefusedError: HTTP 401: busy" and row_of(outcome) is None
     result = story(tmp_path, outcome)
     assert (result["turns"], result["turns_trained"], result["tokens_trained"]) == (1, 0, 0)
 
@@ -207,11 +226,11 @@ async def test_a_refusal_ends_the_trial(tmp_path: Path, script: Callable[..., An
 async def test_a_full_context_ends_a_trial_that_counts(tmp_path: Path, script: Callable[..., Any]) -> None:
     text = '{"error": {"message": "This model\'s maximum context length is 9 tokens."}}'
     proxy = await script(CREATE, web.Response(status=400, text=text), web.Response(status=400, text=text))
-    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    outcome = await run(settings(tmp_path, proxy.url), prompt())
     assert (outcome.ended_by, outcome.exception, outcome.reward) == ("context_length", None, 0.0)
-    assert outcome.row is not None and 0 not in outcome.row.mask
-    outcome = await run_trial(settings(tmp_path, proxy.url), prompt(session_id=1))
-    assert outcome.row is None and (outcome.exception or "").startswith("ProxyRefusedError: HTTP 400")
+    assert row_of(outcome) is not None and 0 not in row_of(outcome).mask
+    outcome = await run(settings(tmp_path, proxy.url), prompt(session_id=1))
+    assert row_of(outcome) is None and (outcome.exception or "").startswith("ProxyRefusedError: HTTP 400")
 
 
 async def test_a_changed_prefix_is_counted_and_cut(
@@ -223,11 +242,11 @@ async def test_a_changed_prefix_is_counted_and_cut(
     listing = ("list_files", {"path": "."})
     proxy = await script(listing, CREATE, SUBMIT, bend={1: retokenised})
     with caplog.at_level(logging.WARNING):
-        outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+        outcome = await run(settings(tmp_path, proxy.url), prompt())
     assert (outcome.reward, outcome.divergences, outcome.num_turns) == (1.0, 2, 6)
-    assert outcome.row is not None
-    assert outcome.row.response == [*encode(render_qwen3_coder(*listing)), EOS_ID]
-    assert set(outcome.row.mask) == {1}
+    assert row_of(outcome) is not None
+    assert row_of(outcome).response == [*encode(render_qwen3_coder(*listing)), EOS_ID]
+    assert set(row_of(outcome).mask) == {1}
     result = story(tmp_path, outcome)
     assert (result["turns"], result["turns_trained"]) == (3, 1)
     assert [found["turn"] for found in result["divergences"]] == [1, 2]
@@ -239,9 +258,9 @@ async def test_a_changed_prefix_is_counted_and_cut(
 async def test_a_reply_without_a_call_is_trained_on(tmp_path: Path, script: Callable[..., Any]) -> None:
     text = render_qwen3_coder(*CREATE)  # what a wrong tool parser leaves as text
     proxy = await script(text)
-    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
+    outcome = await run(settings(tmp_path, proxy.url), prompt())
     assert (outcome.ended_by, outcome.reward, outcome.num_turns) == ("no_tool_call", 0.0, 2)
-    assert outcome.row is not None and outcome.row.mask == [1] * (len(encode(text)) + 1)
+    assert row_of(outcome) is not None and row_of(outcome).mask == [1] * (len(encode(text)) + 1)
 
 
 async def test_the_row_is_no_longer_than_verls_limit(tmp_path: Path, script: Callable[..., Any]) -> None:
@@ -249,13 +268,13 @@ async def test_the_row_is_no_longer_than_verls_limit(tmp_path: Path, script: Cal
     size = len(encode(render_qwen3_coder(*listing))) + 1
     proxy = await script(*[listing] * 8)
     given = settings(tmp_path, proxy.url, response_length=2 * size, max_tokens=size)
-    outcome = await run_trial(given, prompt())
+    outcome = await run(given, prompt())
     assert outcome.ended_by == "response_length" and outcome.num_turns == 4
-    assert outcome.row is not None
-    assert outcome.row.mask[-1] == 1 and len(outcome.row.response) <= 2 * size
+    assert row_of(outcome) is not None
+    assert row_of(outcome).mask[-1] == 1 and len(row_of(outcome).response) <= 2 * size
     assert [request["max_tokens"] for request in proxy.requests] == [size, size]
     proxy = await script(*[listing] * 3)
-    outcome = await run_trial(settings(tmp_path, proxy.url, max_turns=3), prompt(session_id=1))
+    outcome = await run(settings(tmp_path, proxy.url, max_turns=3), prompt(session_id=1))
     assert (outcome.ended_by, outcome.num_turns) == ("max_iterations", 6)
 
 
@@ -277,15 +296,15 @@ async def test_without_exact_tokens_there_is_no_row(
     tmp_path: Path, script: Callable[..., Any], change: Change, said: str
 ) -> None:
     proxy = await script(CREATE, bend={0: change})
-    outcome = await run_trial(settings(tmp_path, proxy.url), prompt())
-    assert outcome.row is None and (outcome.exception or "").startswith(said)
+    outcome = await run(settings(tmp_path, proxy.url), prompt())
+    assert row_of(outcome) is None and (outcome.exception or "").startswith(said)
     assert story(tmp_path, outcome)["tokens_trained"] == 0
 
 
 async def test_a_validation_is_no_step(tmp_path: Path, script: Callable[..., Any]) -> None:
     proxy = await script(CREATE, SUBMIT)
     asked = prompt(extra_info={"task_id": TASK.id, "split": "val"})
-    outcome = await run_trial(settings(tmp_path, proxy.url), asked)
+    outcome = await run(settings(tmp_path, proxy.url), asked)
     result = story(tmp_path, outcome, where="")
     assert "step" not in result and (result["validation_after_step"], result["policy_version"]) == (3, 3)
     assert outcome.reward == 1.0
@@ -320,7 +339,7 @@ def test_rows_that_are_not_ours_are_refused() -> None:
 def test_settings_are_checked(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be greater than 0, not 0"):
         settings(tmp_path, "http://h:1", **{name: 0})
-    assert msgspec.structs.replace(settings(tmp_path, "http://h:1"), max_turns=1).max_turns == 1
+    assert msgspec.structs.replace(settings(tmp_path, "http://h:1").settings, max_turns=1).max_turns == 1
 
 
 def test_a_sandbox_answers_what_it_cannot_take(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liverl.agents.token_api import Span
+from liverl.verl_runtime.cpuengine.request import Request
 from liverl.verl_runtime.cpuengine.settings import FAULTS_VARIABLE, Faults, faults
 
 RANKS = st.none() | st.integers(0, 64)
@@ -47,3 +49,11 @@ def test_each_fault_keeps_its_value(
         }
     )
     assert faults(text) == Faults(1, seconds, pending, mute, dead, step)
+
+
+def test_each_sampled_token_has_the_version_of_its_weights() -> None:
+    request = Request("a", [1], 9, 1.0, lambda done: None)
+    for token, version in enumerate((None, None, 4, 4, 4, 5, 4)):
+        request.add(token, -0.5, version)
+    assert request.versions == [Span(None, 2), Span(4, 3), Span(5, 1), Span(4, 1)]
+    assert len(request.tokens) == len(request.logprobs) == 7

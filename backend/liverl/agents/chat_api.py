@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -60,18 +62,34 @@ def bad_request(message: str, param: str | None = None) -> ApiError:
     return ApiError(400, "BadRequestError", message, param)
 
 
+def decoded(body: bytes, kind: type[T]) -> T:
+    """A request's body as a ``kind``.
+
+    Raises:
+        ApiError: 400, it is none.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise bad_request(str(error)) from error
+
+
+def require_served(model: str | None, served: Sequence[str]) -> None:
+    """Raises:
+    ApiError: 404, ``model`` is not one of ``served``; None stands for any.
+    """
+    if model is not None and model not in served:
+        raise ApiError(404, "NotFoundError", f"The model `{model}` does not exist.", "model")
+
+
 def read_chat(body: bytes, served: list[str], *, auto_tools: bool) -> ChatRequest:
     """Decode and validate a request.
 
     Raises:
         ApiError: 404 if the model is not served, 400 for any other mistake.
     """
-    try:
-        request = msgspec.json.decode(body, type=ChatRequest)
-    except msgspec.DecodeError as error:
-        raise bad_request(str(error)) from error
-    if request.model is not None and request.model not in served:
-        raise ApiError(404, "NotFoundError", f"The model `{request.model}` does not exist.", "model")
+    request = decoded(body, ChatRequest)
+    require_served(request.model, served)
     if not request.messages:
         raise bad_request("messages must not be empty", "messages")
     if request.n not in (None, 1):

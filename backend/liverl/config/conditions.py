@@ -5,9 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from liverl.config import sizing
+from liverl.config.carrier import agent_loop, carrier
 from liverl.config.schema import RunConfig
-from liverl.config.sections.verl import AGENT_LOOPS, PROXY_LOOP
+from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.engines import ENGINES
+
+ANY_HOST = ("0.0.0.0", "::")  # listen addresses that stand for all addresses of this machine
 
 
 def always(c: RunConfig) -> bool:
@@ -27,7 +30,27 @@ def managed(c: RunConfig) -> bool:
 
 def through_sessions(c: RunConfig) -> bool:
     """Whether the trials go through sessions, which record them as tokens, and not through LiteLLM."""
-    return managed(c) and c.proxy.trials_through == "sessions"
+    return carrier(c) == "sessions"
+
+
+def in_workers(c: RunConfig) -> bool:
+    """Whether verl's agent-loop workers host the sessions, and the run starts no proxy."""
+    return c.run.topology == "in_process"
+
+
+def session_service(c: RunConfig) -> bool:
+    """Whether the sessions are a service of the run."""
+    return through_sessions(c) and not in_workers(c)
+
+
+def our_proxy(c: RunConfig) -> bool:
+    """Whether the run starts LiteLLM."""
+    return not command(c) and not in_workers(c)
+
+
+def session_scheduler(c: RunConfig) -> bool:
+    """Whether requests of sessions wait while their replica's KV cache is nearly full."""
+    return session_service(c) and c.session_proxy.scheduler.enabled
 
 
 def engine_reads(c: RunConfig, key: str) -> bool:
@@ -83,8 +106,8 @@ def embedded_or_reads_variables(c: RunConfig) -> bool:
 
 def limits_trials(c: RunConfig) -> bool:
     """Whether liverl or a launch script or agent loop of the user's uses the timeout of a trial."""
-    proxy_loop = verl_trainer(c) and c.verl.agent_loop == PROXY_LOOP
-    return proxy_loop or embedded_or_reads_variables(c)
+    our_loop = verl_trainer(c) and agent_loop(c) in OUR_LOOPS
+    return our_loop or embedded_or_reads_variables(c)
 
 
 def logs_to_wandb(c: RunConfig) -> bool:
@@ -111,12 +134,39 @@ def vllm_in_verl(c: RunConfig) -> bool:
 
 def our_ray(c: RunConfig) -> bool:
     """Whether the run starts verl itself, and Ray unless ``ray.address`` names a cluster."""
-    return c.run.topology == "verl" and verl_trainer(c)
+    return not managed(c) and verl_trainer(c)
 
 
 def our_head(c: RunConfig) -> bool:
     """Whether the run starts its own Ray head."""
     return our_ray(c) and not c.ray.address
+
+
+def our_sessions(c: RunConfig) -> bool:
+    """Whether the run starts sessions: as a service, or in verl's workers."""
+    return through_sessions(c) and not command(c)
+
+
+def run_key(c: RunConfig) -> bool:
+    """Whether agents need the run's key: LiteLLM asks for it, or a launch script gets it."""
+    return our_proxy(c) or command(c)
+
+
+def restarts_services(c: RunConfig) -> bool:
+    """Whether the run starts a service that is restarted when it fails."""
+    return our_proxy(c) or (not command(c) and c.trainer.restart == "from_checkpoint")
+
+
+def node0_ip(c: RunConfig) -> bool:
+    """Whether ``infrastructure.node0_ip`` is used: as a variable, or in the URLs of sessions that listen on all
+    addresses."""
+    everywhere = c.proxy.host in ANY_HOST and not c.proxy.advertise
+    return reads_variables(c) or (session_service(c) and everywhere)
+
+
+def litellm_port(c: RunConfig) -> bool:
+    """Whether ``infrastructure.litellm_port`` is used: by LiteLLM, or as a variable."""
+    return our_proxy(c) or reads_variables(c)
 
 
 def ray_port(c: RunConfig) -> bool:
@@ -132,7 +182,7 @@ def ray_dashboard_port(c: RunConfig) -> bool:
 
 def any_ray(c: RunConfig) -> bool:
     """Whether replicas are looked up in a Ray cluster, whoever started it."""
-    return our_ray(c) or (c.run.topology == "verl" and command(c))
+    return our_ray(c) or (not managed(c) and command(c))
 
 
 def foreign_head(c: RunConfig) -> bool:

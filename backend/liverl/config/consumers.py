@@ -18,7 +18,7 @@ from liverl.config import conditions as when
 from liverl.config import inert
 from liverl.config.inert import Why
 from liverl.config.schema import RunConfig, leaves, value_of
-from liverl.config.sections.verl import PROXY_LOOP
+from liverl.config.sections.verl import PROXY_LOOP, SESSION_LOOP
 from liverl.model import Inert
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group("data: data_dir", {_PLAN: when.reads_variables}, inert.NO_DATA),
     _group("data: train_index val_index", {_PLAN: when.verl_or_command}, inert.NO_DATA),
-    _group("infrastructure: node0_ip", {_PLAN: when.reads_variables}, inert.no_ray()),
+    _group("infrastructure: node0_ip", {_PLAN: when.node0_ip}, inert.no_ray()),
     _group("infrastructure: nnodes", {_PLAN: when.verl_or_command}, inert.no_ray()),
+    _group("infrastructure: litellm_port", {_PLAN: when.litellm_port}, inert.no_proxy),
     _group("infrastructure: ray_port", {_PLAN: when.ray_port}, inert.no_ray(inert.RAY_RUNS)),
     _group(
         "infrastructure: ray_dashboard_port",
@@ -89,7 +90,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: when.verl_or_command, _CONFIG: when.needs_gpus},
         inert.sentence("the embedded run uses no GPU"),
     ),
-    _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.always}),
+    _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.run_key}, inert.no_proxy),
     _engine_group("infrastructure: vllm_logging_level", inert.vllm_key, when.vllm_in_verl),
     _group("environment: venv_path", {_PLAN: when.verl_venv}, inert.venv_key),
     _group("k8s: *", {_PLAN: when.reads_variables}, inert.NO_PODS),
@@ -127,7 +128,9 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group(
         "harbor_agent: max_timeout_sec override_timeout_sec",
         {_PLAN: when.limits_trials},
-        inert.trial_key("", f"only verl.agent_loop {PROXY_LOOP} stops a trial that exceeds its timeout"),
+        inert.trial_key(
+            "", f"only the agent loops {SESSION_LOOP} and {PROXY_LOOP} stop a trial that exceeds its timeout"
+        ),
     ),
     _group("harbor_runtime: num_workers", {_PLAN: when.embedded_or_reads_variables}, inert.trial_key("")),
     _group(
@@ -173,13 +176,17 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group("verl: actor_deadline address_deadline health_deadline", {_PLAN: when.any_ray}, inert.ray_key("")),
     _group("verl.faults: *", {_PLAN: when.cpu_replicas}, inert.CPU_ONLY),
-    _group("proxy: *", {_PLAN: when.not_command}, inert.sentence("your launch script starts the proxy")),
-    _group("proxy: trials_through", {_PLAN: when.managed}, inert.LITELLM_ONLY),
-    _group("session_proxy: *", {_PLAN: when.through_sessions}, inert.no_sessions),
+    _group("proxy: *", {_PLAN: when.our_proxy}, inert.no_proxy),
+    _group("proxy: max_body_bytes", {_PLAN: when.not_command}, inert.no_proxy),
+    _group("proxy: advertise", {_PLAN: when.our_sessions}, inert.no_sessions),
+    _group("session_proxy: *", {_PLAN: when.our_sessions}, inert.no_sessions),
+    _group("session_proxy.scheduler: enabled", {_PLAN: when.session_service}, inert.no_sessions),
+    _group("session_proxy.scheduler: *", {_PLAN: when.session_scheduler}, inert.scheduler_key),
+    _group("session_proxy: port", {_PLAN: when.session_service}, inert.no_sessions),
     _group(
         "supervise: restart_base restart_cap restart_jitter storm_window storm_failures stable_after",
-        {_PLAN: when.not_command},
-        inert.sentence(inert.STARTED_ONCE),
+        {_PLAN: when.restarts_services},
+        inert.started_once,
     ),
     _group(
         "supervise: pass_env",
@@ -269,14 +276,10 @@ def why_inert(config: RunConfig, key: str) -> str | None:
     """Why nothing uses ``key`` in this configuration, as a text for the user; None if something uses it."""
     if _users(config, key):
         return None
-    if config.run.topology == "in_process":
-        return inert.IN_PROCESS
     return rules()[key].why(config) or inert.unread(config, key)
 
 
 def _users(config: RunConfig, key: str) -> tuple[str, ...]:
-    if config.run.topology == "in_process" and key != "run.topology":
-        return ()
     return tuple(package for package, used in rules()[key].uses.items() if used(config))
 
 

@@ -62,6 +62,13 @@ def restart_key(c: RunConfig) -> str:
     return "trainer.kind is none: no trainer runs" if c.trainer.kind == "none" else STARTED_ONCE
 
 
+def started_once(c: RunConfig) -> str:
+    """The reason for a key of restarts in a run whose services are started once."""
+    return (
+        STARTED_ONCE if when.command(c) else "no service of this run is restarted: trainer.restart is never"
+    )
+
+
 def late_replica_key(c: RunConfig) -> str:
     """The reason for ``embedded.faults.late_replica.index``."""
     return ENGINE_ONLY(c) if c.run.engine != "embedded" else "embedded.faults.late_replica.seconds is 0"
@@ -92,12 +99,24 @@ def ray_key(ours: str) -> Why:
 
 def no_sessions(c: RunConfig) -> str:
     """The reason for a key of the sessions."""
-    if not when.managed(c):
-        return LITELLM_ONLY(c)
+    if when.command(c):
+        return "your launch script starts the proxy"
+    if when.in_workers(c):
+        return WORKERS_LISTEN
     return f"the trials go through LiteLLM: proxy.trials_through is {c.proxy.trials_through}"
 
 
-IN_PROCESS = "this version cannot start run.topology in_process"
+def scheduler_key(c: RunConfig) -> str:
+    """The reason for a key of ``session_proxy.scheduler``."""
+    return "session_proxy.scheduler.enabled is false" if when.session_service(c) else no_sessions(c)
+
+
+def no_proxy(c: RunConfig) -> str:
+    """The reason for a key of LiteLLM, or of what carries the trials."""
+    return "your launch script starts the proxy" if when.command(c) else WORKERS_LISTEN
+
+
+WORKERS_LISTEN = "in topology in_process verl's agent-loop workers host the sessions, each on a free port"
 STARTED_ONCE = "your launch script is not restarted"
 RAY_RUNS = "ray.address names an existing cluster"
 NO_WANDB = trial_key("the embedded trainer does not log to wandb")
@@ -109,8 +128,6 @@ NO_GPU_TRAINING = trial_key("the embedded policy is a small table without this s
 NO_ALGORITHM = trial_key("the embedded trainer is GRPO with a clipped token ratio, without this setting")
 ENGINE_ONLY = embedded_engine_key("fault")
 TRAINER_ONLY = sentence("only the embedded trainer has this fault: trainer.kind is not embedded")
-
-LITELLM_ONLY = sentence("only topology managed has sessions; the trials go through LiteLLM")
 
 CPU_ONLY = ray_key("only replicas with verl.device cpu have this fault")
 

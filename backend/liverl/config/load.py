@@ -15,7 +15,6 @@ from liverl.config import profiles
 from liverl.config.checks.managed import check, secret_overrides
 from liverl.config.consumers import why_inert
 from liverl.config.errors import ConfigError, Problem, Where
-from liverl.config.inert import IN_PROCESS
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, schema_key
@@ -313,9 +312,6 @@ def _second_name(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list
 
 def _inert(config: RunConfig, settings: Mapping[KeyPath, Setting], base: Mapping[KeyPath, Any]) -> list[str]:
     """Warnings for keys that the user set in a file, ``--set`` or ``LIVERL_...`` and that nothing uses."""
-    if config.run.topology == "in_process":
-        where = settings["run", "topology"].where
-        return [f"{where}: {IN_PROCESS}, so no other key has an effect"]
     warnings = []
     for path, setting in settings.items():
         if setting.layer not in _BY_HAND or not _changes(base, path, setting):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from liverl.model import ReplicaSet, RunState, ServiceStatus, TrialsStatus
+from liverl.model import Carrier, ReplicaSet, RunState, ServiceStatus, TrialsStatus
 
 _PHASES = {"rollout": "rollout", "update": "policy update", "sync": "sending weights", "init": "starting"}
 
@@ -17,27 +17,28 @@ def phase_words(
     trainer: Mapping[str, Any],
     total_steps: int | None,
     trials: TrialsStatus,
+    carrier: Carrier = "proxy",
 ) -> str:
     """The first unfinished part of the start, the training step, or the end. ``trainer``: the content of
     ``trainer.json``, empty before it is written. ``total_steps``: None if unknown. ``trials``: the counts that every
-    other part of the snapshot has."""
+    other part of the snapshot has. ``carrier``: what carries the trials."""
     if state == "stopping":
         running = [s.name for s in services if s.pid is not None]
         return f"stopping: {', '.join(running)}" if running else "stopping"
     if state in ("done", "failed", "stopped", "dead"):
         return state
-    for service in services:
-        if service.kind == "environment" and service.state in ("waiting", "preparing"):
-            return f"environment {service.name.removeprefix('env:')}: {service.why}"
     trainer_service = next((s for s in services if s.kind == "trainer"), None)
     trains = trainer_service is not None and trainer_service.state in ("ready", "degraded") and bool(trainer)
     if state == "running" and trains:  # also while a replica is added or the proxy is replaced
         return _training_words(trainer, total_steps, trials)
+    for service in services:
+        if service.kind == "environment" and service.state in ("waiting", "preparing"):
+            return f"environment {service.name.removeprefix('env:')}: {service.why}"
     if replicas.ready < replicas.expected:
         return f"replicas: {replicas.ready} of {replicas.expected} ready"
-    proxy = next((s for s in services if s.kind == "proxy"), None)
-    if proxy is not None and proxy.state != "ready":
-        return f"proxy: {proxy.stage or proxy.state}"
+    carrying = next((s for s in services if s.kind == carrier), None)
+    if carrying is not None and carrying.state != "ready":
+        return f"{carrying.name}: {carrying.stage or carrying.state}"
     if trainer_service is None:
         return "serving"
     if trains:

@@ -133,7 +133,10 @@ class Run:
 
 
 def _verl_replicas(supervisor: Supervisor, plan: Plan) -> VerlReplicas | None:
-    return VerlReplicas(supervisor, plan.ray, plan.replica_token_file) if plan.ray is not None else None
+    if plan.ray is None:
+        return None
+    model = plan.served_model if plan.needs_token_routes else ""
+    return VerlReplicas(supervisor, plan.ray, plan.replica_token_file, model)
 
 
 def _registry(

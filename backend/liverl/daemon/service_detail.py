@@ -215,7 +215,8 @@ def _words(probe: Probe, values: prepare.Placeholders) -> str:
     if probe.kind == "http":
         return f"GET {probe.path} on {port} returns 200"
     if probe.kind == "completion":
-        return f"a test completion of {probe.model} on {port} succeeds"
+        routes = ", and so do the token routes" if probe.token_routes else ""
+        return f"a test completion of {probe.model} on {port} succeeds{routes}"
     if probe.kind == "log_line":
         return f"a line in its log matches '{probe.pattern}'"
     if probe.kind == "status_file":

@@ -86,16 +86,24 @@ class RunOutcome:
             self._over.set()
         if not self._was_ready and not self._supervisor.stopping and self._ready:
             self._was_ready = True
-            self._supervisor.say("run_ready", "all services are ready")
+            self._supervisor.say("run_ready", self._ready_words)
 
     @property
     def _ready(self) -> bool:
+        """Whether every service that the run needs is ready."""
         slots = self._supervisor.slots.values()
         return (
             bool(slots)
             and self._replicas.complete
-            and all(s.state == "ready" or (s.state == "stopped" and s.spec.completes) for s in slots)
+            and all(_serves(slot) for slot in slots if slot.spec.fatal or slot.spec.ends_run)
         )
+
+    @property
+    def _ready_words(self) -> str:
+        others = [s.name for s in self._supervisor.slots.values() if not _serves(s)]
+        if not others:
+            return "all services are ready"
+        return f"all services that the run needs are ready; it goes on without {', '.join(others)}"
 
     def _assess(self) -> Verdict | None:
         """Why the run must end now; None if it goes on."""
@@ -109,19 +117,19 @@ class RunOutcome:
     def _assess_service(self, slot: Slot) -> Verdict | None:
         machine, name = slot.current.machine, slot.spec.environment
         failed = self._supervisor.environments.failed
-        if name in failed and machine.state == "waiting" and machine.wanted:
+        fatal = slot.spec.ends_run or slot.spec.fatal
+        if fatal and name in failed and machine.state == "waiting" and machine.wanted:
             # Only a service that waits for its environment fails; one that runs does not need it any more.
             return Verdict(
                 "failed", ExitCode.FAILED, Cause(f"env:{name}", failed[name], self._supervisor.now())
             )
         if slot.spec.ends_run and machine.state == "stopped" and machine.wanted:
             return Verdict("done", ExitCode.OK)
-        fatal = slot.spec.ends_run or slot.spec.fatal
         if not fatal or machine.state not in ("failed", "gave_up") or slot.incoming is not None:
             return None
         if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
             return None  # the failure of a replica of `scale +1` is reported by that command
-        number = machine.exit.signal if machine.exit is not None else None
+        number = machine.exit.signal if machine.exit is not None and not machine.refused else None
         cause = cause_of(slot.current, self._supervisor, self._source)
         if number == SIGKILL and self._oom_kills.evidence(self._supervisor.now()):
             cause = msgspec.structs.replace(cause, text=f"{cause.text} by the OOM killer")
@@ -236,6 +244,11 @@ class RunOutcome:
         return self._started_at + time.monotonic() - self._monotonic
 
 
+def _serves(slot: Slot) -> bool:
+    """Whether a service is ready, or has completed."""
+    return slot.state == "ready" or (slot.state == "stopped" and slot.spec.completes)
+
+
 def words_of(cause: Cause, step: int | None = None) -> str:
     """``trainer killed by SIGKILL in step 81``, ``trainer in step 81: CUDA out of memory``. ``step``: the step that was
     under way; None if none was."""
@@ -255,6 +268,8 @@ def cause_of(instance: Instance, supervisor: Supervisor, source: ReplicaSource |
     how = machine.exit.words() if machine.exit is not None else ""
     reason = machine.last_failure or machine.why or how
     addition = ""
+    if machine.refused:  # its log shows a server that was well
+        return Cause(instance.name, reason, supervisor.now())
     if process is not None and process.generation != machine.generation and how:
         reason, addition = how, f"; {machine.why}"  # the next generation could not be started
     if _disk_is_full(supervisor.run_dir) and os.strerror(errno.ENOSPC) not in reason:

@@ -22,6 +22,7 @@ from liverl.rundir.journal import read_object
 from liverl.supervise.services.observed_state import ObservedState
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
+from liverl.util.base_url import base_url
 from liverl.util.regular_file import read_text
 
 NAME = "proxy"
@@ -222,7 +223,7 @@ class ExternalProxy:
     def address(self) -> str:
         """The URL at which clients on this host reach the proxy."""
         host = reachable(self.held.address) if self.held is not None else "127.0.0.1"
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        return base_url(host, self.port)
 
     def lists(self, address: str) -> bool:
         """Whether the proxy's configuration file has this address now."""

@@ -220,6 +220,7 @@ class OfflineRun:
             topology=plan.topology if plan is not None else "managed",
             backend=BackendInfo(pid=0, started_at=0.0, host=hostname(), version=__version__),
             started_at=0.0,
+            carrier=plan.carrier if plan is not None else "proxy",
         )
 
     def _services(self, orphans: OrphanedServices, last: Snapshot | None) -> tuple[ServiceStatus, ...]:

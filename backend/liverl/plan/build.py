@@ -39,20 +39,12 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
     """The plan of a run in the absolute directory ``run_dir``.
 
     Raises:
-        PlanError: this version does not support the topology or trainer, an environment is missing, the GPUs cannot be
-            divided into replicas, or a value cannot be passed to a service as it is.
+        PlanError: this version does not support the trainer, an environment is missing, the GPUs cannot be divided
+            into replicas, or a value cannot be passed to a service as it is.
     """
     config = loaded.config
     _check_placeholders(loaded)
-    if config.run.topology == "managed":
-        parts = _managed(config, run_dir)
-    elif config.run.topology == "verl":
-        parts = _verl(config, run_dir)
-    else:
-        raise PlanError(
-            f"{loaded.origins.get('run.topology', loaded.source)}: run.topology is {config.run.topology!r}, which this "
-            "version cannot run; set it to 'managed' or 'verl'"
-        )
+    parts = _managed(config, run_dir) if config.run.topology == "managed" else _verl(config, run_dir)
     names = {s.environment for s in parts.everything if s.environment}
     trains = config.trainer.kind in ("embedded", "verl")
     return Plan(
@@ -74,6 +66,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         engine=config.run.engine,
         replica_token_file=parts.token_file,
         adopted_port=parts.adopted_port,
+        carrier=sessions.NAME if conditions.through_sessions(config) else proxy.NAME,
         settings=_settings(config),
         inert=_inert(loaded),
         warnings=tuple(loaded.warnings),
@@ -103,7 +96,7 @@ def _with_passed(config: RunConfig, spec: ServiceSpec) -> ServiceSpec:
 
 def _managed(config: RunConfig, run_dir: Path) -> _Parts:
     services = [proxy.service(config, Dependency("all_ready", "replica", config.run.replicas))]
-    if conditions.through_sessions(config):
+    if conditions.session_service(config):
         services.append(sessions.service(config))
     if config.trainer.kind == "embedded":
         services.append(embedded_trainer.service(config))
@@ -124,7 +117,7 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
     if (
         config.trainer.kind == "command"
     ):  # the script starts Ray, replicas and proxy, and the backend adopts them
-        port = config.infrastructure.litellm_port
+        port = None if conditions.in_workers(config) else config.infrastructure.litellm_port
         script = verl_trainer.command(config, run_dir)
         return _Parts((script,), expected, ray=ray.script_plan(config), adopted_port=port)
     if expected < 1 or sizing.generating_gpus(config) % sizing.replica_gpus(config):
@@ -143,10 +136,11 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
         )
     if sizing.is_smoke(config):
         services.append(verl_trainer.smoke(config))
-    services += [
-        proxy.service(config, Dependency("discovered", "replica", expected)),
-        _trainer(config),
-    ]
+    if conditions.our_proxy(config):
+        services.append(proxy.service(config, Dependency("discovered", "replica", expected)))
+    if conditions.session_service(config):
+        services.append(sessions.service(config))
+    services.append(_trainer(config))
     token_file = replica.TOKEN if config.verl.device == "cpu" else ""
     return _Parts(tuple(services), expected, ray=ray.ray_plan(config, run_dir), token_file=token_file)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from liverl.config.conditions import through_sessions
 from liverl.config.schema import RunConfig
-from liverl.plan import sessions
+from liverl.plan import proxy, sessions
 from liverl.plan.policies import client_host, restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
 from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
@@ -19,7 +19,7 @@ CHECKPOINT_MARK = "checkpoints/latest_checkpointed_iteration.txt"
 def service(config: RunConfig) -> ServiceSpec:
     """The trainer: it starts when all replicas and the service that carries its trials are ready, and reads its
     settings from a file."""
-    carrier = sessions.NAME if through_sessions(config) else "proxy"
+    carrier = sessions.NAME if through_sessions(config) else proxy.NAME
     restarts = config.trainer.restart == "from_checkpoint"
     return ServiceSpec(
         name="trainer",

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
+from liverl.config.conditions import through_sessions
 from liverl.config.schema import RunConfig
 from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, ServiceSpec, StopStage
 
+NAME: Literal["proxy"] = "proxy"
 _RUNNER = Path(__file__).parents[1] / "proxy" / "runtime" / "runner.py"
 
 
 def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
     """LiteLLM, started by our runner. ``replicas``: the condition under which all expected replicas can serve; the
-    proxy starts after it."""
+    proxy starts after it. Where the trials go through sessions, the run goes on without it."""
     proxy = config.proxy
     health = "/health/liveliness"
     return ServiceSpec(
-        name="proxy",
+        name=NAME,
         kind="proxy",
         argv=("{python:proxy}", str(_RUNNER)),
         env={
@@ -47,6 +50,7 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
             live=Probe("http", port="http", path=health, interval=5.0, timeout=20.0, failures=6),
         ),
         restart=restart_policy(config),
+        fatal=not through_sessions(config),
         stop=stop_stages(config),
         # Twice the drain timeout: a request may start on a kept connection just when another one has ended
         # (runtime/server.py).

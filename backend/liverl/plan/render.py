@@ -190,7 +190,8 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
 def _probe(probe: Probe) -> str:
     return {
         "http": f"GET {probe.path} returns 200",
-        "completion": "a test completion succeeds",
+        "completion": "a test completion succeeds"
+        + (", and so do the token routes" if probe.token_routes else ""),
         "log_line": f"a line in its log matches '{probe.pattern}'",
         "status_file": f"{probe.path} has state '{probe.pattern}'",
         "process": "the process exists",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from liverl.config.conditions import session_service
 from liverl.config.schema import RunConfig, value_of
 from liverl.engines import ENGINES, Engine
 from liverl.engines.adapter.argv import render
@@ -23,6 +24,7 @@ def template(config: RunConfig, run_dir: Path) -> ServiceSpec:
         name=NAME,
         kind="replica",
         argv=render(engine.argv, lambda key: value_of(config, key)),
+        optional_arguments=engine.token_routes if session_service(config) else (),
         env=_env(config, engine),
         secret_env=dict.fromkeys(engine.token_variables, str(run_dir / TOKEN)),
         inherits="embedded" if environment is None else "engine",
@@ -32,7 +34,8 @@ def template(config: RunConfig, run_dir: Path) -> ServiceSpec:
         # current weights.
         ports=(PortSpec("http"),),
         probes=Probes(
-            # /health can succeed before the engine is able to generate, so a real completion is requested.
+            # /health can succeed before the engine is able to generate, so a real completion is requested; for sessions
+            # the token routes too, as newer versions of vLLM have them off.
             startup=Probe(
                 "completion",
                 port="http",
@@ -40,6 +43,7 @@ def template(config: RunConfig, run_dir: Path) -> ServiceSpec:
                 interval=1.0,
                 timeout=60.0,
                 token_file=TOKEN,
+                token_routes=session_service(config),
             ),
             startup_deadline=config.supervise.startup_deadline,
             ready=Probe(

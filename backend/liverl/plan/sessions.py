@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
+from liverl.config.conditions import ANY_HOST
 from liverl.config.schema import RunConfig
-from liverl.plan.policies import client_host, restart_policy, stop_stages
+from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
 from liverl.plan.spec import FileSpec, PortSpec, Probe, Probes, ServiceSpec
 
-NAME = "sessions"
+NAME: Literal["sessions"] = "sessions"
 CONTROL_KEY = "secrets/sessions_key"  # in the run directory; the trainer's part requires it
 _SETTINGS = "sessions/settings.json"
 
@@ -40,15 +41,35 @@ def service(config: RunConfig) -> ServiceSpec:
     )
 
 
+def agents_host(config: RunConfig) -> str:
+    """The host in the URLs that agents get; "": the service finds this machine's primary address."""
+    if config.proxy.advertise:
+        return config.proxy.advertise
+    return config.infrastructure.node0_ip if config.proxy.host in ANY_HOST else config.proxy.host
+
+
 def _settings(config: RunConfig) -> dict[str, Any]:
     """The content of the settings file, which ``liverl.sessions.settings.Settings`` reads."""
     return {
         "run_dir": "{run_dir}",
-        "host": client_host(config.proxy.host),
+        "host": agents_host(config),
         "control_key_file": f"{{run_dir}}/{CONTROL_KEY}",
         "replica_token_file": f"{{run_dir}}/{TOKEN}",
         "max_body_bytes": config.proxy.max_body_bytes,
         "rewrite": config.session_proxy.rewrite,
         "main_agent_prefix_match": config.session_proxy.main_agent_prefix_match,
         "request_timeout": config.proxy.request_timeout,
+        "scheduler": _scheduler(config),
     }
+
+
+def _scheduler(config: RunConfig) -> dict[str, Any] | None:
+    scheduler = config.session_proxy.scheduler
+    if not scheduler.enabled:
+        return None
+    rules = {
+        "high_watermark": scheduler.high_watermark,
+        "hit_threshold": scheduler.hit_threshold,
+        "idle_grace": scheduler.idle_grace,
+    }
+    return {"rules": rules, "poll": scheduler.poll}

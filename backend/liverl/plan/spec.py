@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 
 from liverl.engines import ENGINES, Engine
-from liverl.model import ConfigChange, Inert, Owner, ServiceKind
+from liverl.engines.adapter.argv import IfKnown
+from liverl.model import Carrier, ConfigChange, Inert, Owner, ServiceKind
 from liverl.plan.inherit import Inherit
 
 PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
@@ -47,7 +48,8 @@ class Probe(msgspec.Struct, frozen=True):
     """One check. ``kind`` decides which fields are used, and when it succeeds:
 
     http: GET ``path`` on ``port`` returns 200; ``token_file`` adds that bearer token to the request.
-    completion: a chat completion of ``model`` on ``port`` succeeds; ``token_file`` as above.
+    completion: a chat completion of ``model`` on ``port`` succeeds; ``token_file`` as above. With ``token_routes`` the
+    three token routes that sessions need have to succeed too; if one of them refuses, the service fails for good.
     log_line: ``pattern`` (a regular expression) matches a line of the log after this generation's start.
     status_file: the JSON file ``path`` (``{generation}`` is filled in), written by the process itself, has its
     pid and ``"state": pattern``.
@@ -63,6 +65,7 @@ class Probe(msgspec.Struct, frozen=True):
     timeout: float = 5.0  # seconds for one check
     failures: int = 3  # consecutive failures after which the service is restarted (live) or degraded (ready)
     token_file: str = ""  # path of a file with a bearer token, relative to the run directory
+    token_routes: bool = False
 
 
 class Probes(msgspec.Struct, frozen=True):
@@ -138,6 +141,9 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     pass_env: tuple[str, ...] = ()  # patterns of further ones, from supervise.pass_env
     # Variable -> absolute path of the file that contains its value. Secrets are read at each start and are in no plan.
     secret_env: dict[str, str] = {}
+    optional_arguments: tuple[
+        IfKnown, ...
+    ] = ()  # behind argv, where the packages of ``environment`` know them
     cwd: str = "{run_dir}"
     environment: str | None = None  # name in Plan.environments; None = the backend's own interpreter
     depends_on: tuple[Dependency, ...] = ()
@@ -261,10 +267,17 @@ class Plan(msgspec.Struct, frozen=True):
     # none, as in plans of older versions and with replicas that verl or a script starts on GPUs.
     replica_token_file: str = ""
     adopted_port: int | None = None  # port of the proxy that a trainer of kind command starts
+    carrier: Carrier = "proxy"  # the service that carries the trials
     settings: Settings = Settings()
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()
     changes: tuple[ConfigChange, ...] = ()  # with which attempts of the run began, oldest first
+
+    @property
+    def needs_token_routes(self) -> bool:
+        """Whether the run has the service ``sessions``, which asks every replica over HTTP. Sessions inside verl's
+        workers do not."""
+        return any(spec.kind == "sessions" for spec in self.services)
 
     @property
     def replica_engine(self) -> Engine:

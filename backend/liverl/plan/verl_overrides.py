@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from liverl.config import sizing
+from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections import verl as stack
+from liverl.engines.adapter.argv import IfKnown
+from liverl.engines.vllm import SCALE_OUT
+from liverl.plan import agent_loops
 from liverl.plan.hydra import Override, command_line
 
 _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
@@ -19,8 +25,8 @@ _ROLLOUT, _MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
 # Namespace of the named actors. verl sets none, and Ray would create a new one for each job.
 NAMESPACE = "liverl"
-PROXY_LOOP = stack.PROXY_LOOP
-AGENT_LOOPS = "trainer/agent_loop.yaml"  # in the run directory
+# verl's checkpoint engines need an accelerator; this one of ours is registered by ``verl_runtime.cpu``.
+CPU_WEIGHTS = "liverl_cpu"
 # vLLM's name of a tool call parser -> verl's name for the same format
 # (verl/experimental/agent_loop/tool_parser.py).
 FORMATS = {
@@ -150,6 +156,16 @@ def rollout(c: RunConfig) -> Iterator[Override]:
     yield from (Override(f"{_VLLM}.{key}", value, new=True) for key, value in kwargs.items())
 
 
+def token_routes(c: RunConfig) -> tuple[IfKnown, ...]:
+    """The override that opens the token routes of verl's vLLM, which hands ``engine_kwargs`` to vLLM's own parser of
+    options. Empty where ``trainer.overrides`` has that key, or where the replicas are not vLLM."""
+    override = Override(f"{_VLLM}.enable_scale_out", True, new=True)
+    given = any(sizing.bare_key(key) == override.key for key in c.trainer.overrides)
+    if c.verl.device != "cuda" or given:
+        return ()
+    return (msgspec.structs.replace(SCALE_OUT, words=command_line((override,), {})),)
+
+
 def _standalone(c: RunConfig) -> Iterator[Override]:
     """Replicas on GPUs of their own: verl's trainer_mode separate_async, with no replicas on the trainer's GPUs."""
     steps, rest = divmod(c.training.train_batch_size, c.training.train_prompt_mini_batch_size)
@@ -157,7 +173,7 @@ def _standalone(c: RunConfig) -> Iterator[Override]:
     yield Override("actor_rollout_ref.hybrid_engine", False)
     yield Override(f"{_ROLLOUT}.nnodes", c.infrastructure.nnodes)
     yield Override(f"{_ROLLOUT}.n_gpus_per_node", c.verl.rollout_gpus)
-    yield Override(f"{_ROLLOUT}.checkpoint_engine.backend", "nccl")
+    yield Override(f"{_ROLLOUT}.checkpoint_engine.backend", "nccl" if c.verl.device != "cpu" else CPU_WEIGHTS)
     yield Override("trainer.v1.trainer_mode", "separate_async")
     yield Override("trainer.v1.separate_async.parameter_sync_step", steps)
 
@@ -183,12 +199,12 @@ def agents(c: RunConfig) -> Iterator[Override]:
     """The agent loop, its workers, and the format of tool calls."""
     verl = c.verl
     yield Override(f"{_ROLLOUT}.agent.num_workers", verl.agent_workers)
-    yield Override(f"{_ROLLOUT}.agent.default_agent_loop", verl.agent_loop)
+    yield Override(f"{_ROLLOUT}.agent.default_agent_loop", agent_loop(c))
     if c.model.tool_parser in FORMATS:
         yield Override(f"{_ROLLOUT}.multi_turn.format", FORMATS[c.model.tool_parser])
     yield Override(f"{_ROLLOUT}.multi_turn.max_assistant_turns", c.harbor_agent.max_iterations)
-    if verl.agent_loop == PROXY_LOOP:
-        yield Override(f"{_ROLLOUT}.agent.agent_loop_config_path", f"{{run_dir}}/{AGENT_LOOPS}")
+    if agent_loop(c) in stack.OUR_LOOPS:
+        yield Override(f"{_ROLLOUT}.agent.agent_loop_config_path", f"{{run_dir}}/{agent_loops.PATH}")
         yield Override(
             "reward.num_workers", 1
         )  # our loop returns each trial's reward, so reward workers have nothing to do

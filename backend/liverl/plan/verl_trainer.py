@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from liverl.config import sizing
+from liverl.config import conditions, sizing
 from liverl.config.env_vars import liverl_environment
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
-from liverl.plan import ray
+from liverl.plan import agent_loops, ray, sessions
 from liverl.plan.embedded_trainer import CHECKPOINT_MARK
 from liverl.plan.guest_path import stub
 from liverl.plan.hydra import Override
-from liverl.plan.policies import client_host, restart_policy, stop_stages
+from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
 from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
-from liverl.plan.verl_overrides import AGENT_LOOPS, PROXY_LOOP, overrides
+from liverl.plan.verl_overrides import overrides, token_routes
 
 ENVIRONMENT = ray.ENVIRONMENT
 METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # one per start, because verl truncates it
@@ -45,10 +45,11 @@ def service(config: RunConfig) -> ServiceSpec:
     """``python -m verl.trainer.main_ppo``, which connects to the running Ray cluster."""
     verl, restarts = config.verl, config.trainer.restart == "from_checkpoint"
     discovery = verl.actor_deadline + verl.address_deadline + verl.health_deadline
-    files = list(path_files(config))
-    if verl.agent_loop == PROXY_LOOP:
-        files.append(FileSpec(AGENT_LOOPS, json.dumps(_agent_loops(config), indent=1)))
-    needs = [Dependency("environment_ready", ENVIRONMENT), Dependency("listening", "proxy.http")]
+    needs = [Dependency("environment_ready", ENVIRONMENT)]
+    if conditions.our_proxy(config):
+        needs.append(Dependency("listening", "proxy.http"))
+    if conditions.session_service(config):
+        needs.append(Dependency("listening", f"{sessions.NAME}.http"))
     if not config.ray.address:
         needs.append(Dependency("ready", ray.NAME))
     if sizing.is_smoke(config):
@@ -57,6 +58,7 @@ def service(config: RunConfig) -> ServiceSpec:
         name="trainer",
         kind="trainer",
         argv=("{python:verl}", "-m", "verl.trainer.main_ppo", *overrides(config, _job_environment(config))),
+        optional_arguments=token_routes(config) if conditions.session_service(config) else (),
         env={
             **worker_env(config),
             **_chosen_ports(config),
@@ -77,7 +79,7 @@ def service(config: RunConfig) -> ServiceSpec:
         restart=restart_policy(config) if restarts else RestartPolicy(mode="never"),
         restart_needs=CHECKPOINT_MARK if restarts else "",
         stop=stop_stages(config),
-        files=tuple(files),
+        files=(*path_files(config), *agent_loops.files(config)),
         ends_run=True,
         stage_parser="trainer",
     )
@@ -156,7 +158,9 @@ def _chosen_ports(config: RunConfig) -> dict[str, str]:
     """Variables for ports that are chosen when their services start. Ray starts before they are chosen, the trainer
     starts after; so the trainer's job passes them to Ray's workers."""
     infra, head = config.infrastructure, ray.NAME
-    chosen = {} if infra.litellm_port else {"LITELLM_PORT": "{port:proxy}"}
+    chosen = {}
+    if conditions.our_proxy(config) and not infra.litellm_port:
+        chosen["LITELLM_PORT"] = "{port:proxy}"
     if not config.ray.address:
         chosen |= {} if infra.ray_port else {"RAY_PORT": f"{{port:{head}.gcs}}"}
         chosen |= {} if infra.ray_dashboard_port else {"RAY_DASHBOARD_PORT": f"{{port:{head}.dashboard}}"}
@@ -211,22 +215,3 @@ def _faults(config: RunConfig) -> dict[str, Any]:
         "dead_replica": faults.dead_replica,
         "crash_at_step": faults.crash_at_step,
     }
-
-
-def _agent_loops(config: RunConfig) -> list[dict[str, Any]]:
-    """The content of the file for ``agent_loop_config_path`` (JSON is valid YAML): our loop and its arguments."""
-    return [
-        {
-            "name": PROXY_LOOP,
-            "_target_": "liverl.verl_runtime.agent_loop.ProxyAgentLoop",
-            "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
-            "run_dir": "{run_dir}",
-            "attempt_dir": "{attempt_dir}",
-            "run_key_file": "{run_dir}/secrets/run_key",
-            "served_model": config.model.served_model_name,
-            "max_turns": config.harbor_agent.max_iterations,
-            "trial_timeout": config.harbor_agent.trial_timeout,
-            "temperature": config.algorithm.temperature,
-            "max_tokens": config.training.max_response_length,
-        }
-    ]

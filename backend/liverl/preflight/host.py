@@ -37,7 +37,7 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
     ``config``, from which the plan was made, is needed for what topology verl reads: data, model, batches.
     """
     checks = [*port_checks(plan), unguarded_ports(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
-    if plan.topology == "verl" and config is not None:
+    if plan.topology != "managed" and config is not None:
         from liverl.preflight import ray, verl
 
         checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
@@ -49,9 +49,9 @@ def unguarded_ports(plan: Plan) -> Check:
     facts = []
     if not plan.replica_token_file:
         facts.append(_REPLICA_PORTS)
-    if plan.topology == "verl" or plan.engine == "vllm":
+    if plan.topology != "managed" or plan.engine == "vllm":
         facts.append(_TORCH_PORTS)
-    if plan.engine == "vllm" and not (plan.topology == "verl" and plan.replica_token_file):
+    if plan.engine == "vllm" and not (plan.topology != "managed" and plan.replica_token_file):
         facts.append(_NO_DIGEST)
     if plan.ray is not None:
         facts.append(_RAY_PORTS)
@@ -68,7 +68,7 @@ def open_files(plan: Plan, config: RunConfig | None) -> list[Check]:
     if config is not None:
         training = config.training
         agents = max(agents, config.harbor_runtime.num_workers)
-        if plan.topology == "verl" and (training.test_freq > 0 or training.val_before_train):
+        if plan.topology != "managed" and (training.test_freq > 0 or training.val_before_train):
             agents = max(agents, training.val_batch_size)
     limit, needed = service_limit(), descriptors_for(agents)
     if limit < needed:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from liverl.config import sizing
+from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
+from liverl.config.sections.verl import OUR_LOOPS
 from liverl.environments import BuildError, resolve
 from liverl.model import Check
 from liverl.plan.spec import Plan
-from liverl.plan.verl_overrides import FORMATS, PROXY_LOOP
+from liverl.plan.verl_overrides import FORMATS
 from liverl.preflight.modeldir import read_heads
 from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import open_binary
@@ -193,7 +195,8 @@ def tool_parser(config: RunConfig) -> Check:
     if parser in FORMATS:
         return Check("tool parser", "ok", f"{parser} (verl: {FORMATS[parser]})")
     words = f"verl has no tool parser for {parser!r}; supported: {', '.join(FORMATS)}"
-    if config.verl.device == "cpu" or config.verl.agent_loop != PROXY_LOOP:
+    in_verl = config.run.topology == "in_process" or agent_loop(config) not in OUR_LOOPS
+    if config.verl.device == "cpu" or in_verl:
         return Check("tool parser", "fail", words)
     return Check("tool parser", "ok", f"{parser}: vLLM parses the tool calls ({words})")
 

@@ -165,7 +165,7 @@ class Player:
     ) -> str:
         """What the run is doing. Without a report of the trainer, as it was recorded; verl's writes none, and is judged
         by its files as in a live run."""
-        if not trainer and base.topology == "verl":
+        if not trainer and base.topology != "managed":
             trainer = verl_trainer_facts(metrics, trials, base.trials_per_step)
         if not trainer:
             return base.phase

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from liverl.control.messages import CommandError
-from liverl.model import ServiceState
+from liverl.model import IN_WORKERS, ServiceState
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.slot import Slot
 
@@ -42,6 +42,12 @@ class ReplicaEndpoint:
 def owned_by_verl(name: str) -> CommandError:
     """The error for a command to restart, stop or start a replica that is an actor of verl's."""
     return CommandError("foreign", f"{name} is managed by verl; restart the trainer to restart it")
+
+
+def hosted_in_workers(name: str) -> CommandError:
+    """The error for a command to restart, stop or start what carries the trials in topology in_process. ``name``:
+    proxy or sessions."""
+    return CommandError("foreign", f"this run has no service {name}: {IN_WORKERS}")
 
 
 def slot_address(slot: Slot) -> str | None:

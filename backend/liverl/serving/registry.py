@@ -15,7 +15,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from liverl.model import EngineFacts, ProxyStatus, ReplicaSet, ReplicaStatus, TrialsStatus, UnreadableFile
+from liverl.model import (
+    CARRIER_WORDS,
+    EngineFacts,
+    ProxyStatus,
+    ReplicaSet,
+    ReplicaStatus,
+    SessionsStatus,
+    TrialsStatus,
+    UnreadableFile,
+)
 from liverl.observe.boot.stages import Stage
 from liverl.observe.engine.activity import ActivityState
 from liverl.observe.engine.idle import IdleDetector, Load, LoadSample
@@ -27,6 +36,7 @@ from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.route_file import RouteFile
 from liverl.serving.session_routes import SessionRoutes
+from liverl.serving.worker_reports import WorkerReports
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.probes import bearer
 from liverl.supervise.services.slot import Slot
@@ -57,7 +67,9 @@ class ReplicaRegistry:
         self.source = source
         self.proxy = ProxyRoutes(supervisor, plan, cooldown)
         self.sessions = SessionRoutes(supervisor, plan)
+        self.workers = WorkerReports(supervisor) if plan.topology == "in_process" else None
         self.carriers: tuple[RouteFile, ...] = (self.proxy, self.sessions)  # in front of the replicas
+        self._carrier = CARRIER_WORDS[plan.carrier].name  # what carries the trials
         self.listed: set[str] = set()
         self.engines = EngineStore(plan.replica_engine)
         self.trainer: dict[str, Any] = {}
@@ -65,7 +77,7 @@ class ReplicaRegistry:
         self.leaving: set[str] = set()  # they finish what they have
         self.unlisted: set[str] = set()  # leaving ones that have finished: no longer in the proxy's list
         self.doing: dict[str, ActivityState] = {}
-        self.complete = plan.topology != "verl"  # all of verl's replicas have served once
+        self.complete = plan.topology == "managed"  # all of verl's replicas have served once
         self._generations: dict[str, int] = {}  # of listed replicas
         # Name -> (generation, digest) of replicas whose weights were changed by something else than the trainer.
         self._changed: dict[str, tuple[int, str]] = {}
@@ -122,7 +134,8 @@ class ReplicaRegistry:
         if not self.complete and self.expected and serving >= self.expected:
             self.complete = True
             self.supervisor.say(
-                "replicas_found", f"{serving} of {self.expected} replicas are up; adding them to the proxy"
+                "replicas_found",
+                f"{serving} of {self.expected} replicas are up; adding them to {self._carrier}",
             )
         for endpoint in endpoints:
             name = endpoint.name
@@ -140,7 +153,9 @@ class ReplicaRegistry:
                 version = self.policy_version if self._trainer_lives() else None
                 having = "" if version is None else f" (policy version {version})"
                 self.supervisor.say(
-                    "listed", f"added to the proxy; new trials can use this replica{having}", service=name
+                    "listed",
+                    f"added to {self._carrier}; new trials can use this replica{having}",
+                    service=name,
                 )
         if self.complete:
             for name in self.listed - {endpoint.name for endpoint in endpoints}:
@@ -151,7 +166,9 @@ class ReplicaRegistry:
         self.listed.discard(name)
         if not self.supervisor.stopping:
             self.supervisor.say(
-                "delisted", "removed from the proxy; new trials do not use this replica", service=name
+                "delisted",
+                f"removed from {self._carrier}; new trials do not use this replica",
+                service=name,
             )
 
     def _trainer_lives(self) -> bool:
@@ -294,6 +311,8 @@ class ReplicaRegistry:
         that is a fact: a storage that hangs must hold up nothing else."""
         path = self.supervisor.run_dir / "trainer.json"
         readers = [carrier.reader() for carrier in self.carriers]
+        if self.workers is not None:
+            readers.append(self.workers.reader())
 
         def read() -> tuple[dict[str, Any] | None, list[Callable[[], None]]]:
             return trainer or read_object(path), [reader() for reader in readers]
@@ -380,8 +399,10 @@ class ReplicaRegistry:
         self.engines.forget(name)
 
     def routes_known(self) -> bool:
-        """Whether every service in front of the replicas has loaded the newest list."""
-        return all(carrier.knows() for carrier in self.carriers)
+        """Whether every service in front of the replicas has loaded the newest list. One that does not carry the trials
+        and does not serve has no request on them; it reads the list when it starts."""
+        needed = (c for c in self.carriers if c.serves or c.service == self.plan.carrier)
+        return all(carrier.knows() for carrier in needed)
 
     # --- for the snapshot ---
 
@@ -389,6 +410,10 @@ class ReplicaRegistry:
     def kind(self) -> str:
         """The kind of the replicas that are services of ours, which names their engine."""
         return self.plan.replica_engine.replica_kind
+
+    def sessions_status(self) -> SessionsStatus | None:
+        """The sessions, for the snapshot; None if the run has none."""
+        return self.sessions.status() if self.workers is None else self.workers.status()
 
     def status(self, stages: Mapping[str, Stage]) -> ReplicaSet:
         """All replicas, for the snapshot. ``stages``: by name, how far the start of our own ones is."""

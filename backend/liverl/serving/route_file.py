@@ -56,6 +56,11 @@ class RouteFile:
         """Whether the run has the service."""
         return self.slot is not None
 
+    @property
+    def serves(self) -> bool:
+        """Whether a process of the service serves."""
+        return self.slot is not None and self.slot.state in state_machine.SERVING
+
     # --- to the service ---
 
     def render(self, backends: Sequence[str], draining: Sequence[str]) -> bytes | None:

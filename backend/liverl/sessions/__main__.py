@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each open session has a journal
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request has a connection or two
     try:
         asyncio.run(Service(settings, keys, listener, generation).run())
     except OSError as error:

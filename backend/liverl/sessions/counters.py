@@ -9,16 +9,20 @@ import msgspec
 
 class Counters(msgspec.Struct, omit_defaults=True):
     """``num_aborts``: samples that a weight update cut and that were continued; ``num_joined``: requests that got the
-    reply of an equal one; ``healed``: turns that a prompt made of text would have broken; ``rewrites``, ``sub_agents``:
-    segments of these kinds; ``consecutive_no_tool``: replies of the main conversation without a call, in sequence.
+    reply of an equal one; ``num_failed``: requests that were refused or found no replica; ``healed``: turns that a
+    prompt made of text would have broken; ``rewrites``, ``sub_agents``: segments of these kinds;
+    ``consecutive_no_tool``: replies of the main conversation without a call, in sequence.
 
-    ``proxy_model_inference_sec``: seconds of waiting for the engine; ``proxy_tool_call_sec``: between a reply and the
-    next request of its conversation; ``tool_gap_sec``: the last of these gaps.
+    ``proxy_model_inference_sec``: seconds of waiting for the engine, without those in the queue;
+    ``proxy_tool_call_sec``: between a reply and the next request of its conversation; ``tool_gap_sec``: the last of
+    these gaps. ``proxy_scheduler_num_waits`` and
+    ``_wait_sec``: samples that waited for room in their replica's KV cache, and their seconds.
     """
 
     num_calls: int = 0
     num_aborts: int = 0
     num_joined: int = 0
+    num_failed: int = 0
     num_moved: int = 0
     total_prompt_tokens: int = 0
     total_completion_tokens: int = 0
@@ -32,6 +36,8 @@ class Counters(msgspec.Struct, omit_defaults=True):
     proxy_model_inference_sec: float = 0.0
     proxy_tool_call_sec: float = 0.0
     tool_gap_sec: float = 0.0
+    proxy_scheduler_num_waits: int = 0
+    proxy_scheduler_wait_sec: float = 0.0
 
 
 def together(several: Iterable[Counters]) -> Counters:

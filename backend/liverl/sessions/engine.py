@@ -11,11 +11,9 @@ import msgspec
 
 from liverl.sessions.canonical import object_text
 from liverl.sessions.messages import Call, Chat, Message
+from liverl.sessions.routes import DERENDER, GENERATE, RENDER, Derendered, Rendered
 from liverl.sessions.segments import Versions
 
-RENDER = "/v1/chat/completions/render"
-GENERATE = "/inference/v1/generate"
-DERENDER = "/v1/chat/completions/derender"
 _SYNTHETIC = Message("user", "?")  # stands for the history where an engine does not need it
 T = TypeVar("T")
 
@@ -70,24 +68,12 @@ class Sampler(Protocol):
         """Sample one reply to the ids of ``prompt``."""
 
 
-class _Rendered(msgspec.Struct):
-    token_ids: list[int]
-
-
 class _Model(msgspec.Struct):
     max_model_len: int
 
 
 class _Models(msgspec.Struct):
     data: list[_Model]
-
-
-class _Parsed(msgspec.Struct):
-    message: dict[str, Any]
-
-
-class _Derendered(msgspec.Struct):
-    choices: list[_Parsed]
 
 
 class _Logprob(msgspec.Struct):
@@ -98,16 +84,11 @@ class _Logprobs(msgspec.Struct):
     content: list[_Logprob] | None = None
 
 
-class _Span(msgspec.Struct):
-    version: Any
-    count: int
-
-
 class _Choice(msgspec.Struct):
     token_ids: list[int] | None
     finish_reason: str | None = None
     logprobs: _Logprobs | None = None
-    weight_versions: list[_Span] | None = None
+    weight_versions: Any = None
 
 
 class _Generated(msgspec.Struct):
@@ -158,14 +139,10 @@ class HttpEngine:
         return Tail(rest if stopped else [self._stop, *rest], healed)
 
     async def _end_of_turn(self) -> int | None:
-        """The token that ends a reply in the template: the first one that two replies with different texts share at
-        their ends. None if they share nothing."""
+        """The token that ends a reply in the template. None if there is none."""
         one = await self._render([_SYNTHETIC, Message("assistant", "?")], generation=False)
         other = await self._render([_SYNTHETIC, Message("assistant", "!")], generation=False)
-        shared = 0
-        while shared < min(len(one), len(other)) and one[-1 - shared] == other[-1 - shared]:
-            shared += 1
-        return one[-shared] if 0 < shared < len(one) else None
+        return end_of_turn(one, other)
 
     async def parse(self, chat: Chat, sampled: Sampled) -> Message:
         """See ``Tokens.parse``. The parsers need the tools, not the conversation; nothing was sampled under a choice of
@@ -180,7 +157,7 @@ class HttpEngine:
             "generate_response": {"request_id": "session", "choices": [choice]},
             "chat_request": self._chat([_SYNTHETIC], chat.tools, chosen),
         }
-        answer = await self._post(DERENDER, body, _Derendered)
+        answer = await self._post(DERENDER, body, Derendered)
         try:
             return read_message(answer.choices[0].message)
         except (LookupError, TypeError) as error:
@@ -198,17 +175,11 @@ class HttpEngine:
         content = (choice.logprobs.content if choice.logprobs else None) or ()
         logprobs = [entry.logprob for entry in content]
         finish = choice.finish_reason or "stop"
-        versions = tuple(
-            Versions(span.version if isinstance(span.version, int) else None, span.count)
-            for span in choice.weight_versions or ()
-        )
         if len(ids) != len(logprobs):
             raise EngineLost(
                 f"{GENERATE} of {self._url} answered {len(ids)} ids and {len(logprobs)} log-probabilities"
             )
-        if sum(span.count for span in versions) != len(ids):
-            versions = (Versions(None, len(ids)),)
-        return Sampled(ids, logprobs, finish, versions)
+        return Sampled(ids, logprobs, finish, read_versions(choice.weight_versions, len(ids)))
 
     async def context(self) -> int:
         """The model's context length in tokens."""
@@ -252,7 +223,7 @@ class HttpEngine:
         generation: bool = True,
     ) -> list[int]:
         body = {**self._chat(messages, tools, choice), "add_generation_prompt": generation}
-        return (await self._post(RENDER, body, _Rendered)).token_ids
+        return (await self._post(RENDER, body, Rendered)).token_ids
 
     async def _post(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
         return await self._call("POST", path, kind, msgspec.json.encode(body))
@@ -307,6 +278,39 @@ def read_message(body: Mapping[str, Any]) -> Message:
     )
     reasoning = body.get("reasoning_content") or body.get("reasoning") or ""
     return Message("assistant", body.get("content") or "", reasoning, calls)
+
+
+class _Span(msgspec.Struct):
+    version: int | str | None
+    start: int
+    end: int
+
+
+def read_versions(value: Any, count: int) -> tuple[Versions, ...]:
+    """What vLLM's ``weight_versions`` say of ``count`` sampled tokens. Each labels the weights of the tokens from
+    ``start`` up to ``end`` (``vllm.outputs.WeightVersionSpan`` of 0.32). A label that is no number, such as vLLM's
+    "default", is an unknown version; so is everything if the spans do not follow each other over all tokens."""
+    try:
+        spans = msgspec.convert(value or [], list[_Span])
+    except msgspec.ValidationError:
+        spans = []
+    ends = [0, *(span.end for span in spans)]
+    if ends[-1] != count or any(span.start != end for span, end in zip(spans, ends)):  # noqa: B905 (3.10)
+        return (Versions(None, count),)
+    return tuple(Versions(_number(span.version), span.end - span.start) for span in spans)
+
+
+def _number(label: int | str | None) -> int | None:
+    return int(label) if label is not None and str(label).isdecimal() else None
+
+
+def end_of_turn(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """The token that ends a reply: the first one that two conversations, which differ in the text of their last reply,
+    share at their ends. None if they share nothing."""
+    shared = 0
+    while shared < min(len(one), len(other)) and one[-1 - shared] == other[-1 - shared]:
+        shared += 1
+    return one[-shared] if 0 < shared < len(one) else None
 
 
 def _nth(ids: Sequence[int], token: int, number: int) -> int | None:

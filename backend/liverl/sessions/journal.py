@@ -84,14 +84,16 @@ def read_journal(path: Path) -> list[Entry]:
 
 
 class Journal:
-    """The file of one session. The caller writes before it changes its own state."""
+    """The file of one session, open only while it is written: there may be more sessions than a process may have
+    descriptors. The caller writes before it changes its own state."""
 
     def __init__(self, path: Path) -> None:
         """Raises:
         OSError: the file cannot be created.
         """
         self.path = path
-        self._fd: int | None = open_append(path, 0o600, read=True)
+        self._closed = False
+        os.close(open_append(path, 0o600))
 
     @property
     def empty(self) -> bool:
@@ -104,20 +106,24 @@ class Journal:
         Raises:
             OSError: the disk is full or the file cannot be written; what was written of the line is removed.
         """
-        if self._fd is None:
+        if self._closed:
             raise OSError(errno.EBADF, "the journal is closed", str(self.path))
         line = msgspec.json.encode(entry) + b"\n"
-        before = os.fstat(self._fd).st_size
+        fd = open_append(self.path, 0o600)
         try:
-            written = os.write(self._fd, line)
-            if written != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        except OSError:
-            os.ftruncate(self._fd, before)
-            raise
+            before = os.fstat(fd).st_size
+            if not before and not isinstance(entry, Opened):
+                raise FileNotFoundError(errno.ENOENT, "the session's journal was removed", str(self.path))
+            try:
+                written = os.write(fd, line)
+                if written != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            except OSError:
+                os.ftruncate(fd, before)
+                raise
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
-        """Close the file. Again: nothing."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        """Accept nothing more."""
+        self._closed = True

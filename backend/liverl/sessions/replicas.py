@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import aiohttp
 import msgspec
 
+from liverl.sessions.admission import KvCache
+from liverl.sessions.drafting import Engine
 from liverl.sessions.engine import HttpEngine
+from liverl.sessions.kv_cache import read_kv_cache
 from liverl.sessions.replica_file import Replica
-from liverl.sessions.session import Engine
+
+logger = logging.getLogger(__name__)
 
 AGAIN_S = 1.0  # seconds before replicas that were all lost are tried again
 
@@ -38,9 +44,13 @@ class ReplicaList:
         return [listed.replica for listed in self._engines.values()]
 
     @property
-    def placed(self) -> dict[str, int]:
-        """URL -> open sessions whose next request goes there."""
-        return dict(Counter(self._places.values()))
+    def models(self) -> list[str]:
+        """The names of the models that they serve."""
+        return list(dict.fromkeys(replica.model for replica in self.listed))
+
+    def facts(self) -> dict[str, Any]:
+        """For a status display. ``placed``: URL -> open sessions whose next request goes there."""
+        return {"replicas": len(self._engines), "placed": dict(Counter(self._places.values()))}
 
     def put(self, replicas: Iterable[Replica]) -> None:
         """Replace the list. Requests that run on a replica that is no longer listed go on."""
@@ -56,6 +66,25 @@ class ReplicaList:
     def forget(self, session: str) -> None:
         """The session has ended."""
         self._places.pop(session, None)
+
+    async def kv_cache(self, engine: object, seconds: float) -> KvCache | None:
+        """How full a replica's KV cache is; None if it is no longer listed, or does not say so within ``seconds``."""
+        url = next((url for url, listed in self._engines.items() if listed.engine is engine), None)
+        if url is None:
+            return None
+        limit = aiohttp.ClientTimeout(total=seconds)
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        try:
+            async with self._http.get(
+                f"{url.rstrip('/')}/metrics", headers=headers, timeout=limit
+            ) as response:
+                if response.ok:
+                    return read_kv_cache(await response.text(errors="replace"))
+                logger.warning("the metrics of %s cannot be read: HTTP %d", url, response.status)
+                return None
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            logger.warning("the metrics of %s cannot be read: %s: %s", url, type(error).__name__, error)
+            return None
 
     async def pick(self, session: str, lost: Collection[Engine], seconds: float) -> Engine:
         """See ``Replicas.pick``. When all were lost, they are tried again after ``AGAIN_S``."""

@@ -232,11 +232,11 @@ class SessionRows:
 
     def rows(self, rewrite: Literal["split", "mask"] = "split", limit: int | None = None) -> list[Row]:
         """The rows to train on, that of the main conversation's last segment at the end. ``rewrite``: what becomes of
-        segments whose history was changed later: ``split`` gives each a row, ``mask`` only the last one."""
+        segments whose history was changed later: ``split`` gives each a row, ``mask`` only the last one. ``limit``:
+        tokens behind the prompt of the main conversation's rows; those of sub-agents have none."""
         lineage = [segment for segment in self.segments if segment.kind in ("main", "rewrite")]
-        chosen = [segment for segment in self.segments if segment.kind == "sub"]
-        chosen += lineage if rewrite == "split" else lineage[-1:]
-        rows = (row_of(segment, limit) for segment in chosen)
+        rows = [row_of(segment) for segment in self.segments if segment.kind == "sub"]
+        rows += [row_of(segment, limit) for segment in (lineage if rewrite == "split" else lineage[-1:])]
         return [row for row in rows if row is not None]
 
 

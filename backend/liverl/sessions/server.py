@@ -13,10 +13,12 @@ from aiohttp import web
 
 from liverl.sessions import wire
 from liverl.sessions.canonical import read_anthropic, read_body, read_openai
+from liverl.sessions.client import opened_at
 from liverl.sessions.engine import EngineLost, EngineRefused
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, BadRequest, Chat
 from liverl.sessions.replica_file import read_replicas
+from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.sampling import Limits
 from liverl.sessions.session import Session, Who
 from liverl.sessions.store import NoSuchSession, SessionEnded, Store
@@ -71,8 +73,10 @@ class AgentRoutes:
             self._session(request)
         except Refusal as refusal:
             return _refused("openai", refusal)
-        names = dict.fromkeys(replica.model for replica in self._store.replicas.listed)
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "liverl"} for name in names]
+        data = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "liverl"}
+            for name in self._store.replicas.models
+        ]
         return _json({"object": "list", "data": data})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
@@ -154,9 +158,9 @@ class AgentRoutes:
 class TrainerRoutes:
     """What the trainer does with sessions. Every request needs the control key."""
 
-    def __init__(self, store: Store, key: str, address: Callable[[], str]) -> None:
-        """``address``: the URL of the agents' part, as agents reach it."""
-        self._store, self._key, self._address = store, key, address
+    def __init__(self, store: Store, replicas: ReplicaList, key: str, address: Callable[[], str]) -> None:
+        """``replicas``: those of ``store``; ``address``: the URL of the agents' part, as agents reach it."""
+        self._store, self._replicas, self._key, self._address = store, replicas, key, address
 
     def app(self) -> web.Application:
         """The application for the trainer."""
@@ -192,12 +196,9 @@ class TrainerRoutes:
         return _json(self._described(session), 201)
 
     def _described(self, session: Session) -> dict[str, Any]:
-        base = f"{self._address()}/sess/{session.id}"
+        opened = opened_at(self._address(), session.id, session.opened.key)
         return {
-            "id": session.id,
-            "openai_url": f"{base}/v1",
-            "anthropic_url": base,
-            "key": session.opened.key,
+            **msgspec.structs.asdict(opened),
             "finished": session.finished,
             "waiting": session.waiting,
             "counters": session.counters,
@@ -211,7 +212,7 @@ class TrainerRoutes:
             return _json({"id": ended.id, "finished": True, "waiting": 0, "counters": ended.counters})
 
     async def _facts(self, request: web.Request) -> web.StreamResponse:
-        return _json(self._store.facts())
+        return _json({**self._store.facts(), **self._replicas.facts()})
 
     async def _finish(self, request: web.Request) -> web.StreamResponse:
         rows = self._store.finish(request.match_info["id"])
@@ -219,7 +220,7 @@ class TrainerRoutes:
 
     async def _backends(self, request: web.Request) -> web.StreamResponse:
         replicas = read_replicas(await request.read())
-        self._store.replicas.put(replicas)
+        self._replicas.put(replicas)
         return _json({"listed": len(replicas)})
 
 

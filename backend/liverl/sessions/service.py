@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from liverl.sessions.access_log import AccessLogger, access_log
 from liverl.sessions.replica_file import REPLICAS, file_digest, read_replicas
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.report import ReportFile
+from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
-from liverl.sessions.settings import SOCKET, Settings
+from liverl.sessions.settings import SOCKET, SchedulerSettings, Settings
 from liverl.sessions.store import Store
+from liverl.util.base_url import base_url
+from liverl.util.primary_address import primary_address
 from liverl.util.regular_file import read_regular
 from liverl.util.socket_path import usable_address
 
@@ -49,6 +53,7 @@ class Service:
     def __init__(self, settings: Settings, keys: Keys, listener: socket.socket, generation: int) -> None:
         """``listener``: the agents' listening socket, which the run holds."""
         self._settings, self._keys, self._listener = settings, keys, listener
+        self._host = settings.host or primary_address()
         self._generation = generation
         self._file = Path(settings.run_dir) / REPLICAS
         self._digest = ""  # of the list of replicas
@@ -59,8 +64,7 @@ class Service:
     @property
     def address(self) -> str:
         """The URL of the agents' part, as agents reach it."""
-        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
-        return f"http://{host}:{self._listener.getsockname()[1]}"
+        return base_url(self._host, self._listener.getsockname()[1])
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; until a second one replies that are being sampled are recorded and sent.
@@ -85,11 +89,12 @@ class Service:
                 replicas,
                 prefix_match=self._settings.main_agent_prefix_match,
                 rewrite=self._settings.rewrite,
+                scheduler=_scheduler(self._settings.scheduler, replicas),
             )
             logger.info("restored %d open sessions", store.restore())
             self._read_replicas(replicas)
             loop.add_signal_handler(signal.SIGHUP, self._read_replicas, replicas)
-            async with self._serving(store) as runners:
+            async with self._serving(store, replicas) as runners:
                 self._state = "serving"
                 logger.info(
                     "generation %d is serving on %s; replicas: %d",
@@ -97,16 +102,18 @@ class Service:
                     self.address,
                     len(replicas.listed),
                 )
-                reports = asyncio.ensure_future(self._reports(store))
+                reports = asyncio.ensure_future(self._reports(store, replicas))
                 await stop.wait()
                 reports.cancel()
+                self._state = "draining"
+                self._write_report(store, replicas)
                 await self._stop(store, runners, now)
             await store.close()
 
     @contextlib.asynccontextmanager
-    async def _serving(self, store: Store) -> AsyncIterator[list[web.AppRunner]]:
+    async def _serving(self, store: Store, replicas: ReplicaList) -> AsyncIterator[list[web.AppRunner]]:
         agents = AgentRoutes(store).app(self._settings.max_body_bytes)
-        trainer = TrainerRoutes(store, self._keys.control, lambda: self.address).app()
+        trainer = TrainerRoutes(store, replicas, self._keys.control, lambda: self.address).app()
         listeners = [
             (agents, self._listener),
             (trainer, control_socket(Path(self._settings.run_dir) / SOCKET)),
@@ -131,8 +138,6 @@ class Service:
     async def _stop(self, store: Store, runners: list[web.AppRunner], now: asyncio.Event) -> None:
         """Accept nothing more; let replies that are being sampled be recorded and sent, until ``now``. What comes
         meanwhile waits in the run's listening socket for the next process."""
-        self._state = "draining"
-        self._write_report(store)
         logger.info("stopping; replies being sampled: %d", store.waiting)
         for runner in runners:
             await asyncio.gather(*(site.stop() for site in list(runner.sites)))
@@ -159,12 +164,13 @@ class Service:
         urls = (each.url + (" (draining)" if each.draining else "") for each in replicas.listed)
         logger.info("replicas: %s", ", ".join(urls) or "none")
 
-    async def _reports(self, store: Store) -> None:
+    async def _reports(self, store: Store, replicas: ReplicaList) -> None:
         while True:
-            self._write_report(store)
+            store.expire(time.time())
+            self._write_report(store, replicas)
             await asyncio.sleep(REPORT_S)
 
-    def _write_report(self, store: Store) -> None:
+    def _write_report(self, store: Store, replicas: ReplicaList) -> None:
         facts = store.facts()
         report: dict[str, Any] = {
             "pid": os.getpid(),
@@ -173,13 +179,21 @@ class Service:
             "error": self._error,
             "config_sha": self._digest,
             "in_flight": facts["waiting"],
-            "backends": [replica.url for replica in store.replicas.listed if not replica.draining],
+            "backends": [replica.url for replica in replicas.listed if not replica.draining],
             **facts,
+            **replicas.facts(),
         }
         try:
             self._report.write(report)
         except OSError as error:
             logger.error("the report cannot be written: %s", error)
+
+
+def _scheduler(settings: SchedulerSettings | None, replicas: ReplicaList) -> Scheduler | None:
+    if settings is None:
+        return None
+    poll = settings.poll
+    return Scheduler(settings.rules, poll, lambda engine: replicas.kv_cache(engine, poll))
 
 
 def control_socket(path: Path) -> socket.socket:

@@ -8,54 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import secrets
 import time
-from array import array
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
 
 import msgspec
 
 from liverl.sessions.canonical import heads
 from liverl.sessions.counters import Counters
-from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
-from liverl.sessions.journal import DamagedJournal, Delivered, Entry, Finished, Journal, Opened, Recorded
+from liverl.sessions.drafting import Draft, Drafter, Replicas
+from liverl.sessions.journal import Delivered, Entry, Finished, Journal, Opened, Recorded
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
-from liverl.sessions.sampling import OVERFLOW, Limits, Overflow, parameters, room
-from liverl.sessions.segments import Place, Reply, Row, SessionRows, Turn, Versions
+from liverl.sessions.sampling import Limits
+from liverl.sessions.scheduler import Scheduler
+from liverl.sessions.segments import Place, Reply, Row, SessionRows, Turn
+from liverl.sessions.state import SessionState
 from liverl.sessions.wire import Answer, Refusal
 from liverl.util.deadline import within
-
-logger = logging.getLogger(__name__)
-
-PATIENCE_S = 120.0  # seconds for which a request waits for a replica
-ABORTED_S = (
-    1.0  # seconds before a request is sent again that was cut before its first token; verl waits as long
-)
-TOO_LONG = (
-    "maximum context length",
-    "maximum model length",
-)  # in what engines answer to a prompt that is too long
-
-
-class Engine(Tokens, Sampler, Protocol):
-    """One replica."""
-
-    async def context(self) -> int:
-        """The model's context length in tokens."""
-
-
-class Replicas(Protocol):
-    """The replicas that sessions use."""
-
-    async def pick(self, session: str, lost: Collection[Engine], seconds: float) -> Engine:
-        """The replica that the session had, else the one with the fewest sessions; none of ``lost``, unless all are.
-
-        Raises:
-            TimeoutError: there was none for ``seconds``.
-        """
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -71,30 +42,12 @@ class Who(msgspec.Struct, frozen=True):
         return "auxiliary" if self.auxiliary else self.agent
 
 
-class Draft(msgspec.Struct):
-    """A reply that is being sampled, perhaps in several parts. ``finish``: how it ended, empty until then; ``healed``:
-    see ``Tail``."""
-
-    prompt: array[int] = msgspec.field(default_factory=lambda: array("i"))
-    ids: list[int] = msgspec.field(default_factory=list)
-    logprobs: list[float] = msgspec.field(default_factory=list)
-    versions: list[Versions] = msgspec.field(default_factory=list)
-    finish: str = ""
-    healed: bool = False
-
-    @property
-    def sampled(self) -> Sampled:
-        """All parts as one."""
-        return Sampled(self.ids, self.logprobs, self.finish)
-
-
 class Asked(msgspec.Struct, frozen=True):
     """A request with its digests. ``began``: Unix seconds."""
 
     chat: Chat
     digests: Sequence[bytes]
     digest: bytes
-    place: Place
     api: Api
     began: float
 
@@ -107,21 +60,23 @@ class Session:
     """The state of one session. ``told``: called with each recorded turn, before the reply goes out."""
 
     def __init__(
-        self, opened: Opened, journal: Journal, replicas: Replicas, told: Told, prefix_match: int = 256
+        self,
+        opened: Opened,
+        journal: Journal,
+        replicas: Replicas,
+        told: Told,
+        prefix_match: int = 256,
+        *,
+        scheduler: Scheduler | None = None,
     ) -> None:
         self.opened = opened
-        self.rows = SessionRows(prefix_match)
-        self.counters = Counters()
-        self.finished = False
         self.last_request = opened.created  # Unix seconds
         self.last_chat: Chat | None = None  # of the main conversation, with the reply
-        self._journal, self._replicas, self._told = journal, replicas, told
+        self._state = SessionState(prefix_match)
+        self._drafter = Drafter(opened.id, opened.limits, self._state, replicas, scheduler)
+        self._journal, self._told = journal, told
         self._running: dict[bytes, asyncio.Task[Answer]] = {}
-        self._unreceived: dict[bytes, Answer] = {}
-        self._restored: dict[bytes, Recorded] = {}  # those that may have been recorded and not told
         self._replied_at: dict[int, float] = {}  # segment -> Unix seconds of its last reply
-        self._appends = True  # whether the template only appends; checked once against a full rendering
-        self._checked = False
 
     # -- state
 
@@ -129,6 +84,21 @@ class Session:
     def id(self) -> str:
         """The session's id, which is the name of the trial's directory."""
         return self.opened.id
+
+    @property
+    def rows(self) -> SessionRows:
+        """The segments."""
+        return self._state.rows
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted."""
+        return self._state.counters
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trainer has ended the session."""
+        return self._state.finished
 
     @property
     def limits(self) -> Limits:
@@ -140,6 +110,11 @@ class Session:
         """Requests whose replies are being sampled."""
         return len(self._running)
 
+    @property
+    def silent_since(self) -> float | None:
+        """Unix seconds of the last request or reply; None while a reply is being sampled."""
+        return None if self._running else max(self.last_request, *self._replied_at.values(), 0.0)
+
     def accepts(self, key: str) -> bool:
         """Whether ``key`` is the session's."""
         return same_key(key, self.opened.key)
@@ -150,24 +125,9 @@ class Session:
         Raises:
             DamagedJournal: an entry contradicts itself or those before it.
         """
-        for entry in entries:
-            if isinstance(entry, Recorded):
-                try:
-                    self._take(entry)
-                except ValueError as error:
-                    raise DamagedJournal(f"the journal of session {self.id}: {error}") from None
-                self._restored[entry.request] = entry
-            elif isinstance(entry, Delivered):
-                self._unreceived.pop(entry.request, None)
-                self._restored.pop(entry.request, None)
-            elif isinstance(entry, Finished):
-                self.finished = True
-
-    def _take(self, recorded: Recorded) -> int:
-        index = self.rows.apply(recorded.turn)
-        self.counters = msgspec.structs.replace(recorded.counters)
-        self._unreceived[recorded.request] = recorded.answer
-        return index
+        self._state.replay(self.id, entries)
+        ends = (entry.began + entry.seconds for entry in entries if isinstance(entry, Recorded))
+        self.last_request = max((self.last_request, *ends))
 
     def finish(self) -> None:
         """Accept no more requests, cancel those whose replies are being sampled, and close the journal.
@@ -177,7 +137,7 @@ class Session:
         """
         if not self.finished:
             self._journal.write(Finished())
-            self.finished = True
+            self._state.finished = True
             for task in self._running.values():
                 task.cancel()
             self._journal.close()
@@ -215,13 +175,13 @@ class Session:
         digests = heads(chat, who.lane)
         digest = _digest(chat, digests[-1])
         self.last_request = time.time()
-        recorded = self._unreceived.get(digest)
-        if recorded is not None:
+        kept = self._state.unreceived(digest)
+        if kept is not None:
             self.counters.num_joined += 1
-            restored = self._restored.pop(digest, None)
-            if restored is not None:
-                await self._tell(restored, chat, api, again=True)
-            return digest, recorded
+            if not kept.told:
+                kept.told = True
+                await self._tell(kept.recorded, chat, api, again=True)
+            return digest, kept.recorded.answer
         task = self._running.get(digest)
         if task is None:
             task = asyncio.ensure_future(self._turn(chat, digests, digest, who, api))
@@ -242,7 +202,7 @@ class Session:
     def _ended(self, digest: bytes, task: asyncio.Task[Answer]) -> None:
         self._running.pop(digest, None)
         if not task.cancelled():
-            task.exception()  # retrieved: the client may have gone
+            self.counters.num_failed += task.exception() is not None  # retrieved: the client may have gone
 
     def received(self, digest: bytes) -> None:
         """A client has received the reply to a request: the same request again is a new one.
@@ -250,7 +210,7 @@ class Session:
         Raises:
             OSError: the journal cannot be written.
         """
-        if self._unreceived.pop(digest, None) is not None and not self.finished:
+        if self._state.deliver(digest) and not self.finished:
             self._journal.write(Delivered(digest))
 
     async def _turn(self, chat: Chat, digests: Sequence[bytes], digest: bytes, who: Who, api: Api) -> Answer:
@@ -259,85 +219,8 @@ class Session:
         self.rows.begin(chat, place)
         self._refuse_spent(place)
         self._count_gap(place, began)
-        lost: list[Engine] = []
-        draft = Draft()
-        patience = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                engine = await self._replicas.pick(self.id, lost, patience - time.monotonic())
-            except TimeoutError:
-                raise Refusal(503, "no replica is listed, or none of them answers") from None
-            try:
-                if not draft.prompt:
-                    place = await self._prompt(engine, chat, place, draft)
-                if not draft.finish:
-                    await self._sample(engine, chat, place, draft)
-                message = await engine.parse(chat, draft.sampled)
-                break
-            except EngineLost as error:
-                logger.warning("session %s: %s", self.id, error)
-                lost.append(engine)
-                self.counters.num_moved += 1
-            except EngineRefused as error:
-                raise self._refusal(error) from error
-        return await self._record(Asked(chat, digests, digest, place, api, began), draft, message)
-
-    async def _prompt(self, engine: Engine, chat: Chat, place: Place, draft: Draft) -> Place:
-        """Fill in the prompt's ids; return where the reply belongs, which is a new segment if the template rewrites
-        what came before."""
-        if place.segment is not None and self._appends:
-            segment = self.rows.segments[place.segment]
-            ids, last = (
-                segment.ids[: place.length],
-                segment.ids[place.length - segment.last_reply : place.length],
-            )
-            tail = await engine.tail(chat, place.messages, last)
-            if tail is not None and not self._checked:
-                whole = await engine.render(chat)
-                self._checked, self._appends = True, whole[-len(tail.ids) :] == tail.ids
-                if not self._appends:
-                    logger.warning(
-                        "session %s: the chat template rewrites earlier turns; each turn has a row", self.id
-                    )
-            if tail is not None and self._appends:
-                draft.prompt, draft.healed = ids + array("i", tail.ids), tail.healed
-                return place
-        if place.segment is not None:
-            place = Place("rewrite" if place.kind == "main" else place.kind)
-        draft.prompt = array("i", await engine.render(chat))
-        return place
-
-    async def _sample(self, engine: Engine, chat: Chat, place: Place, draft: Draft) -> None:
-        """Sample until the reply ends. What a weight update has cut is kept and continued, with each part's version."""
-        context, limits = await engine.context(), self.limits
-        behind = (
-            0
-            if place.segment is None
-            else len(draft.prompt) - self.rows.segments[place.segment].prompt_length
-        )
-        trained = place.kind in ("main", "rewrite")
-        try:
-            most = room(len(draft.prompt), context, behind, limits.max_response_tokens if trained else None)
-        except Overflow as error:
-            self.counters.context_overflow += 1
-            raise Refusal(400, str(error)) from None
-        wanted = parameters(chat, limits, most)
-        while True:
-            left = wanted["max_tokens"] - len(draft.ids)
-            prompt = draft.prompt + array("i", draft.ids)
-            sampled = await engine.sample(prompt, {**wanted, "max_tokens": left})
-            draft.ids += sampled.ids
-            draft.logprobs += sampled.logprobs
-            draft.versions += sampled.versions
-            if sampled.finish != "abort":
-                draft.finish = sampled.finish
-                return
-            self.counters.num_aborts += 1
-            if len(draft.ids) >= wanted["max_tokens"]:
-                draft.finish = "length"
-                return
-            if not sampled.ids:
-                await asyncio.sleep(ABORTED_S)
+        draft, message = await self._drafter.draft(chat, place)
+        return await self._record(Asked(chat, digests, digest, api, began), draft, message)
 
     async def _record(self, asked: Asked, draft: Draft, message: Message) -> Answer:
         """Write the turn down, then take it over.
@@ -347,7 +230,7 @@ class Session:
         """
         finish = "tool_calls" if message.calls and draft.finish == "stop" else draft.finish
         reply = Reply(draft.ids, draft.logprobs, message, finish, tuple(draft.versions))
-        turn = self.rows.turn(asked.place, draft.prompt, reply, asked.digests)
+        turn = self.rows.turn(draft.place, draft.prompt, reply, asked.digests)
         answer = Answer(
             id=secrets.token_hex(12),
             created=int(asked.began),
@@ -365,7 +248,7 @@ class Session:
             self._journal.write(recorded)
         except OSError as error:
             raise Refusal(500, f"the reply could not be recorded: {error.strerror or error}") from error
-        self._replied_at[self._take(recorded)] = now
+        self._replied_at[self._state.record(recorded)] = now
         if turn.kind in ("main", "rewrite"):
             self.last_chat = msgspec.structs.replace(asked.chat, messages=(*asked.chat.messages, message))
         await self._tell(recorded, asked.chat, asked.api, again=False)
@@ -393,7 +276,7 @@ class Session:
         counters.healed += draft.healed and turn.segment is not None
         counters.rewrites += turn.segment is None and turn.kind == "rewrite"
         counters.sub_agents += turn.segment is None and turn.kind == "sub"
-        counters.proxy_model_inference_sec += seconds
+        counters.proxy_model_inference_sec += seconds - draft.waited
         if turn.kind in ("main", "rewrite"):
             counters.consecutive_no_tool = 0 if message.calls else counters.consecutive_no_tool + 1
         versions = [span.version for span in turn.versions if span.version is not None]
@@ -427,15 +310,6 @@ class Session:
                 410,
                 f"session {self.id} has had {self.counters.consecutive_no_tool} replies without a tool call",
             )
-
-    def _refusal(self, error: EngineRefused) -> Refusal:
-        """A refusal by the engine; one that a client would repeat, such as 429, is not among them."""
-        if any(phrase in str(error) for phrase in TOO_LONG):
-            self.counters.context_overflow += 1
-            return Refusal(400, f"{OVERFLOW} prompt is too long: {error}")
-        return Refusal(
-            400 if error.status < 404 else 502, f"the engine refused the request ({error.status}): {error}"
-        )
 
 
 def _digest(chat: Chat, head: bytes) -> bytes:

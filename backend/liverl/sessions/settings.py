@@ -7,14 +7,23 @@ from typing import Literal
 
 import msgspec
 
+from liverl.sessions.admission import Rules
 from liverl.util.regular_file import read_regular
 
 SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
 
 
+class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``rules``: which requests wait; ``poll``: seconds for which a reading of a KV cache holds."""
+
+    rules: Rules
+    poll: float
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Paths are absolute, times seconds. ``host``: by which agents reach the service; ``request_timeout``: of one
-    request to a replica."""
+    """Paths are absolute, times seconds. ``host``: by which agents reach the service ("": this
+    machine's primary address); ``request_timeout``: of one
+    request to a replica; ``scheduler``: None where no request waits for a KV cache."""
 
     run_dir: str
     host: str
@@ -24,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewrite: Literal["split", "mask"]
     main_agent_prefix_match: int
     request_timeout: float
+    scheduler: SchedulerSettings | None = None
 
     @property
     def folder(self) -> Path:

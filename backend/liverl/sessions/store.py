@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import re
 import secrets
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from liverl.sessions import trial_log
 from liverl.sessions.counters import together
+from liverl.sessions.drafting import Replicas
 from liverl.sessions.finished import Ended, FinishedSessions
 from liverl.sessions.journal import SUFFIX, DamagedJournal, Journal, Opened, Recorded, read_journal
 from liverl.sessions.messages import Api, Chat
-from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.sampling import Limits
+from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Row
 from liverl.sessions.session import Session
 from liverl.sessions.wire import Refusal
 
 logger = logging.getLogger(__name__)
 
+SILENT = (
+    8  # open sessions without a request that are reported, so that the report does not grow with all of them
+)
+EXPIRED_S = 120.0  # seconds after its deadline for the trainer to end a session; it asks for at most 60
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -38,6 +44,17 @@ class SessionEnded(Exception):
         self.ended = ended
 
 
+class ServedReplicas(Replicas, Protocol):
+    """Replicas with what a host asks of them beside the engines."""
+
+    @property
+    def models(self) -> list[str]:
+        """The names of the models that they serve."""
+
+    def forget(self, session: str) -> None:
+        """The session has ended."""
+
+
 class Store:
     """The sessions of one host. ``roots``: directories below which trials may be; ``directory``: of the journals."""
 
@@ -45,13 +62,16 @@ class Store:
         self,
         directory: Path,
         roots: tuple[Path, ...],
-        replicas: ReplicaList,
+        replicas: ServedReplicas,
         *,
         prefix_match: int = 256,
         rewrite: Literal["split", "mask"] = "split",
+        scheduler: Scheduler | None = None,
     ) -> None:
+        """``scheduler``: lets samples wait while their replica's KV cache is nearly full; None: they never wait."""
         self.replicas = replicas
         self._directory, self._roots = directory, tuple(root.resolve() for root in roots)
+        self._scheduler = scheduler
         self._prefix_match: int = prefix_match
         self._rewrite: Literal["split", "mask"] = rewrite
         self._sessions: dict[str, Session] = {}  # those that have not ended
@@ -100,6 +120,8 @@ class Store:
             self._finished.add(Ended(opened.id, opened.key, opened.trial_dir, session.counters))
         del self._sessions[opened.id]
         self.replicas.forget(opened.id)
+        if self._scheduler is not None:
+            self._scheduler.forget(opened.id)
         (self._directory / f"{opened.id}{SUFFIX}").unlink(missing_ok=True)
 
     def _session(self, opened: Opened, journal: Journal) -> Session:
@@ -107,10 +129,10 @@ class Store:
             where, answer = Path(opened.trial_dir), recorded.answer
             if again and await asyncio.to_thread(trial_log.has_turn, where, answer):
                 return
-            record = trial_log.turn_record(opened.id, api, chat, answer, recorded.began, recorded.seconds)
+            record = trial_log.turn_record(opened.id, api, chat, recorded)
             await asyncio.to_thread(trial_log.append_turn, where, record, opened.key)
 
-        session = Session(opened, journal, self.replicas, told, self._prefix_match)
+        session = Session(opened, journal, self.replicas, told, self._prefix_match, scheduler=self._scheduler)
         self._sessions[opened.id] = session
         return session
 
@@ -172,10 +194,29 @@ class Store:
             return error.ended.rows()
         rows = session.to_train(self._rewrite)
         where = Path(session.opened.trial_dir)
-        trial_log.write_rows(where, name, rows, session.counters, session.last_chat, session.opened.key)
+        chat = session.last_chat
+        last = trial_log.conversation(chat) if chat is not None else trial_log.last_conversation(where)
+        trial_log.write_rows(where, name, rows, session.counters, last, session.opened.key)
         session.finish()
         self._end(session)
         return rows
+
+    def expire(self, now: float) -> list[str]:
+        """End the sessions that nobody has ended ``EXPIRED_S`` after their deadline, such as those of a trainer that
+        was killed; return their ids. ``now``: Unix seconds. One that cannot be ended is tried again by the next call.
+        """
+        limit = now - EXPIRED_S
+        deadlines = ((session.id, session.limits.deadline) for session in self._sessions.values())
+        ended = []
+        for name in [name for name, deadline in deadlines if deadline is not None and deadline < limit]:
+            try:
+                self.finish(name)
+            except OSError as error:
+                logger.error("session %s, whose time is over, cannot be ended: %s", name, error)
+                continue
+            logger.warning("session %s was ended: its time was over, and its trainer did not end it", name)
+            ended.append(name)
+        return ended
 
     @property
     def waiting(self) -> int:
@@ -189,10 +230,20 @@ class Store:
             "open": len(self._sessions),
             "finished": len(self._finished),
             "waiting": self.waiting,
-            "replicas": len(self.replicas.listed),
-            "placed": self.replicas.placed,
+            "queued": 0 if self._scheduler is None else self._scheduler.waiting,
+            "silent": self._silent(),
             "counters": together([*counters, self._finished.total]),
         }
+
+    def _silent(self) -> list[dict[str, Any]]:
+        """The ``SILENT`` open sessions that have been without a request for longest; those that never had one last, as
+        their agents may still be starting."""
+        every = ((session.silent_since, session) for session in self._sessions.values())
+        silent = ((s.counters.num_calls == 0, since, s.id) for since, s in every if since is not None)
+        return [
+            {"id": name, "since": since, "begun": not new}
+            for new, since, name in heapq.nsmallest(SILENT, silent)
+        ]
 
     async def settle(self) -> None:
         """Wait until no reply is being sampled."""

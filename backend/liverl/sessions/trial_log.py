@@ -13,6 +13,7 @@ import msgspec
 from liverl.sessions import wire
 from liverl.sessions.counters import Counters
 from liverl.sessions.engine import openai_message
+from liverl.sessions.journal import Recorded
 from liverl.sessions.messages import Api, Chat
 from liverl.sessions.segments import Row
 from liverl.util.atomic_file import write_atomic
@@ -23,10 +24,9 @@ ROWS = "proxy_trajectory.json"
 REDACTED = "[redacted]"
 
 
-def turn_record(
-    session: str, api: Api, chat: Chat, answer: wire.Answer, began: float, seconds: float
-) -> dict[str, Any]:
-    """One turn in the recorder's form. ``began``: Unix seconds."""
+def turn_record(session: str, api: Api, chat: Chat, recorded: Recorded) -> dict[str, Any]:
+    """One turn in the recorder's form, with the kind of its row and the session's counters after it."""
+    answer, turn, began, seconds = recorded.answer, recorded.turn, recorded.began, recorded.seconds
     body = wire.body("openai", answer)
     asked: dict[str, Any] = {
         "model": chat.model,
@@ -48,6 +48,7 @@ def turn_record(
         "response_body": body,
         "usage": body["usage"],
         "failure": None,
+        "session": {"kind": turn.kind, "opens": turn.segment is None, "counters": recorded.counters},
     }
 
 
@@ -77,22 +78,59 @@ def has_turn(trial_dir: Path, answer: wire.Answer) -> bool:
         return False
 
 
+class Conversation(msgspec.Struct, frozen=True):
+    """The last request of the main conversation with its reply, in OpenAI's form."""
+
+    messages: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = []
+
+
+def conversation(chat: Chat) -> Conversation:
+    """``chat``: the last request, with the reply behind it."""
+    return Conversation([openai_message(message) for message in chat.messages], list(chat.tools))
+
+
+def last_conversation(trial_dir: Path) -> Conversation:
+    """The conversation as the trial's file has it: for a session that had no request since the service was started
+    again. Empty if the file has no turn of it; lines that are no record are skipped.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        lines = read_regular(trial_dir / TURNS).splitlines()
+    except FileNotFoundError:
+        return Conversation()
+    for line in reversed(lines):
+        try:
+            record = msgspec.json.decode(line)
+            if record["session"]["kind"] in ("main", "rewrite"):
+                asked = record["request_body"]
+                reply = record["response_body"]["choices"][0]["message"]
+                return Conversation([*asked["messages"], reply], asked.get("tools") or [])
+        except (msgspec.DecodeError, LookupError, TypeError):
+            continue
+    return Conversation()
+
+
 def write_rows(
-    trial_dir: Path, session: str, rows: Sequence[Row], counters: Counters, chat: Chat | None, secret: str
+    trial_dir: Path,
+    session: str,
+    rows: Sequence[Row],
+    counters: Counters,
+    last: Conversation,
+    secret: str,
 ) -> None:
     """Write ``proxy_trajectory.json``, once, by rename: the fields of the main row on top, all rows in ``rows``.
-
-    ``chat``: the last request of the main conversation with its reply, None if there was none.
 
     Raises:
         OSError: it cannot be written.
     """
     main = msgspec.to_builtins(rows[-1]) if rows else {}
-    messages = [openai_message(message) for message in chat.messages] if chat is not None else []
     value = {
         "session_id": session,
-        "messages_snapshot": messages,
-        "tools": list(chat.tools) if chat is not None else [],
+        "messages_snapshot": last.messages,
+        "tools": last.tools,
         **{name: item for name, item in main.items() if name.startswith(("traj_", "initial_"))},
         "rows": rows,
         "counters": counters,

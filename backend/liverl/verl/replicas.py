@@ -25,6 +25,7 @@ from liverl.verl.activity import ReplicaActivity
 from liverl.verl.discovery.address_client import AddressClientGone, Command, address_argv
 from liverl.verl.discovery.assess import Expectation, Rank
 from liverl.verl.discovery.discovery import Discovery
+from liverl.verl.route_checks import RouteChecks
 
 _STATES: dict[str, ServiceState] = {
     "missing": "waiting",
@@ -44,8 +45,11 @@ class VerlReplicas:
     """The replicas of the run's trainer. ``cause``: why the run fails; set once a replica was lost and not replaced,
     or a deadline has passed."""
 
-    def __init__(self, supervisor: Supervisor, ray: RayPlan, replica_token_file: str = "") -> None:
-        """``replica_token_file``: as in ``Plan``."""
+    def __init__(
+        self, supervisor: Supervisor, ray: RayPlan, replica_token_file: str = "", sessions_model: str = ""
+    ) -> None:
+        """``replica_token_file``: as in ``Plan``. ``sessions_model``: the served name, if the trials go through
+        sessions."""
         self.cause: Cause | None = None
         self._supervisor = supervisor
         self._ray = ray
@@ -53,6 +57,8 @@ class VerlReplicas:
         self._served: dict[int, int] = {}  # rank -> generation that has been healthy
         self._activity = ReplicaActivity()
         self._observing_since = supervisor.now()
+        token_file = supervisor.run_dir / replica_token_file if replica_token_file else None
+        self._routes = RouteChecks(supervisor.http, sessions_model, token_file)
         self._discovery = Discovery(
             supervisor.http,
             self._dashboard,
@@ -62,7 +68,7 @@ class VerlReplicas:
             supervisor.attempt_dir / "logs" / "discovery.log",
             self._tell,
             supervisor.now,
-            supervisor.run_dir / replica_token_file if replica_token_file else None,
+            token_file,
         )
 
     # --- looking ---
@@ -78,15 +84,26 @@ class VerlReplicas:
             self._discovery.expect(self._expectation(process.started_at))
         await self._read(process.log)
         pause = await self._discovery.look(self._activity.printed)
+        await self._routes.look(self._discovery.ranks)
         for rank in self._discovery.ranks:
-            if rank.stage == "healthy":
+            if rank.stage == "healthy" and self._routes.passed(rank):
                 self._served[rank.rank] = rank.generation
         verdict = self._discovery.verdict
         if verdict is not None and self.cause is None and not self._supervisor.stopping:
             text = verdict.text if verdict.rank is None else f"replica {verdict.text}"
             self.cause = Cause("trainer", text, self._supervisor.now())
+        self._fail_if_refused()
         self._supervisor.kick()
         return pause
+
+    def _fail_if_refused(self) -> None:
+        """Fail the run if a replica does not have what sessions need: all of them run the same engine."""
+        refused = next(iter(self._routes.refused.items()), None)
+        if refused is None or self.cause is not None or self._supervisor.stopping:
+            return
+        name, why = self._discovery.ranks[refused[0]].name, refused[1]
+        self.cause = Cause(name, why, self._supervisor.now())
+        self._supervisor.say("routes_refused", f"cannot be used: {why}", "error", name)
 
     async def _read(self, log: Path) -> None:
         now = self._supervisor.now()
@@ -187,11 +204,16 @@ class VerlReplicas:
             state = (
                 "degraded"  # it has served before: one slow answer must not move its trials to other replicas
             )
+        why = rank.why
+        if rank.stage == "healthy" and not self._routes.passed(rank):
+            refused = self._routes.refused.get(rank.rank)
+            state = "failed" if refused else "starting"
+            why = self._routes.problems.get(rank.rank) or "its token routes have not been checked yet"
         boot = self._activity.boot(rank.pid) if state in ("preparing", "starting") else None
         return ReplicaEndpoint(
             name=rank.name,
             state=state,
-            why=rank.why,
+            why=why,
             address=rank.address,
             generation=rank.generation,
             restarts=max(0, rank.generation - 1),

@@ -1,4 +1,4 @@
-"""One trial of verl's rollout: turns a row of the data set into a conversation through the proxy.
+"""One trial of verl's rollout: turns a row of the data set into a conversation with the model.
 
 Independent of verl, so that it runs and is tested without it; ``liverl.verl_runtime.agent_loop`` adapts it.
 """
@@ -16,13 +16,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from liverl.agents.loop import Conversation, Reply, Talk, TrialFailed, converse, trial_headers
+from liverl.agents.loop import Conversation, Talk, TrialFailed, converse
 from liverl.agents.sandbox import Sandbox
-from liverl.agents.settings import chat_url
 from liverl.agents.tasks import Task, dataset, verify
 from liverl.agents.trial_files import exception_info, write_config, write_outcome
 from liverl.util.modes import DIRECTORY, make_directory
-from liverl.verl_runtime.tokens import Assembly, Row
+from liverl.verl_runtime.carriers import Carrier, Lengths
+from liverl.verl_runtime.tokens import Row
 
 logger = logging.getLogger(__name__)
 
@@ -35,17 +35,20 @@ _TASKS: dict[str, Task] = {task.id: task for task in dataset()}
 class LoopSettings(msgspec.Struct, frozen=True):
     """Settings from the run's plan. Lengths are tokens; ``prompt_length`` and ``response_length`` are verl's."""
 
-    proxy_url: str
     run_dir: str
     attempt_dir: str
     served_model: str
     prompt_length: int
     response_length: int
-    run_key_file: str | None = None  # file with the bearer token; None = no Authorization header
     max_turns: int = 8
     max_tokens: int = 256  # per turn
     trial_timeout: float = 2400.0  # seconds
     temperature: float = 1.0  # used if verl specifies none
+
+    @property
+    def lengths(self) -> Lengths:
+        """The limits of a row."""
+        return Lengths(self.prompt_length, self.response_length, self.max_tokens)
 
     def __post_init__(self) -> None:
         for name in ("prompt_length", "response_length", "max_turns", "max_tokens", "trial_timeout"):
@@ -80,11 +83,11 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct):
-    """Result of a trial. ``row`` is None if nothing can be trained on; ``exception`` says why. Times are
-    seconds."""
+    """Result of a trial. ``rows``: that of the main conversation last; empty if nothing can be trained on, and
+    ``exception`` says why. Times are seconds."""
 
     name: str
-    row: Row | None
+    rows: list[Row]
     reward: float
     num_turns: int
     tool_calls: int
@@ -128,12 +131,11 @@ def read_prompt(kwargs: Mapping[str, Any], sampling: Mapping[str, Any], fallback
     )
 
 
-async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
+async def run_trial(settings: LoopSettings, prompt: Prompt, carrier: Carrier) -> Outcome:
     """Run one trial and write its directory. A failed trial has reward 0 and no row.
 
     Raises:
-        OSError: the run directory cannot be written or the run key cannot be read, so that no trial
-            can run.
+        OSError: the run directory cannot be written or a key cannot be read, so that no trial can run.
     """
     name, task = prompt.name(), prompt.task
     trials = Path(settings.run_dir) / "trials"
@@ -147,25 +149,16 @@ async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
     write_config(directory, {**split, "task": task.id, **place})
     sandbox = Sandbox(directory / "sandbox")
     sandbox.prepare(task.files)
-    key = Path(settings.run_key_file).read_text().strip() if settings.run_key_file else None
-    conversation, assembly = Conversation(messages=list(prompt.messages)), Assembly()
-    talk = Talk(
-        chat_url=chat_url(settings.proxy_url),
-        headers=trial_headers(name, key),
-        request={"model": settings.served_model, **prompt.sampling},
-        max_turns=settings.max_turns,
-        timeout=settings.trial_timeout,
-    )
+    conversation = Conversation(messages=list(prompt.messages))
     started = time.time()
-    reward, exception, row = 0.0, None, None
+    reward, exception, rows = 0.0, None, []
     try:
-        async with aiohttp.ClientSession() as session:
-            hooks = _Hooks(settings, assembly)
-            await converse(session, talk, conversation, sandbox, options=hooks.options, heard=hooks.heard)
+        await _converse(settings, prompt, carrier, directory, conversation, sandbox)
         reward = verify(task, sandbox.root)
-        row = assembly.row(settings.response_length)
+        rows = await carrier.rows()
     except TrialFailed as error:
-        exception = exception_info(error)
+        reward, exception = 0.0, exception_info(error)
+        await carrier.abandon()
     write_outcome(
         directory,
         conversation,
@@ -179,29 +172,30 @@ async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
             "task_name": task.id,
             **split,
             "policy_version": prompt.policy_version(),
-            "divergences": [vars(divergence) for divergence in assembly.divergences],
-            "turns_trained": assembly.turns_kept if row else 0,
-            "tokens_trained": sum(row.mask) if row else 0,
+            "divergences": [vars(divergence) for divergence in carrier.divergences],
+            "turns_trained": sum(row.turns for row in rows),
+            "tokens_trained": sum(sum(row.mask) for row in rows),
         },
     )
     why = f"{exception['exception_type']}: {exception['exception_message']}" if exception else None
     if why:
         logger.warning("trial %s failed: %s", name, why)
-    for mismatch in assembly.divergences[:1]:
+    for mismatch in carrier.divergences[:1]:
         logger.warning(
             "trial %s: the prompt of turn %d differs from the sampled tokens at token %d of %d; "
             "training uses %d of %d turns",
-            name, mismatch.turn + 1, mismatch.position, mismatch.expected, assembly.turns_kept, assembly.turns,
+            name, mismatch.turn + 1, mismatch.position, mismatch.expected,
+            sum(row.turns for row in rows), len(conversation.replies),
         )  # fmt: skip
     return Outcome(
         name=name,
-        row=row,
+        rows=rows,
         reward=reward,
         # Counted as in verl: the prompt, each assistant turn, and the observations between two turns.
         num_turns=max(2 * len(conversation.replies), 1),
         tool_calls=conversation.tool_calls,
         retries=conversation.retries,
-        divergences=len(assembly.divergences),
+        divergences=len(carrier.divergences),
         ended_by="exception" if exception else conversation.ended_by,
         asked_seconds=conversation.asked_seconds,
         tool_seconds=conversation.tool_seconds,
@@ -209,31 +203,26 @@ async def run_trial(settings: LoopSettings, prompt: Prompt) -> Outcome:
     )
 
 
-class _Hooks:
-    """Collects the tokens during the conversation, and ends it when the row is full."""
-
-    def __init__(self, settings: LoopSettings, assembly: Assembly) -> None:
-        self._settings, self._assembly = settings, assembly
-
-    def options(self, turn: int) -> dict[str, Any]:
-        # Limited to what the row can still hold. The tokens of the latest observation are not known yet: what is
-        # sampled beyond the end of the row is cut off.
-        left = self._settings.response_length - self._assembly.response_length
-        return {"max_tokens": min(self._settings.max_tokens, left)}
-
-    def heard(self, reply: Reply) -> str:
-        settings, assembly = self._settings, self._assembly
-        if not reply.prompt_token_ids:
-            raise TrialFailed("NoTokensError", "the response has no prompt_token_ids")
-        # Replies without a tool call (with a wrong tool parser: all of them) are trained on, as in verl's
-        # own tool agent: their ids were sampled, and reward 0 discourages them. The embedded trainer masks
-        # them instead, because its policy only chooses tools and such a reply chooses none.
-        assembly.add(reply.prompt_token_ids, reply.token_ids, reply.logprobs)
-        # verl truncates longer prompts on the left before sampling. Here the engine sampled from the whole
-        # prompt, so a row with a truncated one would not match what was sampled.
-        if assembly.prompt_length > settings.prompt_length:
-            raise TrialFailed(
-                "PromptTooLongError",
-                f"the prompt has {assembly.prompt_length} tokens, rollout.prompt_length is {settings.prompt_length}",
-            )
-        return "response_length" if assembly.response_length >= settings.response_length else ""
+async def _converse(
+    settings: LoopSettings,
+    prompt: Prompt,
+    carrier: Carrier,
+    directory: Path,
+    conversation: Conversation,
+    sandbox: Sandbox,
+) -> None:
+    """Raises:
+    TrialFailed: the trial cannot continue.
+    """
+    deadline = time.time() + settings.trial_timeout
+    line = await carrier.begin(prompt.name(), directory, prompt.sampling, settings.max_turns, deadline)
+    talk = Talk(
+        chat_url=line.chat_url,
+        headers=line.headers,
+        request={"model": settings.served_model, **prompt.sampling},
+        max_turns=settings.max_turns,
+        timeout=settings.trial_timeout,
+        tokens=line.tokens,
+    )
+    async with aiohttp.ClientSession() as http:
+        await converse(http, talk, conversation, sandbox, options=carrier.options, heard=carrier.heard)

@@ -1,4 +1,4 @@
-"""Converts the replies of a trial to one row of training tokens.
+"""Rows of training tokens, and how the replies of a trial through LiteLLM become one.
 
 A row is ``prompt | reply | observation | reply | ...`` and may only contain what the engine actually received
 and sampled: the prompt of each turn must begin with everything before it, id by id. If a chat template or
@@ -16,13 +16,23 @@ from dataclasses import dataclass, field
 class Row:
     """``mask`` is 1 for a sampled token, 0 for an observation; ``logprobs`` is 0.0 there, as in verl.
 
-    ``response``, ``mask`` and ``logprobs`` have the same length, and the last token is a sampled one.
+    ``response``, ``mask`` and ``logprobs`` have the same length, and the last token is a sampled one. ``kind``: of
+    which conversation it is (``liverl.sessions.segments.Kind``); ``versions``: the lowest and the highest version of
+    the weights that sampled it, None if the engine does not say.
     """
 
     prompt: list[int]
     response: list[int]
     mask: list[int]
     logprobs: list[float]
+    kind: str = "main"
+    versions: tuple[int, int] | None = None
+
+    @property
+    def turns(self) -> int:
+        """Sampled replies: runs of sampled tokens, as something is always given between two replies."""
+        before = [0, *self.mask]
+        return sum(bit and not last for bit, last in zip(self.mask, before))  # noqa: B905 (3.10: before is longer)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from textual import events
 
+from liverl.model import Snapshot
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import Key, Scope, find, offered
+from liverl_tui.keys.carrier import RESTARTS_CARRIER, has_carrier_service, worded
 from liverl_tui.widgets.base.cells import CellPanel, Row
 
 # The keys that help most at the first start, and what they do there.
@@ -46,6 +48,7 @@ class KeyBar(CellPanel):
         self._readonly = False
         self._no_backend = False
         self._useless: tuple[str, ...] = ()  # ids of keys that have nothing to do now
+        self._snapshot: Snapshot | None = None
         self._places: list[tuple[int, int, Key]] = []
 
     def set_scopes(self, scopes: tuple[Scope, ...], readonly: bool) -> None:
@@ -56,11 +59,16 @@ class KeyBar(CellPanel):
 
     def show(self, view: View) -> None:
         """Hide the keys that change the run while its backend is lost or has ended, and the one that applies an alert's
-        fix while no alert has any."""
+        fix while no alert has any, and the one that restarts the service of the trials where the run has none."""
         no_backend = view.link in ("lost", "ended")
         symptoms = view.snapshot.symptoms if view.snapshot is not None else ()
-        useless = () if any(s.action is not None for s in symptoms) else ("alerts.apply",)
-        if (no_backend, useless) != (self._no_backend, self._useless):
+        useless: tuple[str, ...] = () if any(s.action is not None for s in symptoms) else ("alerts.apply",)
+        if not has_carrier_service(view.snapshot):
+            useless += (RESTARTS_CARRIER,)
+        carrier = view.snapshot.carrier if view.snapshot is not None else None
+        before = self._snapshot.carrier if self._snapshot is not None else None
+        self._snapshot = view.snapshot
+        if (no_backend, useless, carrier) != (self._no_backend, self._useless, before):
             self._no_backend, self._useless = no_backend, useless
             self.update()
 
@@ -70,7 +78,8 @@ class KeyBar(CellPanel):
         if getattr(self.app, "hints", False):
             return [hint_row(width)]
         row = Row()
-        keys = offered(self._scopes, readonly=self._readonly or self._no_backend)
+        offers = offered(self._scopes, readonly=self._readonly or self._no_backend)
+        keys = [worded(key, self._snapshot) for key in offers]
         # help and quit come first, so that they are always visible
         keys.sort(key=lambda k: (k.action not in ("help", "leave"), not k.changes and k.scope == "app"))
         used = 0

@@ -93,6 +93,8 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
         words.append(("no turn", "warn"))
     if "moved_replica" in head.flags:
         words.append(("moved", "warn"))
+    if "mostly_sub" in head.flags:
+        words.append(("mostly sub-agents", "warn"))
     if equal:
         words.append((ALL_EQUAL, "dim"))
     if head.earlier:

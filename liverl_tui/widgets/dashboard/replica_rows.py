@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from liverl.model import EngineFacts, ReplicaStatus, ServiceStatus, Snapshot
+from liverl.model import CARRIER_WORDS, Carrier, EngineFacts, ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel
 from liverl_tui.text.words import UNKNOWN, age, count, number, one_line, percent, short_name, size
 from liverl_tui.widgets.base.cells import Row, Span
@@ -82,9 +82,12 @@ _NO_ENGINE = EngineFacts()
 
 
 @lru_cache(maxsize=16)
-def columns(name: int, state: int, gpus: int, narrow: bool = False) -> tuple[Column, ...]:
+def columns(
+    name: int, state: int, gpus: int, narrow: bool = False, carrier: Carrier = "proxy"
+) -> tuple[Column, ...]:
     """All columns of the table. ``name``, ``gpus``: terminal columns that the longest of each needs; with ``gpus`` 0
-    there is no column for them. ``state``: that of the states. ``narrow``: an address is its port only."""
+    there is no column for them. ``state``: that of the states. ``narrow``: an address is its port only.
+    ``carrier``: what carries the trials."""
     every = (
         Column(
             "name",
@@ -96,7 +99,15 @@ def columns(name: int, state: int, gpus: int, narrow: bool = False) -> tuple[Col
             cell=_plain(lambda f: f.name),
         ),
         Column("state", "state", state, 0, value=lambda f: f.label.text),  # its words depend on the room
-        Column("listed", "proxy", 6, 1, value=_listed_value, label="in the proxy", cell=_listed_cell),
+        Column(
+            "listed",
+            "proxy" if carrier == "proxy" else "listed",
+            6,
+            1,
+            value=_listed_value,
+            label=f"in {CARRIER_WORDS[carrier].name}",
+            cell=_listed_cell,
+        ),
         _number("load", "run/wait", 8, 2, _load, "run/wait: requests", cell=_load_cell),
         _number("rate", "tok/s", 6, 3, lambda f: f.engine.tokens_per_s, "tok/s: generated tokens", count),
         _number(
@@ -262,11 +273,12 @@ def line(facts: Facts, chosen: Chosen) -> Row:
 
 def _listed(replica: ReplicaStatus, snapshot: Snapshot) -> tuple[str, str]:
     address = replica.address
-    if snapshot.proxy_down is not None:
+    if snapshot.carrier_down is not None:
         return "○ down", "warn"
     if (
         replica.listed
         and address is not None
+        and snapshot.carrier == "proxy"
         and any(b.startswith(address) for b in snapshot.proxy.cooled_down)
     ):
         return "▲ cool", "warn"  # the proxy has put it in cooldown after failures
@@ -325,6 +337,9 @@ def service_line(
             facts.append(f"{cooled} replica{'s' * (cooled > 1)} in cooldown")
     elif service.kind == "sessions" and snapshot.sessions is not None:
         sessions = snapshot.sessions
+        facts.append(f"{count(sessions.requests)} requests")
+        if sessions.counters.get("num_failed"):
+            facts.append(f"{count(sessions.counters['num_failed'])} failed")
         facts.append(f"{count(sessions.open)} open")
         facts.append(f"{count(sessions.finished)} ended")
         if sessions.waiting:

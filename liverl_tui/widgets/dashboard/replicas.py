@@ -10,7 +10,7 @@ from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
-from liverl_tui.text.facts import unreachable_words
+from liverl_tui.text.facts import listed_words, unreachable_words
 from liverl_tui.text.status_label import SERVING, SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.arranging import fitted
@@ -145,7 +145,7 @@ class ReplicasPane(RowsPane):
         return key != MISSING
 
     def facts(self) -> tuple[str, str]:
-        """How many replicas are ready, in the proxy and draining; a warning if some are missing."""
+        """How many replicas are ready, get new trials, and are draining; a warning if some are missing."""
         snapshot = self._view.snapshot
         if snapshot is None:
             return "", "dim"
@@ -154,10 +154,10 @@ class ReplicasPane(RowsPane):
             return "none in this run", "dim"
         text = f"{replicas.ready} of {replicas.expected} ready"
         short = replicas.ready < replicas.expected
-        if snapshot.proxy_down is not None:
-            text, short = f"{text}, {unreachable_words(snapshot.proxy_down)}", True
-        elif snapshot.proxy.address is not None:
-            text += f", {replicas.listed} in the proxy"
+        if snapshot.carrier_down is not None:
+            text, short = f"{text}, {unreachable_words(snapshot)}", True
+        elif snapshot.traffic.address is not None:
+            text += f", {listed_words(snapshot)}"
             short = short or replicas.listed < replicas.expected
         leaving = sum(replica.leaving for replica in replicas.items)
         text += f", {leaving} draining" if leaving else ""
@@ -194,7 +194,8 @@ class ReplicasPane(RowsPane):
 
     def _columns(self, *, narrow: bool) -> tuple[Column, ...]:
         gpus = max(map(len, self._gpus.values()), default=0)
-        return replica_rows.columns(self._names, self._state, gpus, narrow)
+        carrier = self._view.snapshot.carrier if self._view.snapshot is not None else "proxy"
+        return replica_rows.columns(self._names, self._state, gpus, narrow, carrier)
 
     def row(self, key: str, width: int) -> Row:
         """A line of the table for a replica that serves; state, progress and reason for any other."""

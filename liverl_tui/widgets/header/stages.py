@@ -23,7 +23,8 @@ _WORST = (
     "ready",
 )
 _MANAGED = ("environment", "ray", "replica", "proxy", "sessions", "trainer", "task")
-_VERL = ("environment", "ray", "trainer", "replica", "proxy", "task")  # verl's trainer starts the replicas
+# verl's trainer starts the replicas, and what carries the trials waits for them
+_VERL = ("environment", "ray", "trainer", "replica", "proxy", "sessions", "task")
 _NAMES = {"environment": "environments", "replica": "replicas", "task": "tasks"}
 _SHORT = {"environment": "env"}
 
@@ -42,7 +43,7 @@ class Stage(NamedTuple):
 def stages(snapshot: Snapshot, now: float) -> tuple[Stage, ...]:
     """The stages that this run has, in the order in which they start. ``now``: Unix time."""
     run_stages = []
-    for kind in _VERL if snapshot.topology == "verl" else _MANAGED:
+    for kind in _MANAGED if snapshot.topology == "managed" else _VERL:
         services = [s for s in snapshot.services if s.kind == kind]
         if kind == "replica":
             if services or snapshot.replicas.expected or snapshot.replicas.items:

@@ -206,7 +206,7 @@ def _replica(about: About, width: int) -> Iterator[Row]:
         return
     label = of_replica(replica, SnapshotIndex(snapshot), about.now)
     listed = "yes, it gets new trials" if replica.listed else "no"
-    yield from _fact("in the proxy", listed, width, "ok" if replica.listed else "warn")
+    yield from _fact(f"in {snapshot.carrier_words.name}", listed, width, "ok" if replica.listed else "warn")
     if label.problem:
         yield from _fact("", label.text, width, label.style)
     if replica.engine.policy_version is not None or snapshot.policy_version is not None:
@@ -272,6 +272,7 @@ _COUNTERS = {
     "total_prompt_tokens": "prompt tokens",
     "total_completion_tokens": "sampled tokens",
     "num_joined": "repeated requests that got the same reply",
+    "num_failed": "failed requests",
     "num_aborts": "cut by a weight update and continued",
     "num_moved": "sampled again on another replica",
     "healed": "turns that text would have broken",

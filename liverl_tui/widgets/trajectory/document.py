@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from liverl.observe.trials.documents import PROXY_TRAJECTORY
 from liverl.observe.trials.message_parts import Part, PartKind
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.trial import TRUNCATED
@@ -16,10 +17,12 @@ from liverl.observe.trials.turns import Turn
 from liverl_tui.text.words import count, one_line, size
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.trial_words import replica_name
+from liverl_tui.widgets.trajectory.session import KIND_WORDS, session_lines
 from liverl_tui.widgets.trajectory.text import argument_lines, clean_lines, json_spans
 
 Form = Literal["plain", "json", "arguments"]
 ABANDONED = "○ abandoned (the agent disconnected)"
+_FAULTS = 8  # rows with faults that are shown at most
 LONG = 12  # lines (or 1200 characters): messages and reasoning from this length on begin closed
 _LABELS: dict[PartKind, tuple[str, str]] = {
     "system": ("system", "dim"),
@@ -93,6 +96,13 @@ def build(
     blocks = [_note(f"why:{n}", 0, sentence, n == 0) for n, sentence in enumerate(why)]
     if trajectory.note:
         blocks.append(_note("note", 0, trajectory.note))
+    if trajectory.session is not None:
+        faults = trajectory.session.faults
+        blocks += [
+            _note(f"fault:{n}", 0, f"{PROXY_TRAJECTORY}: {fault}") for n, fault in enumerate(faults[:_FAULTS])
+        ]
+        text = "\n".join(session_lines(trajectory.session))
+        blocks.append(Block("session", 0, (("session", "info"),), text, opened=False))
     for turn in trajectory.turns:
         if turn.note:
             blocks.append(
@@ -172,6 +182,8 @@ def _note(key: str, turn: int, text: str, no_tools: bool = False) -> Block:
 def _rule(turn: Turn, names: Mapping[str, str]) -> tuple[Span, ...]:
     """``turn 3 · assistant · 900 → 412 tokens · 1.2 s · finish tool_calls · r0``"""
     facts: list[Span] = [("assistant", "dim")]
+    if turn.kind not in ("", "main"):
+        facts.append((one_line(KIND_WORDS.get(turn.kind, turn.kind)), "info"))
     if turn.completion_tokens is not None:
         prompt = f"{count(turn.prompt_tokens)} → " if turn.prompt_tokens is not None else ""
         facts.append((f"{prompt}{turn.completion_tokens} tokens", "dim"))

@@ -15,6 +15,8 @@ _FLAGS = {
     "failed_turns": ("▲ failures", "bad"),
     "moved_replica": ("▲ moved", "warn"),
     "truncated": ("▲ truncated", "warn"),
+    "bad_rows": ("▲ bad rows", "bad"),
+    "mostly_sub": ("▲ mostly sub-agents", "warn"),
 }
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from liverl.config import conditions as when
+from liverl.config.carrier import CARRIER_OF, LOOP_OF, carrier
 from liverl.config.checks import verl
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.dump import looks_secret
@@ -20,6 +21,8 @@ from liverl.engines.adapter.argv import keys_of
 from liverl.util.nearest import did_you_mean
 
 _OWN = "LIVERL_"
+# A name, an IPv4 address, or an IPv6 address without brackets.
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|(?=.*:.*:)[0-9A-Fa-f:.]+")
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
 
 RULES = RuleSet()
@@ -235,11 +238,30 @@ def _timeouts(c: RunConfig) -> Iterator[Finding]:
         yield Finding("proxy.request_timeout", words, f"{given:g} s", expected)
 
 
-@_rule("run.topology", "proxy.trials_through")
+@_rule("run.topology", "trainer.kind", "proxy.trials_through")
 def _trials_through(c: RunConfig) -> Iterator[Finding]:
-    if c.proxy.trials_through == "sessions" and c.run.topology != "managed":
-        words = "this version carries trials through sessions only in topology managed"
-        yield Finding("proxy.trials_through", words, "sessions", "auto or litellm")
+    if c.trainer.kind == "command" and c.proxy.trials_through == "sessions":
+        words = "your launch script starts what carries the trials"
+        yield Finding("proxy.trials_through", words, "sessions", "auto")
+    elif c.run.topology == "in_process" and c.proxy.trials_through == "litellm":
+        words = "in run.topology in_process verl's agent-loop workers host sessions, and there is no LiteLLM"
+        yield Finding(
+            "proxy.trials_through", words, "litellm", "auto or sessions", "LiteLLM: run.topology verl"
+        )
+
+
+@_rule("run.topology", "trainer.kind", "proxy.trials_through", "verl.agent_loop", "verl.rollout_mode")
+def _agent_loop(c: RunConfig) -> Iterator[Finding]:
+    through = CARRIER_OF.get(c.verl.agent_loop)
+    if not when.verl_trainer(c) or through in (None, carrier(c)):
+        return
+    because = (
+        f"proxy.trials_through is {c.proxy.trials_through}"
+        if c.run.topology != "in_process"
+        else "run.topology is in_process"
+    )
+    words = f"this agent loop needs proxy.trials_through {through}, but {because}"
+    yield Finding("verl.agent_loop", words, c.verl.agent_loop, f"auto or {LOOP_OF[carrier(c)]}")
 
 
 @_rule(
@@ -247,9 +269,17 @@ def _trials_through(c: RunConfig) -> Iterator[Finding]:
 )
 def _session_port(c: RunConfig) -> Iterator[Finding]:
     port = c.session_proxy.port
-    if when.through_sessions(c) and port and port == c.infrastructure.litellm_port:
+    if when.session_service(c) and port and port == c.infrastructure.litellm_port:
         words = "sessions and LiteLLM cannot listen on the same port"
         yield Finding("session_proxy.port", words, str(port), "another port, or 0 for any free one")
+
+
+@_rule("proxy.advertise")
+def _advertise(c: RunConfig) -> Iterator[Finding]:
+    if c.proxy.advertise and (not _HOST.fullmatch(c.proxy.advertise) or c.proxy.advertise in when.ANY_HOST):
+        words = "agents cannot reach this host"
+        allowed = "a host name or an IP address, without http:// or a port"
+        yield Finding("proxy.advertise", words, f"'{c.proxy.advertise}'", allowed)
 
 
 @_rule("supervise.pass_env")

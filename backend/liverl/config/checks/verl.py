@@ -37,7 +37,7 @@ _PASSWORD_REFERENCE = re.compile(rf"://[^/@:]*:(?:{_REFERENCE.pattern})+@")
 
 def _verl(c: RunConfig) -> bool:
     """Whether verl starts the replicas, and the run starts verl."""
-    return c.run.topology == "verl" and c.trainer.kind == "verl"
+    return c.run.topology != "managed" and c.trainer.kind == "verl"
 
 
 def _sized(c: RunConfig) -> bool:

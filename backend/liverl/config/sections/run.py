@@ -16,7 +16,9 @@ from liverl.config.sections.value_types import (
     Engine,
     Installer,
     Name,
+    PollSeconds,
     PortOrAny,
+    PositiveShare,
     Seconds,
     SecondsOrZero,
     Share,
@@ -74,10 +76,21 @@ class Proxy(Struct, frozen=True, kw_only=True):
 
     trials_through: Literal["auto", "litellm", "sessions"]
     host: Name
+    advertise: str
     request_timeout: Seconds
     drain_timeout: Seconds
     cooldown_time: SecondsOrZero
     max_body_bytes: BodyBytes
+
+
+class SessionScheduler(Struct, frozen=True, kw_only=True):
+    """``session_proxy.scheduler``: when requests wait for room in a replica's KV cache."""
+
+    enabled: bool
+    high_watermark: PositiveShare
+    hit_threshold: Share
+    idle_grace: SecondsOrZero
+    poll: PollSeconds
 
 
 class SessionProxy(Struct, frozen=True, kw_only=True):
@@ -86,6 +99,7 @@ class SessionProxy(Struct, frozen=True, kw_only=True):
     port: PortOrAny
     rewrite: Literal["split", "mask"]
     main_agent_prefix_match: Count
+    scheduler: SessionScheduler
 
 
 class Supervise(Struct, frozen=True, kw_only=True):

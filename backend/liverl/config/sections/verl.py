@@ -12,8 +12,11 @@ from msgspec import Struct
 from liverl.config.sections.run import LateReplica
 from liverl.config.sections.value_types import Count, CountOrZero, Name, Seconds
 
-PROXY_LOOP = "liverl_proxy"
-AGENT_LOOPS = (PROXY_LOOP, "single_turn_agent", "tool_agent")  # ours, then those of verl 0.9.1
+PROXY_LOOP = "liverl_proxy"  # through LiteLLM
+SESSION_LOOP = "liverl_session"  # through a session per trial
+OUR_LOOPS = (PROXY_LOOP, SESSION_LOOP)
+# ``auto`` is that of ours which goes through what carries the trials; the last two are those of verl 0.9.1.
+AGENT_LOOPS = ("auto", *OUR_LOOPS, "single_turn_agent", "tool_agent")
 
 
 class Ray(Struct, frozen=True, kw_only=True):

@@ -112,7 +112,8 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
     serving = [r for r in now.replicas.items if r.state == "ready" and r.listed]
     awake = all(r.activity not in ("asleep", "waking", "updating") for r in serving)
     idle = bool(serving) and awake and all(r.engine.running == 0 and not r.engine.waiting for r in serving)
-    if not idle or now.proxy.requests is None or now.proxy.requests != before.proxy.requests:
+    requests = now.traffic.requests
+    if not idle or requests is None or requests != before.traffic.requests:
         return
     yield Symptom(
         id="agents_silent",

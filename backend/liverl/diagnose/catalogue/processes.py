@@ -10,13 +10,18 @@ from liverl.model import ServiceStatus, Snapshot, StalledProcess, Symptom
 
 Severity = Literal["warning", "critical"]
 BLOCKED_S = 60.0  # seconds in a wait without progress: even a busy network file system is quicker
-_CRITICAL = ("trainer", "proxy", "sessions", "ray")  # kinds of services for which everything else waits
+_CRITICAL = ("trainer", "ray")  # beside what carries the trials: kinds for which everything else waits
 KEEPER = "keeper"
 
 
 def waits_for_stalled(now: Snapshot) -> bool:
     """Whether a process of a service stands still, so that the rest of the run may wait for it."""
-    return any(process.explains_waiting(now.at) for service in now.services for process in service.stalled)
+    return any(
+        process.explains_waiting(now.at)
+        for service in now.services
+        if not now.spares(service)
+        for process in service.stalled
+    )
 
 
 def process_stopped(window: Window) -> Iterator[Symptom | Resolved]:
@@ -26,7 +31,7 @@ def process_stopped(window: Window) -> Iterator[Symptom | Resolved]:
         return
     for service in now.services:
         if stopped := [p for p in service.stalled if p.state in ("T", "t")]:
-            yield _stopped(service.name, stopped, _severity(service), "")
+            yield _stopped(service.name, stopped, _severity(now, service), "")
     keeper = now.backend.keeper_stalled
     if keeper is not None and keeper.state in ("T", "t"):
         effect = "; until it is continued no service can be started, and no exit is reported"
@@ -40,7 +45,7 @@ def process_blocked(window: Window) -> Iterator[Symptom | Resolved]:
         return
     for service in now.services:
         if blocked := _blocked(now, service.stalled):
-            yield _waits(now, service.name, blocked, _severity(service))
+            yield _waits(now, service.name, blocked, _severity(now, service))
     keeper = now.backend.keeper_stalled
     if keeper is not None and (blocked := _blocked(now, (keeper,))):
         yield _waits(now, KEEPER, blocked, "critical")
@@ -50,8 +55,8 @@ def _blocked(now: Snapshot, stalled: tuple[StalledProcess, ...]) -> list[Stalled
     return [p for p in stalled if p.state == "D" and now.at - p.since >= BLOCKED_S]
 
 
-def _severity(service: ServiceStatus) -> Severity:
-    return "critical" if service.kind in _CRITICAL else "warning"
+def _severity(now: Snapshot, service: ServiceStatus) -> Severity:
+    return "critical" if service.kind in (*_CRITICAL, now.carrier) else "warning"
 
 
 def _pids(processes: list[StalledProcess]) -> str:

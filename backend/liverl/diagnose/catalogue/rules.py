@@ -7,7 +7,7 @@ trial called a tool.
 
 from __future__ import annotations
 
-from liverl.diagnose.catalogue import agents, files, learning, processes, services, serving
+from liverl.diagnose.catalogue import agents, files, learning, processes, services, serving, sessions
 from liverl.diagnose.tracker import Rule
 
 UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
@@ -27,6 +27,8 @@ FILE_RULES = (
     Rule(learning.rollout_mismatch),
     Rule(learning.learning_rate_zero),
     Rule(learning.trajectories_dropped),
+    Rule(sessions.rewrites_jump),
+    Rule(sessions.sub_agents_dominate),
 )
 RULES = (
     *FILE_RULES,
@@ -45,6 +47,7 @@ RULES = (
     Rule(serving.proxy_cooled_down),
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),
     Rule(agents.trials_do_not_begin, linger=0.0),
+    Rule(sessions.session_silent, linger=0.0),
     Rule(agents.trials_unattributed, linger=RECENT_S),
     Rule(agents.model_unknown, linger=RECENT_S),
     Rule(agents.key_refused, linger=RECENT_S),

@@ -9,7 +9,7 @@ from signal import SIGKILL
 
 from liverl.diagnose.evidence import log_line
 from liverl.diagnose.tracker import DOWN, GOING, Resolved, Window
-from liverl.model import ServiceStatus, Symptom
+from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl.rundir.commands import resume_command
 
 RESTARTED_S = (
@@ -29,14 +29,21 @@ def service_down(window: Window) -> Iterator[Symptom | Resolved]:
         gave_up = service.state == "gave_up"
         yield Symptom(
             id=f"service_{service.state}:{service.name}",
-            severity="critical",
+            severity="warning" if now.spares(service) else "critical",
             title=f"{service.name} failed too often" if gave_up else f"{service.name} has failed",
-            cause=_cause(window, service),
+            cause=f"{_cause(window, service)}{_spared(now, service)}",
             fix=_down_fix(window, service, again),
             evidence=_log_evidence(window, service),
             since=service.since,
             action=f"restart {service.name}" if again else None,
         )
+
+
+def _spared(now: Snapshot, service: ServiceStatus) -> str:
+    """That the trials go on without a service; empty if they need it."""
+    if not now.spares(service):
+        return ""
+    return f"; the trials go on, as they go through {now.carrier_words.name}"
 
 
 def _down_fix(window: Window, service: ServiceStatus, again: bool) -> str:
@@ -55,10 +62,8 @@ def _killed(service: ServiceStatus) -> bool:
 def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
     """What carries the trials served, does not serve now, and is being started again: every trial waits for it."""
     now = window.now
-    carrier = "sessions" if now.sessions is not None else "proxy"
-    for service in now.services if now.state in GOING else ():
-        if service.kind != carrier or service.down_since is None or service.state in DOWN:
-            continue
+    service = now.carrier_down if now.state in GOING else None
+    if service is not None and service.state not in DOWN:
         name = service.name
         trials = now.trials.running
         waiting = f": {trials} trial{'s wait' if trials != 1 else ' waits'}" if trials else ""
@@ -85,7 +90,7 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
         failed_at, name = service.failed_at, service.name
         if failed_at is None or now.at - failed_at >= RESTARTED_S or service.state not in _GOING_AGAIN:
             continue
-        if service.kind == "proxy" and service.down_since is not None:
+        if service is now.carrier_down:
             continue
         serves = service.state == "ready"
         yield Symptom(
@@ -126,7 +131,7 @@ def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
                 id=name,
                 severity="warning",
                 title=f"{service.name} keeps failing",
-                cause=_cause(window, service),
+                cause=f"{_cause(window, service)}{_spared(now, service)}",
                 fix=f"fix the error shown in the log of {service.name}; {service.name} is restarted automatically with "
                 "increasing delays, until it has failed too often",
                 evidence=(*_log_evidence(window, service), f"{service.restarts} restarts so far"),

@@ -26,7 +26,7 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     """``observe.engine.idle`` found a replica idle during a rollout. Resolved once it runs a request, or while a
     process of the run stands still, for which it may wait."""
     now = window.now
-    explained = waits_for_stalled(now) or out_of_descriptors(window)
+    explained = waits_for_stalled(now) or (now.carrier == "proxy" and out_of_descriptors(window))
     for replica in now.replicas.items:
         name = f"replica_idle:{replica.name}"
         if now.state in GOING and replica.idle_for is not None and not explained:
@@ -35,10 +35,10 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
                 severity="warning",
                 title=f"{replica.name} is loaded but idle",
                 cause=f"{replica.name} has run no request for {replica.idle_for:.0f} s during the rollout, although "
-                "requests were waiting: the proxy sends no trials to this replica, or the replica no longer accepts "
-                "requests",
+                f"requests were waiting: {now.carrier_words.does('send')} no trials to this replica, or the replica no "
+                "longer accepts requests",
                 fix=f"check the log of {replica.name} for requests; if none arrive, restart {replica.name}, which then "
-                "loads the current weights and is added to the proxy again",
+                f"loads the current weights and is added to {now.carrier_words.name} again",
                 evidence=(_load(replica), *_gpus_of(now, replica), *_others(now, replica)),
                 since=now.at - replica.idle_for,
                 action=f"restart {replica.name}",
@@ -210,12 +210,13 @@ def _absent(rule: str, now: Snapshot, replica: ReplicaStatus, what: str, cause: 
 
 
 def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
-    """A ready replica gets no trials, as the proxy does not route to it."""
+    """A ready replica gets no trials, as what carries the trials does not route to it."""
     now = window.now
-    proxy = next((s for s in now.services if s.kind == "proxy"), None)
-    if now.state not in GOING or proxy is None or proxy.state != "ready":
+    carrier, words = now.carrier_service, now.carrier_words
+    if now.state not in GOING or carrier is None or carrier.state != "ready":
         return
-    routed = {_root(address) for address in now.proxy.backends}
+    backends = now.traffic.backends
+    routed = {_root(address) for address in backends}
     for replica in now.replicas.items:
         if replica.state != "ready" or replica.leaving or replica.address is None:
             continue
@@ -225,7 +226,7 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             continue
         version = replica.engine.policy_version
         behind = version != now.policy_version and now.policy_version is not None
-        if replica.kind == "verl" and proxy.owner != "ours":
+        if replica.kind == "verl" and carrier.owner != "ours":
             cause = (
                 f"the configuration with which the proxy was started does not list {replica.name}: the file was "
                 "written before this replica was registered"
@@ -240,11 +241,14 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             fix = "the trainer sends its weights to new replicas; check the trainer's log for errors of that transfer"
             action = None
         elif replica.listed:
-            cause = "the proxy has not loaded the newest list of replicas"
-            fix = "check the proxy's log for the reason; restart the proxy to load the list (no requests are lost)"
-            action = f"restart {proxy.name}"
+            cause = f"{words.name} {words.has} not loaded the newest list of replicas"
+            fix = (
+                f"check {words.whose} log for the reason; restart {words.name} to load the list (no requests are "
+                "lost)"
+            )
+            action = f"restart {carrier.name}"
         else:
-            cause = f"{replica.name} is ready and has the current weights, but is not in the proxy's list"
+            cause = f"{replica.name} is ready and has the current weights, but is not in {words.whose} list"
             fix = f"restart {replica.name} to register this replica again"
             action = f"restart {replica.name}"
         yield Symptom(
@@ -255,7 +259,7 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             fix=fix,
             evidence=(
                 f"{replica.name}: {replica.address}, policy version {version}",
-                f"the proxy routes to {', '.join(now.proxy.backends) or 'no replica'}",
+                f"{words.does('route')} to {', '.join(backends) or 'no replica'}",
             ),
             action=action,
         )
@@ -271,7 +275,7 @@ def proxy_descriptors(window: Window) -> Iterator[Symptom | Resolved]:
     limit = "unknown" if proxy.descriptor_limit is None else f"{proxy.descriptor_limit:,}"
     yield Symptom(
         id="proxy_descriptors",
-        severity="critical",
+        severity="critical" if now.carrier == "proxy" else "warning",
         title="the proxy has no file descriptors left",
         cause="requests fail although the replicas are up: the proxy can open no further connection. Each request "
         "needs two, one from its agent and one to a replica",
@@ -312,9 +316,10 @@ def proxy_clients(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
-    """The proxy has put a replica in cooldown that is up. One that is down has an alert of its own."""
+    """The proxy, which carries the trials, has put a replica in cooldown that is up. One that is down has an alert of
+    its own."""
     now = window.now
-    if now.state not in GOING or out_of_descriptors(window):
+    if now.state not in GOING or now.carrier != "proxy" or out_of_descriptors(window):
         return
     up = [r for r in now.replicas.items if r.address is not None and r.state in SERVING]
     by_address = {_root(r.address or ""): r for r in up}

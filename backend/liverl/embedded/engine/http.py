@@ -16,20 +16,29 @@ import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
-from liverl.agents.chat_api import ApiError, ChatRequest, WeightsUpdate, bad_request, model_list, read_chat
+from liverl.agents.chat_api import (
+    ApiError,
+    ChatRequest,
+    WeightsUpdate,
+    decoded,
+    model_list,
+    read_chat,
+)
+from liverl.agents.token_api import (
+    derender_body,
+    read_derender,
+    read_generate,
+    read_render,
+    render_body,
+)
+from liverl.agents.tool_calls import Parsed
 from liverl.embedded.engine.cache import Scheduler, Slot
 from liverl.embedded.engine.core import Core, Generation
 from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.engine.replies import Reply
-from liverl.embedded.engine.token_api import (
-    DerenderRequest,
-    chat_of,
-    derender_body,
-    generate_body,
-    read_generate,
-    reply_text,
-)
+from liverl.embedded.engine.token_api import chat_of, generation_body, reply_text
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
+from liverl.sessions.routes import DERENDER, GENERATE, RENDER
 from liverl.util.aiohttp_guard import guard
 from liverl.util.poll_filter import hide_polls
 from liverl.util.token_guard import Token
@@ -130,9 +139,9 @@ class EngineServer:
             ("GET", "/metrics", self._metrics),
             ("GET", "/v1/models", self._models),
             ("POST", "/v1/chat/completions", self._chat),
-            ("POST", "/v1/chat/completions/render", self._render),
-            ("POST", "/v1/chat/completions/derender", self._derender),
-            ("POST", "/inference/v1/generate", self._generate),
+            ("POST", RENDER, self._render),
+            ("POST", DERENDER, self._derender),
+            ("POST", GENERATE, self._generate),
             ("POST", "/update_weights", self._update_weights),
             ("GET", "/policy_version", self._policy_version),
         )
@@ -181,10 +190,7 @@ class EngineServer:
         return {"version": self.core.policy.version, "digest": self._digest}
 
     async def _update_weights(self, request: web.Request) -> web.Response:
-        try:
-            update = msgspec.json.decode(await request.read(), type=WeightsUpdate)
-        except msgspec.DecodeError as error:
-            raise bad_request(str(error)) from error
+        update = decoded(await request.read(), WeightsUpdate)
         policy = self.core.policy
         policy.logits, policy.version = update.logits, update.version
         self._digest = policy.digest()
@@ -215,13 +221,11 @@ class EngineServer:
     # -- token routes
 
     async def _render(self, http: web.Request) -> web.Response:
-        body = await http.read()
-        request = read_chat(body, self.served, auto_tools=self.args.enable_auto_tool_choice)
-        generation = msgspec.json.decode(body).get("add_generation_prompt") is not False
+        request, generation = read_render(
+            await http.read(), self.served, auto_tools=self.args.enable_auto_tool_choice
+        )
         ids = self.core.render(request, generation=generation)
-        left = {"max_tokens": self.core.max_model_len - len(ids)}
-        model = request.model or self.served[0]
-        return _json({"request_id": "render", "token_ids": ids, "sampling_params": left, "model": model})
+        return _json(render_body(ids, request.model or self.served[0], self.core.max_model_len))
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         arrived = time.monotonic()
@@ -234,17 +238,14 @@ class EngineServer:
             await asyncio.sleep(self.args.turn_latency)
             first = time.monotonic()
             self._finished(generation, arrived, queued, first)
-            return _json(generate_body(generation, self.core.policy.version, slot.cached_tokens))
+            return _json(generation_body(generation, self.core.policy.version, slot.cached_tokens))
 
     async def _derender(self, http: web.Request) -> web.Response:
-        try:
-            asked = msgspec.json.decode(await http.read(), type=DerenderRequest)
-        except msgspec.DecodeError as error:
-            raise bad_request(str(error)) from error
-        text, finish = reply_text(asked.generate_response)
-        parsed = self.core.parse(text, asked.chat_request.get("tools") or ())
+        asked = read_derender(await http.read(), self.served)
+        text = reply_text(asked)
+        parsed = self.core.parse(text, asked.tools) if asked.tools else Parsed(text, ())
         model = asked.model or self.served[0]
-        return _json(derender_body(model, parsed.content, parsed.calls, finish, int(time.time())))
+        return _json(derender_body(model, parsed.content, parsed.calls, asked.finish, int(time.time())))
 
     @contextlib.asynccontextmanager
     async def _place_in_batch(

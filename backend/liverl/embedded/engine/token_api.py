@@ -1,18 +1,16 @@
-"""vLLM's token routes: a chat request to ids and back, and sampling from ids, as of vLLM 0.24.
+"""The embedded engine behind vLLM's token routes.
 
-The embedded policy decides by messages, so the conversation is read from the ids of a prompt again: they are ChatML.
+Its policy decides by messages, so the conversation is read from the ids of a prompt again: they are ChatML.
 """
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from liverl.agents.chat_api import ApiError, ChatRequest, bad_request
+from liverl.agents.chat_api import ChatRequest, bad_request
+from liverl.agents.token_api import DerenderRequest, GenerateRequest, Span, generate_body
 from liverl.agents.tool_calls import PARSERS
 from liverl.embedded.engine.chat import TOOLS_HEADING
 from liverl.embedded.engine.core import Generation
@@ -20,55 +18,6 @@ from liverl.embedded.tokenizer import EOS_ID, decode, token_bytes
 
 _BEGIN, _END = "<|im_start|>", "<|im_end|>"
 _OBSERVATION = ("<tool_response>\n", "\n</tool_response>")
-
-
-class SamplingParams(msgspec.Struct, frozen=True):
-    """The sampling parameters that the engine uses; all others are accepted and ignored."""
-
-    max_tokens: int | None = None
-    temperature: float | None = None
-    seed: int | None = None
-    logprobs: int | None = None
-
-
-class GenerateRequest(msgspec.Struct, frozen=True):
-    """The body of ``POST /inference/v1/generate``."""
-
-    token_ids: list[int]
-    model: str | None = None
-    sampling_params: SamplingParams = SamplingParams()
-    stream: bool = False
-
-
-class DerenderRequest(msgspec.Struct, frozen=True):
-    """The body of ``POST /v1/chat/completions/derender``."""
-
-    generate_response: dict[str, Any]
-    chat_request: dict[str, Any]
-    model: str | None = None
-
-
-def read_generate(body: bytes, served: Sequence[str]) -> GenerateRequest:
-    """Decode and validate a request to sample from ids.
-
-    Raises:
-        ApiError: 404 if the model is not served, 400 for any other mistake.
-    """
-    try:
-        request = msgspec.json.decode(body, type=GenerateRequest)
-    except msgspec.DecodeError as error:
-        raise bad_request(str(error)) from error
-    if request.model is not None and request.model not in served:
-        raise ApiError(404, "NotFoundError", f"The model `{request.model}` does not exist.", "model")
-    if not request.token_ids:
-        raise bad_request("token_ids must not be empty", "token_ids")
-    if request.stream:
-        raise bad_request("this engine does not stream sampled ids", "stream")
-    if request.sampling_params.max_tokens is not None and request.sampling_params.max_tokens < 1:
-        raise bad_request(
-            f"max_tokens must be at least 1, got {request.sampling_params.max_tokens}.", "max_tokens"
-        )
-    return request
 
 
 def chat_of(request: GenerateRequest) -> ChatRequest:
@@ -134,71 +83,27 @@ def _calls(text: str, tools: Sequence[Mapping[str, Any]], turn: int) -> Iterator
         yield {"id": f"{turn}.{number}", "type": "function", "function": call._asdict()}
 
 
-def generate_body(generation: Generation, version: int, cached: int) -> dict[str, Any]:
+def generation_body(generation: Generation, version: int, cached: int) -> dict[str, Any]:
     """The response to a request to sample. ``version``: of the weights; ``cached``: prompt tokens that were cached."""
-    content = [
-        {
-            "token": f"token_id:{token}",
-            "logprob": logprob,
-            "bytes": list(token_bytes(token)),
-            "top_logprobs": [],
-        }
-        for token, logprob in zip(generation.tokens, generation.logprobs, strict=True)
-    ]
-    count = len(generation.tokens)
-    choice = {
-        "index": 0,
-        "logprobs": {"content": content},
-        "finish_reason": "length" if generation.finish_reason == "length" else "stop",
-        "token_ids": generation.tokens,
-        "weight_versions": [{"version": version, "count": count}],
-    }
-    prompt = len(generation.prompt)
-    usage = {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
-    details = {"cached_tokens": cached} if cached else None
-    return {
-        "request_id": f"generate-tokens-{uuid.uuid4().hex}",
-        "choices": [choice],
-        "prompt_logprobs": None,
-        "usage": {**usage, "prompt_tokens_details": details},
-    }
+    tokens = generation.tokens
+    return generate_body(
+        generation.prompt,
+        tokens,
+        generation.logprobs,
+        map(token_bytes, tokens),
+        "length" if generation.finish_reason == "length" else "stop",
+        [Span(version, len(tokens))],
+        cached,
+    )
 
 
-def reply_text(response: Mapping[str, Any]) -> tuple[str, str]:
-    """(text without the token that ends a turn, finish reason) of a response of ``generate_body``.
+def reply_text(request: DerenderRequest) -> str:
+    """The text of sampled ids, without the token that ends a turn.
 
     Raises:
-        ApiError: 400 if it has no ids.
+        ApiError: 400 if one of them is no token.
     """
     try:
-        choice = response["choices"][0]
-        text = decode(token for token in choice["token_ids"] if token != EOS_ID)
-        return text, str(choice.get("finish_reason") or "stop")
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise bad_request(
-            f"generate_response has no choice with token_ids: {error!r}", "generate_response"
-        ) from error
-
-
-def derender_body(
-    model: str, content: str | None, calls: Sequence[Any], finish: str, created: int
-) -> dict[str, Any]:
-    """A chat completion made of sampled ids. ``calls``: parsed calls; ``created``: Unix seconds."""
-    tool_calls = [
-        {"id": f"chatcmpl-tool-{uuid.uuid4().hex[:16]}", "type": "function", "function": call._asdict()}
-        for call in calls
-    ]
-    message = {"role": "assistant", "content": content, "refusal": None, "tool_calls": tool_calls}
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": "tool_calls" if calls else finish,
-    }
-    head = {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-    }
-    return {**head, "choices": [choice]}
+        return decode(token for token in request.token_ids if token != EOS_ID)
+    except ValueError as error:
+        raise bad_request(str(error), "generate_response") from error

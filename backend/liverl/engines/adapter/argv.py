@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 Read = Callable[[str], object]  # dotted configuration key -> its value
 
 
@@ -26,6 +28,17 @@ class Switch:
     key: str
     on: tuple[str, ...]
     off: tuple[str, ...] = ()
+
+
+class IfKnown(msgspec.Struct, frozen=True):
+    """``words`` that a start appends to a command line if the installed ``package`` knows an option: if a file of it
+    named ``file`` declares ``field``. A program refuses options that it does not know, and which version is installed
+    is known only once the environment is built."""
+
+    package: str
+    file: str
+    field: str
+    words: tuple[str, ...]
 
 
 Part = str | Key | Switch

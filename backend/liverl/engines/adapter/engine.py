@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from liverl.engines.adapter.argv import Part, Read, keys_of
+from liverl.engines.adapter.argv import IfKnown, Part, Read, keys_of
 from liverl.engines.adapter.boot import BootLog
 from liverl.engines.adapter.metrics import MetricNames
 
@@ -23,6 +23,7 @@ class Engine:
     title: str  # name in sentences: vLLM, the embedded engine
     trainers: Mapping[str, tuple[str, ...]]  # run.topology -> the values of trainer.kind that go with it
     argv: tuple[Part, ...]  # of a replica in topology managed; placeholders as in ServiceSpec
+    token_routes: tuple[IfKnown, ...] = ()  # further arguments that open the token routes
     env: Mapping[str, Part] = field(default_factory=dict)
     arguments: Callable[[Read], dict[str, tuple[str, ...]]] = _no_arguments  # of single replicas, by index
     argument_keys: frozenset[str] = frozenset()  # keys that `arguments` reads

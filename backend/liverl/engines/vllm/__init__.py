@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from liverl.engines.adapter.argv import Key, Switch
+from liverl.engines.adapter.argv import IfKnown, Key, Switch
 from liverl.engines.adapter.engine import Engine
 from liverl.engines.vllm.boot import BOOT
 from liverl.engines.vllm.metrics import METRICS
 from liverl.engines.vllm.tool_parsers import TOOL_PARSERS
 from liverl.util import token_guard
+
+# From vLLM 0.30 on the token routes are off without it; before, they are on and the option does not exist.
+SCALE_OUT = IfKnown("vllm", "cli_args.py", "enable_scale_out", ("--enable-scale-out",))
 
 ENGINE = Engine(
     name="vllm",
@@ -30,6 +33,7 @@ ENGINE = Engine(
             "vllm.enable_chunked_prefill", ("--enable-chunked-prefill",), ("--no-enable-chunked-prefill",)
         ),
     ),
+    token_routes=(SCALE_OUT,),
     env={"VLLM_LOGGING_LEVEL": Key("infrastructure.vllm_logging_level")},
     environment="vllm",
     token_variables=(token_guard.VARIABLE, "VLLM_API_KEY"),

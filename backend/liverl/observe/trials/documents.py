@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from liverl.observe.trials.records import ProxyTrajectory, parse_proxy_trajectory
+from liverl.observe.trials.session_facts import SessionFacts, document_session
 from liverl.observe.trials.turns import Turn, turns_of_messages
 
 
@@ -18,12 +19,14 @@ class TrajectoryDocument(NamedTuple):
 
     ``name``: of the file, relative to the trial's directory. ``counts``: its bytes -> what the list of trials shows;
     None where they are not of this format. ``turns``: the JSON object in it -> (turns, what is missing in them, as one
-    sentence); an object of another shape gives no turns.
+    sentence); an object of another shape gives no turns. ``session``: the JSON object -> the facts of its session;
+    None if it has none.
     """
 
     name: str
     counts: Callable[[bytes], ProxyTrajectory | None]
     turns: Callable[[dict[str, Any]], tuple[tuple[Turn, ...], str]]
+    session: Callable[[dict[str, Any]], SessionFacts | None] = lambda document: None
 
 
 PROXY_TRAJECTORY = "proxy_trajectory.json"
@@ -47,5 +50,5 @@ def _proxy_turns(document: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
 
 
 DOCUMENTS: tuple[TrajectoryDocument, ...] = (
-    TrajectoryDocument(PROXY_TRAJECTORY, parse_proxy_trajectory, _proxy_turns),
+    TrajectoryDocument(PROXY_TRAJECTORY, parse_proxy_trajectory, _proxy_turns, document_session),
 )

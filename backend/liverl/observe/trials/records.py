@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from liverl.observe.trials.preview import call_preview, short, text_preview
+from liverl.observe.trials.session_facts import TurnSession, turn_session
 
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
@@ -46,6 +47,7 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     abandoned: bool = False  # its client disconnected before the response
     written: str = ""  # text and reasoning of the model, of a turn without a tool call
     answer: Message | None = None
+    session: TurnSession | None = None
 
 
 class ProxyTrajectory(msgspec.Struct, frozen=True):
@@ -94,6 +96,7 @@ class _Record(msgspec.Struct):
     failure: Any = None
     replica: Any = None
     moved_from: Any = None
+    session: Any = None
 
 
 class _Block(msgspec.Struct):
@@ -140,6 +143,7 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
         abandoned=not record.success and failure.get("error_type") == CLIENT_GONE,
         written=_written(body) if body is not None and record.success and calls == 0 else "",
         answer=_answer(body) if body is not None and record.success else None,
+        session=turn_session(record.session),
     )
 
 

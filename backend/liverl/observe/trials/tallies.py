@@ -22,6 +22,10 @@ class Tally:
     calling_now: int = 0
     reward_sum: float = 0.0
     rewards: int = 0
+    sessions: int = 0
+    rewritten: int = 0
+    session_tokens: int = 0
+    sub_tokens: int = 0
     finishes: dict[str, int] = field(default_factory=dict)
 
     def add(self, head: TrialHead) -> None:
@@ -38,6 +42,11 @@ class Tally:
         if head.reward is not None:
             self.reward_sum += head.reward
             self.rewards += 1
+        if head.state == "finished" and head.rewrites is not None:
+            self.sessions += 1
+            self.rewritten += head.rewrites > 0
+            self.session_tokens += head.completion_tokens
+            self.sub_tokens += head.sub_tokens or 0
 
     def take(self, other: Tally) -> None:
         """Add the counts of other trials."""
@@ -49,6 +58,10 @@ class Tally:
         self.calling_now += other.calling_now
         self.reward_sum += other.reward_sum
         self.rewards += other.rewards
+        self.sessions += other.sessions
+        self.rewritten += other.rewritten
+        self.session_tokens += other.session_tokens
+        self.sub_tokens += other.sub_tokens
         for reason, number in other.finishes.items():
             self.finishes[reason] = self.finishes.get(reason, 0) + number
 
@@ -126,4 +139,8 @@ def _step(step: int, starts: dict[int, Tally], counted: int) -> StepTrials:
         cut_off=tally.cut_off,
         earlier=sum(other.total for other in starts.values()) - tally.total,
         calling_now=tally.calling_now,
+        sessions=tally.sessions,
+        rewritten=tally.rewritten,
+        session_tokens=tally.session_tokens,
+        sub_tokens=tally.sub_tokens,
     )

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
 from liverl.observe.trials.message_parts import loads
 from liverl.observe.trials.records import count, moment, parse_object, parse_reward
+from liverl.observe.trials.session_facts import SessionFacts, joined
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder
@@ -41,13 +42,16 @@ class Trajectory(msgspec.Struct, frozen=True):
     policy_version: int | None = None
     ended_by: str | None = None
     exception: str | None = None
-    flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated
+    flags: tuple[
+        str, ...
+    ] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated, bad_rows, mostly_sub
     source: str | None = None  # the file of the turns, relative to the directory
     files: tuple[TrialFile, ...] = ()  # all other files of the trial
     bad_records: int = 0
     torn: bool = False  # the last record is incomplete
     note: str = ""
     told_turns: int = 0  # number of turns in the result; the proxy may write records after it
+    session: SessionFacts | None = None  # None if it went through no session
 
     @property
     def tool_calls(self) -> int:
@@ -58,6 +62,15 @@ class Trajectory(msgspec.Struct, frozen=True):
     def completion_tokens(self) -> int:
         """Number of generated tokens."""
         return sum(turn.completion_tokens or 0 for turn in self.turns)
+
+
+class _Document(NamedTuple):
+    """A trajectory document that was read. ``note``: what is missing in its turns."""
+
+    name: str
+    turns: tuple[Turn, ...]
+    note: str
+    session: SessionFacts | None
 
 
 def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
@@ -97,7 +110,7 @@ class TrajectoryReader:
         )  # links out of it are not followed: an agent may have made them
         self._refused: dict[str, str] = {}  # name of a file that was not read -> why
         self._last: Trajectory | None = None
-        self._document: tuple[tuple[str, int, int], tuple[tuple[Turn, ...], str]] | None = None
+        self._document: tuple[tuple[str, int, int], _Document] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -117,9 +130,10 @@ class TrajectoryReader:
         result = self._object("result.json")
         source = self._read_records(closed=result is not None)
         turns, note = tuple(self._builder.turns), ""
-        document = self._read_document() if not turns else None
-        if document is not None:
-            source, turns, note = document
+        document = self._read_document()
+        whole = document is not None and not turns  # the document is all that there is of its turns
+        if document is not None and whole:
+            source, turns, note = document.name, document.turns, document.note
         if source is None and not self.path.is_dir():
             note = "its directory was removed"
         rewards = self._rewards(result)
@@ -130,13 +144,14 @@ class TrajectoryReader:
             config,
             result,
             turns=turns,
-            ended=result is not None or document is not None,
+            ended=result is not None or whole,
             source=source,
             rewards=rewards,
             files=list_files(self.path, leave_out=(source, "config.json", "result.json")),
             bad_records=self._builder.bad,
             torn=self._torn,
             note=note,
+            session=joined(self._builder.session.facts, document.session if document is not None else None),
         )
         if trajectory != self._last:
             self._last = trajectory
@@ -182,8 +197,8 @@ class TrajectoryReader:
             self._begin()
         return None
 
-    def _read_document(self) -> tuple[str, tuple[Turn, ...], str] | None:
-        """Return (name, turns, note on what is missing) of the first trajectory document; None if there is none."""
+    def _read_document(self) -> _Document | None:
+        """Return the first trajectory document; None if there is none."""
         for document in documents.DOCUMENTS:
             path = self.path / document.name
             try:
@@ -193,8 +208,10 @@ class TrajectoryReader:
             identity = (document.name, stat.st_mtime_ns, stat.st_size)
             if self._document is None or self._document[0] != identity:
                 content = loads(self._bytes(document.name) or b"")
-                self._document = (identity, document.turns(content if isinstance(content, dict) else {}))
-            return document.name, *self._document[1]
+                value = content if isinstance(content, dict) else {}
+                read = _Document(document.name, *document.turns(value), document.session(value))
+                self._document = (identity, read)
+            return self._document[1]
         return None
 
     def _rewards(self, result: dict[str, Any] | None) -> dict[str, float]:
@@ -248,6 +265,7 @@ def _assemble(
     *,
     turns: tuple[Turn, ...],
     ended: bool,
+    session: SessionFacts | None,
     **fields: Any,
 ) -> Trajectory:
     document = result or {}
@@ -274,7 +292,8 @@ def _assemble(
         ended_by=document["ended_by"] if isinstance(document.get("ended_by"), str) else None,
         exception=_exception(document.get("exception_info")),
         told_turns=count(document.get("turns")),
-        flags=_flags(turns, ended, len(replicas)),
+        flags=(*_flags(turns, ended, len(replicas)), *_row_flags(session)),
+        session=session,
         **fields,
     )
 
@@ -292,6 +311,13 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
         ("failed_turns", bool(abandoned) or any(not (t.success or t.abandoned) for t in turns)),
         ("truncated", last in TRUNCATED),
     )
+    return tuple(name for name, is_set in flags if is_set)
+
+
+def _row_flags(session: SessionFacts | None) -> tuple[str, ...]:
+    if session is None:
+        return ()
+    flags = (("bad_rows", bool(session.faults)), ("mostly_sub", session.mostly_sub))
     return tuple(name for name, is_set in flags if is_set)
 
 

@@ -19,6 +19,7 @@ from liverl.observe.trials.records import (
     parse_turn,
     preview_of,
 )
+from liverl.observe.trials.session_facts import MOSTLY
 from liverl.observe.trials.tool_formats import FORMATS, ToolFormat, resembling
 from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular
 
@@ -83,8 +84,10 @@ class Trial:
         "real_root",
         "replica",
         "reward",
+        "rewrites",
         "root",
         "step",
+        "sub_tokens",
         "task",
         "turns",
         "unreadable",
@@ -103,6 +106,8 @@ class Trial:
         self.finish_reason: str | None = None
         self.writes: ToolFormat | None = None  # resembled by the text of its turns without a tool call
         self.replica: str | None = None
+        self.rewrites: int | None = None  # of its session; None: no turn went through one
+        self.sub_tokens: int | None = None
         self.unreadable: dict[str, str] = {}  # name of a file that must not be read -> why
         self.reward: float | None = None
         self.ended_at: float | None = None
@@ -173,6 +178,7 @@ class Trial:
             ("zero_tool_calls", self.zero_tool_calls),
             ("moved_replica", self.moved),
             ("failed_turns", self.failed or (self.abandoned and self._result_at is not None)),
+            ("mostly_sub", (self.sub_tokens or 0) > MOSTLY * self.completion_tokens),
         )
         return TrialHead(
             name=self.name,
@@ -194,6 +200,8 @@ class Trial:
             ended_by=self.ended_by,
             group=self.group,
             preview=self.preview,
+            rewrites=self.rewrites,
+            sub_tokens=self.sub_tokens,
         )
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
@@ -255,6 +263,10 @@ class Trial:
             self.moved |= self.replica is not None and self.replica != turn.replica
             self.replica = turn.replica
         self.moved |= turn.moved
+        if turn.session is not None:
+            self.rewrites = turn.session.rewrites
+            of_sub = turn.completion_tokens if turn.session.kind == "sub" else 0
+            self.sub_tokens = (self.sub_tokens or 0) + of_sub
 
     def _recognise(self, written: str) -> None:
         """Note the most specific format of tool calls that the text of a turn resembles; the earliest one stays."""
@@ -265,6 +277,7 @@ class Trial:
         self.turns = self.judged = self.calls = self.completion_tokens = 0
         self.failed = self.moved = self.abandoned = False
         self.finish_reason = self.replica = self._called_at = self.writes = None
+        self.rewrites = self.sub_tokens = None
         self.preview = ""
         self._offset = self._size = 0
 

@@ -14,6 +14,7 @@ import msgspec
 
 from liverl.observe.trials.message_parts import Part, answer_message, loads, message_parts, same_message
 from liverl.observe.trials.records import parse_turn
+from liverl.observe.trials.session_facts import SessionTally
 from liverl.observe.trials.tool_formats import resembling
 
 _CONVERSATIONS = 8  # maximum conversations distinguished at a time
@@ -44,6 +45,7 @@ class Turn(msgspec.Struct, frozen=True):
     resembles: tuple[str, ...] = ()  # titles of similar tool-call formats, if no call was parsed
     offset: int = 0  # offset of its record in the file
     size: int = 0
+    kind: str = ""  # of its row: main, rewrite, sub or hidden; empty if it went through no session
 
     @property
     def calls(self) -> int:
@@ -71,11 +73,12 @@ class _Conversation:
 
 
 class TurnBuilder:
-    """Takes records in the order of the file. ``turns``: the trajectory so far; ``bad``: number of invalid
-    records."""
+    """Takes records in the order of the file. ``turns``: the trajectory so far; ``session``: what they say of the
+    trial's session; ``bad``: number of invalid records."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
+        self.session = SessionTally()
         self.bad = 0
         self._conversations: list[_Conversation] = []  # least recently used first
 
@@ -114,7 +117,9 @@ class TurnBuilder:
             note=note,
             offset=offset,
             size=len(line),
+            kind=head.session.kind if head is not None and head.session is not None else "",
         )
+        self.session.add(head.session if head is not None else None, turn.completion_tokens or 0)
         self.turns.append(_judged(turn))
 
     def _join(self, messages: list[bytes], index: int) -> tuple[_Conversation, list[Part], str]:

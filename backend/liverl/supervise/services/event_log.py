@@ -117,7 +117,7 @@ def words(
             return f"degraded: {after.why}", "warning"
         case "stopping":
             done = completes and after.exit is not None and after.exit.ok
-            expected = after.after != "decide" or done
+            expected = after.after not in ("decide", "fail") or done
             return f"stopping: {after.why}", "info" if expected else "warning"
         case "stopped":
             how = f" ({after.exit.words()})" if after.exit is not None and after.generation else ""

@@ -251,7 +251,7 @@ class Instance:
         tag = f"{hub.run}/{spec.name}/{generation}"
         env = await asyncio.to_thread(prepare.environment, spec, values, tag, gpus)
         log_start = await asyncio.to_thread(lambda: log.stat().st_size if log.exists() else 0)
-        argv = [prepare.fill(word, values) for word in spec.argv]
+        argv = await asyncio.to_thread(prepare.command_line, spec, values)
         intent = {
             "k": "intent",
             "svc": spec.name,
@@ -353,6 +353,8 @@ class Instance:
                 self.feed(state_machine.ProbeReady(generation))
             elif meaning == "down":
                 self.feed(state_machine.ProbeUnready(generation, problem or ""))
+            elif meaning == "refused":
+                self.feed(state_machine.StartupRefused(generation, problem or ""))
             elif meaning == "dead":
                 self.feed(state_machine.LivenessFailed(generation, problem or ""))
             else:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.environments.declared import CannotTell, declares
 from liverl.plan.inherit import inherited
 from liverl.plan.spec import PLACEHOLDER, PortSpec, ServiceSpec
 from liverl.procs import procfs
@@ -77,6 +78,25 @@ def choose_port(port: PortSpec) -> int:
     if holder is not None:
         raise PrepareProblem(f"port {port.number} is held by {holder.words()}")
     return port.number
+
+
+def command_line(spec: ServiceSpec, values: Placeholders) -> list[str]:
+    """The words of the command line, with the optional ones that the packages of its environment know. Blocks.
+
+    Raises:
+        PrepareProblem: a placeholder cannot be filled, or the environment cannot be asked.
+    """
+    words = list(spec.argv)
+    for option in spec.optional_arguments:
+        python = values.pythons.get(spec.environment or "")
+        if python is None:
+            raise PrepareProblem(f"environment {spec.environment!r} is not ready")
+        try:
+            known = declares(python, option)
+        except CannotTell as error:
+            raise PrepareProblem(str(error)) from None
+        words += option.words if known else ()
+    return [fill(word, values) for word in words]
 
 
 def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[str, ...]) -> dict[str, str]:

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liverl.plan.spec import Probe
+from liverl.sessions.routes import check_routes
 from liverl.util.regular_file import open_binary, read_regular, read_text
 
 if TYPE_CHECKING:
     import aiohttp
 
 Report = Callable[[str, "str | None"], None]  # (what happened or which probe, problem or None)
+
+
+class Refusal(str):
+    """A problem that no later check of the same process can change."""
+
+    __slots__ = ()
 
 
 def _ignore(_probe: str, _problem: str | None) -> None:
@@ -97,7 +104,8 @@ def bearer(path: Path | None) -> dict[str, str]:
 
 
 async def check(probe: Probe, target: Target, http: Http) -> str | None:
-    """Check once. Returns None if the probe succeeds, else the problem in words; never raises an ``Exception``."""
+    """Check once. Returns None if the probe succeeds, else the problem in words, as a ``Refusal`` if it is final; never
+    raises an ``Exception``."""
     try:
         return await _check(probe, target, http)
     except Exception as error:  # noqa: BLE001 - reported as the problem
@@ -150,7 +158,19 @@ async def _completion(probe: Probe, url: str, http: Http, headers: Mapping[str, 
         choices = json.loads(text)["choices"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return f"the test completion returned an unexpected reply: {text[:200]}"
-    return None if choices else "the test completion returned no choices"
+    if not choices:
+        return "the test completion returned no choices"
+    return await _token_routes(probe, url, http, headers) if probe.token_routes else None
+
+
+async def _token_routes(probe: Probe, url: str, http: Http, headers: Mapping[str, str]) -> str | None:
+    async def post(path: str, body: Mapping[str, object]) -> tuple[int, str]:
+        return await http.post(url + path, body, probe.timeout, headers=headers)
+
+    problem = await check_routes(post, probe.model, sample=True)
+    if problem is None:
+        return None
+    return Refusal(problem.words) if problem.final else problem.words
 
 
 def _in_log(probe: Probe, target: Target) -> str | None:
@@ -201,7 +221,8 @@ async def watch(
 ) -> None:
     """Probe until cancelled, and report:
 
-    ``report("startup", problem)`` after each failed startup check; ``report("up", None)`` when the service is ready
+    ``report("startup", problem)`` after each failed startup check; ``report("refused", problem)`` after a startup
+    check that failed for good, which ends the watch; ``report("up", None)`` when the service is ready
     for the first time or again; ``report("down", problem)`` and ``report("dead", problem)`` when the ready or the live
     probe has failed ``failures`` times in a row. ``looked(probe, problem)`` is called after every check, with
     ``startup``, ``ready`` or ``live``.
@@ -213,9 +234,12 @@ async def watch(
         delay = min(0.05, startup.interval)
         while True:
             problem = await check(startup, target, http)
-            looked("startup", problem)
+            looked("startup", None if problem is None else str(problem))  # msgspec encodes no subclass of str
             if problem is None:
                 break
+            if isinstance(problem, Refusal):
+                report("refused", str(problem))
+                return
             report("startup", problem)
             await pause(delay)
             delay = min(startup.interval, delay * 1.5)

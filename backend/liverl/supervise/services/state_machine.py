@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from liverl.model import Exit, ServiceState
 from liverl.plan.spec import RestartPolicy, StopStage
 
-After = Literal["decide", "down", "restart", "hold"]
+After = Literal["decide", "down", "restart", "hold", "fail"]
 
 UNASKED_EXIT = "exited with code 0 without a stop request; a server must run until it is stopped"
 
@@ -52,6 +52,11 @@ class MachineState:
         """Whether the supervisor stopped it and it exited 0: the end of its log shows an orderly shutdown, no
         cause."""
         return self.ended_by_us and self.exit is not None and self.exit.ok
+
+    @property
+    def refused(self) -> bool:
+        """Whether it is down because its startup check failed for good."""
+        return self.state == "failed" and self.after == "fail"
 
 
 def failed_at(machine: MachineState) -> float | None:
@@ -159,6 +164,14 @@ class LivenessFailed:
 
 
 @dataclass(frozen=True)
+class StartupRefused:
+    """The startup probe has failed for good: a new process would fail in the same way."""
+
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True)
 class LeaderExited:
     """The leader of the process tree has ended; others of the tree may still run."""
 
@@ -191,6 +204,7 @@ Input: TypeAlias = (
     | ProbeReady
     | ProbeUnready
     | LivenessFailed
+    | StartupRefused
     | LeaderExited
     | TreeEmpty
     | DeadlinePassed
@@ -293,6 +307,8 @@ def _step(
             return _to(machine, "degraded", now, why), ()
         case LivenessFailed(why=why) if machine.state in LIVE:
             return _begin_stop(machine, now, rules, "decide", why, 0)
+        case StartupRefused(why=why) if machine.state == "starting":
+            return _begin_stop(machine, now, rules, "fail", why, 0)
         case LeaderExited(exit=exit_):
             return _leader_exited(machine, now, rules, exit_)
         case TreeEmpty() if machine.state == "stopping" and machine.leader_gone:
@@ -431,6 +447,8 @@ def _tree_empty(
         return _to(
             machine, "stopped", now, f"waiting for its replacement; last failure: {_failure(machine, rules)}"
         ), ()
+    if machine.after == "fail":
+        return _to(machine, "failed", now, machine.last_failure), ()
     if machine.after == "restart":
         return _prepare(replace(machine, failures=(), streak=0), now, machine.why)
     done = machine.exit is not None and machine.exit.ok and not machine.ended_by_us

@@ -1,7 +1,8 @@
 """verl's trainer without a GPU: set ``VERL_USE_EXTERNAL_MODULES=liverl.verl_runtime.cpu`` in every process.
 
-Registers a CPU platform, a replica class under "vllm" and its weight adapter. Everything else is verl's own:
-hydra, Ray, TransferQueue, agent loops, FSDP, checkpoints, logs.
+Registers what is liverl's own here: a CPU platform, a replica class under "vllm" with its weight adapter, and a
+checkpoint engine that moves weights to replicas on devices of their own. Everything else is verl's own: hydra, Ray,
+TransferQueue, trainers, the balancer and client of the replicas, agent loops, FSDP, checkpoints, logs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ def _register() -> None:
 
     RolloutReplicaRegistry.register("vllm", _replica_class)
     base._ROLLOUT_REGISTRY[("vllm", "async")] = "liverl.verl_runtime.cpu.adapter.CpuServerAdapter"
+
+    from verl.checkpoint_engine.base import CheckpointEngineRegistry
+
+    from liverl.verl_runtime.cpu.checkpoint import CpuCheckpointEngine
+
+    CheckpointEngineRegistry.register(NAME)(CpuCheckpointEngine)
 
 
 def _replica_class() -> type:

@@ -1,18 +1,18 @@
-"""Trainer side of a weight update: each rank's worker sends weights to the replica of its rank."""
+"""Loads weights into a replica: in a worker of the trainer that shares its device with a replica (hybrid), or in the
+worker beside a replica on a device of its own, which gets them from the trainer (``checkpoint.py``)."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import ray
 import torch
 from verl.workers.rollout.base import BaseRollout
-from verl.workers.rollout.utils import ensure_async_iterator
 
+from liverl.verl_runtime.cpu.parts import parts_of
 from liverl.verl_runtime.cpuengine.settings import faults
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,8 @@ class CpuServerAdapter(BaseRollout):  # type: ignore[misc]
             raise ValueError(f"the CPU replica supports only named_tensors, not {wire_format}")
         self._crash_if_asked(global_steps)
         started, size = time.monotonic(), 0
-        async for part, last in self._parts(weights):
+        limit = self.config.checkpoint_engine.update_weights_bucket_megabytes << 20
+        async for part, last in parts_of(weights, limit):
             size += sum(tensor.nbytes for tensor in part.values())
             if self._leads:
                 await self._handle().load_weights.remote(part, last, global_steps)
@@ -81,18 +82,6 @@ class CpuServerAdapter(BaseRollout):  # type: ignore[misc]
         if self._replica == 0:
             logger.info("update_weights done, time cost: %.2fs (%.1f MiB)",
                         time.monotonic() - started, size / 2**20)  # fmt: skip
-
-    async def _parts(self, weights: Any) -> AsyncIterator[tuple[dict[str, torch.Tensor], bool]]:
-        limit = self.config.checkpoint_engine.update_weights_bucket_megabytes << 20
-        part: dict[str, torch.Tensor] = {}
-        held = 0
-        async for name, tensor in ensure_async_iterator(weights):
-            if held and held + tensor.nbytes > limit:
-                yield part, False
-                part, held = {}, 0
-            part[name] = tensor.detach().to("cpu")
-            held += tensor.nbytes
-        yield part, True
 
     def _crash_if_asked(self, step: int | None) -> None:
         """Fault ``crash_at_step``: exit this worker, but only in a run that started at step 0.

@@ -10,8 +10,9 @@ import uuid
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from liverl.verl_runtime.cpuengine.engine import MAX_ROWS, Engine, EngineDeadError, Request
+from liverl.verl_runtime.cpuengine.engine import MAX_ROWS, Engine, EngineDeadError
 from liverl.verl_runtime.cpuengine.metrics import ReplicaMetrics
+from liverl.verl_runtime.cpuengine.request import Request
 from liverl.verl_runtime.cpuengine.settings import Settings
 
 logger = logging.getLogger(__name__)

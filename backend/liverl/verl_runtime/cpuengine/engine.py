@@ -11,13 +11,13 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
 import torch
 from transformers import PreTrainedModel
 
 from liverl.verl_runtime.cpuengine.kv import Block, Prefixes, Window
+from liverl.verl_runtime.cpuengine.request import Request
 
 logger = logging.getLogger(__name__)
 
@@ -27,27 +27,6 @@ _KEPT_PREFIXES = 48
 
 class EngineDeadError(RuntimeError):
     """The engine's thread ended with an error; nothing is generated any more."""
-
-
-@dataclass
-class Request:
-    """One generation. ``done`` is called once, in the engine's thread."""
-
-    id: str
-    prompt: list[int]
-    max_tokens: int
-    temperature: float
-    done: Callable[[Request], None]
-    seed: int | None = None
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    finish: str = ""  # stop, length, abort; error with ``error`` set
-    error: str = ""
-    cached: int = 0  # prompt tokens reused from earlier requests
-    arrived: float = field(default_factory=time.monotonic)
-    admitted: float = 0.0
-    first_token: float = 0.0
-    rng: random.Random = field(default_factory=random.Random)
 
 
 class Engine:
@@ -185,6 +164,12 @@ class Engine:
         self._prefixes.clear()
 
     @property
+    def vocabulary(self) -> int:
+        """Number of tokens that the model knows: their ids are 0 up to this number."""
+        size: int = self.model.config.vocab_size
+        return size
+
+    @property
     def version(self) -> int | None:
         """The trainer's number of the weights; None before it has sent any."""
         return self.policy[0]
@@ -302,11 +287,11 @@ class Engine:
         drawn = torch.searchsorted(sums, draws, right=True).clamp(max=sums.shape[1] - 1)[:, 0]
         chosen = torch.where(heat.new_tensor([r.temperature for r in batch]) > 0, drawn, logits.argmax(-1))
         picked = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+        version = self.version
         for request, token, logprob in zip(batch, chosen.tolist(), picked, strict=True):
             if request.finish:
                 continue
-            request.tokens.append(token)
-            request.logprobs.append(logprob)
+            request.add(token, logprob, version)
             if token in self._stop:
                 request.finish = "stop"
             elif len(request.tokens) >= request.max_tokens:

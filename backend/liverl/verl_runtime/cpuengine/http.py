@@ -10,12 +10,22 @@ import msgspec
 from aiohttp import web
 
 from liverl.agents.chat_api import ApiError, bad_request, max_tokens, model_list, read_chat
+from liverl.agents.token_api import (
+    derender_body,
+    generate_body,
+    read_derender,
+    read_generate,
+    read_render,
+    render_body,
+)
 from liverl.agents.tool_calls import PARSERS
+from liverl.sessions.routes import DERENDER, GENERATE, RENDER
 from liverl.util.aiohttp_guard import guard
 from liverl.util.token_guard import Token
 from liverl.verl_runtime.cpuengine.core import Core
 from liverl.verl_runtime.cpuengine.engine import EngineDeadError
-from liverl.verl_runtime.cpuengine.replies import Reply, prompt_of
+from liverl.verl_runtime.cpuengine.replies import Reply, parsed_reply, prompt_of, token_texts
+from liverl.verl_runtime.cpuengine.request import Request
 
 _BODY_LIMIT = 64 * 2**20  # maximum bytes of a request
 _STOP_GRACE = 1.0  # seconds that open requests get when the server stops
@@ -55,6 +65,9 @@ class Api:
         app.router.add_get("/metrics", self._metrics, allow_head=False)
         app.router.add_get("/v1/models", self._models, allow_head=False)
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post(RENDER, self._render)
+        app.router.add_post(GENERATE, self._generate)
+        app.router.add_post(DERENDER, self._derender)
         return app
 
     @web.middleware
@@ -92,21 +105,8 @@ class Api:
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         chat = read_chat(await http.read(), list(self._settings.served), auto_tools=True)
         prompt = prompt_of(self._core.tokenizer, chat)
-        room = self._settings.max_model_len - len(prompt)
-        asked = max_tokens(chat)
-        if room < (asked or 1):
-            raise bad_request(
-                f"This model's maximum context length is {self._settings.max_model_len} tokens. However, you "
-                f"requested {asked or 1} output tokens and your prompt contains {len(prompt)} input tokens."
-            )
-        generation = await self._core.generate(
-            prompt,
-            # As in verl's vLLM: a request without a limit gets the configured response length.
-            max_tokens=asked or min(self._settings.response_length, room),
-            temperature=1.0 if chat.temperature is None else chat.temperature,
-            seed=chat.seed,
-        )
-        model = chat.model or self._settings.served[0]
+        generation = await self._sample(prompt, max_tokens(chat), chat.temperature, chat.seed)
+        model = self._model(chat.model)
         reply = Reply(chat, generation, model, self._core.tokenizer, self._parser)
         if not chat.stream:
             return _json(reply.body())
@@ -117,6 +117,62 @@ class Api:
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
+
+    async def _render(self, http: web.Request) -> web.Response:
+        chat, generation = read_render(await http.read(), self._settings.served, auto_tools=True)
+        ids = prompt_of(self._core.tokenizer, chat, generation=generation)
+        return _json(render_body(ids, self._model(chat.model), self._settings.max_model_len))
+
+    async def _generate(self, http: web.Request) -> web.Response:
+        asked = read_generate(await http.read(), self._settings.served)
+        wanted = asked.sampling_params
+        self._check_ids(asked.token_ids, "token_ids")
+        done = await self._sample(asked.token_ids, wanted.max_tokens, wanted.temperature, wanted.seed)
+        names = (text.encode() for text in token_texts(self._core.tokenizer, done.tokens))
+        return _json(
+            generate_body(
+                done.prompt, done.tokens, done.logprobs, names, done.finish, done.versions, done.cached
+            )
+        )
+
+    async def _derender(self, http: web.Request) -> web.Response:
+        asked = read_derender(await http.read(), self._settings.served)
+        self._check_ids(asked.token_ids, "generate_response")
+        content, calls = parsed_reply(self._core.tokenizer, self._parser, asked.token_ids, asked.tools)
+        return _json(derender_body(self._model(asked.model), content, calls, asked.finish, int(time.time())))
+
+    async def _sample(
+        self, prompt: list[int], limit: int | None, temperature: float | None, seed: int | None
+    ) -> Request:
+        """Sample one reply of at most ``limit`` tokens.
+
+        Raises:
+            ApiError: 400 if the context does not hold the prompt and such a reply.
+            EngineDeadError: the engine's thread has failed.
+        """
+        room = self._settings.max_model_len - len(prompt)
+        if room < (limit or 1):
+            raise bad_request(
+                f"This model's maximum context length is {self._settings.max_model_len} tokens. However, you "
+                f"requested {limit or 1} output tokens and your prompt contains {len(prompt)} input tokens."
+            )
+        return await self._core.generate(
+            prompt,
+            # As in verl's vLLM: a request without a limit gets the configured response length.
+            max_tokens=limit or min(self._settings.response_length, room),
+            temperature=1.0 if temperature is None else temperature,
+            seed=seed,
+        )
+
+    def _check_ids(self, ids: list[int], param: str) -> None:
+        """Refuse ids that the model does not know: the engine's thread would fail, and with it every request."""
+        known = self._core.engine.vocabulary
+        unknown = next((token for token in ids if not 0 <= token < known), None)
+        if unknown is not None:
+            raise bad_request(f"token id {unknown} is not in the vocabulary of {known} tokens", param)
+
+    def _model(self, asked: str | None) -> str:
+        return asked or self._settings.served[0]
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

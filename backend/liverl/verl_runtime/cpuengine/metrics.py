@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from liverl.embedded.engine.metrics import EngineMetrics
-from liverl.verl_runtime.cpuengine.engine import Engine, Request
+from liverl.verl_runtime.cpuengine.engine import Engine
+from liverl.verl_runtime.cpuengine.request import Request
 
 SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
 

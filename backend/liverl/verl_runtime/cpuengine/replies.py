@@ -10,8 +10,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from liverl.agents.chat_api import ChatRequest, arguments_of, bad_request, text_of
-from liverl.agents.tool_calls import Parser
-from liverl.verl_runtime.cpuengine.engine import Request
+from liverl.agents.tool_calls import Parsed, Parser
+from liverl.verl_runtime.cpuengine.request import Request
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,8 +25,10 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def prompt_of(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> list[int]:
-    """Return the token ids of the conversation plus the header of the next turn.
+def prompt_of(
+    tokenizer: PreTrainedTokenizerBase, request: ChatRequest, *, generation: bool = True
+) -> list[int]:
+    """Return the token ids of the conversation, with ``generation`` plus the header of the next turn.
 
     Raises:
         ApiError: 400 if the template cannot render the messages.
@@ -35,7 +37,7 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> list[
         ids: list[int] = tokenizer.apply_chat_template(
             [_message(message) for message in request.messages],
             tools=(None if request.tool_choice == "none" else request.tools) or None,
-            add_generation_prompt=True,
+            add_generation_prompt=generation,
             return_dict=False,
         )
     # Templates are programs and may raise any exception; it is caused by the request.
@@ -44,6 +46,20 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, request: ChatRequest) -> list[
             f"messages cannot be rendered: {type(error).__name__}: {error}", "messages"
         ) from error
     return ids
+
+
+def parsed_reply(
+    tokenizer: PreTrainedTokenizerBase, parser: Parser, ids: Sequence[int], tools: Sequence[Mapping[str, Any]]
+) -> Parsed:
+    """Return text and tool calls of sampled ids. Without ``tools`` nothing is parsed, as in vLLM."""
+    text: str = tokenizer.decode(ids, skip_special_tokens=True)
+    parsed = parser(text, tools) if tools else Parsed(text, ())
+    return parsed if parsed.calls else Parsed(text, ())
+
+
+def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """Return the text of each token by itself."""
+    return [tokenizer.decode([token]) for token in ids]
 
 
 class Reply:
@@ -59,10 +75,8 @@ class Reply:
     ) -> None:
         self._chat, self._generation, self._tokenizer = chat, generation, tokenizer
         self._head = {"id": f"chatcmpl-{generation.id}", "created": int(time.time()), "model": model}
-        text = tokenizer.decode(generation.tokens, skip_special_tokens=True)
-        parsed = parser(text, chat.tools) if chat.tools and chat.tool_choice != "none" else None
-        calls = parsed.calls if parsed else ()
-        self._content = parsed.content if parsed and calls else text
+        tools = [] if chat.tool_choice == "none" else chat.tools or []
+        self._content, calls = parsed_reply(tokenizer, parser, generation.tokens, tools)
         self._calls: list[dict[str, Any]] = [
             {
                 "id": f"chatcmpl-tool-{uuid.uuid4().hex[:16]}",
@@ -147,7 +161,7 @@ class Reply:
     def _logprobs(self) -> dict[str, Any] | None:
         if not self._chat.logprobs:
             return None
-        names: Sequence[str] = [self._tokenizer.decode([token]) for token in self._generation.tokens]
+        names = token_texts(self._tokenizer, self._generation.tokens)
         content = []
         for name, logprob in zip(names, self._generation.logprobs, strict=True):
             entry = {"token": name, "logprob": logprob, "bytes": list(name.encode())}

@@ -140,12 +140,14 @@ class vLLMHttpServer:
             seed=sampling_params.get("seed"),
             request_id=request_id,
         )
+        # The weights are not replaced while a request runs, so one version has sampled all of its tokens.
+        version = result.versions[-1].version if result.versions else core.engine.version
         return TokenOutput(
             token_ids=result.tokens,
             log_probs=result.logprobs if sampling_params.get("logprobs") else None,
             stop_reason="aborted" if result.finish == "abort" else "completed",
             num_preempted=0,
-            extra_fields={"global_steps": core.engine.version, "num_cached_tokens": result.cached},
+            extra_fields={"global_steps": version, "num_cached_tokens": result.cached},
         )
 
     # Sleep, weights, pause: calls of the trainer

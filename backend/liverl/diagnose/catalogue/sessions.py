@@ -1,0 +1,120 @@
+"""Rules for trials that go through sessions: changed histories, sub-agents, sessions without requests. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from liverl.diagnose.catalogue.agents import agents_silent
+from liverl.diagnose.catalogue.processes import waits_for_stalled
+from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
+from liverl.model import StepTrials, Symptom, TrialHead
+from liverl.observe.trials.session_facts import MOSTLY
+
+# Share of a step's sessions (0..1) by which those with a changed history must have grown. Of 16 sessions of which one
+# in ten changes its history, chance alone gives a share that is higher by 0.25 in less than one of 100 steps.
+JUMP = 0.25
+ENOUGH = 8  # ended sessions of a step; of fewer, chance alone makes such a jump
+EARLIER = 3  # steps before, at least, to compare with; so many of the newest ones at most: twice that
+# Seconds without a request. Claude Code's shell allows a command 600 s at most; a trial has 2400 s by default.
+SILENT_SESSION_S = 600.0
+# The same before the first reply: k8s.pod_startup_timeout is 1200 s by default, and then the agent is installed.
+NOT_BEGUN_S = 1800.0
+
+
+def rewrites_jump(window: Window) -> Iterator[Symptom | Resolved]:
+    """Many more sessions than in the steps before went on with a changed history."""
+    now = window.now
+    steps = [step for step in now.trials.steps if step.sessions >= ENOUGH]
+    if len(steps) <= EARLIER:
+        return
+    step, *before = steps[: 1 + 2 * EARLIER]
+    usual = median(map(_rewritten, before))
+    if step.rewritten < FEWEST or _rewritten(step) - usual < JUMP:
+        return
+    changed = f"{step.rewritten} of {step.sessions}"
+    yield Symptom(
+        id="rewrites_jump",
+        severity="warning",
+        title=f"{changed} agents of step {step.step} change their history",
+        cause=f"{changed} trials of step {step.step} sent a conversation whose earlier messages differ from those that "
+        f"they had sent before, in the steps before it {usual:.0%} did; each such change opens a row of its own, whose "
+        "prompt is computed anew: more rows of shorter replies are trained, and prompts take more time",
+        fix="open one of these trials and look at the note above the turn that begins a row 'changed history'; usual "
+        "causes are a context that is full, so that the agent shortens it, an agent of another version, and an agent "
+        "that edits old messages; raise vllm.max_model_length or lower the length of what tools return",
+        evidence=_evidence(
+            window, step, lambda head: bool(head.rewrites), lambda head: f"{head.rewrites} changes"
+        ),
+    )
+
+
+def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
+    """Sub-agents sampled more than ``MOSTLY`` of the tokens of the newest step with enough ended sessions."""
+    step = next((step for step in window.now.trials.steps if step.sessions >= FEWEST), None)
+    if step is None or step.sub_tokens <= MOSTLY * step.session_tokens:
+        return
+    share = step.sub_tokens / step.session_tokens
+    yield Symptom(
+        id="sub_agents_dominate",
+        severity="warning",
+        title=f"sub-agents sample {share:.0%} of the tokens of step {step.step}",
+        cause=f"{step.sub_tokens:,} of {step.session_tokens:,} tokens that were sampled in {step.sessions} trials of "
+        f"step {step.step} are in rows of kind sub, which are kept and not trained: the trainer learns from the rest",
+        fix="open one of these trials; if a row of kind sub is the main conversation, the system prompt of the main "
+        "agent differs from request to request (a date at its beginning, for example): lower "
+        "session_proxy.main_agent_prefix_match to the number of characters that stay the same. If they are real "
+        "sub-agents, disallow or limit them in the agent's settings",
+        evidence=_evidence(
+            window,
+            step,
+            lambda head: "mostly_sub" in head.flags,
+            lambda head: f"{head.sub_tokens:,} of {head.completion_tokens:,} tokens by sub-agents",
+        ),
+    )
+
+
+def session_silent(window: Window) -> Iterator[Symptom | Resolved]:
+    """Open sessions have had no request for ``SILENT_SESSION_S``, or none at all for ``NOT_BEGUN_S``, although the
+    sessions serve. Where all agents are silent, ``agents_silent`` says so."""
+    now = window.now
+    carrier = now.carrier_service
+    if now.sessions is None or now.state != "running" or carrier is None or carrier.state != "ready":
+        return
+    if waits_for_stalled(now) or any(True for _ in agents_silent(window)):
+        return
+    ended = {head.name for head in now.trials.newest if head.state != "running"}
+    limits = {True: SILENT_SESSION_S, False: NOT_BEGUN_S}
+    silent = [s for s in now.sessions.silent if now.at - s.since >= limits[s.begun] and s.id not in ended]
+    if not silent:
+        return
+    reported = len(silent) == len(now.sessions.silent) and now.sessions.open > len(silent)
+    number = f"at least {len(silent)}" if reported else str(len(silent))
+    paths = {head.name: head.path for head in now.trials.newest}
+    yield Symptom(
+        id="session_silent",
+        severity="warning",
+        title=f"{number} trial{'s send' if len(silent) > 1 else ' sends'} no requests",
+        cause=f"{number} of {now.sessions.open} open sessions had no request for more than {SILENT_SESSION_S / 60:.0f} "
+        "minutes: the agent of such a trial has died, waits for a tool that does not return, or its sandbox cannot "
+        "reach the sessions; the step waits until the trial times out",
+        fix="open the trial and look at its last tool call; check its sandbox (docker ps, or kubectl get pods -l "
+        "harbor-managed=true); harbor_agent.override_timeout_sec ends a stuck trial: lower it to end them earlier",
+        evidence=tuple(
+            f"{paths.get(one.id, one.id)}: no request for {(now.at - one.since) / 60:.0f} minutes"
+            for one in silent[:SHOWN]
+        ),
+        since=min(one.since for one in silent),
+    )
+
+
+def _rewritten(step: StepTrials) -> float:
+    return step.rewritten / step.sessions
+
+
+def _evidence(
+    window: Window, step: StepTrials, which: Callable[[TrialHead], bool], words: Callable[[TrialHead], str]
+) -> tuple[str, ...]:
+    """The first trials of a step that ``which`` is true of, each with ``words``."""
+    heads = (h for h in window.now.trials.newest if h.step == step.step and not h.earlier and which(h))
+    return tuple(f"{head.path}: {words(head)}" for head in heads)[:SHOWN]

@@ -1,0 +1,110 @@
+"""What is known of a trial's session: its rows by kind, and what was counted. Pure.
+
+While the trial runs, from the ``session`` of each record that the sessions write; at its end from the rows and counters
+in ``proxy_trajectory.json``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from liverl.observe.trials.rows import read_rows
+
+MOSTLY = 0.5  # share of the sampled tokens: from here on sub-agents have written most of a trial
+
+
+class TurnSession(msgspec.Struct, frozen=True):
+    """What the record of a turn says of its session. ``kind``: of the row that it belongs to; ``opens``: it is the
+    first turn of that row; ``counters``: after it."""
+
+    kind: str
+    opens: bool
+    counters: dict[str, int | float]
+
+    @property
+    def rewrites(self) -> int:
+        """How many times the conversation was continued with a changed history so far."""
+        return int(self.counters.get("rewrites", 0))
+
+
+class SessionFacts(msgspec.Struct, frozen=True):
+    """A trial's session. ``rows``: kind -> rows; ``sampled``: kind -> sampled tokens; ``counters``: see
+    ``liverl.sessions.counters``, one that is missing is 0; ``faults``: rules that its rows break; ``ended``: the rows
+    are those that its end has written."""
+
+    rows: dict[str, int] = {}
+    sampled: dict[str, int] = {}
+    counters: dict[str, int | float] = {}
+    faults: tuple[str, ...] = ()
+    ended: bool = False
+
+    @property
+    def mostly_sub(self) -> bool:
+        """Whether sub-agents have written more than ``MOSTLY`` of the sampled tokens."""
+        return self.sampled.get("sub", 0) > MOSTLY * sum(self.sampled.values())
+
+
+class SessionTally:
+    """Takes the records of a trial in their order."""
+
+    def __init__(self) -> None:
+        self._last: TurnSession | None = None
+        self._rows: Counter[str] = Counter()
+        self._sampled: Counter[str] = Counter()
+
+    def add(self, turn: TurnSession | None, tokens: int) -> None:
+        """Count a turn with ``tokens`` sampled tokens; None: it went through no session."""
+        if turn is not None:
+            self._last = turn
+            self._rows[turn.kind] += turn.opens
+            self._sampled[turn.kind] += tokens
+
+    @property
+    def facts(self) -> SessionFacts | None:
+        """The session so far; None if no turn went through one."""
+        if self._last is None:
+            return None
+        return SessionFacts(dict(self._rows), dict(self._sampled), self._last.counters)
+
+
+def turn_session(value: object) -> TurnSession | None:
+    """The ``session`` of a record; None if it is none."""
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        return None
+    return TurnSession(value["kind"], value.get("opens") is True, _numbers(value.get("counters")))
+
+
+def document_session(document: Mapping[str, Any]) -> SessionFacts | None:
+    """The session in a ``proxy_trajectory.json``; None if it has neither rows nor counters."""
+    rows, counters = read_rows(document), _numbers(document.get("counters"))
+    if not rows.kinds and not rows.faults and not counters:
+        return None
+    return SessionFacts(rows.kinds, rows.sampled, counters, rows.faults, ended=True)
+
+
+def joined(running: SessionFacts | None, ended: SessionFacts | None) -> SessionFacts | None:
+    """The session of a trial by its records and by its document, of which either may be missing. Rows that the end has
+    not written, of kind ``hidden``, are those of the records; so is what was sampled, as rows may be cut."""
+    if running is None or ended is None:
+        return ended or running
+    return SessionFacts(
+        rows=ended.rows | {kind: n for kind, n in running.rows.items() if kind == "hidden"},
+        sampled=running.sampled,
+        counters=ended.counters or running.counters,
+        faults=ended.faults,
+        ended=True,
+    )
+
+
+def _numbers(value: object) -> dict[str, int | float]:
+    if not isinstance(value, dict):
+        return {}
+    return {
+        str(name): number
+        for name, number in value.items()
+        if isinstance(number, int | float) and not isinstance(number, bool)
+    }

@@ -1,0 +1,63 @@
+"""The file that tells verl's agent-loop workers of our agent loop and its arguments."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from liverl.config.carrier import agent_loop
+from liverl.config.conditions import in_workers
+from liverl.config.schema import RunConfig
+from liverl.config.sections.verl import OUR_LOOPS, PROXY_LOOP
+from liverl.plan import sessions
+from liverl.plan.policies import client_host
+from liverl.plan.spec import FileSpec
+
+PATH = "trainer/agent_loop.yaml"  # in the run directory
+
+
+def files(config: RunConfig) -> tuple[FileSpec, ...]:
+    """The file for verl's ``agent_loop_config_path`` (JSON is valid YAML); none if the agent loop is not ours.
+
+    The rows of a data set may name any of our loops: what carries the trials is decided by the run.
+    """
+    if agent_loop(config) not in OUR_LOOPS:
+        return ()
+    loop = _proxy(config) if agent_loop(config) == PROXY_LOOP else _session(config)
+    entries = [{"name": name, **loop, **_trial(config)} for name in OUR_LOOPS]
+    return (FileSpec(PATH, json.dumps(entries, indent=1)),)
+
+
+def _trial(config: RunConfig) -> dict[str, Any]:
+    return {
+        "run_dir": "{run_dir}",
+        "attempt_dir": "{attempt_dir}",
+        "served_model": config.model.served_model_name,
+        "max_turns": config.harbor_agent.max_iterations,
+        "trial_timeout": config.harbor_agent.trial_timeout,
+        "temperature": config.algorithm.temperature,
+        "max_tokens": config.training.max_response_length,
+    }
+
+
+def _proxy(config: RunConfig) -> dict[str, Any]:
+    return {
+        "_target_": "liverl.verl_runtime.agent_loop.ProxyAgentLoop",
+        "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
+        "run_key_file": "{run_dir}/secrets/run_key",
+    }
+
+
+def _session(config: RunConfig) -> dict[str, Any]:
+    if not in_workers(config):
+        return {
+            "_target_": "liverl.verl_runtime.session_loop.ServiceAgentLoop",
+            "control_key_file": f"{{run_dir}}/{sessions.CONTROL_KEY}",
+        }
+    return {
+        "_target_": "liverl.verl_runtime.session_loop.WorkerAgentLoop",
+        "advertise": config.proxy.advertise,
+        "rewrite": config.session_proxy.rewrite,
+        "main_agent_prefix_match": config.session_proxy.main_agent_prefix_match,
+        "max_body_bytes": config.proxy.max_body_bytes,
+    }

@@ -1,0 +1,287 @@
+"""The two seams of a session inside a worker of verl: verl's tokenizer, continuous-token builder and tool parser, and
+its client of the replicas.
+
+Nothing here imports verl: what it needs is handed over (``session_loop``), so that it is tested without verl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+
+from liverl.sessions.drafting import Engine
+from liverl.sessions.engine import (
+    EngineLost,
+    EngineRefused,
+    Sampled,
+    Tail,
+    end_of_turn,
+    openai_message,
+    read_message,
+)
+from liverl.sessions.messages import Chat, Message
+from liverl.sessions.segments import Versions
+
+T = TypeVar("T")
+_USER = Message("user", "?")  # stands for a history
+_THOUGHT = "</think>"  # ends the reasoning in the templates of Qwen, GLM, DeepSeek and MiniMax
+_AGAIN_S = 1.0  # seconds before a request that was lost is sent again
+
+
+class Verl(msgspec.Struct, frozen=True):
+    """What a worker of verl has. ``generate``: of the client of its replicas, ``(request_id, prompt_ids=,
+    sampling_params=) -> TokenOutput``, which hands on what a weight update has cut; ``parse``: of its tool parser,
+    ``(ids, tools) -> (text, calls)``, with tools in OpenAI's form; ``template``: arguments of the chat template;
+    ``stops``: ids that end a reply, beside the template's; ``context``: tokens that a replica can read and write.
+    """
+
+    generate: Callable[..., Awaitable[Any]]
+    tokenizer: Any
+    builder: Any
+    parse: Callable[[list[int], list[dict[str, Any]]], Awaitable[tuple[str, Sequence[Any]]]]
+    template: Mapping[str, Any]
+    stops: frozenset[int]
+    context: int
+
+
+class VerlReplicas:
+    """verl's replicas behind verl's own load balancer, which keeps a session where its prefix is. Implements
+    ``ServedReplicas``."""
+
+    def __init__(self, verl: Verl, models: Sequence[str] = ()) -> None:
+        """``models``: the names of the policy, for clients that ask for them."""
+        self._model = Model(verl)
+        self.models = list(models)
+        self._engines: dict[str, VerlEngine] = {}
+        self._moves = 0
+
+    async def pick(self, session: str, lost: Collection[Engine], seconds: float) -> Engine:
+        """See ``Replicas.pick``. After a loss the session asks under another name: the balancer would send it to the
+        same replica again."""
+        if seconds <= 0:
+            raise TimeoutError
+        engine = self._engines.get(session)
+        if engine is not None and engine in lost:
+            await asyncio.sleep(min(_AGAIN_S, seconds))
+            engine = None
+            self._moves += 1
+        if engine is None:
+            engine = VerlEngine(self._model, f"{session}.{self._moves}" if lost else session)
+            self._engines[session] = engine
+        return engine
+
+    def forget(self, session: str) -> None:
+        """The session has ended."""
+        self._engines.pop(session, None)
+
+
+class Model:
+    """The policy's tokenizer and template, in one thread: a fast tokenizer must not be used by two at once."""
+
+    def __init__(self, verl: Verl) -> None:
+        self.verl = verl
+        self._thread = ThreadPoolExecutor(1, "tokenizer")
+        self._end: int | None = None  # the token that ends a turn, once it was looked for
+        self._opening: list[int] | None = None
+
+    async def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a function in the tokenizer's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], reply: bool) -> list[int]:
+        """The ids of a conversation. ``reply``: up to where a reply begins."""
+        ids = self.verl.tokenizer.apply_chat_template(
+            [template_message(message) for message in messages],
+            tools=list(tools) or None,
+            add_generation_prompt=reply,
+            tokenize=True,
+            return_dict=False,
+            **self.verl.template,
+        )
+        return [int(token) for token in ids]
+
+    def opening(self, chat: Chat) -> list[int]:
+        """The ids of a first prompt."""
+        messages = [template_message(message) for message in chat.messages]
+        ids = self.verl.builder.build_initial_tokens(messages, tools=list(chat.tools) or None)
+        return [int(token) for token in ids]
+
+    def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
+        """See ``Tokens.tail``."""
+        messages = [template_message(message) for message in chat.messages]
+        end = self.end_of_turn()
+        sampled = list(reply)
+        # A limit or a client's stop text ends a reply without the token that ends a turn.
+        closed = end is None or self.ended(sampled)
+        before = sampled if closed else [*sampled, end]
+        try:
+            merged = self.verl.builder.merge_context_tokens(
+                messages[:kept], messages, before, tools=list(chat.tools) or None
+            )
+        except ValueError:
+            return None  # the template rewrites what came before, or cannot append such a message
+        ids = [int(token) for token in merged.token_ids]
+        if ids[: len(sampled)] != sampled:
+            return None  # a sampled token would be removed, and the template put another in its place
+        return Tail(ids[len(sampled) :], self._differs(chat.messages[kept - 1], sampled))
+
+    def _differs(self, message: Message, sampled: list[int]) -> bool:
+        """Whether the reply's text has other ids than were sampled."""
+        if self._opening is None:
+            self._opening = self.render([_USER], (), True)
+        whole = self.render([_USER, msgspec.structs.replace(message, reasoning="")], (), False)
+        return whole[len(self._opening) : len(self._opening) + len(sampled)] != sampled
+
+    def end_of_turn(self) -> int | None:
+        """The token that ends a reply in the template; None if it has none."""
+        if self._end is None:
+            self._end = end_of_turn(
+                self.render([_USER, Message("assistant", "?")], (), False),
+                self.render([_USER, Message("assistant", "!")], (), False),
+            )
+        return self._end
+
+    def ended(self, ids: Sequence[int]) -> bool:
+        """Whether a reply has the token that ends one, or has no token."""
+        return not ids or ids[-1] in self.verl.stops or ids[-1] == self.end_of_turn()
+
+    def without_end(self, ids: Sequence[int]) -> list[int]:
+        """A reply without the tokens that end it."""
+        kept = list(ids)
+        while kept and self.ended(kept):
+            kept.pop()
+        return kept
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids, without special tokens."""
+        text: str = self.verl.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
+
+
+class VerlEngine:
+    """verl's replicas, for one session. Implements ``Engine``.
+
+    ``sample`` raises ``EngineRefused`` for a prompt or parameter that no replica takes, ``EngineLost`` for all else.
+    """
+
+    def __init__(self, model: Model, request_id: str) -> None:
+        """``request_id``: under which verl's balancer knows the session."""
+        self._model, self._request_id = model, request_id
+
+    async def context(self) -> int:
+        """The model's context length in tokens."""
+        return self._model.verl.context
+
+    async def render(self, chat: Chat) -> list[int]:
+        """See ``Tokens.render``."""
+        return await self._rendered(self._model.opening, chat)
+
+    async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
+        """See ``Tokens.tail``."""
+        return await self._rendered(self._model.tail, chat, kept, reply)
+
+    async def _rendered(self, function: Callable[..., T], *args: Any) -> T:
+        """Raises:
+        EngineRefused: the chat template refuses the conversation.
+        """
+        try:
+            return await self._model.call(function, *args)
+        except Exception as error:  # whatever a template raises
+            raise EngineRefused(400, f"the chat template: {type(error).__name__}: {error}") from error
+
+    async def parse(self, chat: Chat, sampled: Sampled) -> Message:
+        """See ``Tokens.parse``."""
+        ids = await self._model.call(self._model.without_end, sampled.ids)
+        if not chat.tools or chat.tool_choice == "none":
+            return _message(await self._model.call(self._model.text, ids), ())
+        text, calls = await self._model.verl.parse(ids, [plain_tool(tool) for tool in chat.tools])
+        return _message(text, calls)
+
+    async def sample(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Sampled:
+        """See ``Sampler.sample``."""
+        wanted = {**parameters, "logprobs": True}
+        began = time.monotonic()
+        try:
+            output = await self._model.verl.generate(
+                self._request_id, prompt_ids=list(prompt), sampling_params=wanted
+            )
+        except (ValueError, TypeError) as error:
+            # Ray raises an actor's exception as a class of its own that is also the actor's.
+            raise EngineRefused(400, _last_line(error)) from error
+        except Exception as error:  # a replica's process, Ray, or an engine that died
+            words = f"a replica of verl failed after {time.monotonic() - began:.1f} s: {_last_line(error)}"
+            raise EngineLost(words) from error
+        full = len(output.token_ids) >= int(parameters["max_tokens"])
+        cut = full and not await self._model.call(self._model.ended, list(output.token_ids))
+        return self._sampled(output, "length" if cut else "stop")
+
+    def _sampled(self, output: Any, finish: str) -> Sampled:
+        ids = [int(token) for token in output.token_ids]
+        logprobs = [float(value) for value in output.log_probs or ()]
+        if len(ids) != len(logprobs):
+            raise EngineLost(
+                f"a replica of verl answered {len(ids)} ids and {len(logprobs)} log-probabilities"
+            )
+        if output.stop_reason in ("aborted", "abort"):
+            finish = "abort"
+        version = output.extra_fields.get("global_steps")
+        spans = (Versions(int(version) if version is not None else None, len(ids)),) if ids else ()
+        return Sampled(ids, logprobs, finish, spans)
+
+
+def template_message(message: Message) -> dict[str, Any]:
+    """A message as chat templates read it: the arguments of calls are objects, not text."""
+    body = openai_message(message)
+    for call in body.get("tool_calls", ()):
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return body
+
+
+def plain_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as verl's parsers can read it (``verl.tools.schemas``): of each parameter its type, which they convert
+    values by. A type that JSON Schema states otherwise, such as by ``anyOf``, counts as a string."""
+    function = tool.get("function") or {}
+    schema = function.get("parameters") or {}
+    properties = schema.get("properties") or {}
+    types = {
+        name: {"type": given["type"]}
+        if isinstance(given, dict) and isinstance(given.get("type"), (str, list))
+        else {"type": "string"}
+        for name, given in properties.items()
+    }
+    return {
+        "type": "function",
+        "function": {
+            "name": str(function.get("name") or ""),
+            "description": str(function.get("description") or ""),
+            "parameters": {
+                "type": "object",
+                "properties": types,
+                "required": [str(name) for name in schema.get("required") or ()],
+            },
+        },
+    }
+
+
+def _message(text: str, calls: Sequence[Any]) -> Message:
+    """``calls``: with ``name`` and ``arguments`` (JSON text)."""
+    reasoning, mark, content = text.rpartition(_THOUGHT)
+    return read_message(
+        {
+            "content": content.strip() if calls or mark else content,
+            "reasoning_content": reasoning.replace("<think>", "").strip() if mark else "",
+            "tool_calls": [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls],
+        }
+    )
+
+
+def _last_line(error: BaseException) -> str:
+    """What an exception says, in one line: of one that Ray hands on, the actor's own words are the last."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"[:500]

@@ -1,0 +1,82 @@
+"""The facts of a trial's session as lines of text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liverl.observe.trials.session_facts import SessionFacts
+from liverl_tui.text.words import count
+
+# Kind of a row -> what it is, in the order in which they are named.
+KIND_WORDS = {
+    "main": "main",
+    "rewrite": "changed history",
+    "sub": "sub-agent",
+    "hidden": "beside the conversation",
+}
+_UNTRAINED = ("sub", "hidden")  # kinds that the run keeps and does not train on
+_COLUMN = 12  # columns of a line's name
+# Counters of the requests and of what happened to them -> words, as the page shows them
+_REQUESTS = {
+    "num_calls": "answered",
+    "num_joined": "joined to an equal one",
+    "num_failed": "failed",
+    "context_overflow": "refused as longer than the context",
+}
+_REPLIES = {
+    "healed": "healed (text would have broken the row)",
+    "num_aborts": "cut by a weight update and continued",
+    "num_moved": "continued on another replica",
+}
+_HISTORY = {"rewrites": "changed histories", "sub_agents": "sub-agents"}
+
+
+def session_lines(session: SessionFacts) -> Iterator[str]:
+    """What carried the trial, its rows, requests, tokens, versions and times; what is not known is left out."""
+    numbers = session.counters
+    yield _line("carrier", "sessions: tokens in, tokens out")
+    yield _line("rows", _rows(session))
+    if not numbers:
+        return
+    yield _line("requests", _counted(numbers, _REQUESTS, always="num_calls"))
+    yield _line("replies", _counted(numbers, _REPLIES, always="healed"))
+    yield _line("history", _counted(numbers, _HISTORY, always="rewrites"))
+    prompt, sampled = numbers.get("total_prompt_tokens", 0), numbers.get("total_completion_tokens", 0)
+    yield _line("tokens", f"{count(prompt)} prompt, {count(sampled)} sampled{_share(session)}")
+    first, last = numbers.get("min_global_steps"), numbers.get("max_global_steps")
+    if first is not None and last is not None:
+        yield _line("versions", f"v{first:.0f}" + (f" to v{last:.0f}" if last != first else ""))
+    model, tools = numbers.get("proxy_model_inference_sec", 0.0), numbers.get("proxy_tool_call_sec", 0.0)
+    gap = numbers.get("tool_gap_sec", 0.0)
+    yield _line(
+        "time", f"model {model:.1f} s, tools {tools:.1f} s, last gap between two requests {gap:.1f} s"
+    )
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<{_COLUMN}}{text}"
+
+
+def _rows(session: SessionFacts) -> str:
+    kinds = [
+        *(kind for kind in KIND_WORDS if kind in session.rows),
+        *(sorted(set(session.rows) - set(KIND_WORDS))),
+    ]
+    words = ", ".join(f"{session.rows[kind]} {kind}" for kind in kinds) or "none"
+    untrained = [kind for kind in kinds if kind in _UNTRAINED]
+    kept = f" ({' and '.join(untrained)}: kept, not trained)" if untrained else ""
+    return f"{words}{kept}" + ("" if session.ended else ", so far")
+
+
+def _counted(numbers: dict[str, int | float], names: dict[str, str], always: str) -> str:
+    return ", ".join(
+        f"{count(numbers.get(name, 0))} {words}"
+        for name, words in names.items()
+        if name == always or numbers.get(name)
+    )
+
+
+def _share(session: SessionFacts) -> str:
+    """How much of the sampled tokens is that of sub-agents; empty if none is."""
+    of_sub, total = session.sampled.get("sub", 0), sum(session.sampled.values())
+    return f", {of_sub / total:.0%} of them by sub-agents" if of_sub and total else ""

@@ -1,0 +1,64 @@
+"""The reports of the sessions in verl's workers, as the backend reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from liverl.model import SessionsStatus, SilentSession
+from liverl.serving.worker_reports import added_up, read_reports
+
+
+def report(worker: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "worker": worker,
+        "attempt": "attempt_002",
+        "started": 100.0,
+        "pid": 7,
+        "address": f"http://h:{worker}",
+        "open": 2,
+        "finished": 5,
+        "waiting": 1,
+        "counters": {"num_calls": 7, "min_global_steps": 3, "max_global_steps": 4, "num_aborts": 1},
+        **changes,
+    }
+
+
+def test_the_workers_of_the_present_trainer_are_read_and_nothing_else(tmp_path: Path) -> None:
+    files = {
+        "1": report("1"),
+        "2": report("2", started=99.9),
+        "3": report("3", attempt="attempt_001"),
+        "replicas": [],
+        "settings": {"run_dir": "/r"},
+        "4": report("4", open="many"),
+    }
+    for name, body in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(body))
+    (tmp_path / "5.json").write_text("{")
+    assert [each.worker for each in read_reports(tmp_path, "attempt_002", 100.0)] == ["1"]
+    assert [each.worker for each in read_reports(tmp_path, "attempt_002", 0.0)] == ["1", "2"]
+    assert read_reports(tmp_path / "none", "attempt_002", 0.0) == ()
+
+
+def test_workers_are_added_up(tmp_path: Path) -> None:
+    names = [f"{number}" for number in range(3)]
+    for name in names:
+        low = (
+            {"counters": {"num_calls": 1, "min_global_steps": 1, "max_global_steps": 2}}
+            if name == "2"
+            else {}
+        )
+        silent = [{"id": f"t{name}.{i}", "since": float(10 * i) - int(name)} for i in range(4)]
+        (tmp_path / f"{name}.json").write_text(json.dumps(report(name, silent=silent, **low)))
+    status = added_up([each.status for each in read_reports(tmp_path, "attempt_002", 0.0)])
+    assert (status.open, status.finished, status.waiting) == (6, 15, 3)
+    assert status.counters["num_calls"] == 15 and status.counters["num_aborts"] == 2
+    assert (status.counters["min_global_steps"], status.counters["max_global_steps"]) == (1, 4)
+    assert status.workers == ("http://h:0", "http://h:1", "http://h:2") and status.address is None
+    assert len(status.silent) == 8 and status.silent[0] == SilentSession("t2.0", -2.0)
+    alone = added_up([SessionsStatus(address="http://h:0", open=1)])
+    assert (alone.address, alone.workers, alone.open) == ("http://h:0", ("http://h:0",), 1)
+    nobody = added_up([])
+    assert (nobody.address, nobody.workers, nobody.open) == (None, (), 0)
