@@ -239,7 +239,6 @@ def test_standalone_replicas_have_nodes_and_gpus_of_their_own_and_get_the_weight
         "trainer.v1.separate_async.parameter_sync_step": "4",  # mini batches in a batch of 64
         "actor_rollout_ref.actor.ppo_mini_batch_size": "16",
         "trainer.n_gpus_per_node": "4",
-        f"{rollout}.agent.default_agent_loop": "liverl_proxy",  # its replicas may sleep or be paused
     }
 
 

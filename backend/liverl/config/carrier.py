@@ -14,7 +14,7 @@ CARRIER_OF: dict[str, Through] = {loop: through for through, loop in LOOP_OF.ite
 
 def carrier(c: RunConfig) -> Through:
     """LiteLLM, or sessions, which record each trial as tokens. ``auto`` is sessions where verl trains these tokens, and
-    LiteLLM in all other runs: embedded ones, verl with an agent loop that is not ours, and ``standalone``."""
+    LiteLLM in all other runs: embedded ones, and verl with an agent loop that is not ours."""
     if c.run.topology == "in_process":
         return "sessions"
     if c.trainer.kind == "command":
@@ -23,9 +23,7 @@ def carrier(c: RunConfig) -> Through:
         return c.proxy.trials_through
     if c.trainer.kind != "verl":
         return "litellm"
-    if c.verl.agent_loop != "auto":
-        return CARRIER_OF.get(c.verl.agent_loop, "litellm")
-    return "sessions" if c.verl.rollout_mode == "hybrid" else "litellm"
+    return "sessions" if c.verl.agent_loop == "auto" else CARRIER_OF.get(c.verl.agent_loop, "litellm")
 
 
 def agent_loop(c: RunConfig) -> str:

@@ -250,7 +250,7 @@ def _trials_through(c: RunConfig) -> Iterator[Finding]:
         )
 
 
-@_rule("run.topology", "trainer.kind", "proxy.trials_through", "verl.agent_loop", "verl.rollout_mode")
+@_rule("run.topology", "trainer.kind", "proxy.trials_through", "verl.agent_loop")
 def _agent_loop(c: RunConfig) -> Iterator[Finding]:
     through = CARRIER_OF.get(c.verl.agent_loop)
     if not when.verl_trainer(c) or through in (None, carrier(c)):
