@@ -39,10 +39,12 @@ def smoke_directory(factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Launch:
-    """Runs of the command below one state directory. ``model``: where the first of them makes the smoke model."""
+    """Runs of the command below one state directory. ``model``: where the first of them makes the smoke model;
+    ``venv``: the environment with verl, None for the profile's own."""
 
     state: Path
     model: Path
+    venv: Path | None = Path(PYTHON).parent.parent if PYTHON else None
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
 
@@ -58,8 +60,8 @@ class Launch:
             *("infrastructure.ray_port=0", "infrastructure.ray_dashboard_port=0"),
             *("infrastructure.litellm_port=0", f"model.model_path=smoke:{self.model}", *sets),
         ]
-        if PYTHON:
-            given.append(f"environments.verl.venv_path={Path(PYTHON).parent.parent}")
+        if self.venv is not None:
+            given.append(f"environments.verl.venv_path={self.venv}")
         words = [word for text in given for word in ("--set", text)]
         return self._start(name, "--profile", "cpu-verl", "--name", name, *words)
 
