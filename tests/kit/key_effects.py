@@ -35,6 +35,8 @@ VALUES: dict[str, list[Any]] = {
     "environments": [],  # see _entries
     "trainer.command": [("sh", "other.sh")],
     "ui.keys": [{"logs.access": "B"}],
+    "trainer.env": [{"MINE": "1"}],
+    "trainer.logs": [("logs/*.out",)],
     "trainer.overrides": [{"a.b": 1}, {"trainer.n_gpus_per_node": 4}],
     "training.train_batch_size": [128],  # the mini batch must divide it
     "training.train_prompt_mini_batch_size": [1],

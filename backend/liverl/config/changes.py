@@ -77,7 +77,10 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_PROXY_AND_SESSIONS, "proxy: request_timeout max_body_bytes"),
     (_SESSIONS, "session_proxy: rewrite main_agent_prefix_match; session_proxy.scheduler: *"),
     (_TRAINER, "data: *; infrastructure: node0_ip; k8s: *; training: *; algorithm: *; harbor_agent: *"),
-    (_TRAINER, "harbor_runtime: *; trainer: command; verl: *; verl.faults: *; verl.faults.late_replica: *"),
+    (
+        _TRAINER,
+        "harbor_runtime: *; trainer: command cwd env logs; verl: *; verl.faults: *; verl.faults.late_replica: *",
+    ),
     (_TRAINER, "embedded.faults: crash_at_step hang_at_step tool_executor"),
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),

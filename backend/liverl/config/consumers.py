@@ -147,9 +147,9 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group("trainer: restart", {_PLAN: when.embedded_or_verl}, inert.restart_key),
     _group(
-        "trainer: command",
+        "trainer: command cwd env logs",
         {_PLAN: when.command},
-        inert.sentence("only trainer.kind command uses trainer.command"),
+        inert.sentence("only trainer.kind command starts a command of yours"),
     ),
     _group(
         "trainer: overrides",

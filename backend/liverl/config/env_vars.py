@@ -77,16 +77,21 @@ SECRET_FILES: tuple[tuple[str, str], ...] = (
 )
 
 
+# Keys whose null says something to LiveRL's scripts, which have another default: exported as the word.
+NULL_KEYS = ("harbor_agent.agent_name",)
+
+
 def liverl_environment(config: RunConfig) -> dict[str, str]:
     """The variables that a LiveRL launch script reads, from the configuration and without secrets.
 
-    As in LiveRL, an empty value is left out (the script then uses its own default), and switches are True or False.
+    As in LiveRL, an empty value is left out (the script then uses its own default), except a null in ``NULL_KEYS``, and
+    switches are True or False.
     """
     variables: dict[str, str] = {}
     for name, key in VARIABLES:
         if key in SECRET_KEYS:
             continue
-        text = _text(value_of(config, key))
+        text = _exported(config, key)
         if text:
             variables[name] = text
     return variables
@@ -95,12 +100,18 @@ def liverl_environment(config: RunConfig) -> dict[str, str]:
 def variables_set(config: RunConfig, key: str) -> tuple[str, ...]:
     """The names of LiveRL's variables that are exported for ``key``; none if its value is empty, or if it is a
     secret."""
-    if key in SECRET_KEYS or not _text(value_of(config, key)):
+    if key in SECRET_KEYS or not _exported(config, key):
         return ()
     return tuple(name for name, other in VARIABLES if other == key)
 
 
-def _text(value: Any) -> str:
+def _exported(config: RunConfig, key: str) -> str:
+    value = value_of(config, key)
+    return "null" if value is None and key in NULL_KEYS else variable_text(value)
+
+
+def variable_text(value: Any) -> str:
+    """A plain value of the configuration as the text of a variable; "" for null."""
     if value is None:
         return ""
     if isinstance(value, bool):

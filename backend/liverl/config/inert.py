@@ -10,6 +10,7 @@ from liverl.config.schema import RunConfig
 from liverl.engines import ENGINES
 
 Why = Callable[[RunConfig], str]
+MIRRORED = "your launch script sets it; the configuration only mirrors it"
 
 
 def never(c: RunConfig) -> str:
@@ -30,7 +31,7 @@ def trial_key(embedded: str, verl: str = "") -> Why:
         if c.trainer.kind == "none":
             return "trainer.kind is none: no trainer runs"
         if c.trainer.kind == "command":
-            return "your launch script sets it; the configuration only mirrors it"
+            return MIRRORED
         return verl if c.trainer.kind == "verl" else embedded
 
     return why
@@ -42,7 +43,7 @@ def vllm_key(c: RunConfig) -> str:
         return f"{ENGINES[c.run.engine].title} is not vLLM"
     if when.verl_trainer(c):
         return "verl.device is cpu: the replicas are not vLLM"
-    return "your launch script sets it; the configuration only mirrors it"
+    return MIRRORED
 
 
 def embedded_engine_key(what: str) -> Why:

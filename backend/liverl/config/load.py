@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from liverl.config import profiles
-from liverl.config.checks.managed import check, secret_overrides
+from liverl.config.checks.managed import check, mirrored, secret_overrides
 from liverl.config.consumers import why_inert
 from liverl.config.errors import ConfigError, Problem, Where
+from liverl.config.inert import MIRRORED
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, schema_key
@@ -179,8 +180,10 @@ def _join(
     config = _build(settings)
     if checked and not unread:
         problems.extend(check(config, settings, {".".join(path) for path in bad} | {path[0] for path in bad}))
-    if problems:
-        raise ConfigError(problems)
+    idle = [problem for problem in problems if problem.key and mirrored(config, problem.key)]
+    warnings += [f"{problem.where}: {problem.sentence}; it has no effect: {MIRRORED}" for problem in idle]
+    if len(problems) > len(idle):
+        raise ConfigError([problem for problem in problems if problem not in idle])
     return _Joined(config, settings, base, secrets, tuple(warnings))
 
 
@@ -263,6 +266,7 @@ def _build(settings: Mapping[KeyPath, Setting]) -> RunConfig:
             branch = branch.setdefault(part, {})
         branch[path[-1]] = setting.value
     data["trainer"].setdefault("overrides", {})
+    data["trainer"].setdefault("env", {})
     data["ui"].setdefault("keys", {})
     return msgspec.convert(data, RunConfig, strict=False)
 

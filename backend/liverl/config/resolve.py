@@ -48,6 +48,7 @@ def resolved(
         model = SMOKE + folder
     elif not model.startswith(BUILTIN) and model.startswith(("~/", "./", "../")):
         model = absolute(model)  # anything else may be a model id such as Qwen/Qwen3-0.6B
+    command = config.trainer.kind == "command"
     return replace(
         config,
         run=replace(config.run, name=name, run_root=str(run_root(config, env=env, cwd=cwd))),
@@ -67,6 +68,7 @@ def resolved(
             )
             for key, entry in config.environments.items()
         },
+        trainer=replace(config.trainer, cwd=absolute(config.trainer.cwd or "." * command)),
         ray=replace(
             config.ray,
             temp_dir=absolute(config.ray.temp_dir),

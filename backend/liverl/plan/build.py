@@ -16,7 +16,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sections.run import EnvironmentEntry
 from liverl.engines import ENGINES
 from liverl.model import Inert
-from liverl.plan import embedded_trainer, proxy, ray, replica, sessions, verl_trainer
+from liverl.plan import embedded_trainer, launch_script, proxy, ray, replica, sessions, verl_trainer
 from liverl.plan.hydra import HydraError
 from liverl.plan.spec import (
     INDEX,
@@ -26,6 +26,7 @@ from liverl.plan.spec import (
     InstallStep,
     Plan,
     RayPlan,
+    ScriptOutputs,
     ServiceSpec,
     Settings,
 )
@@ -66,6 +67,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         engine=config.run.engine,
         replica_token_file=parts.token_file,
         adopted_port=parts.adopted_port,
+        script=parts.script,
         carrier=sessions.NAME if conditions.through_sessions(config) else proxy.NAME,
         settings=_settings(config),
         inert=_inert(loaded),
@@ -82,6 +84,7 @@ class _Parts(Struct, frozen=True):
     arguments: dict[str, tuple[str, ...]] = {}
     ray: RayPlan | None = None
     adopted_port: int | None = None
+    script: ScriptOutputs | None = None
     token_file: str = ""  # of the replicas
 
     @property
@@ -118,8 +121,13 @@ def _verl(config: RunConfig, run_dir: Path) -> _Parts:
         config.trainer.kind == "command"
     ):  # the script starts Ray, replicas and proxy, and the backend adopts them
         port = None if conditions.in_workers(config) else config.infrastructure.litellm_port
-        script = verl_trainer.command(config, run_dir)
-        return _Parts((script,), expected, ray=ray.script_plan(config), adopted_port=port)
+        return _Parts(
+            (launch_script.service(config, run_dir),),
+            expected,
+            ray=ray.script_plan(config),
+            adopted_port=port,
+            script=launch_script.outputs(config, run_dir),
+        )
     if expected < 1 or sizing.generating_gpus(config) % sizing.replica_gpus(config):
         gpus, each = sizing.generating_gpus(config), sizing.replica_gpus(config)
         raise PlanError(

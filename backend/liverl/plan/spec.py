@@ -246,6 +246,21 @@ class RayPlan(msgspec.Struct, frozen=True):
     earlier: bool = False  # also count replicas older than the trainer: the user named this cluster
 
 
+class ScriptOutputs(msgspec.Struct, frozen=True):
+    """Where a launch script may write, besides the trials in the run directory and its standard output; all absolute.
+
+    ``trials``: folders of trials. On ``nodes`` > 1 hosts each host may have one of its own beside them. ``logs``: globs
+    that the user gave; without any, the first of ``train_logs`` and of ``vllm_logs`` that the script writes, unless its
+    output names another.
+    """
+
+    trials: tuple[str, ...]
+    nodes: int = 1
+    logs: tuple[str, ...] = ()
+    train_logs: tuple[str, ...] = ()
+    vllm_logs: tuple[str, ...] = ()
+
+
 class Plan(msgspec.Struct, frozen=True):
     """Everything that a run starts, and how. Saved as ``plan.json`` in the run directory."""
 
@@ -267,6 +282,7 @@ class Plan(msgspec.Struct, frozen=True):
     # none, as in plans of older versions and with replicas that verl or a script starts on GPUs.
     replica_token_file: str = ""
     adopted_port: int | None = None  # port of the proxy that a trainer of kind command starts
+    script: ScriptOutputs | None = None  # of a trainer of kind command
     carrier: Carrier = "proxy"  # the service that carries the trials
     settings: Settings = Settings()
     inert: tuple[Inert, ...] = ()

@@ -1,9 +1,8 @@
-"""The plan of verl's trainer, of a launch script in its place, and of the task that creates the smoke model."""
+"""The plan of verl's trainer, and of the task that creates the smoke model."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from liverl.config import conditions, sizing
@@ -80,25 +79,6 @@ def service(config: RunConfig) -> ServiceSpec:
         restart_needs=CHECKPOINT_MARK if restarts else "",
         stop=stop_stages(config),
         files=(*path_files(config), *agent_loops.files(config)),
-        ends_run=True,
-        stage_parser="trainer",
-    )
-
-
-def command(config: RunConfig, run_dir: Path) -> ServiceSpec:
-    """The user's launch script, which starts Ray, replicas and proxy itself. It gets LiveRL's variables."""
-    assert config.trainer.command is not None, "trainer.kind command requires trainer.command"
-    return ServiceSpec(
-        name="trainer",
-        kind="trainer",
-        argv=config.trainer.command,
-        env=script_env(config),
-        inherits="all",
-        # LiveRL's name for the API key with which sandboxes call the proxy.
-        secret_env={"ANTHROPIC_API_KEY": str(run_dir / "secrets" / "run_key"), **secret_env(config)},
-        probes=Probes(startup=Probe(kind="process"), startup_deadline=config.supervise.startup_deadline),
-        restart=RestartPolicy(mode="never"),
-        stop=stop_stages(config),
         ends_run=True,
         stage_parser="trainer",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
+from liverl.preflight import launch_script
 from liverl.preflight.ports import port_checks
 from liverl.procs.open_files import service_limit
 from liverl.proxy.runtime.limits import descriptors_for
@@ -41,6 +42,7 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
         from liverl.preflight import ray, verl
 
         checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
+    checks += launch_script.checks(plan)
     return checks
 
 

@@ -11,10 +11,12 @@ from liverl.config import conditions as when
 from liverl.config.carrier import CARRIER_OF, LOOP_OF, carrier
 from liverl.config.checks import verl
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
+from liverl.config.consumers import why_inert
 from liverl.config.dump import looks_secret
 from liverl.config.errors import Problem
+from liverl.config.inert import MIRRORED
 from liverl.config.layers import Setting
-from liverl.config.schema import Path, RunConfig, value_of
+from liverl.config.schema import Path, RunConfig, schema_key, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
 from liverl.engines import ENGINES
 from liverl.engines.adapter.argv import keys_of
@@ -23,6 +25,7 @@ from liverl.util.nearest import did_you_mean
 _OWN = "LIVERL_"
 # A name, an IPv4 address, or an IPv6 address without brackets.
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|(?=.*:.*:)[0-9A-Fa-f:.]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
 
 RULES = RuleSet()
@@ -40,6 +43,8 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
         if any(key in bad for key in keys):
             continue
         for finding in rule(config):
+            if mirrored(config, finding.key):
+                continue
             blamed = _setting(settings, finding.key)
             for packaged in (("default", "profile"), ("default",)):
                 if blamed is None or blamed.layer in packaged:
@@ -52,6 +57,15 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
                 )
             )
     return problems
+
+
+def mirrored(config: RunConfig, key: str) -> bool:
+    """Whether ``key`` only repeats what a launch script sets by itself. Its value has no effect in the run, so a wrong
+    one must not keep it from starting."""
+    try:
+        return why_inert(config, schema_key(key)) == MIRRORED
+    except KeyError:
+        return False
 
 
 def _setting(settings: dict[Path, Setting], key: str) -> Setting | None:
@@ -98,6 +112,24 @@ def _command(c: RunConfig) -> Iterator[Finding]:
             "nothing",
             "a list: [bash, train.sh]",
         )
+
+
+@_rule("trainer.kind", "trainer.env")
+def _script_env(c: RunConfig) -> Iterator[Finding]:
+    if not when.command(c):
+        return
+    for name, value in c.trainer.env.items():
+        key = f"trainer.env.{name}"
+        if not _VARIABLE.fullmatch(name):
+            yield Finding(key, "not the name of an environment variable", f"'{name}'")
+        elif name.startswith(_OWN):
+            yield Finding(key, f"variables that begin with {_OWN} are liverl-tui's own", f"'{name}'")
+        elif looks_secret(name):
+            words = "looks like a secret, and would be saved with the run"
+            hint = "export it in the shell: a launch script inherits all variables"
+            yield Finding(key, words, "a value (not shown)", hint=hint)
+        elif not isinstance(value, str | int | float) or "\0" in str(value):
+            yield Finding(key, "wrong value", f"{value!r:.80}", "text, a number, true or false")
 
 
 @_rule("run.topology", "run.engine", "model.model_path")

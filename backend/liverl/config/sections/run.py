@@ -63,11 +63,15 @@ class EnvironmentEntry(Struct, frozen=True, kw_only=True):
 
 
 class Trainer(Struct, frozen=True, kw_only=True):
-    """``trainer``: which trainer runs, whether it is restarted, and its command or overrides."""
+    """``trainer``: which trainer runs, whether it is restarted, and its overrides, or its command with working
+    directory, variables and logs."""
 
     kind: TrainerKind
     restart: Literal["never", "from_checkpoint"]
     command: tuple[Name, ...] | None
+    cwd: str
+    env: dict[str, Any]
+    logs: tuple[Name, ...]
     overrides: dict[str, Any]
 
 

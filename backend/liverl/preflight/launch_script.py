@@ -1,0 +1,86 @@
+"""Checks of a launch script: its working directory, its program and its file exist, so that it can be started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from liverl.model import Check
+from liverl.plan.spec import Plan
+
+NAME = "launch script"
+_SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
+# Options of an interpreter that take the next word, and those after which there is no script.
+_TAKE_WORD = {"shell": ("-o", "+o", "-O", "+O"), "python": ("-W", "-X")}
+_NO_SCRIPT = {"shell": "cs", "python": "cm"}  # letters of options
+
+
+def checks(plan: Plan, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """Whether the launch script of ``plan`` can be started with ``env``; none if the trainer is no launch script."""
+    if plan.script is None:
+        return
+    script = next(service for service in plan.services if service.ends_run)
+    cwd = Path(script.cwd.replace("{run_dir}", plan.run_dir))
+    path = script.env.get("PATH") or env.get("PATH") or os.defpath
+    why = problem(script.argv, cwd, path)
+    yield Check(NAME, "ok" if why is None else "fail", why or f"{' '.join(script.argv)} in {cwd}")
+
+
+def problem(argv: Sequence[str], cwd: Path, path: str) -> str | None:
+    """Why ``argv`` cannot be started in ``cwd``, as a sentence that names the key; None if it can. ``path``: where
+    programs are looked for (PATH)."""
+    program = argv[0]
+    if not cwd.exists():
+        return f"trainer.cwd: {cwd} does not exist"
+    if not cwd.is_dir():
+        return f"trainer.cwd: {cwd} is not a directory"
+    if not os.access(cwd, os.X_OK):
+        return f"trainer.cwd: {cwd} cannot be entered: permission denied"
+    if "/" in program:
+        why = _unusable(cwd / program, os.X_OK)
+        return f"trainer.command: {why}" if why else _script_problem(argv, cwd)
+    # Relative entries of PATH start at the working directory.
+    where = os.pathsep.join(str(cwd / entry) for entry in path.split(os.pathsep))
+    if shutil.which(program, path=where) is None:
+        hint = f"; to start the file in {cwd}, write ./{program}" if (cwd / program).is_file() else ""
+        return f"trainer.command: there is no program {program} in PATH{hint}"
+    return _script_problem(argv, cwd)
+
+
+def _script_problem(argv: Sequence[str], cwd: Path) -> str | None:
+    script = script_of(argv)
+    why = _unusable(cwd / script, os.R_OK) if script is not None else None
+    return f"trainer.command: {why}; relative paths start at trainer.cwd, {cwd}" if why else None
+
+
+def _unusable(path: Path, access: int) -> str | None:
+    if not path.exists():
+        return f"{path} does not exist"
+    if path.is_dir():
+        return f"{path} is a directory"
+    if not os.access(path, access):
+        return f"{path} is not {'executable; chmod +x it' if access == os.X_OK else 'readable'}"
+    return None
+
+
+def script_of(argv: Sequence[str]) -> str | None:
+    """The file that a shell or Python is told to run; None if it is told none, or the program is another."""
+    name = os.path.basename(argv[0])
+    kind = "shell" if name in _SHELLS else "python" if name.startswith("python") else None
+    if kind is None:
+        return None
+    words = iter(argv[1:])
+    for word in words:
+        if word == "--":
+            return next(words, None)
+        if word in _TAKE_WORD[kind]:
+            next(words, None)
+        elif not word.startswith(("-", "+")):
+            return word
+        elif not word.startswith("--") and any(letter in word[1:] for letter in _NO_SCRIPT[kind]):
+            return None
+        elif word == "-":
+            return None
+    return None
