@@ -399,6 +399,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     # sub-agents sampled; None if it goes through none.
     rewrites: int | None = None
     sub_tokens: int | None = None
+    tools_offered: bool | None = None  # its requests offer tools; None: that is not known
 
 
 class StepTrials(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.state_writer import StateWriter
 from liverl.daemon.verdict import RunOutcome
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
+from liverl.external.outputs import OutputLinks
 from liverl.external.repair import Repair
 from liverl.model import Event, Result, Snapshot
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
@@ -61,6 +62,7 @@ class Run:
             gpus_interval=settings.gpus_interval,
             trials_interval=settings.trials_interval,
             gpu_members=source.members if source is not None else dict,
+            outputs=OutputLinks(run_dir, plan.script) if plan.script is not None else None,
         )
         self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
         self.outcome = outcome = RunOutcome(

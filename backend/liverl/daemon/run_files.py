@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from liverl.control.history import last_step_told
+from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.logs.last_lines import TailIndex
 from liverl.model import StepMetrics, TrialsStatus, UnreadableFile
 from liverl.observe.boot.stages import Stage, StageTracker
 from liverl.observe.config_edits import ConfigEdits
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner
+from liverl.rundir.layout import RunDir
 from liverl.util.regular_file import RefusedFileError
 
 
@@ -26,13 +28,16 @@ class FileNews:
 
     ``steps``: new or repeated steps. ``resets``: number of times that metrics were read again from the start, in
     total. ``last_reported``: with the first steps, the newest step that an event of the run names. ``edits``: edits
-    of the configuration, in words.
+    of the configuration, in words. ``written``: by step, the Unix times after which and by which it was written.
+    ``outputs``: what was found of a launch script's outputs, in words.
     """
 
     steps: list[StepMetrics] = field(default_factory=list)
     resets: int = 0
     last_reported: int | None = None
     edits: list[str] = field(default_factory=list)
+    written: dict[int, tuple[float, float]] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
 
 
 class RunFiles:
@@ -42,8 +47,9 @@ class RunFiles:
     Each source fails alone: an error in one is named in ``unreadable`` and hides nothing of the others.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, outputs: OutputLinks | None = None) -> None:
         self.run_dir = run_dir
+        self._outputs = outputs
         self.trials = TrialsStatus()
         self.trial_folders: list[str] = []
         self.unreadable: tuple[UnreadableFile, ...] = ()
@@ -55,12 +61,14 @@ class RunFiles:
 
     @property
     def trials_root(self) -> str:
-        """The directory of the trials."""
-        return self._scanner.root
+        """The path with which the folders of trials begin: ``trials`` and the links beside it."""
+        return str(RunDir(self.run_dir).trials)
 
-    def scan(self) -> None:
-        """Read what is new. A scan that nobody waited for loses nothing: its news stay until they are taken."""
-        problems = [self._scan_steps(), self._scan_config()]
+    def scan(self, script: RunningScript | None = None) -> None:
+        """Read what is new. A scan that nobody waited for loses nothing: its news stay until they are taken.
+
+        ``script``: the launch script, whose outputs are looked for first."""
+        problems = [self._find_outputs(script), self._scan_steps(), self._scan_config()]
         self.trials = self._scanner.scan()
         self.trial_folders = self._scanner.newest_folders()
         metrics = (
@@ -68,6 +76,15 @@ class RunFiles:
         )
         named = [problem for problem in problems if problem is not None]
         self.unreadable = (*named, *metrics, *self._scanner.unreadable)
+
+    def _find_outputs(self, script: RunningScript | None) -> UnreadableFile | None:
+        if self._outputs is None or script is None:
+            return None
+        try:
+            self._news.outputs += self._outputs.look(script)
+        except OSError as error:
+            return UnreadableFile(_relative(error.filename or script.log, self.run_dir), _why(error))
+        return None
 
     def _scan_steps(self) -> UnreadableFile | None:
         try:
@@ -80,6 +97,7 @@ class RunFiles:
         if self._news.resets != self._steps.resets:
             self._news.steps.clear()
         self._news.steps += steps
+        self._news.written |= self._steps.written
         self._news.resets = self._steps.resets
         return None
 

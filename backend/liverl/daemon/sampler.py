@@ -15,6 +15,7 @@ from typing import Any
 
 from liverl.control.gpu_detail import Xid
 from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
+from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.model import (
     GpuStatus,
     HostStats,
@@ -93,9 +94,10 @@ class Sampler:
         gpus_interval: float,
         trials_interval: float,
         gpu_members: Members = dict,
+        outputs: OutputLinks | None = None,
     ) -> None:
         """Intervals in seconds. ``gpu_members`` divides a process tree that several owners share: it maps pids by
-        service to pids by owner."""
+        service to pids by owner. ``outputs``: finds what a launch script writes elsewhere; None: there is none."""
         self.facts = SampledFacts()
         self.gpu_members = gpu_members
         self._supervisor = supervisor
@@ -103,7 +105,7 @@ class Sampler:
         self._procs = ProcSampler()
         self._gpus = GpuSampler()
         self._driver = BlockingCalls[tuple[tuple[GpuStatus, ...], str | None]]()
-        self._files = RunFiles(supervisor.run_dir)
+        self._files = RunFiles(supervisor.run_dir, outputs)
         self._file_scans = BlockingCalls[None]()
         self._logs = ServiceLogs(supervisor.run_dir)
         self._log_looks = BlockingCalls[None]()
@@ -232,12 +234,15 @@ class Sampler:
             return await self._look_at_files()
 
     async def _look_at_files(self) -> float | None:
-        if not await self._read("trials", self._file_scans, self._files.scan):
+        script = self._script()
+        if not await self._read("trials", self._file_scans, lambda: self._files.scan(script)):
             return None
         news, trials = self._files.take(), self.facts.trials
         self.facts.trials = self._files.trials
         for text in news.edits:
             self._supervisor.say("config", text)
+        for text in news.outputs:
+            self._supervisor.say("outputs", text, service="trainer")
         if news.steps or self.facts.trials is not trials:
             self._quiet = 0
             self._supervisor.pace.changed()
@@ -257,7 +262,7 @@ class Sampler:
             self.facts.rewards = self._rewards.summary()
         if fresh:
             for metrics in news.steps:
-                self._report_step(metrics)
+                self._report_step(metrics, news.written.get(metrics.step))
         if news.last_reported is not None:
             last = news.last_reported
             self._report_missed([metrics.step for metrics in news.steps if metrics.step > last])
@@ -285,13 +290,22 @@ class Sampler:
             text = f"{which} finished while no backend was running"
             self._supervisor.say("step", text, service="trainer", step=steps[-1])
 
-    def _report_step(self, metrics: StepMetrics) -> None:
+    def _script(self) -> RunningScript | None:
+        """The newest process of the trainer, for the search for a launch script's outputs."""
+        slot = self._supervisor.slots.get("trainer")
+        process = slot.current.process if slot is not None else None
+        return RunningScript(process.log, process.started_at) if process is not None else None
+
+    def _report_step(self, metrics: StepMetrics, written: tuple[float, float] | None) -> None:
         supervisor, values = self._supervisor, metrics.values
         total = supervisor.plan.total_steps
         parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
         parts += [form.format(values[key]) for key, form in _STEP_METRICS if key in values]
         text = f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
-        supervisor.say("step", text, service="trainer", step=metrics.step)
+        data: dict[str, Any] = {"step": metrics.step}
+        if written is not None:
+            data |= {"after": written[0], "by": written[1]}
+        supervisor.say("step", text, service="trainer", **data)
         trials = next((s for s in self.facts.trials.steps if s.step == metrics.step), None)
         if trials is not None and trials.zero_tool_calls:
             without = (

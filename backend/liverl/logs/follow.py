@@ -18,6 +18,7 @@ class Follower:
         self.path = Path(path)
         self.offset = offset
         self.resets = 0
+        self.modified = 0.0  # when the file was last changed, as of the last read (Unix seconds)
         self._identity: tuple[int, int, int] | None = None  # device, inode, size
         self._anchor = b""
 
@@ -46,6 +47,7 @@ class Follower:
                 self.offset, self._anchor = 0, b""
                 self.resets += 1
             self._identity = (stat.st_dev, stat.st_ino, stat.st_size)
+            self.modified = stat.st_mtime
             if newest and stat.st_size - self.offset > cap:
                 self.offset, self._anchor = stat.st_size - cap, b""
             data = os.pread(fd, cap, self.offset)

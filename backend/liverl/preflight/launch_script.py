@@ -79,8 +79,8 @@ def script_of(argv: Sequence[str]) -> str | None:
             next(words, None)
         elif not word.startswith(("-", "+")):
             return word
-        elif not word.startswith("--") and any(letter in word[1:] for letter in _NO_SCRIPT[kind]):
-            return None
-        elif word == "-":
+        elif (
+            not word.startswith("--") and any(letter in word[1:] for letter in _NO_SCRIPT[kind])
+        ) or word == "-":
             return None
     return None

@@ -21,11 +21,15 @@ from liverl.util.regular_file import read_regular
 if TYPE_CHECKING:
     from liverl.model import Result, Snapshot
 
+# Links to logs that a launch script writes elsewhere, among those of the services: its trainer's, the engines', and
+# the beginning of the names of those that the user lists.
+TRAIN_LOG, ENGINE_LOG, SCRIPT_LOG = "train-log", "vllm-log", "log-"
 HEARTBEAT_S = 30.0  # the backend touches backend.json this often
 HEARTBEAT_DEAD_S = 180.0  # six missed heartbeats; modification times on NFS lag up to 60 s
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ATTEMPT = re.compile(r"attempt_(\d{3,})")
+_TRIALS = re.compile(r"trials\.(\d{1,6})")
 
 
 def valid_name(name: str) -> bool:
@@ -134,6 +138,20 @@ class RunDir:
     def trials(self) -> Path:
         """Directory of the trials."""
         return self.path / "trials"
+
+    def more_trials(self) -> dict[int, Path]:
+        """Links to further folders of trials, which a launch script writes elsewhere, by number: ``trials.2`` and so
+        on."""
+        try:
+            names = os.listdir(self.path)
+        except OSError:
+            return {}
+        return {int(m[1]): self.path / n for n in sorted(names) if (m := _TRIALS.fullmatch(n))}
+
+    def trial_roots(self) -> list[Path]:
+        """The directories that contain the run's trials: ``trials`` and the links beside it. They need not exist."""
+        more = self.more_trials()
+        return [self.trials, *(more[number] for number in sorted(more))]
 
     @property
     def checkpoints(self) -> Path:

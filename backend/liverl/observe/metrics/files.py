@@ -2,7 +2,7 @@
 
 The embedded trainer writes one ``metrics.jsonl`` per run. verl's file logger overwrites its file, so each
 start gets its own: ``attempt_NNN/metrics.verl.jsonl``, further starts within an attempt
-``metrics.verl.2.jsonl`` and so on. For trainers that write neither, the log is read. A later file supersedes
+``metrics.verl.2.jsonl`` and so on. For trainers that write neither, the logs are read. A later file supersedes
 earlier ones from its first step on, as a resumed trainer repeats these steps.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,13 +19,16 @@ import msgspec
 
 from liverl.logs.follow import LineFollower
 from liverl.observe.metrics.step_lines import decode_record, decode_step_line, number_of, validation_only
+from liverl.rundir.layout import SCRIPT_LOG, TRAIN_LOG
 from liverl.util.regular_file import RefusedFileError
 
 CHUNK = 1 << 20  # bytes per poll, so that a long history does not block other work
 _STEP_LIMIT = 1 << 62
+_COARSE = 0.02  # seconds by which a file's time may be behind the clock: a tick of the kernel
 _ATTEMPT = re.compile(r"attempt_(\d{3,})")
 _VERL = re.compile(r"metrics\.verl(?:\.(\d+))?\.jsonl")
-_LOG = re.compile(r"trainer\.(\d+)\.log")
+# The trainer's log, and links to those that a launch script writes elsewhere.
+_LOG = re.compile(rf"(?:trainer|{TRAIN_LOG}|{SCRIPT_LOG}.+)\.(\d+)\.log")
 
 Record = tuple[int, dict[str, float]]
 
@@ -34,6 +38,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     ``fresh``: a file was replaced or truncated, and all records are sent again from the first. ``cut``:
     earlier records of this step and later ones are superseded. ``more``: another poll returns more at once.
+    ``written``: the Unix times after which and by which they were written.
     """
 
     records: tuple[Record, ...] = ()
@@ -41,6 +46,7 @@ class Batch(msgspec.Struct, frozen=True):
     more: bool = False
     bad_lines: int = 0
     cut: int | None = None
+    written: tuple[float, float] = (0.0, 0.0)
 
 
 class _File:
@@ -52,12 +58,16 @@ class _File:
         self.log = log
         self.lines = LineFollower(path)
         self.first: int | None = None  # supersedes earlier files from this step on
+        self.written = (0.0, 0.0)  # Unix times between which the records of the last poll were written
+        self._complete_at = 0.0  # when it was last read to its end
 
     def poll(self, cap: int) -> tuple[list[Record], int, bool, int]:
         """Return (records, number of invalid lines, whether the file was replaced, bytes read)."""
         follower = self.lines.follower
         resets, before = self.lines.resets, follower.offset
+        now = time.time()
         lines = self.lines.poll(cap)
+        self.written = (self._complete_at, max(self._complete_at, follower.modified + _COARSE))
         reset = self.lines.resets != resets
         records: list[Record] = []
         bad = 0
@@ -67,7 +77,10 @@ class _File:
                 records.append(record)
             elif line.strip() and not self.log:
                 bad += 1
-        return records, bad, reset, follower.offset - (0 if reset else before)
+        read = follower.offset - (0 if reset else before)
+        if read < cap:
+            self._complete_at = now
+        return records, bad, reset, read
 
     def _record(self, line: bytes) -> Record | None:
         if self.log:
@@ -90,6 +103,9 @@ class MetricFiles:
         self._any_returned = False  # records were returned before
         self.unreadable: dict[Path, str] = {}  # files that are left out -> why
         self._fresh = False
+        self._told: dict[
+            tuple[int, int, int], Path
+        ] = {}  # attempt, step, values -> the log that had them first
 
     @property
     def offset(self) -> int:
@@ -121,6 +137,7 @@ class MetricFiles:
             if reset and len(self._files) > 1:
                 self._begin_again()
                 continue
+            records = self._without_copies(file, records)
             more_of_it = read >= cap
             if not more_of_it:
                 self._at += 1
@@ -130,6 +147,17 @@ class MetricFiles:
                 return self._batch(file, records, reset, more, bad)
         self._at = 0
         return Batch()
+
+    def _without_copies(self, file: _File, records: list[Record]) -> list[Record]:
+        """``records`` without those that another log of the same attempt has, too: a script may write both."""
+        if not file.log:
+            return records
+        news = []
+        for step, values in records:
+            told = self._told.setdefault((file.place[0], step, hash(repr(values))), file.path)
+            if told == file.path:
+                news.append((step, values))
+        return news
 
     def _batch(self, file: _File, records: list[Record], reset: bool, more: bool, bad: int) -> Batch:
         fresh, self._fresh = self._fresh or reset, False
@@ -147,11 +175,12 @@ class MetricFiles:
         if ends:  # a replaced trainer wrote further lines
             records = [record for record in records if record[0] < min(ends)]
         self._any_returned = self._any_returned or bool(records)
-        return Batch(tuple(records), fresh, more, bad, cut)
+        return Batch(tuple(records), fresh, more, bad, cut, file.written)
 
     def _begin_again(self) -> None:
         self._files = [_File(file.place, file.path, log=file.log) for file in self._files]
         self._at = 0
+        self._told.clear()
         self._fresh = self._fresh or self._any_returned
 
     def _look_for_files(self) -> None:

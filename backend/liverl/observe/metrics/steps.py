@@ -32,13 +32,15 @@ class MetricsReader:
     """Reads new steps of one ``metrics.jsonl``, or of a run (``of_run``) with any trainer.
 
     Non-finite values and validation-only records are dropped. ``bad_lines`` counts invalid lines. When
-    ``resets`` grows, a file was replaced or truncated and everything is read again.
+    ``resets`` grows, a file was replaced or truncated and everything is read again. ``written``: the Unix times after
+    which and by which the steps of the last poll were written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._files = MetricFiles(path)
         self.bad_lines = 0
         self.resets = 0
+        self.written: dict[int, tuple[float, float]] = {}
 
     @classmethod
     def of_run(cls, run_dir: str | os.PathLike[str]) -> MetricsReader:
@@ -60,6 +62,7 @@ class MetricsReader:
             OSError: the storage failed.
         """
         new_steps: list[StepMetrics] = []
+        self.written = {}
         for _ in range(_MOST // CHUNK):
             batch = self._files.poll()
             self.bad_lines += batch.bad_lines
@@ -72,6 +75,7 @@ class MetricsReader:
                 if not validation_only(values):
                     finite = {key: value for key, value in values.items() if math.isfinite(value)}
                     new_steps.append(StepMetrics(step=step, values=finite))
+                    self.written[step] = batch.written
             if not batch.more:
                 break
         return new_steps

@@ -8,6 +8,7 @@ import msgspec
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.starts import TrainerStarts
+from liverl.observe.trials.step_times import StepTimes
 from liverl.observe.trials.tallies import WentBack
 
 
@@ -48,6 +49,15 @@ def with_starts(heads: Iterable[TrialHead], starts: TrainerStarts) -> list[Trial
 def start_of(head: TrialHead, starts: TrainerStarts) -> int:
     """The number of the trainer's start that ran this trial."""
     return starts.number(age_of(head))
+
+
+def in_step(head: TrialHead, starts: TrainerStarts, times: StepTimes) -> tuple[TrialHead, bool]:
+    """``head`` with the step that it counts for, and whether that is final. A trial that names none has that in whose
+    time it began; one from before the trainer's first start has none."""
+    if head.step is not None or age_of(head) < starts.first:
+        return head, True
+    step, final = times.step_of(age_of(head), head.ended_at)
+    return msgspec.structs.replace(head, step=step), final
 
 
 def ended_with(head: TrialHead, starts: TrainerStarts) -> TrialHead:

@@ -59,6 +59,7 @@ class ProxyTrajectory(msgspec.Struct, frozen=True):
     completion_tokens: int
     written: str = ""
     preview: str = ""  # of the last answer
+    offered: bool | None = None  # tools; None: it does not say
 
 
 class TrialResult(msgspec.Struct, frozen=True):
@@ -109,6 +110,7 @@ class _Block(msgspec.Struct):
 class _Proxy(msgspec.Struct):
     messages_snapshot: list[Message] | None = None
     messages: list[Message] | None = None
+    tools: Any = None
     traj_response_mask: list[float] | None = None
 
 
@@ -264,7 +266,8 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
         calls = sum(map(_calls, spoken))
         last = preview_of(spoken[-1]) if spoken else ""
         written = "" if calls else "\n".join(map(_said, spoken))
-        return ProxyTrajectory(len(spoken), calls, tokens, written, last)
+        offered = bool(document.tools) if isinstance(document.tools, list) else None
+        return ProxyTrajectory(len(spoken), calls, tokens, written, last, offered)
     if not mask:
         return None
     runs = sum(1 for i, bit in enumerate(mask) if bit and (i == 0 or not mask[i - 1]))

@@ -1,44 +1,36 @@
-"""All trials of a run, in ``trials/step_NNNN/<trial>/`` and ``trials/<trial>/``, scanned incrementally.
+"""All trials of a run, in ``trials`` and in the folders that are linked beside it, scanned incrementally.
 
-Storage may take 75 ms per operation: directories are listed without a stat per entry, old steps are checked
-in turn, inactive trials less often, finished ones never again, and each scan has a time budget.
+Storage may take 75 ms per operation: inactive trials are checked less often, finished ones never again, and each scan
+has a time budget.
 """
 
 from __future__ import annotations
 
 import heapq
 import os
-import re
 import time
-from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 
 from liverl.logs.follow import MAX_LINE
 from liverl.model import TrialHead, TrialsStatus, UnreadableFile
-from liverl.observe.trials.cut_off import age_of, begun_again, ended_with, start_of
+from liverl.observe.trials.cut_off import age_of, begun_again, ended_with, in_step, start_of
+from liverl.observe.trials.root import Folder, TrialRoot
 from liverl.observe.trials.starts import TrainerStarts
+from liverl.observe.trials.step_times import StepTimes
 from liverl.observe.trials.tallies import StepTallies
-from liverl.observe.trials.trial import FRESH, LONGEST_WAIT, TRAJECTORY, Add, Trial
+from liverl.observe.trials.tools_offered import ToolsOffered
+from liverl.observe.trials.trial import LONGEST_WAIT, TRAJECTORY, Add, Trial
+from liverl.rundir.layout import RunDir
 from liverl.util.regular_file import open_regular
 
 NEWEST = 200  # maximum trial heads kept and shown
 UNREADABLE = 20  # maximum files named in ``unreadable``
-_LIVE_STEPS = 2  # newest step directories, listed in every scan
-_OLD_PER_SCAN = 4  # older ones checked for changes per scan
 _PER_TRIAL = 16 << 20  # maximum bytes read of one trajectory per scan
 _UNNAMED_PER_SCAN = 8 << 20
 _BUFFER = 1 << 20
-STEP_DIR = re.compile(r"step_(\d{1,9})")
-
-
-@dataclass(slots=True)
-class _Folder:
-    """A directory whose subdirectories are trials."""
-
-    path: str  # relative to trials/, "" = trials/ itself
-    step: int | None
-    mtime: int = -1
-    listed: set[str] = field(default_factory=set)
+TRIALS = "trials"
+_UNSETTLED = 4096  # maximum finished trials whose step is not known yet
 
 
 class LineReader:
@@ -88,8 +80,26 @@ class LineReader:
         return lines, read
 
 
+def first_line(path: str, offset: int, add: Add, inside: str | None = None) -> tuple[int, bool]:
+    """Reads at most the first line of a trajectory: enough to know when a trial began."""
+    try:
+        fd = open_regular(path, inside=inside)
+    except FileNotFoundError:
+        return offset, False
+    try:
+        data = os.pread(fd, _BUFFER, 0)
+    finally:
+        os.close(fd)
+    end = data.find(b"\n")
+    if offset == 0 and end >= 0:
+        add(data, 0, end)
+    return max(offset, end + 1), False
+
+
 class TrialScanner:
     """Scans one run directory. Not thread-safe: one scan at a time, from any thread.
+
+    A trial that names no step counts for the step in whose time it began, from the first start of the trainer on.
 
     ``bad_lines``: records and documents that could not be decoded; ``unattributed``: requests that named no
     trial; ``unread``: known trials not read yet; ``errors``: number of storage errors, with the last one in
@@ -98,27 +108,27 @@ class TrialScanner:
     """
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
-        self.root = os.path.join(run_dir, "trials")
+        self._run_dir = Path(run_dir)
+        self._roots = {TRIALS: TrialRoot(os.path.join(run_dir, TRIALS))}
         self.bad_lines = self.unattributed = self.unread = self.errors = 0
         self.error: str | None = None
         self.status = TrialsStatus()
-        self._top = _Folder("", None)
-        self._folders: dict[str, _Folder] = {}
-        self._old_turn = 0
-        self._open: dict[str, tuple[Trial, _Folder]] = {}
+        self._open: dict[str, tuple[Trial, Folder]] = {}
         self._heads: dict[str, TrialHead] = {}  # heads of unfinished trials that were read
+        self._unsettled: dict[str, TrialHead] = {}  # of finished trials whose step is not known yet
         self._closed: list[tuple[float, str, TrialHead]] = []  # heap of the newest finished trials
         self._tallies = StepTallies()  # of finished trials
         self._starts = TrainerStarts(run_dir)
+        self._times = StepTimes(run_dir)
+        self._tools = ToolsOffered(run_dir)
         self._unreadable: dict[str, dict[str, str]] = {}  # trial -> name of a file in it -> why
         self._unnamed_at = 0
         self._lines = LineReader()
 
     def newest_folders(self) -> list[str]:
-        """Return the directories where new trials appear: ``trials/`` and its newest steps. Not during a
+        """Return the directories where new trials appear: every folder of trials and its newest steps. Not during a
         scan."""
-        newest = sorted(self._folders.values(), key=lambda folder: folder.step or 0)[-_LIVE_STEPS:]
-        return [self.root, *(f"{self.root}/{folder.path}" for folder in newest)]
+        return [folder for root in self._roots.values() for folder in root.newest_folders()]
 
     def scan(self, budget: float = 2.0, now: float | None = None) -> TrialsStatus:
         """Read what is new, for about ``budget`` seconds; the rest comes first in the next scan.
@@ -131,6 +141,7 @@ class TrialScanner:
         changed = False
         try:
             changed = self._starts.poll()
+            changed |= self._times.poll()
             self._list(now, until)
             self._count_unnamed()
         except OSError as error:
@@ -143,10 +154,11 @@ class TrialScanner:
             changed |= self._check(*trials[order], now)
         self.unread = len(self._open) - len(self._heads)
         if changed:
+            self._settle()
             self.status = self._summary()
         return self.status
 
-    def _check(self, trial: Trial, folder: _Folder, now: float) -> bool:
+    def _check(self, trial: Trial, folder: Folder, now: float) -> bool:
         bad = trial.bad
         try:
             exists = trial.check(self._lines, now)
@@ -166,36 +178,56 @@ class TrialScanner:
             del self._open[trial.path]
             return self._heads.pop(trial.path, None) is not None
         head = trial.head()
+        self._tools.hear(head)
         changed = self._heads.get(trial.path) != head
         if not trial.closed:
             self._heads[trial.path] = head
             return changed
         del self._open[trial.path]
         self._heads.pop(trial.path, None)
+        self._unsettled[trial.path] = head
+        return True
+
+    def _settle(self) -> None:
+        """Count the finished trials whose step is known, for good."""
+        spare = len(self._unsettled) - _UNSETTLED
+        for path, head in list(self._unsettled.items()):
+            placed, final = in_step(head, self._starts, self._times)
+            if final or spare > 0:
+                del self._unsettled[path]
+                self._close(placed)
+                spare -= 1
+
+    def _close(self, head: TrialHead) -> None:
         self._tallies.add(head, start_of(head, self._starts))
-        entry = (age_of(head), trial.path, head)
+        entry = (age_of(head), head.path, head)
         if len(self._closed) < NEWEST:
             heapq.heappush(self._closed, entry)
         else:
             heapq.heappushpop(self._closed, entry)
-        return True
 
     def _summary(self) -> TrialsStatus:
         tallies = StepTallies()
         tallies.take(self._tallies)
-        unfinished = [ended_with(head, self._starts) for head in self._heads.values()]
-        for head in unfinished:
+        others = [
+            ended_with(in_step(head, self._starts, self._times)[0], self._starts)
+            for head in chain(self._heads.values(), self._unsettled.values())
+        ]
+        for head in others:
             tallies.add(head, start_of(head, self._starts))
+        unknown = self._tools.counts_unknown()
         every, back = tallies.all(), tallies.went_back()
-        newest = [*(entry[2] for entry in self._closed), *unfinished]
+        newest = [*(entry[2] for entry in self._closed), *others]
         newest.sort(key=lambda head: (age_of(head), head.path), reverse=True)
         return TrialsStatus(
             total=every.total,
             running=every.total - every.finished - every.cut_off,
             finished=every.finished,
-            zero_tool_calls=every.zero,
-            newest=tuple(begun_again(head, self._starts, back) for head in newest[:NEWEST]),
-            steps=tallies.steps(back),
+            zero_tool_calls=every.without(unknown),
+            newest=tuple(
+                self._tools.judged(begun_again(head, self._starts, back)) for head in newest[:NEWEST]
+            ),
+            steps=tallies.steps(back, unknown),
             cut_off=every.cut_off,
         )
 
@@ -203,7 +235,7 @@ class TrialScanner:
     def unreadable(self) -> tuple[UnreadableFile, ...]:
         """The files that were not read, by trial, and why; at most ``UNREADABLE``."""
         files = (
-            UnreadableFile(os.path.normpath(os.path.join("trials", trial, name)), why)
+            UnreadableFile(os.path.normpath(os.path.join(trial, name)), why)
             for trial, names in sorted(self._unreadable.items())
             for name, why in names.items()
         )
@@ -217,47 +249,22 @@ class TrialScanner:
             self._unreadable.pop(path, None)
 
     def _list(self, now: float, until: float) -> None:
-        for name in self._changed(self._top, now):
-            match = STEP_DIR.fullmatch(name)
-            if match is not None:
-                self._folders.setdefault(name, _Folder(name, int(match.group(1))))
-            else:
-                self._meet(self._top, name)
-        newest = sorted(self._folders.values(), key=lambda folder: folder.step or 0, reverse=True)
-        old = newest[_LIVE_STEPS:]
-        turn = [old[(self._old_turn + i) % len(old)] for i in range(min(_OLD_PER_SCAN, len(old)))]
-        self._old_turn = (self._old_turn + len(turn)) % len(old) if old else 0
-        for position, folder in enumerate(newest):
-            if time.monotonic() > until:
-                return
-            if position < _LIVE_STEPS or folder.mtime < 0 or folder in turn:
-                for name in self._changed(folder, now):
-                    self._meet(folder, name)
+        for path in RunDir(self._run_dir).trial_roots():
+            root = self._roots.get(path.name) or self._roots.setdefault(path.name, TrialRoot(str(path)))
+            for trial, folder in root.new_trials(now, until):
+                if path.name == TRIALS or not self._older(trial):
+                    self._open[trial.path] = (trial, folder)
 
-    def _changed(self, folder: _Folder, now: float) -> list[str]:
-        """Return the subdirectories of a folder that changed since it was last listed."""
-        path = f"{self.root}/{folder.path}"
+    def _older(self, trial: Trial) -> bool:
+        """Whether a trial in a folder that runs may share was over before this run began."""
         try:
-            mtime = os.stat(path).st_mtime_ns
-            if mtime == folder.mtime and now - mtime / 1e9 > FRESH:
-                return []
-            with os.scandir(path) as entries:
-                names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        folder.mtime = mtime
-        return names
-
-    def _meet(self, folder: _Folder, name: str) -> None:
-        if name in folder.listed:
-            return
-        folder.listed.add(name)
-        path = f"{folder.path}/{name}" if folder.path else name
-        self._open[path] = (Trial(self.root, path, folder.step), folder)
+            return os.stat(trial.directory).st_mtime < self._starts.first
+        except OSError:
+            return False  # what is wrong is reported when it is read
 
     def _count_unnamed(self) -> None:
         try:
-            fd = open_regular(f"{self.root}/_unattributed/{TRAJECTORY}")
+            fd = open_regular(self._run_dir / TRIALS / "_unattributed" / TRAJECTORY)
         except (FileNotFoundError, NotADirectoryError):
             return
         try:

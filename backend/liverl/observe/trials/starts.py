@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from bisect import bisect_right
 from typing import Any
@@ -34,6 +35,11 @@ class TrainerStarts:
     def newest(self) -> int:
         """The number of the newest start; 0 without one."""
         return len(self._times)
+
+    @property
+    def first(self) -> float:
+        """The Unix time of the first start; infinite without one."""
+        return self._times[0] if self._times else math.inf
 
     def number(self, began: float) -> int:
         """The number of the start that a trial belongs to which began at ``began`` (Unix time)."""

@@ -5,28 +5,37 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from liverl.model import TrialHead
-from liverl.observe.trials.cut_off import age_of, with_starts
-from liverl.observe.trials.records import parse_config, parse_result
-from liverl.observe.trials.scanner import STEP_DIR, LineReader
+from liverl.observe.trials.cut_off import age_of, in_step, with_starts
+from liverl.observe.trials.root import STEP_DIR
+from liverl.observe.trials.scanner import TRIALS, LineReader, first_line
 from liverl.observe.trials.starts import TrainerStarts
+from liverl.observe.trials.step_times import StepTimes
+from liverl.observe.trials.tools_offered import ToolsOffered
 from liverl.observe.trials.trial import Trial
-from liverl.util.regular_file import open_binary
+from liverl.rundir.layout import RunDir
 
 
 def steps_on_disk(run_dir: str | os.PathLike[str]) -> list[int]:
-    """Return the steps that have trials, oldest first; none if the directory is missing.
+    """Return the steps that have trials, oldest first; none if the directory is missing. With trials outside of step
+    directories, all finished steps may have some.
 
     Raises:
         OSError: the storage failed.
     """
-    numbers = {
-        int(match[1])
-        for name in _folders(os.path.join(run_dir, "trials"))
-        if (match := STEP_DIR.fullmatch(name))
-    }
+    numbers, flat = set(), False
+    for root in RunDir(Path(run_dir)).trial_roots():
+        for name in _folders(root):
+            match = STEP_DIR.fullmatch(name)
+            numbers |= {int(match[1])} if match else set()
+            flat = flat or match is None
+    if flat:
+        times = StepTimes(run_dir)
+        times.poll()
+        numbers |= {finished.step for finished in times.finished}
     return sorted(numbers)
 
 
@@ -37,26 +46,33 @@ def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]
     Raises:
         OSError: the storage failed; removed files are no error.
     """
-    root = os.path.join(run_dir, "trials")
-    read, now = LineReader(), time.time()
-    heads = []
-    for path, where in _trials_of(root, step):
-        trial = Trial(root, path, where)
-        more = True
-        while more:
-            before = trial.turns + trial.bad
-            if not trial.check(read, now):
-                break  # removed in the meantime
-            more = trial.unread and trial.turns + trial.bad > before
-        else:
-            heads.append(trial.head())
-    starts = TrainerStarts(run_dir)
+    read, now, tools = LineReader(), time.time(), ToolsOffered(run_dir)
+    starts, times = TrainerStarts(run_dir), StepTimes(run_dir)
     starts.poll()
+    times.poll()
+    heads = []
+    for root in RunDir(Path(run_dir)).trial_roots():
+        for path, where in _trials_of(root, step, starts, times, now):
+            head = _head(Trial(str(root), path, where), read, now)
+            if head is not None and (root.name == TRIALS or age_of(head) >= starts.first):
+                tools.hear(head)
+                heads.append(in_step(head, starts, times)[0])
     return sorted(
-        with_starts(heads, starts),
+        map(tools.judged, with_starts(heads, starts)),
         key=lambda head: (age_of(head), head.path),
         reverse=True,
     )
+
+
+def _head(trial: Trial, read: LineReader, now: float) -> TrialHead | None:
+    """The head of a trial that was read to its end; None if it was removed in the meantime."""
+    more = True
+    while more:
+        before = trial.turns + trial.bad
+        if not trial.check(read, now):
+            return None
+        more = trial.unread and trial.turns + trial.bad > before
+    return trial.head()
 
 
 GroupKey = tuple[
@@ -84,33 +100,24 @@ def equal_groups(heads: Iterable[TrialHead]) -> frozenset[GroupKey]:
     )
 
 
-def _trials_of(root: str, step: int) -> Iterable[tuple[str, int | None]]:
-    """Return (path below ``root``, step) of the trials of a step, in either layout."""
+def _trials_of(
+    root: Path, step: int, starts: TrainerStarts, times: StepTimes, now: float
+) -> Iterator[tuple[str, int | None]]:
+    """The (path below ``root``, step) of the trials of a step, in either layout."""
     flat = []
     for folder in _folders(root):
         match = STEP_DIR.fullmatch(folder)
         if match is None:
             flat.append(folder)
         elif int(match[1]) == step:
-            yield from ((f"{folder}/{name}", step) for name in _folders(os.path.join(root, folder)))
+            yield from ((f"{folder}/{name}", step) for name in _folders(root / folder))
     for name in flat:
-        if _told_step(os.path.join(root, name)) == step:
+        trial = Trial(str(root), name, None)
+        if trial.check(first_line, now) and in_step(trial.head(), starts, times)[0].step == step:
             yield name, None
 
 
-def _told_step(directory: str) -> int | None:
-    for name, parse in (("config.json", parse_config), ("result.json", parse_result)):
-        try:
-            with open_binary(os.path.join(directory, name)) as file:
-                parsed = parse(file.read())
-        except OSError:
-            continue  # it has none (yet)
-        if parsed is not None and parsed.step is not None:
-            return parsed.step
-    return None
-
-
-def _folders(path: str) -> list[str]:
+def _folders(path: Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
             return sorted(e.name for e in entries if e.name[0] not in "_." and e.is_dir())

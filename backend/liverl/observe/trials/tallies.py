@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from liverl.model import StepTrials, TrialHead
+from liverl.observe.trials.tools_offered import ZERO
 
 STEPS = 50  # maximum steps shown
 
@@ -18,6 +19,7 @@ class Tally:
     finished: int = 0
     cut_off: int = 0
     zero: int = 0
+    zero_unknown: int = 0  # those of ``zero`` of which it is not known whether they were offered tools
     calling: int = 0
     calling_now: int = 0
     reward_sum: float = 0.0
@@ -33,7 +35,9 @@ class Tally:
         self.total += 1
         self.finished += head.state == "finished"
         self.cut_off += head.state == "cut_off"
-        self.zero += "zero_tool_calls" in head.flags
+        if ZERO in head.flags:
+            self.zero += 1
+            self.zero_unknown += head.tools_offered is None
         if head.state != "cut_off" and head.tool_calls:
             self.calling += 1
             self.calling_now += head.state == "running"
@@ -54,6 +58,7 @@ class Tally:
         self.finished += other.finished
         self.cut_off += other.cut_off
         self.zero += other.zero
+        self.zero_unknown += other.zero_unknown
         self.calling += other.calling
         self.calling_now += other.calling_now
         self.reward_sum += other.reward_sum
@@ -64,6 +69,10 @@ class Tally:
         self.sub_tokens += other.sub_tokens
         for reason, number in other.finishes.items():
             self.finishes[reason] = self.finishes.get(reason, 0) + number
+
+    def without(self, unknown: bool) -> int:
+        """How many trials called no tool. ``unknown``: also of those that may have been offered none."""
+        return self.zero if unknown else self.zero - self.zero_unknown
 
 
 class StepTallies:
@@ -95,15 +104,15 @@ class StepTallies:
         """Where the trainer began again."""
         return WentBack((start, step) for step, starts in self._steps.items() for start in starts)
 
-    def steps(self, back: WentBack) -> tuple[StepTrials, ...]:
-        """The newest steps that have trials which count, newest first."""
+    def steps(self, back: WentBack, unknown: bool) -> tuple[StepTrials, ...]:
+        """The newest steps that have trials which count, newest first. ``unknown``: see ``Tally.without``."""
         counted: dict[int, int] = {}  # step -> start
         for step, starts in self._steps.items():
             start = max(starts)
             if step is not None and not back.before(step, start):
                 counted[step] = start
         newest = sorted(counted, reverse=True)[:STEPS]
-        return tuple(_step(step, self._steps[step], counted[step]) for step in newest)
+        return tuple(_step(step, self._steps[step], counted[step], unknown) for step in newest)
 
 
 class WentBack:
@@ -126,13 +135,13 @@ class WentBack:
         return step is not None and start in self._lowest and self._lowest[start] <= step
 
 
-def _step(step: int, starts: dict[int, Tally], counted: int) -> StepTrials:
+def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> StepTrials:
     tally = starts[counted]
     return StepTrials(
         step=step,
         total=tally.total,
         finished=tally.finished,
-        zero_tool_calls=tally.zero,
+        zero_tool_calls=tally.without(unknown),
         mean_reward=tally.reward_sum / tally.rewards if tally.rewards else None,
         calling=tally.calling,
         finish_reasons=tally.finishes,

@@ -18,6 +18,7 @@ from liverl.observe.trials.message_parts import loads
 from liverl.observe.trials.records import count, moment, parse_object, parse_reward
 from liverl.observe.trials.session_facts import SessionFacts, joined
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
+from liverl.observe.trials.tools_offered import ZERO
 from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder
 from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
@@ -302,11 +303,13 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
     finished = [turn for turn in turns if turn.success]
     last = finished[-1].finish_reason if finished else None
     judged = [turn for turn in finished if turn.judged]
+    answers = {turn.offered for turn in turns}
+    offered = True in answers or False not in answers
     abandoned = [turn for turn in turns if turn.abandoned]
     if abandoned and abandoned[-1] is turns[-1] and not ended:
         abandoned.pop()  # the trial was cut off during this call: not a failure, as in the list of trials
     flags = (
-        ("zero_tool_calls", bool(judged) and not any(t.calls for t in judged) and (ended or over(last))),
+        (ZERO, bool(judged) and not any(t.calls for t in judged) and offered and (ended or over(last))),
         ("moved_replica", replicas > 1 or any(t.moved_from for t in turns)),
         ("failed_turns", bool(abandoned) or any(not (t.success or t.abandoned) for t in turns)),
         ("truncated", last in TRUNCATED),

@@ -21,6 +21,7 @@ from liverl.observe.trials.records import (
 )
 from liverl.observe.trials.session_facts import MOSTLY
 from liverl.observe.trials.tool_formats import FORMATS, ToolFormat, resembling
+from liverl.observe.trials.tools_offered import in_request
 from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular
 
 TRAJECTORY = "litellm-trajectory.jsonl"
@@ -69,6 +70,7 @@ class Trial:
         "calls",
         "closed",
         "completion_tokens",
+        "directory",
         "due",
         "ended",
         "ended_at",
@@ -79,13 +81,13 @@ class Trial:
         "judged",
         "moved",
         "name",
+        "offered",
         "path",
         "preview",
         "real_root",
         "replica",
         "reward",
         "rewrites",
-        "root",
         "step",
         "sub_tokens",
         "task",
@@ -96,7 +98,9 @@ class Trial:
     )
 
     def __init__(self, root: str, path: str, step: int | None) -> None:
-        self.root, self.path, self.step = root, path, step
+        """``root``: a folder of trials in the run directory; ``path``: of the trial, relative to it."""
+        self.directory, self.step = f"{root}/{path}", step
+        self.path = f"{os.path.basename(root)}/{path}"  # relative to the run directory
         self.real_root = os.path.realpath(root)  # links out of it are not followed
         self.name = path.rpartition("/")[2]
         self.task = TASK.sub("", self.name)
@@ -106,6 +110,7 @@ class Trial:
         self.finish_reason: str | None = None
         self.writes: ToolFormat | None = None  # resembled by the text of its turns without a tool call
         self.replica: str | None = None
+        self.offered: bool | None = None  # its requests offer tools; None: not known
         self.rewrites: int | None = None  # of its session; None: no turn went through one
         self.sub_tokens: int | None = None
         self.unreadable: dict[str, str] = {}  # name of a file that must not be read -> why
@@ -128,8 +133,9 @@ class Trial:
 
     @property
     def zero_tool_calls(self) -> bool:
-        """Whether the agent has finished with at least one assistant turn and no tool call."""
-        return self.judged > 0 and self.calls == 0 and self._over
+        """Whether the agent has finished with at least one assistant turn and no tool call, although its requests offer
+        tools, or may do so."""
+        return self.judged > 0 and self.calls == 0 and self._over and self.offered is not False
 
     @property
     def unread(self) -> bool:
@@ -146,7 +152,7 @@ class Trial:
         Raises:
             OSError: the storage failed.
         """
-        directory = f"{self.root}/{self.path}"
+        directory = self.directory
         try:
             mtime = os.stat(directory).st_mtime_ns
             if mtime != self._dir_mtime or now - mtime / 1e9 < FRESH:
@@ -194,7 +200,7 @@ class Trial:
             started_at=_earlier(self._begun_at, self._called_at),
             updated_at=self.updated_at,
             flags=tuple(name for name, is_set in flags if is_set),
-            path=f"trials/{self.path}",
+            path=self.path,
             writes=self.writes.title if self.writes is not None and not self.calls else None,
             ended_at=self.ended_at,
             ended_by=self.ended_by,
@@ -202,6 +208,7 @@ class Trial:
             preview=self.preview,
             rewrites=self.rewrites,
             sub_tokens=self.sub_tokens,
+            tools_offered=self.offered,
         )
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
@@ -245,6 +252,9 @@ class Trial:
         if turn is None:
             self.bad += 1 if data[start:end].strip() else 0
             return
+        if not self.offered:
+            offered = in_request(data, start, end)
+            self.offered = self.offered if offered is None else offered
         self.failed |= self.abandoned or not (turn.success or turn.abandoned)
         self.abandoned = turn.abandoned
         self._called_at = self._called_at if self._called_at is not None else turn.started_at
@@ -277,7 +287,7 @@ class Trial:
         self.turns = self.judged = self.calls = self.completion_tokens = 0
         self.failed = self.moved = self.abandoned = False
         self.finish_reason = self.replica = self._called_at = self.writes = None
-        self.rewrites = self.sub_tokens = None
+        self.rewrites = self.sub_tokens = self.offered = None
         self.preview = ""
         self._offset = self._size = 0
 
@@ -334,6 +344,7 @@ class Trial:
         self.completion_tokens = parsed.completion_tokens
         self._recognise(parsed.written)
         self.preview = parsed.preview
+        self.offered = parsed.offered
 
     def _close(self, directory: str, lines: Lines) -> None:
         """Finish the trial: data after the last newline is a record, or incomplete forever."""
@@ -361,11 +372,11 @@ class Trial:
             if size > most:
                 self._refuse(path, TooLargeError(errno.EFBIG, f"larger than {most >> 20} MiB", path))
                 return None, None
-            self.unreadable.pop(os.path.relpath(path, f"{self.root}/{self.path}"), None)
+            self.unreadable.pop(os.path.relpath(path, self.directory), None)
             return os.pread(fd, size, offset), stat.st_mtime
         finally:
             os.close(fd)
 
     def _refuse(self, path: str, error: OSError) -> None:
-        name = os.path.relpath(path, f"{self.root}/{self.path}")
+        name = os.path.relpath(path, self.directory)
         self.unreadable[name] = error.strerror or str(error)

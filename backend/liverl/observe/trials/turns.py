@@ -16,6 +16,7 @@ from liverl.observe.trials.message_parts import Part, answer_message, loads, mes
 from liverl.observe.trials.records import parse_turn
 from liverl.observe.trials.session_facts import SessionTally
 from liverl.observe.trials.tool_formats import resembling
+from liverl.observe.trials.tools_offered import in_request
 
 _CONVERSATIONS = 8  # maximum conversations distinguished at a time
 _record = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -41,6 +42,7 @@ class Turn(msgspec.Struct, frozen=True):
     model: str | None = None
     judged: bool = True  # there is a response in which calls could be counted
     stream: bool = False
+    offered: bool | None = None  # its request offers tools; None: not known
     note: str = ""  # irregularities of its conversation
     resembles: tuple[str, ...] = ()  # titles of similar tool-call formats, if no call was parsed
     offset: int = 0  # offset of its record in the file
@@ -114,6 +116,7 @@ class TurnBuilder:
             model=_text(_value(request, "model")),
             judged=success and message is not None,
             stream=_value(record, "stream") is True,
+            offered=in_request(line, 0, len(line)),
             note=note,
             offset=offset,
             size=len(line),

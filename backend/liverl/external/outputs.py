@@ -1,0 +1,183 @@
+"""Finds what a launch script writes outside of the run directory, its logs and its trials, and links it there.
+
+Everything else reads only the run directory: a log is a link among those of the services
+(``attempt_001/logs/train-log.1.log``), a further folder of trials one beside ``trials`` (``trials.2``). What is older
+than the script's start is not linked.
+
+Everything here may block: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from liverl.logs.follow import LineFollower
+from liverl.logs.prefixes import colourless
+from liverl.plan.spec import ScriptOutputs
+from liverl.rundir.layout import ENGINE_LOG, SCRIPT_LOG, TRAIN_LOG, RunDir
+
+# What LiveRL's launch scripts print before they start anything. Searched for in the first bytes of the output.
+_NAMED = re.compile(r"(?:^|\s)(train log|vLLM log|trials):\s+(\S.*?)\s*$", re.IGNORECASE)
+_SEARCHED = 1 << 20
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_STAMP = re.compile(r"-?(\d{8}-\d{6})$")  # at the end of the names that LiveRL makes, in UTC
+_TOGETHER = 600.0  # seconds within which the hosts of one run start
+_MOST_LOGS = 64  # maximum files that globs of the user's match
+_SKEW = 0.1  # seconds by which times of files may be behind the clock
+
+
+class RunningScript(Struct, frozen=True):
+    """A process of the launch script. ``log``: its output, ``attempt_NNN/logs/trainer.G.log``; ``started_at``: Unix
+    time."""
+
+    log: Path
+    started_at: float
+
+
+class OutputLinks:
+    """Links the outputs of one launch script into ``run_dir``."""
+
+    def __init__(self, run_dir: Path, outputs: ScriptOutputs) -> None:
+        self._run = RunDir(run_dir)
+        self._outputs = outputs
+        self._script: RunningScript | None = None
+        self._printed = LineFollower(run_dir)
+        self._named: dict[str, list[str]] = {}  # train log, vllm log, trials -> paths in the output
+
+    def look(self, script: RunningScript) -> list[str]:
+        """Look once; return what was found since the last time, in words.
+
+        Raises:
+            OSError: the run directory cannot be written, or the storage failed.
+        """
+        if script != self._script:
+            self._script, self._named = script, {}
+            self._printed = LineFollower(script.log)
+        self._read_output()
+        news = [self._link_log(name, path, script) for name, path in self._logs(script)]
+        return [text for text in (*news, *self._link_trials(script)) if text]
+
+    def _read_output(self) -> None:
+        if self._printed.follower.offset >= _SEARCHED:
+            return
+        for line in self._printed.poll(_SEARCHED):
+            match = _NAMED.search(colourless(line.decode("utf-8", "replace")))
+            if match is not None:
+                self._named.setdefault(match[1].lower(), []).append(match[2])
+
+    # --- logs ---
+
+    def _logs(self, script: RunningScript) -> Iterator[tuple[str, Path]]:
+        """(name, path) of the logs that this process of the script has written."""
+        if self._outputs.logs:
+            found = sorted(
+                {path for pattern in self._outputs.logs for path in glob.iglob(pattern, recursive=True)}
+            )
+            fresh = [path for path in found if _written(path, script.started_at)]
+            yield from ((_name_of(path), Path(path)) for path in fresh[:_MOST_LOGS])
+            return
+        for name, key, usual in (
+            (TRAIN_LOG, "train log", self._outputs.train_logs),
+            (ENGINE_LOG, "vllm log", self._outputs.vllm_logs),
+        ):
+            paths = list(self._named_paths(key)) or list(usual)
+            log = next((path for path in paths if _written(path, script.started_at)), None)
+            if log is not None:
+                yield name, Path(log)
+
+    def _named_paths(self, key: str) -> Iterator[str]:
+        """The paths of this kind in the output. Relative ones start where the script may have gone."""
+        homes = [Path(log).parents[1] for log in self._outputs.train_logs]
+        for name in reversed(self._named.get(key, [])):
+            yield from (os.path.join(home, name) for home in homes)
+
+    def _link_log(self, name: str, path: Path, script: RunningScript) -> str | None:
+        generation = script.log.name.split(".")[-2]
+        link = script.log.with_name(f"{name}.{generation}.log")
+        if path.resolve() == script.log.resolve() or not _link(link, path):
+            return None
+        return f"reading the log {path} as {name}"
+
+    # --- trials ---
+
+    def _link_trials(self, script: RunningScript) -> Iterator[str]:
+        links = self._run.more_trials()
+        known = {os.path.realpath(path) for path in self._run.trial_roots()}
+        number = max(links, default=1) + 1
+        for folder in self._trial_folders(script):
+            real = os.path.realpath(folder)
+            if real in known or not _changed_since(folder, script.started_at, stat.S_ISDIR):
+                continue
+            known.add(real)
+            if _link(self._run.path / f"trials.{number}", Path(real)):
+                number += 1
+                yield f"reading the trials in {real}"
+
+    def _trial_folders(self, script: RunningScript) -> Iterator[str]:
+        own = [*self._named_paths("trials"), *self._outputs.trials]
+        yield from own
+        if self._outputs.nodes > 1:
+            for folder in own:
+                yield from siblings(folder, script.started_at)
+
+
+def siblings(folder: str, started_at: float) -> Iterator[str]:
+    """The folders of trials of a run's other hosts: beside that of one host, with the same name but for the time, at
+    which each host has started. ``started_at``: Unix time of the run's start, for a name without a time."""
+    parent, name = os.path.split(folder)
+    stem, began = _stem(name)
+    began = began if began is not None else started_at
+    try:
+        names = sorted(os.listdir(parent))
+    except OSError:
+        return
+    for other in names:
+        other_stem, at = _stem(other)
+        if other != name and other_stem == stem and at is not None and abs(at - began) <= _TOGETHER:
+            yield os.path.join(parent, other)
+
+
+def _stem(name: str) -> tuple[str, float | None]:
+    """A name without the time at its end, and that time in Unix seconds."""
+    match = _STAMP.search(name)
+    if match is None:
+        return name, None
+    try:
+        at = datetime.strptime(match[1], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return name, None
+    return name[: match.start()], at.timestamp()
+
+
+def _name_of(path: str) -> str:
+    return SCRIPT_LOG + _UNSAFE.sub("_", Path(path).stem)
+
+
+def _written(path: str, since: float) -> bool:
+    """Whether a file was written after ``since``, Unix time."""
+    return _changed_since(path, since, stat.S_ISREG)
+
+
+def _changed_since(path: str, since: float, kind: object) -> bool:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return False
+    return kind(status.st_mode) and status.st_mtime >= since - _SKEW  # type: ignore[operator]
+
+
+def _link(link: Path, target: Path) -> bool:
+    """Make ``link`` lead to ``target``; return whether it is new."""
+    try:
+        link.symlink_to(target)
+    except FileExistsError:
+        return False
+    return True
