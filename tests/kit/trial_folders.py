@@ -17,7 +17,7 @@ def call(*, calls: int = 0, finish: str | None = "stop", **other: Any) -> dict[s
     return {
         "success": True,
         "request_time": T - 100,
-        "request_body": {"messages": [{"role": "user", "content": "Go."}]},
+        "request_body": {"messages": [{"role": "user", "content": "Go."}], "tools": [TOOL]},
         "response_body": {"choices": [{"finish_reason": finish, "message": message}]},
         "usage": {"completion_tokens": 4},
         "replica": "http://a:1",

@@ -196,7 +196,8 @@ SEVERAL = {
         "backend proxy ray sessions trainer": "supervise.kill_grace verl.agent_loop",
     },
     COMMAND: {
-        "backend trainer": "model.served_model_name infrastructure.litellm_port supervise.kill_grace",
+        "backend trainer": "model.served_model_name infrastructure.litellm_port supervise.kill_grace "
+        "experiment.trials_dir trainer.cwd",
         "backend cluster trainer": "infrastructure.nnodes infrastructure.ngpus_per_node",
         "cluster trainer": "infrastructure.ray_dashboard_port environment.venv_path",
         "backend cluster": "vllm.gen_tp verl.rollout_mode verl.rollout_gpus",
@@ -372,7 +373,7 @@ def test_every_field_of_a_plan_is_read_by_somebody() -> None:
     parts = (
         *(spec.Plan, spec.Settings, spec.RayPlan, spec.ServiceSpec, spec.Dependency, spec.Probes, spec.Probe),
         *(spec.RestartPolicy, spec.StopStage, spec.PortSpec, spec.FileSpec, spec.EnvironmentSpec),
-        *(spec.InstallStep, spec.Inert),
+        *(spec.InstallStep, spec.Inert, spec.ScriptOutputs),
     )
     assert {
         f"{part.__name__}.{name}" for part in parts for name in part.__struct_fields__ if name not in read

@@ -285,7 +285,7 @@ def test_a_long_trajectory_is_read_piece_by_piece(tmp_path: Path, monkeypatch: p
 def test_a_trial_that_is_gone_has_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(tmp_path / "trials" / "step_0001" / "a")
     listed = [("step_0001/gone", 1), ("step_0001/a", 1)]
-    monkeypatch.setattr(steps, "_trials_of", lambda root, step: listed)
+    monkeypatch.setattr(steps, "_trials_of", lambda root, *step: listed)
     assert [head.name for head in heads_of_step(tmp_path, 1)] == ["a"]
 
 

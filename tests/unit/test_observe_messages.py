@@ -337,6 +337,7 @@ def test_a_turn_says_what_its_record_says() -> None:
         model="policy",
         judged=True,
         stream=True,
+        offered=False,
         offset=77,
         size=len(line),
     )

@@ -65,7 +65,7 @@ def record(
         "stream": False,
         "replica": "http://127.0.0.1:4001",
         "moved_from": None,
-        "request_body": {"model": "policy", "messages": messages, "tools": []},
+        "request_body": {"model": "policy", "messages": messages, "tools": [{"name": "bash"}]},
         "response_body": body,
         "usage": {"prompt_tokens": 100, "completion_tokens": 12} if answer else None,
         "failure": None,

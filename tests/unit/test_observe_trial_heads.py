@@ -38,7 +38,7 @@ class One:
 
 @pytest.fixture
 def one(tmp_path: Path) -> One:
-    return One(tmp_path)
+    return One(tmp_path / "trials")
 
 
 def test_a_new_trial_has_an_empty_head(one: One) -> None:

@@ -127,13 +127,13 @@ def test_a_trainer_that_we_did_not_start_goes_on_through_attempts(run: Run) -> N
     assert run.scan().running == 1
 
 
-def test_trials_without_a_step_are_cut_off_and_never_begun_again(run: Run) -> None:
+def test_trials_without_a_step_count_for_the_one_that_was_running(run: Run) -> None:
     run.attempt(0, 1)
     put(run.path / "trials/check-0a1b2c" / FILE, lines(call(calls=1, request_time=T + 10)), T + 10)
     run.attempt(100, 2)
     run.trial(1, "b", 110)
     head = run.heads()["check-0a1b2c"]
-    assert (head.state, head.earlier) == ("cut_off", False)
+    assert (head.step, head.state, head.earlier) == (1, "cut_off", True)
 
 
 def test_the_end_of_the_run_cuts_off_those_that_call_tools(run: Run) -> None:

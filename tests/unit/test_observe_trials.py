@@ -36,7 +36,10 @@ def record(*, calls: int = 0, finish: str | None = "stop", **other: Any) -> dict
         "request_time": 1_795_220_000_000.0,
         "timestamp": "2026-11-21T00:13:21Z",
         "duration_ms": 1000,
-        "request_body": {"messages": [{"role": "user", "content": 'say "response_body": {'}], "tools": []},
+        "request_body": {
+            "messages": [{"role": "user", "content": 'say "response_body": {'}],
+            "tools": [{"name": "bash"}],
+        },
         "response_body": {"choices": [{"index": 0, "finish_reason": finish, "message": message}]},
         "usage": {"prompt_tokens": 9, "completion_tokens": 4},
         "replica": "http://127.0.0.1:4001",

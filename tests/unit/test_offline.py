@@ -310,6 +310,7 @@ def test_zero_tool_calls_are_found_in_the_trials_files_alone(tmp_path: Path) -> 
         message = {"role": "assistant", "content": "<tool_call>", "tool_calls": [call] if tools else None}
         record = {
             "success": True,
+            "request_body": {"tools": [{"name": "bash"}]},
             "response_body": {"choices": [{"finish_reason": "stop", "message": message}]},
         }
         (folder / "litellm-trajectory.jsonl").write_text(json.dumps(record) + "\n")

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from liverl.daemon import state_writer
 from liverl.daemon.state_writer import StateWriter
+from liverl.logs.fatal_lines import LogCause
 from liverl.model import Exit, HostStats, ReplicaSet, TreeStats
 from liverl.observe.history import INTERVAL, read_history
 from liverl.plan.spec import Plan
@@ -146,7 +147,7 @@ async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: 
     supervisor.slots["r1"] = SimpleNamespace(
         name="r1", current=SimpleNamespace(machine=machine, process=process)
     )
-    cause = ("Application shutdown complete.", 7)
+    cause = LogCause("Application shutdown complete.", 7, process.log)
     supervisor.records.log_says = lambda log, start, exit_: cause
     supervisor.records.find_cause = AsyncMock(return_value=cause)
     fallen = service("r1", "replica", "gave_up", why=why, pid=None)

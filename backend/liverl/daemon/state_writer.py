@@ -147,8 +147,8 @@ class StateWriter:
         exit_ = slot.current.machine.exit
         log_cause = await self._supervisor.records.find_cause(process.log, process.log_start, exit_)
         if log_cause is not None:
-            log = str(process.log.relative_to(self._supervisor.run_dir))
-            cause = Cause(service.name, log_cause[0], service.since, log, log_cause[1])
+            log = str(log_cause.log.relative_to(self._supervisor.run_dir))
+            cause = Cause(service.name, log_cause.text, service.since, log, log_cause.offset)
             self._causes[service.name] = (service.generation, cause)
 
     # --- file access, off the event loop ---

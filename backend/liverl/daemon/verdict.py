@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 from liverl.exit_codes import ExitCode, of_signal
+from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.model import Cause, Result, Rewards, RunState, Symptom
 from liverl.observe.metrics.rewards import words
 from liverl.observe.oom_kills import OomKills
@@ -276,17 +278,21 @@ def cause_of(instance: Instance, supervisor: Supervisor, source: ReplicaSource |
         addition += f"; {os.strerror(errno.ENOSPC)} in {supervisor.run_dir}"  # the log may be incomplete
     if instance.spec.kind == "trainer" and source is not None and (dead := source.dead()):
         addition += f"; {dead}"  # verl exits some seconds after one of its replicas
+    if process is not None and supervisor.plan.script is not None:  # it may have written its log just now
+        with contextlib.suppress(OSError):
+            outputs = OutputLinks(supervisor.run_dir, supervisor.plan.script)
+            outputs.link_logs(RunningScript(process.log, process.started_at))
     log_says = supervisor.records.log_says
     explained_by_log = machine.exit is not None and not machine.shut_down
     found = process is not None and explained_by_log
     cause = log_says(process.log, process.log_start, machine.exit) if process is not None and found else None
     if process is None or cause is None:
         return Cause(instance.name, reason + addition, supervisor.now())
-    text, offset = cause
+    text = cause.text
     if machine.exit is not None and machine.exit.ok:
         text += f"; {reason}"  # the log of a server that exits 0 seldom shows a fault
-    log = str(process.log.relative_to(supervisor.run_dir))
-    return Cause(instance.name, text + addition, supervisor.now(), log, offset)
+    log = str(cause.log.relative_to(supervisor.run_dir))
+    return Cause(instance.name, text + addition, supervisor.now(), log, cause.offset)
 
 
 def _disk_is_full(folder: Path) -> bool:

@@ -58,14 +58,18 @@ class OutputLinks:
         Raises:
             OSError: the run directory cannot be written, or the storage failed.
         """
+        return [*self.link_logs(script), *self._link_trials(script)]
+
+    def link_logs(self, script: RunningScript) -> list[str]:
+        """Look for logs only. Another instance may do so at the same time."""
+        self._read_output(script)
+        news = [self._link_log(name, path, script) for name, path in self._logs(script)]
+        return [text for text in news if text]
+
+    def _read_output(self, script: RunningScript) -> None:
         if script != self._script:
             self._script, self._named = script, {}
             self._printed = LineFollower(script.log)
-        self._read_output()
-        news = [self._link_log(name, path, script) for name, path in self._logs(script)]
-        return [text for text in (*news, *self._link_trials(script)) if text]
-
-    def _read_output(self) -> None:
         if self._printed.follower.offset >= _SEARCHED:
             return
         for line in self._printed.poll(_SEARCHED):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from signal import SIGKILL
 from typing import NamedTuple
 
@@ -77,6 +79,14 @@ class _Candidate(NamedTuple):
     line: int = 0  # number of earlier lines outside of tracebacks
 
 
+class LogCause(NamedTuple):
+    """The line of ``log`` that explains an exit, and its byte offset."""
+
+    text: str
+    offset: int
+    log: Path
+
+
 def find_cause(
     path: str | os.PathLike[str], start_offset: int = 0, signal: int | None = None
 ) -> tuple[str, int] | None:
@@ -92,6 +102,46 @@ def find_cause(
     Raises:
         OSError: the log exists and cannot be read.
     """
+    found = _ranked(path, start_offset, signal)
+    return None if found is None else (found.text, found.offset)
+
+
+def find_cause_among(
+    log: Path, others: Sequence[Path], start_offset: int = 0, signal: int | None = None
+) -> LogCause | None:
+    """The most likely cause in a process's output, ``log`` (from ``start_offset`` on), or in ``others`` that it has
+    written. Where several have one of the same kind, that of the first of ``others`` counts, because a script's output
+    only reports what happened there; but a last line counts in ``log`` first.
+
+    Raises:
+        OSError: ``log`` exists and cannot be read.
+    """
+    causes = []
+    for place, path in enumerate((log, *others)):
+        try:
+            found = _ranked(path, start_offset if path == log else 0, signal)
+        except OSError:
+            if path == log:
+                raise
+            continue
+        if found is not None:
+            last = found.rank == _LAST_LINE
+            causes.append(
+                (found.rank, (path == log) != last, place, LogCause(found.text, found.offset, path))
+            )
+    return min(causes)[-1] if causes else None
+
+
+class _Ranked(NamedTuple):
+    rank: int  # 0: the most certain kind of cause
+    text: str
+    offset: int
+
+
+_LAST_LINE = 4
+
+
+def _ranked(path: str | os.PathLike[str], start_offset: int, signal: int | None) -> _Ranked | None:
     if signal == SIGKILL:
         return None
     data, offset = read_tail(path, READ, start_offset)
@@ -172,12 +222,12 @@ def find_cause(
             incomplete = exceptions if text.startswith("Could") else None
         elif _STATEMENT.match(text) or level:
             statements.append(candidate)
-    for tier in (exceptions, statements, umbrellas, weak):
+    for rank, tier in enumerate((exceptions, statements, umbrellas, weak)):
         fresh = [candidate for candidate in tier if alive - candidate.alive <= SURVIVED]
         if fresh:
             cause = _first_to_fall(fresh) if tier is exceptions else fresh[-1]
-            return _short(cause.text), cause.offset
-    return None if last is None or signal is not None else (_short(last[0]), last[1])
+            return _Ranked(rank, _short(cause.text), cause.offset)
+    return None if last is None or signal is not None else _Ranked(_LAST_LINE, _short(last[0]), last[1])
 
 
 def _first_to_fall(exceptions: list[_Candidate]) -> _Candidate:

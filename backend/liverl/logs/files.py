@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from liverl.rundir.layout import ENGINE_LOG, TRAIN_LOG
+
 if TYPE_CHECKING:
     from liverl.rundir.layout import RunDir
 
@@ -30,6 +32,19 @@ def log_files(run: RunDir, services: tuple[str, ...] = ()) -> list[LogFile]:
         return []
     wanted = [f for f in _logs_in(run.logs(attempts[-1])) if not services or f.service in services]
     return sorted(wanted, key=lambda f: (f.service, f.generation))
+
+
+def also_written(log: Path) -> list[Path]:
+    """The logs that the process with the output ``log`` has written elsewhere: links beside it, of the same generation.
+    The trainer's is the first, that of its engines the last."""
+    match = _LOG.fullmatch(log.name)
+    if match is None or match["service"] != "trainer":
+        return []
+    files = [
+        f for f in _logs_in(log.parent) if f.generation == int(match["generation"]) and f.path.is_symlink()
+    ]
+    order = sorted(files, key=lambda f: (f.service == ENGINE_LOG, f.service != TRAIN_LOG, f.service))
+    return [file.path for file in order]
 
 
 def history(run: RunDir) -> dict[str, list[LogFile]]:

@@ -6,7 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from liverl.logs.fatal_lines import find_cause
+from liverl.logs.fatal_lines import find_cause_among
+from liverl.logs.files import also_written
 from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.rewards import RewardHistory
@@ -64,10 +65,19 @@ class FileReadings:
         if key not in self._causes:
             try:
                 signal = service.exit.signal if service.exit is not None else None
-                fatal = find_cause(self.run_dir / service.log, signal=signal)
+                log = self.run_dir / service.log
+                fatal = find_cause_among(log, also_written(log), signal=signal)
             except (OSError, ValueError):
                 fatal = None
             self._causes[key] = (
-                Cause(service.name, fatal[0], service.since, service.log, fatal[1]) if fatal else None
+                Cause(
+                    service.name,
+                    fatal.text,
+                    service.since,
+                    str(fatal.log.relative_to(self.run_dir)),
+                    fatal.offset,
+                )
+                if fatal
+                else None
             )
         return self._causes[key]

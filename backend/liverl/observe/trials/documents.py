@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from liverl.observe.trials.records import ProxyTrajectory, parse_proxy_trajectory
 from liverl.observe.trials.session_facts import SessionFacts, document_session
 from liverl.observe.trials.turns import Turn, turns_of_messages
@@ -36,9 +38,10 @@ def _proxy_turns(document: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
     """(turns, what is missing) of a ``proxy_trajectory.json`` of either shape."""
     messages = document.get("messages_snapshot", document.get("messages"))
     if isinstance(messages, list):
-        return tuple(
-            turns_of_messages(messages)
-        ), f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
+        tools = document.get("tools")
+        offered = bool(tools) if isinstance(tools, list) else None
+        turns = (msgspec.structs.replace(turn, offered=offered) for turn in turns_of_messages(messages))
+        return tuple(turns), f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
     mask = document.get("traj_response_mask")
     if isinstance(mask, list):
         spoken = sum(1 for bit in mask if bit)

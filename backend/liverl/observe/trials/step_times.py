@@ -51,11 +51,11 @@ class StepTimes:
         Raises:
             OSError: the storage failed.
         """
-        before = len(self._steps)
+        news = False
         for line in self._new_lines():
             if _NEEDLE in line:
-                self._take(line)
-        return len(self._steps) != before
+                news |= self._take(line)
+        return news
 
     def step_of(self, began: float, ended: float | None) -> tuple[int, bool]:
         """The step of a trial that began at ``began`` and ended at ``ended`` (Unix seconds; None: it has not), and
@@ -68,18 +68,19 @@ class StepTimes:
                 return finished.step, True
         return (self._steps[-1].step if self._steps else 0) + 1, False
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes) -> bool:
         try:
             event = msgspec.json.decode(line, type=_Event)
         except (msgspec.DecodeError, RecursionError):
-            return
+            return False
         step, after, by = (event.data.get(name) for name in ("step", "after", "by"))
         if event.kind != "step" or not isinstance(step, int):
-            return
+            return False
         by = by if isinstance(by, int | float) else event.at
         by = max([by, *self._ends[-1:]])
         self._steps.append(FinishedStep(step, after if isinstance(after, int | float) else by, by))
         self._ends.append(by)
+        return True
 
     def _new_lines(self) -> Iterator[bytes]:
         with contextlib.suppress(PermissionError, RefusedFileError):

@@ -117,7 +117,7 @@ class Supervisor:
     async def _report_log_cause(self, service: str, log: Path, start: int, exit_: Exit | None) -> None:
         cause = await self.records.find_cause(log, start, exit_)
         if cause is not None:
-            self.say("log_cause", f"its log shows: {cause[0]}", "warning", service)
+            self.say("log_cause", f"its log shows: {cause.text}", "warning", service)
 
     def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None:
         """Add an event about the instance's service."""
@@ -417,4 +417,4 @@ def why_ended(instance: Instance) -> str:
     cause = (
         log_says(process.log, process.log_start, exit_) if process is not None and explained_by_log else None
     )
-    return f"{why}: {cause[0]}" if cause else why
+    return f"{why}: {cause.text}" if cause else why

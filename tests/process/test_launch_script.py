@@ -1,0 +1,206 @@
+"""A launch script of LiveRL's shape (``tests/data/launch_script``) is run as it is: its steps, logs and trials are
+found wherever it writes them. What it starts is simulated; the script, the backend and all files are real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit.runs import ToyRun
+
+from liverl.control.history import read_events
+from liverl.model import Snapshot
+from liverl.offline.run import OfflineRun
+from liverl.rundir.layout import RunDir
+
+SCRIPT = Path(__file__).parents[1] / "data" / "launch_script"
+UPSTREAM = "repos/harbor-verl-train"
+PATIENCE = 60.0  # seconds: three steps take seven
+# A step of the script ends when the backend has seen it, not after a fixed time.
+WAIT = """until grep -qs '"step":'$s "$LIVERL_RUN_DIR/events.jsonl"; do sleep 0.05; done"""
+
+
+class Launch:
+    """A copy of the script in a folder of its own, and the runs that are started with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs = folder / "mine", folder / "runs"
+        shutil.copytree(SCRIPT, self.folder)
+        self.inner = self.folder / UPSTREAM / "scripts" / "sync_1node_cc.sh"
+
+    def edit(self, path: Path, old: str, new: str) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    def quick(self) -> None:
+        self.edit(self.inner, "sleep 2", WAIT)
+
+    def before(self, command: str) -> None:
+        self.edit(self.folder / "scripts" / "start.sh", "cd repos", f"{command}\ncd repos")
+
+    def up(self, *words: str, name: str = "exp") -> subprocess.CompletedProcess[str]:
+        """Start a run from a folder that is not the script's, and follow it to its end."""
+        command = [sys.executable, "-m", "liverl_tui", "up", "--no-ui", "--yes", "--name", name]
+        return subprocess.run(
+            [*command, "--config", str(self.folder / "my.yaml"), *words],
+            env={**os.environ, "LIVERL_RUN__RUN_ROOT": str(self.runs)},
+            cwd=self.runs.parent,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def run(self, name: str = "exp") -> RunDir:
+        return RunDir(self.runs / "liverl" / name)
+
+    def ended(self, name: str = "exp") -> Snapshot:
+        """The run as it ended, and as its files say it without a backend."""
+        snapshot, offline = self.run(name).read_snapshot(), OfflineRun(self.run(name).path).poll()
+        assert snapshot is not None and offline is not None
+        assert offline.trials.steps == snapshot.trials.steps and offline.metrics == snapshot.metrics
+        return snapshot
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    yield Launch(tmp_path)
+    for record in (tmp_path / "runs").glob("*/*/backend.json"):
+        ToyRun(record.parent).end()
+
+
+def counted(snapshot: Snapshot) -> list[tuple[int, int, int]]:
+    """(step, trials, trials without a tool call), oldest first."""
+    return [(step.step, step.total, step.zero_tool_calls) for step in reversed(snapshot.trials.steps)]
+
+
+ALL = [(1, 8, 8), (2, 8, 8), (3, 8, 8)]
+
+
+@pytest.mark.timeout(120)
+def test_a_script_of_liverls_shape_runs_unchanged(launch: Launch) -> None:
+    done = launch.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+    snapshot, events = launch.ended(), list(read_events(launch.run().path))
+    assert counted(snapshot) == ALL and (snapshot.step, snapshot.trials.total) == (3, 24)
+    assert [event.data["step"] for event in events if event.kind == "step"] == [1, 2, 3]
+    log = launch.folder / UPSTREAM / "logs" / "exp"
+    assert [event.text for event in events if event.kind == "outputs"] == [
+        f"reading the log {log}.log as train-log",
+        f"reading the log {log}_vllm.log as vllm-log",
+    ]
+    (alarm,) = [e for e in events if e.kind == "symptom" and e.data["id"] == "zero_tool_calls"][:1]
+    assert "qwen3_coder" in alarm.text and alarm.at - snapshot.started_at < 10
+    assert snapshot.result is not None and snapshot.result.summary.startswith(
+        "done: 3 steps, mean reward 0.000"
+    )
+    assert (
+        "agent: null trials: " + str(launch.run().trials)
+        in (launch.run().logs(1) / "trainer.1.log").read_text()
+    )
+    assert "training.sp_size has no effect" in done.stderr
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("prepare", "words", "root"),
+    [
+        ("unset HARBOR_TRIALS_DIR", (), f"{UPSTREAM}/harbor_trials/liverl/exp"),
+        (
+            f"unset HARBOR_TRIALS_DIR; exec bash {UPSTREAM}/scripts/sync_1node_cc.sh",
+            (),
+            "harbor_trials/liverl/exp",
+        ),
+        ("true", ("--set", "experiment.trials_dir=kept/trials"), "kept/trials"),
+        (
+            "export HARBOR_TRIALS_DIR=$PWD/$IN",
+            ("--set", "trainer.env={HARBOR_TRIALS_DIR: x/y, IN: x/y}"),
+            "x/y",
+        ),
+        (
+            "export EXP_NAME=its-own HARBOR_TRIALS_DIR=$PWD/named",
+            ("--set", "trainer.command=[bash, -e, scripts/start.sh]"),
+            "named",
+        ),
+    ],
+    ids=["repository", "folder", "trials_dir", "env", "printed"],
+)
+def test_trials_are_found_in_every_root(
+    launch: Launch, prepare: str, words: tuple[str, ...], root: str
+) -> None:
+    launch.quick()
+    launch.before(prepare)
+    if root != "named":
+        launch.edit(launch.inner, "trials: $HARBOR_TRIALS_DIR", "started")
+    done = launch.up(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    snapshot = launch.ended()
+    assert counted(snapshot) == ALL
+    assert {os.path.dirname(head.path) for head in snapshot.trials.newest} == {"trials.2"}
+    assert os.readlink(launch.run().path / "trials.2") == str(launch.folder / root)
+
+
+@pytest.mark.timeout(120)
+def test_trials_of_several_hosts_are_added(launch: Launch) -> None:
+    launch.quick()
+    other = "harbor_trials/liverl/exp-20260101-000030"
+    launch.before("unset HARBOR_TRIALS_DIR")
+    launch.edit(launch.inner, "for s in", f"mkdir -p {other}; for s in")
+    launch.edit(launch.inner, "  echo 0 >", f'  cp -r "$d" {other}; echo 0 >')
+    done = launch.up("--set", "infrastructure.nnodes=2", name="exp-20260101-000000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert launch.ended("exp-20260101-000000").trials.total == 48
+
+
+@pytest.mark.timeout(120)
+def test_the_cause_of_a_failure_is_found_in_the_log_that_the_script_writes(launch: Launch) -> None:
+    launch.quick()
+    traceback = "Traceback (most recent call last):\\nRuntimeError: CUDA error: no device\\n"
+    launch.edit(
+        launch.inner, "for s in", f"printf '{traceback}' >> $LOG; echo 'the trainer failed'; exit 3; for s in"
+    )
+    done = launch.up()
+    assert done.returncode == 1
+    result = launch.run().read_result()
+    assert result is not None and result.cause is not None
+    assert result.cause.text == "RuntimeError: CUDA error: no device"
+    assert result.cause.log == "attempt_001/logs/train-log.1.log"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set", "trainer.cwd=nowhere"), "trainer.cwd: {folder}/nowhere does not exist"),
+        (("--set", "trainer.cwd=my.yaml"), "trainer.cwd: {folder}/my.yaml is not a directory"),
+        (("--set", "trainer.command=[bash, start.sh]"), "trainer.command: {folder}/start.sh does not exist"),
+        (
+            ("--set", "trainer.command=[bsh, scripts/start.sh]"),
+            "trainer.command: there is no program bsh in PATH",
+        ),
+        (
+            ("--set", "trainer.command=[./scripts/start.sh]"),
+            "trainer.command: {folder}/./scripts/start.sh is not exec",
+        ),
+        (("--set", "trainer.env={HF_TOKEN: x}"), "trainer.env.HF_TOKEN: looks like a secret"),
+        (("--set", "trainer.env={A-B: x}"), "trainer.env.A-B: not the name of an environment variable"),
+        (
+            ("--set", "trainer.env={LIVERL_RUN: x}"),
+            "trainer.env.LIVERL_RUN: variables that begin with LIVERL_",
+        ),
+        (("--set", "trainer.env={A: [1]}"), "trainer.env.A: wrong value"),
+        (("--set", "trainer.logs=logs"), "trainer.logs: wrong value"),
+    ],
+)
+def test_bad_input_is_named_before_the_start(launch: Launch, words: tuple[str, ...], said: str) -> None:
+    done = launch.up(*words)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert said.format(folder=launch.folder).replace("/./", "/") in done.stderr.replace("/./", "/"), (
+        done.stderr
+    )
+    assert not launch.run().backend.exists()
