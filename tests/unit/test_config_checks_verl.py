@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from liverl.config import ConfigError, RunConfig, load_config, sizing
 from liverl.config.checks.verl import holds_secret
 from liverl.config.sizing import SizeError
+from liverl.plan import make_plan
 
 VERL = "liverl-gen1"  # one host with 8 GPUs, replicas of 4
 COMMAND = ("trainer.kind=command", "trainer.command=[bash, train.sh]")
@@ -523,3 +525,30 @@ def test_an_environment_is_told_its_own_problems() -> None:
 )
 def test_what_an_address_may_hold(address: str, secret: bool) -> None:
     assert holds_secret(address) is secret
+
+
+MIRRORS = (
+    "training.sp_size=7",
+    "training.sp_size=0",
+    "vllm.max_num_seqs=many",
+    "algorithm.adv_estimator=other",
+)
+
+
+@pytest.mark.parametrize("setting", MIRRORS)
+def test_a_wrong_value_that_only_repeats_the_scripts_keeps_no_script_from_starting(setting: str) -> None:
+    script = ("trainer.kind=command", "trainer.command=[sh, x]")
+    with pytest.raises(ConfigError):
+        load_config(profile="liverl-gen1", sets=[setting], env={})
+    loaded = load_config(profile="liverl-gen1", sets=[*script, setting], env={})
+    key = setting.partition("=")[0]
+    (warning,) = [text for text in loaded.warnings if key in text]
+    assert warning.startswith(f"--set: {key}") and "your launch script sets it" in warning
+    make_plan(loaded, Path("/runs/p/r"))
+
+
+def test_values_that_a_script_gets_are_checked() -> None:
+    script = ("trainer.kind=command", "trainer.command=[sh, x]")
+    for setting in ("vllm.gen_tp=3", "harbor_agent.max_retries=many", "infrastructure.nnodes=0"):
+        with pytest.raises(ConfigError):
+            load_config(profile="liverl-gen1", sets=[*script, setting], env={})

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
-from liverl.config import load_config
+from liverl.config import load_config, resolved
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan
 
@@ -57,4 +58,58 @@ def test_what_is_used_is_not_called_inert() -> None:
 
 def test_other_runs_adopt_nothing() -> None:
     made = make_plan(load_config(None, sets=[], env={}), Path("/runs/project/name"))
-    assert made.adopted_port is None and made.ray is None
+    assert made.adopted_port is None and made.ray is None and made.script is None
+
+
+def script(folder: Path, *sets: str) -> Plan:
+    """The plan for a configuration in ``folder``, fixed as at the start of a run."""
+    folder.mkdir(exist_ok=True)
+    (folder / "my.yaml").write_text("harbor_agent: {agent_name: null}\n")
+    loaded = load_config(folder / "my.yaml", sets=[*SCRIPT, "run.name=exp", *sets], env={})
+    config = resolved(loaded.config, env={}, cwd=Path("/w"), now=0.0, file=folder / "my.yaml")
+    return make_plan(replace(loaded, config=config), Path("/runs/project/exp"))
+
+
+def test_the_script_runs_in_the_folder_of_the_configuration(tmp_path: Path) -> None:
+    made = script(tmp_path)
+    (service,) = made.services
+    assert service.cwd == str(tmp_path)
+    assert {name: service.env[name] for name in ("HARBOR_TRIALS_DIR", "EXP_NAME", "HARBOR_AGENT_NAME")} == {
+        "HARBOR_TRIALS_DIR": "{run_dir}/trials",
+        "EXP_NAME": "exp",
+        "HARBOR_AGENT_NAME": "null",
+    }
+    assert "HARBOR_ENVIRONMENT_TYPE" not in service.env, "other nulls are the script's own default"
+    assert script(tmp_path, "trainer.cwd=sub").services[0].cwd == str(tmp_path / "sub")
+    assert script(tmp_path, "trainer.cwd=/abs").services[0].cwd == "/abs"
+    other = resolved(load_config(None, sets=[], env={}).config, env={}, cwd=Path("/w"), now=0.0)
+    assert other.trainer.cwd == "", "only a script has one"
+
+
+def test_variables_of_the_users_override_liverls(tmp_path: Path) -> None:
+    (service,) = script(tmp_path, "trainer.env={EXP_NAME: mine, N: 2, F: 0.5, B: true, E: ''}").services
+    assert [service.env[name] for name in ("EXP_NAME", "N", "F", "B", "E")] == [
+        "mine",
+        "2",
+        "0.5",
+        "True",
+        "",
+    ]
+
+
+def test_where_outputs_are_looked_for(tmp_path: Path) -> None:
+    made = script(tmp_path, "infrastructure.nnodes=2", "trainer.logs=[a/*.log, /b.log]").script
+    home, upstream = str(tmp_path), f"{tmp_path}/repos/harbor-verl-train"
+    assert made is not None and made.nodes == 2
+    assert made.trials == (
+        "/runs/project/exp/trials",
+        f"{home}/harbor_trials/liverl/exp",
+        f"{upstream}/harbor_trials/liverl/exp",
+    )
+    assert made.train_logs == (f"{home}/logs/exp.log", f"{upstream}/logs/exp.log")
+    assert made.vllm_logs == (f"{home}/logs/exp_vllm.log", f"{upstream}/logs/exp_vllm.log")
+    assert made.logs == (f"{home}/a/*.log", "/b.log")
+    named = script(tmp_path, "trainer.env={EXP_NAME: e, PROJECT_NAME: p}", "experiment.trials_dir=t").script
+    assert named is not None and named.trials[:2] == (f"{home}/t", f"{home}/harbor_trials/p/e")
+    assert named.train_logs[0] == f"{home}/logs/e.log"
+    assert script(tmp_path, "trainer.env={HARBOR_TRIALS_DIR: x}").script.trials[0] == f"{home}/x"  # type: ignore[union-attr]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,62 @@ def test_joined_history_is_what_the_last_to_do_a_step_wrote(
         if not batch.more:
             break
     assert dict(pairs(once)) == truth
+
+
+def logged(run: Path, name: str, *steps: int, attempt: int = 1) -> Path:
+    """Append steps to a log of a trainer that writes no metrics file."""
+    path = run / f"attempt_{attempt:03d}" / "logs" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(f"(TaskRunner pid=1) step:{step} - a:{step / 2}\n" for step in steps)
+    return path
+
+
+@pytest.mark.parametrize("name", ["train-log.1.log", "log-mine.1.log"])
+def test_steps_in_a_log_that_a_script_writes_elsewhere(tmp_path: Path, name: str) -> None:
+    logged(tmp_path, "trainer.1.log")
+    reader = MetricsReader.of_run(tmp_path)
+    assert reader.poll() == []
+    link = tmp_path / "attempt_001" / "logs" / name
+    link.symlink_to(logged(tmp_path / "elsewhere", "x.log", 1, 2))
+    logged(tmp_path, "vllm-log.1.log", 7)
+    assert [metrics.step for metrics in reader.poll()] == [1, 2] and reader.resets == 0
+
+
+def test_a_step_that_two_logs_of_a_script_tell_is_told_once(tmp_path: Path) -> None:
+    reader, found, series = MetricsReader.of_run(tmp_path), SeriesSet(), SeriesReader.of_run(tmp_path)
+    told = []
+    for steps in ((1,), (2, 3), (4,)):
+        for name in ("trainer.1.log", "train-log.1.log"):
+            logged(tmp_path, name, *steps)
+            told += [metrics.step for metrics in reader.poll()]
+    logged(tmp_path, "train-log.1.log", 5)
+    told += [metrics.step for metrics in reader.poll()]
+    assert told == [1, 2, 3, 4, 5] and reader.resets == 0
+    assert pairs(read(series, found)) == [(step, step / 2) for step in range(1, 6)]
+
+
+def test_a_log_that_the_next_attempt_continues_is_read_once(tmp_path: Path) -> None:
+    log = logged(tmp_path / "elsewhere", "x.log", 1, 2)
+    for attempt in (1, 2):
+        logged(tmp_path, "trainer.1.log", attempt=attempt)
+    (tmp_path / "attempt_001" / "logs" / "train-log.1.log").symlink_to(log)
+    reader = MetricsReader.of_run(tmp_path)
+    assert [metrics.step for metrics in reader.poll()] == [1, 2]
+    (tmp_path / "attempt_002" / "logs" / "train-log.1.log").symlink_to(log)
+    logged(tmp_path / "elsewhere", "x.log", 3)
+    assert [metrics.step for metrics in reader.poll()] == [3]
+
+
+def test_when_a_step_was_written(tmp_path: Path) -> None:
+    reader = MetricsReader.of_run(tmp_path)
+    log = logged(tmp_path, "trainer.1.log", 1)
+    os.utime(log, (1000.0, 1000.0))
+    before = time.time()
+    reader.poll()
+    after, by = reader.written[1]
+    assert after == 0.0 and 1000.0 < by < 1000.1, "the last time at which the file was changed"
+    logged(tmp_path, "trainer.1.log", 2)
+    reader.poll()
+    after, by = reader.written[2]
+    assert before <= after <= by < time.time() + 0.1 and 1 not in reader.written

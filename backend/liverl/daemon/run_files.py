@@ -12,6 +12,7 @@ from pathlib import Path
 
 from liverl.control.history import last_step_told
 from liverl.external.outputs import OutputLinks, RunningScript
+from liverl.logs.files import also_written
 from liverl.logs.last_lines import TailIndex
 from liverl.model import StepMetrics, TrialsStatus, UnreadableFile
 from liverl.observe.boot.stages import Stage, StageTracker
@@ -142,24 +143,27 @@ class ServiceLogs:
         unreadable, write_errors = [], []
         for log in logs:
             try:
-                index = self._follow(log, stages)
-                try:
-                    index.tick(now)
-                except RefusedFileError:
-                    raise
-                except OSError as error:
-                    write_errors.append(f"{index.path.name}: {error.strerror}")
+                for index in (self._follow(log, stages), *map(self._index, also_written(log.path))):
+                    try:
+                        index.tick(now)
+                    except RefusedFileError:
+                        raise
+                    except OSError as error:
+                        write_errors.append(f"{index.path.name}: {error.strerror}")
             except OSError as error:
                 unreadable.append(
                     UnreadableFile(_relative(error.filename or log.path, self._run_dir), _why(error))
                 )
         self.stages, self.unreadable, self.write_errors = stages, tuple(unreadable), tuple(write_errors)
 
+    def _index(self, log: Path) -> TailIndex:
+        if log not in self._indexes:
+            self._indexes[log] = TailIndex(log)
+        return self._indexes[log]
+
     def _follow(self, log: ServiceLog, stages: dict[Path, Stage]) -> TailIndex:
         """Read the boot stage of a service, and return the time index of its log."""
-        index = self._indexes.get(log.path)
-        if index is None:
-            index = self._indexes[log.path] = TailIndex(log.path)
+        index = self._index(log.path)
         if log.stage_parser is not None:
             tracked = self._trackers.get(log.service)
             if tracked is None or tracked[0] != log.path:

@@ -40,17 +40,19 @@ def problem(argv: Sequence[str], cwd: Path, path: str) -> str | None:
         return f"trainer.cwd: {cwd} cannot be entered: permission denied"
     if "/" in program:
         why = _unusable(cwd / program, os.X_OK)
-        return f"trainer.command: {why}" if why else _script_problem(argv, cwd)
+        return f"trainer.command: {why}" if why else _script_problem(argv, cwd, path)
     # Relative entries of PATH start at the working directory.
     where = os.pathsep.join(str(cwd / entry) for entry in path.split(os.pathsep))
     if shutil.which(program, path=where) is None:
         hint = f"; to start the file in {cwd}, write ./{program}" if (cwd / program).is_file() else ""
         return f"trainer.command: there is no program {program} in PATH{hint}"
-    return _script_problem(argv, cwd)
+    return _script_problem(argv, cwd, where)
 
 
-def _script_problem(argv: Sequence[str], cwd: Path) -> str | None:
+def _script_problem(argv: Sequence[str], cwd: Path, path: str) -> str | None:
     script = script_of(argv)
+    if script is not None and "/" not in script and shutil.which(script, os.R_OK, path):
+        return None  # a shell looks there, too
     why = _unusable(cwd / script, os.R_OK) if script is not None else None
     return f"trainer.command: {why}; relative paths start at trainer.cwd, {cwd}" if why else None
 

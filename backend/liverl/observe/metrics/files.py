@@ -12,7 +12,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -103,6 +103,7 @@ class MetricFiles:
         self._any_returned = False  # records were returned before
         self.unreadable: dict[Path, str] = {}  # files that are left out -> why
         self._fresh = False
+        self._targets: dict[Path, str] = {}  # link -> where it leads
         self._told: dict[
             tuple[int, int, int], Path
         ] = {}  # attempt, step, values -> the log that had them first
@@ -207,8 +208,22 @@ class MetricFiles:
             is_log = not written and logs
             if is_log:
                 written = _matches(attempt / "logs", _LOG)
-            files.update((path, ((number, start), is_log)) for start, path in written)
+            files.update((path, ((number, start), is_log)) for start, path in self._once(written, files))
         return files
+
+    def _once(
+        self, found: list[tuple[int, Path]], listed: Mapping[Path, object]
+    ) -> Iterator[tuple[int, Path]]:
+        """Those of ``found`` that are not the same file as one of ``listed``: a script's later attempts may append to
+        one log."""
+        known = {self._targets.get(path) for path in listed}
+        for start, path in found:
+            if path.is_symlink():
+                target = self._targets.setdefault(path, os.path.realpath(path))
+                if target in known:
+                    continue
+                known.add(target)
+            yield start, path
 
 
 def _matches(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
