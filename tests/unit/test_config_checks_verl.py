@@ -531,7 +531,7 @@ MIRRORS = (
     "training.sp_size=7",
     "training.sp_size=0",
     "vllm.max_num_seqs=many",
-    "algorithm.adv_estimator=other",
+    "training.val_before_train=perhaps",
 )
 
 
