@@ -145,7 +145,7 @@ def siblings(folder: str, started_at: float) -> Iterator[str]:
         return
     for other in names:
         other_stem, at = _stem(other)
-        if other != name and other_stem == stem and at is not None and abs(at - began) <= _TOGETHER:
+        if other_stem == stem and at is not None and abs(at - began) <= _TOGETHER:
             yield os.path.join(parent, other)
 
 
