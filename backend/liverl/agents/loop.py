@@ -1,4 +1,4 @@
-"""A multi-turn conversation through the proxy; tool calls are executed in the trial's sandbox.
+"""A multi-turn conversation of an agent with the model, through what carries the trial.
 
 Shared by the embedded trainer and verl's agent loop, which may run Python 3.10 with few packages: this module
 imports only the standard library, msgspec, aiohttp, and modules of liverl with the same restriction.
@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
 
-from liverl.agents.sandbox import Sandbox
-from liverl.agents.tools import SUBMIT, TOOLS
 from liverl.sessions.sampling import OVERFLOW
 
 SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
@@ -35,6 +33,21 @@ class TrialFailed(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class Tools(Protocol):
+    """What an agent offers to the model, and how it answers calls."""
+
+    @property
+    def definitions(self) -> Sequence[dict[str, Any]]:
+        """OpenAI schemas; empty if there are no tools."""
+
+    @property
+    def last(self) -> str:
+        """The name of the tool that ends the trial; "" if none does."""
+
+    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
+        """The result of one call; a call that cannot be made has a text that says why."""
 
 
 class Reply(msgspec.Struct):
@@ -69,7 +82,9 @@ class Conversation(msgspec.Struct):
     replies: list[Reply] = []
     tool_calls: int = 0
     retries: int = 0
-    ended_by: str = ""  # submit, no_tool_call, max_iterations, context_length, or the result of ``heard``
+    # The name of the tool that ends a trial, no_tool_call, reply (no tools were offered), max_iterations,
+    # context_length, or the result of ``heard``.
+    ended_by: str = ""
     asked_seconds: float = 0.0  # seconds spent waiting for replies, retries included
     tool_seconds: float = 0.0
 
@@ -130,7 +145,7 @@ async def converse(
     session: aiohttp.ClientSession,
     talk: Talk,
     conversation: Conversation,
-    sandbox: Sandbox,
+    tools: Tools,
     *,
     options: Callable[[int], dict[str, Any]],
     heard: Callable[[Reply], str],
@@ -148,8 +163,7 @@ async def converse(
         request = {
             **talk.request,
             "messages": conversation.messages,
-            "tools": list(TOOLS),
-            "tool_choice": "auto",
+            **({"tools": list(tools.definitions), "tool_choice": "auto"} if tools.definitions else {}),
             **({"logprobs": True, "return_token_ids": True} if talk.tokens else {}),
             **options(turn),
         }
@@ -168,16 +182,16 @@ async def converse(
         conversation.messages.append(reply.message)
         calls = reply.message.get("tool_calls") or []
         if ended or not calls:
-            conversation.ended_by = ended or "no_tool_call"
+            conversation.ended_by = ended or ("no_tool_call" if tools.definitions else "reply")
             return
         began = time.monotonic()
         for call in calls:
-            name, observation = _execute(sandbox, call)
+            name, observation = await _execute(tools, call)
             conversation.messages.append(
                 {"role": "tool", "tool_call_id": call.get("id", ""), "content": observation}
             )
-            if name == SUBMIT:
-                conversation.ended_by = "submit"
+            if name == tools.last:
+                conversation.ended_by = name
         conversation.tool_calls += len(calls)
         conversation.tool_seconds += time.monotonic() - began
         if conversation.ended_by:
@@ -189,7 +203,7 @@ class _ContextFull(TrialFailed):
     """The engine rejected a prompt that is too long."""
 
 
-def _execute(sandbox: Sandbox, call: dict[str, Any]) -> tuple[str, str]:
+async def _execute(tools: Tools, call: dict[str, Any]) -> tuple[str, str]:
     function = call.get("function") or {}
     name = str(function.get("name"))
     try:
@@ -198,7 +212,7 @@ def _execute(sandbox: Sandbox, call: dict[str, Any]) -> tuple[str, str]:
         return name, f"error: the arguments are not JSON: {error}"
     if not isinstance(arguments, dict):
         return name, "error: the arguments are not an object"
-    return name, sandbox.call(name, arguments)
+    return name, await tools.answer(name, arguments)
 
 
 async def _ask(

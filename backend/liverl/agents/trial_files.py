@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from liverl.agents.loop import Conversation, Reply, TrialFailed
-from liverl.agents.tools import TOOLS
 from liverl.util.atomic_file import write_atomic
 from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
@@ -47,6 +46,7 @@ def write_outcome(
     *,
     agent: str,
     model: str,
+    tools: Sequence[Mapping[str, Any]],
     reward: float,
     started: float,
     finished: float,
@@ -55,12 +55,13 @@ def write_outcome(
 ) -> None:
     """Write the files of a finished trial; result.json comes last and marks it as finished.
 
-    Times are Unix seconds; ``facts`` are additional keys of result.json.
+    ``tools``: the schemas that the model was offered. Times are Unix seconds; ``facts`` are additional keys of
+    result.json.
 
     Raises:
         OSError: a file cannot be written.
     """
-    _write_story(directory, conversation, agent, model)
+    _write_story(directory, conversation, agent, model, tools)
     (directory / "verifier").mkdir(mode=DIRECTORY, exist_ok=True)
     write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
     write_json(
@@ -84,7 +85,9 @@ def _iso(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).isoformat()  # noqa: UP017 (datetime.UTC is 3.11's)
 
 
-def _write_story(directory: Path, conversation: Conversation, agent: str, model: str) -> None:
+def _write_story(
+    directory: Path, conversation: Conversation, agent: str, model: str, tools: Sequence[Mapping[str, Any]]
+) -> None:
     """Write ``agent/trajectory.json`` in ATIF: one step per message, observations within the turn that caused
     them."""
     steps: list[dict[str, Any]] = []
@@ -115,7 +118,7 @@ def _write_story(directory: Path, conversation: Conversation, agent: str, model:
                 "name": agent,
                 "version": __version__,
                 "model_name": model,
-                "tool_definitions": list(TOOLS),
+                "tool_definitions": list(tools),
             },
             "steps": steps,
         },

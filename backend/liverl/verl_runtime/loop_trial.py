@@ -164,6 +164,7 @@ async def run_trial(settings: LoopSettings, prompt: Prompt, carrier: Carrier) ->
         conversation,
         agent="liverl-verl",
         model=settings.served_model,
+        tools=sandbox.definitions,
         reward=reward,
         started=started,
         finished=time.time(),
