@@ -34,6 +34,14 @@ VALUES: dict[str, list[Any]] = {
     "ray.address": ["192.0.2.9:6379"],
     "environments": [],  # see _entries
     "trainer.command": [("sh", "other.sh")],
+    "agent.kind": ["chat"],
+    "agent.python": ["mine:Agent"],
+    "agent.command": [("agent", "-x")],
+    "agent.verifier": [("judge",)],
+    "agent.env": [{"MINE": "1"}],
+    "agent.path": [("/mine",)],
+    "reward.function": ["/mine/reward.py:score"],
+    "reward.kwargs": [{"a": 1}],
     "ui.keys": [{"logs.access": "B"}],
     "trainer.overrides": [{"a.b": 1}, {"trainer.n_gpus_per_node": 4}],
     "training.train_batch_size": [128],  # the mini batch must divide it

@@ -80,6 +80,8 @@ RULED = {
             "run.",
             "model.",
             "trainer.",
+            "agent.",
+            "reward.",
             "embedded.faults.",
             "experiment.",
             "credentials.",

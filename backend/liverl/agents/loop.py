@@ -160,23 +160,16 @@ async def converse(
     """
     deadline = time.monotonic() + talk.timeout
     for turn in range(talk.max_turns):
-        request = {
-            **talk.request,
-            "messages": conversation.messages,
-            **({"tools": list(tools.definitions), "tool_choice": "auto"} if tools.definitions else {}),
-            **({"logprobs": True, "return_token_ids": True} if talk.tokens else {}),
-            **options(turn),
-        }
-        began = time.monotonic()
+        asked = options(turn)
         try:
-            reply = await _ask(session, talk, request, deadline, conversation)
-        except _ContextFull:
+            reply = await ask(
+                session, talk, conversation, deadline, conversation.messages, tools.definitions, asked
+            )
+        except ContextFull:
             if not conversation.replies:
                 raise
             conversation.ended_by = "context_length"  # ended by its own length: the earlier turns count
             return
-        finally:
-            conversation.asked_seconds += time.monotonic() - began
         ended = heard(reply)
         conversation.replies.append(reply)
         conversation.messages.append(reply.message)
@@ -199,8 +192,38 @@ async def converse(
     conversation.ended_by = "max_iterations"
 
 
-class _ContextFull(TrialFailed):
+class ContextFull(TrialFailed):
     """The engine rejected a prompt that is too long."""
+
+
+async def ask(
+    session: aiohttp.ClientSession,
+    talk: Talk,
+    conversation: Conversation,
+    deadline: float,
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]],
+    options: dict[str, Any],
+) -> Reply:
+    """One turn: the reply to ``messages``. ``deadline``: seconds of ``time.monotonic``; ``options``: further fields of
+    the request, which do not replace those of ``talk``.
+
+    Raises:
+        ContextFull: the prompt is too long.
+        TrialFailed: there is no usable reply.
+    """
+    request = {
+        **options,
+        **talk.request,
+        "messages": messages,
+        **({"tools": list(tools), "tool_choice": "auto"} if tools else {}),
+        **({"logprobs": True, "return_token_ids": True} if talk.tokens else {}),
+    }
+    began = time.monotonic()
+    try:
+        return await _ask(session, talk, request, deadline, conversation)
+    finally:
+        conversation.asked_seconds += time.monotonic() - began
 
 
 async def _execute(tools: Tools, call: dict[str, Any]) -> tuple[str, str]:
@@ -237,7 +260,7 @@ async def _ask(
                 why = f"HTTP {response.status}: {text[:_ERROR_TEXT]}"
                 if response.status < 500 and response.status not in _RETRIED:
                     full = any(words in text for words in _CONTEXT_FULL)
-                    failure = _ContextFull if full else TrialFailed
+                    failure = ContextFull if full else TrialFailed
                     raise failure("ProxyRefusedError", why)
         except asyncio.TimeoutError as error:  # noqa: UP041 (3.10)
             cut = f"no response in the last {left:.1f} s" + (f" ({error})" if str(error) else "")
@@ -246,5 +269,5 @@ async def _ask(
         conversation.retries += 1
         await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0)))
         wait = min(wait * 2, _BACKOFF_CAP)
-    reason = "; ".join(filter(None, (f"no time left after {talk.timeout:g} s", why and f"last: {why}", cut)))
+    reason = "; ".join(filter(None, (f"no time left after {round(talk.timeout, 1):g} s", why and f"last: {why}", cut)))
     raise TrialFailed("TrialTimeoutError", reason)

@@ -21,12 +21,13 @@ from liverl.util.modes import DIRECTORY
 from liverl.version import __version__
 
 
-def exception_info(error: TrialFailed) -> dict[str, str]:
-    """Return the exception part of result.json for a failed trial; call it while ``error`` is being handled."""
+def exception_info(error: TrialFailed, told: str = "") -> dict[str, str]:
+    """Return the exception part of result.json for a failed trial. ``told``: the traceback; "": that of the exception
+    which is being handled."""
     return {
         "exception_type": error.kind,
         "exception_message": str(error),
-        "exception_traceback": traceback.format_exc(),
+        "exception_traceback": told or traceback.format_exc(),
         "occurred_at": _iso(time.time()),
     }
 
@@ -46,8 +47,8 @@ def write_outcome(
     *,
     agent: str,
     model: str,
-    tools: Sequence[Mapping[str, Any]],
-    reward: float,
+    tools: Sequence[Mapping[str, Any]] | None,
+    reward: float | None,
     started: float,
     finished: float,
     exception: Mapping[str, str] | None,
@@ -55,20 +56,23 @@ def write_outcome(
 ) -> None:
     """Write the files of a finished trial; result.json comes last and marks it as finished.
 
-    ``tools``: the schemas that the model was offered. Times are Unix seconds; ``facts`` are additional keys of
-    result.json.
+    ``tools``: the schemas that the model was offered; None: the conversation is not known, and not written. Times are
+    Unix seconds; ``reward``: None if it is not known; ``facts`` are further keys of result.json, and replace those from
+    the conversation.
 
     Raises:
         OSError: a file cannot be written.
     """
-    _write_story(directory, conversation, agent, model, tools)
-    (directory / "verifier").mkdir(mode=DIRECTORY, exist_ok=True)
-    write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
+    if tools is not None:
+        _write_story(directory, conversation, agent, model, tools)
+    if reward is not None:
+        (directory / "verifier").mkdir(mode=DIRECTORY, exist_ok=True)
+        write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
     write_json(
         directory / "result.json",
         {
             "trial_name": directory.name,
-            "verifier_result": {"rewards": {"reward": reward}},
+            "verifier_result": None if reward is None else {"rewards": {"reward": reward}},
             "exception_info": exception,
             "started_at": _iso(started),
             "finished_at": _iso(finished),

@@ -81,6 +81,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_TRAINER, "embedded.faults: crash_at_step hang_at_step tool_executor"),
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),
+    (_NEXT, "agent: *; reward: *"),
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
     (
         _NEXT,

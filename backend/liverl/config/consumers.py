@@ -156,6 +156,14 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: lambda c: when.verl_trainer(c) or when.counts_replicas(c)},
         inert.sentence("only trainer.kind verl takes overrides"),
     ),
+    _group("agent: kind python command", {_PLAN: when.our_loop}, inert.agent_key),
+    _group("agent: verifier env", {_PLAN: when.runs_programs}, inert.agent_key),
+    _group("agent: tools functions path; reward: function", {_PLAN: when.verl_trainer}, inert.verl_key),
+    _group(
+        "reward: kwargs",
+        {_PLAN: lambda c: when.verl_trainer(c) and bool(c.reward.function)},
+        inert.reward_key,
+    ),
     _group("ray: address", {_PLAN: when.any_ray}, inert.ray_key("")),
     _group("ray: timeline", {_PLAN: when.our_ray}, inert.ray_key("")),
     _group(
