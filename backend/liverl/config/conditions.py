@@ -156,6 +156,11 @@ def our_sessions(c: RunConfig) -> bool:
     return through_sessions(c) and not command(c)
 
 
+def sessions_or_reads_variables(c: RunConfig) -> bool:
+    """Whether the run starts sessions, or code outside of liverl and verl gets LiveRL's variables."""
+    return our_sessions(c) or reads_variables(c)
+
+
 def run_key(c: RunConfig) -> bool:
     """Whether agents need the run's key: LiteLLM asks for it, or a launch script gets it."""
     return our_proxy(c) or command(c)

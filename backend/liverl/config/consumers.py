@@ -188,6 +188,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("proxy: max_body_bytes", {_PLAN: when.not_command}, inert.no_proxy),
     _group("proxy: advertise", {_PLAN: when.our_sessions}, inert.no_sessions),
     _group("session_proxy: *", {_PLAN: when.our_sessions}, inert.no_sessions),
+    _group("session_proxy: rewrite", {_PLAN: when.sessions_or_reads_variables}, inert.no_sessions),
     _group("session_proxy.scheduler: enabled", {_PLAN: when.session_service}, inert.no_sessions),
     _group("session_proxy.scheduler: *", {_PLAN: when.session_scheduler}, inert.scheduler_key),
     _group("session_proxy: port", {_PLAN: when.session_service}, inert.no_sessions),

@@ -277,6 +277,9 @@ _COUNTERS = {
     "num_moved": "sampled again on another replica",
     "healed": "turns that text would have broken",
     "rewrites": "changed histories",
+    "recomputed": "earlier replies with new log-probabilities",
+    "recompute_unplaced": "earlier replies masked: not found in the prompt",
+    "recompute_failed": "earlier replies masked: no log-probabilities",
     "sub_agents": "sub-agents",
     "context_overflow": "refused: longer than the context",
 }

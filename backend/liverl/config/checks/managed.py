@@ -274,6 +274,25 @@ def _session_port(c: RunConfig) -> Iterator[Finding]:
         yield Finding("session_proxy.port", words, str(port), "another port, or 0 for any free one")
 
 
+@_rule(
+    "run.topology",
+    "trainer.kind",
+    "proxy.trials_through",
+    "session_proxy.rewrite",
+    "algorithm.temperature",
+)
+def _recompute(c: RunConfig) -> Iterator[Finding]:
+    if c.session_proxy.rewrite != "recompute" or not (when.our_sessions(c) and when.embedded_or_verl(c)):
+        return
+    if c.algorithm.temperature != 1:
+        words = (
+            "engines give the log-probabilities of a prompt at temperature 1, those of a reply at "
+            f"algorithm.temperature, which is {c.algorithm.temperature:g}"
+        )
+        hint = "recompute: algorithm.temperature 1"
+        yield Finding("session_proxy.rewrite", words, "recompute", "split or mask", hint)
+
+
 @_rule("proxy.advertise")
 def _advertise(c: RunConfig) -> Iterator[Finding]:
     if c.proxy.advertise and (not _HOST.fullmatch(c.proxy.advertise) or c.proxy.advertise in when.ANY_HOST):
