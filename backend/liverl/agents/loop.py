@@ -269,5 +269,7 @@ async def _ask(
         conversation.retries += 1
         await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0)))
         wait = min(wait * 2, _BACKOFF_CAP)
-    reason = "; ".join(filter(None, (f"no time left after {round(talk.timeout, 1):g} s", why and f"last: {why}", cut)))
+    reason = "; ".join(
+        filter(None, (f"no time left after {round(talk.timeout, 1):g} s", why and f"last: {why}", cut))
+    )
     raise TrialFailed("TrialTimeoutError", reason)

@@ -230,8 +230,8 @@ def reward(c: RunConfig) -> Iterator[Override]:
         file, _, name = c.reward.function.rpartition(":")
         yield Override("reward.custom_reward_function.path", file)
         yield Override("reward.custom_reward_function.name", name)
-        for key, value in c.reward.kwargs.items():
-            yield Override(f"reward.custom_reward_function.reward_kwargs.{key}", value, new=True)
+        if c.reward.kwargs:
+            yield Override("reward.custom_reward_function.reward_kwargs", c.reward.kwargs, new=True)
     if c.verl.device == "cpu" or (sizing.is_smoke(c) and agent_loop(c) in stack.OUR_LOOPS):
         yield Override("reward.num_workers", 1)  # few cores; the built-in tasks give their rewards themselves
 

@@ -75,7 +75,7 @@ def _env(c: RunConfig) -> Iterator[Finding]:
                 f"agent.env.{name}", "not the name of a variable", f"'{name}'", "letters, digits, _"
             )
         elif _OURS.fullmatch(name):
-            words = "liverl-tui sets this variable for each trial"
+            words = "each trial gets a value of its own for this variable"
             yield Finding(f"agent.env.{name}", words, f"'{name}'", "another name")
         elif looks_secret(name):
             words = "a secret would be saved with the run"
