@@ -21,6 +21,7 @@ from liverl_tui.data.verbs import (
 )
 from liverl_tui.data.view import actors, processes
 from liverl_tui.keys.bindings import find
+from liverl_tui.keys.of_run import ADDS_REPLICA, unusable
 
 if TYPE_CHECKING:
     from liverl_tui.app.host import ScreensHost
@@ -252,8 +253,8 @@ class Commands:
         snapshot = self._host.view.snapshot
         carrier = snapshot.carrier_service if snapshot is not None else None
         if carrier is None:
-            name = "proxy" if snapshot is None else snapshot.carrier
-            why = f": {IN_WORKERS}" if snapshot is not None and snapshot.topology == "in_process" else ""
+            name = "proxy" if snapshot is None or snapshot.carrier == "proxy" else "sessions"
+            why = f": {IN_WORKERS}" if snapshot is not None and snapshot.carrier == "workers" else ""
             self.toast(f"this run has no {name} service to restart{why}", "warning")
             return
         self.restart_one(carrier)
@@ -261,6 +262,10 @@ class Commands:
     @asks
     def action_add_replica(self) -> None:
         """Start one more replica, without confirmation."""
+        why = unusable(self._host.view.snapshot).get(ADDS_REPLICA)
+        if why is not None:
+            self.toast(f"no replica can be added: {why}", "warning")
+            return
         self.ask("add replica", "scale", delta=1)
 
     @asks

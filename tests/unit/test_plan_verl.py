@@ -467,7 +467,7 @@ def test_paths_that_hydra_would_misread_are_refused() -> None:
 def test_in_process_starts_nothing_in_front_of_the_replicas() -> None:
     plan = plan_of("run.topology=in_process", "infrastructure.litellm_port=0")
     assert [spec.name for spec in plan.services] == ["ray", "smoke", "trainer"]
-    assert (plan.carrier, plan.expected_replicas, plan.topology) == ("sessions", 2, "in_process")
+    assert (plan.carrier, plan.expected_replicas, plan.topology) == ("workers", 2, "in_process")
     assert {d.on for d in service(plan, "trainer").depends_on} == {"verl", "ray", "smoke"}
     assert "LITELLM_PORT" not in service(plan, "trainer").env
     assert not any("port:proxy" in file.text for spec in plan.services for file in spec.files)
@@ -478,7 +478,7 @@ def test_in_process_a_launch_script_brings_no_proxy_to_adopt() -> None:
         "run.topology=in_process", "trainer.kind=command", "trainer.command=[x]", profile="liverl-gen1"
     )
     assert [spec.name for spec in plan.services] == ["trainer"]
-    assert (plan.adopted_port, plan.carrier, plan.expected_replicas) == (None, "sessions", 2)
+    assert (plan.adopted_port, plan.carrier, plan.expected_replicas) == (None, "workers", 2)
 
 
 def test_the_page_names_everything_and_no_token() -> None:

@@ -267,7 +267,7 @@ class Plan(msgspec.Struct, frozen=True):
     # none, as in plans of older versions and with replicas that verl or a script starts on GPUs.
     replica_token_file: str = ""
     adopted_port: int | None = None  # port of the proxy that a trainer of kind command starts
-    carrier: Carrier = "proxy"  # the service that carries the trials
+    carrier: Carrier = "proxy"  # what carries the trials
     settings: Settings = Settings()
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()
