@@ -21,7 +21,7 @@ from liverl_tui.data.verbs import (
 )
 from liverl_tui.data.view import actors, processes
 from liverl_tui.keys.bindings import find
-from liverl_tui.keys.of_run import ADDS_REPLICA, unusable
+from liverl_tui.keys.of_run import ADDS_REPLICA, REMOVES_REPLICA, unusable
 
 if TYPE_CHECKING:
     from liverl_tui.app.host import ScreensHost
@@ -262,11 +262,16 @@ class Commands:
     @asks
     def action_add_replica(self) -> None:
         """Start one more replica, without confirmation."""
-        why = unusable(self._host.view.snapshot).get(ADDS_REPLICA)
+        if not self._refused(ADDS_REPLICA, "no replica can be added"):
+            self.ask("add replica", "scale", delta=1)
+
+    def _refused(self, key: str, what: str) -> bool:
+        """Say why the key ``key`` can do nothing in this run; False if it can do something. ``what``: that it cannot
+        do."""
+        why = unusable(self._host.view.snapshot).get(key)
         if why is not None:
-            self.toast(f"no replica can be added: {why}", "warning")
-            return
-        self.ask("add replica", "scale", delta=1)
+            self.toast(f"{what}: {why}", "warning")
+        return why is not None
 
     @asks
     def scale(self, to: int | None = None, delta: int | None = None) -> None:
@@ -295,6 +300,8 @@ class Commands:
     @asks
     def action_remove_replica(self) -> None:
         """Remove the selected replica, or one chosen from a list, after confirmation; never the last one."""
+        if self._refused(REMOVES_REPLICA, "no replica can be removed"):
+            return
         if sum(s.kind == "replica" for s in processes(self._host.view.snapshot)) == 1:
             self.toast(LAST_REPLICA, "warning")
             return

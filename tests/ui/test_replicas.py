@@ -278,9 +278,16 @@ async def test_the_sessions_in_verls_workers_have_a_row_in_front_of_the_trainer(
         assert app.line("sessions").split()[2:] == words.split()
         names = [row.text.split()[0] for row in app.pane.rows]
         assert names[-2:] == ["sessions", "trainer"]
-        await press(pilot, "2", "end", "up", "space", "enter")
-        assert app.pane.cursor in ("sessions", "trainer") and app.opened == ["trainer"]
-        assert not app.pane.marked
+        selected: list[str] = []
+        app.pane.post_message = lambda message: selected.append(message.name) or True  # type: ignore
+        app.pane.select("sessions")
+        assert selected == ["trainer"], "their log is the trainer's"
+        del app.pane.post_message
+        app.pane.action_select()
+        assert app.pane.cursor == "sessions" and app.opened == ["trainer"]
+        assert not app.pane.markable("sessions") and app.pane.markable("trainer")
+        assert app.pane.item("sessions") is None
+        assert "agent-loop workers" in app.pane.words("sessions"), "a filter finds it"
         ended = in_workers(state="done", services=(service("trainer", "trainer", "stopped"),))
         app.take(View(link="ended", snapshot=ended))
         await settle(pilot)

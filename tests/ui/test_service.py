@@ -417,5 +417,9 @@ def test_the_page_of_a_replica_names_no_list_where_there_is_none() -> None:
     assert "in the sessions" in rows(About("r0", NOW, through_sessions()))
     assert "it gets new trials" not in rows(About("r0", NOW, in_workers()))
     assert "in the sessions" not in rows(About("r0", NOW, through_sessions(state="done")))
+    service, none = through_sessions().service("sessions"), SessionsStatus()
+    assert "every request waits" in rows(About("sessions", NOW, through_sessions(sessions=none), service))
+    ended = through_sessions(sessions=none, state="done")
+    assert "every request waits" not in rows(About("sessions", NOW, ended, service))
     page = rows(About("sessions", NOW, through_sessions(), through_sessions().service("sessions")))
     assert "r0" in page and "16 open, 104 ended" in page

@@ -244,6 +244,10 @@ async def test_replicas_that_end_with_their_trainer_have_not_failed(
         ended = state == "stopped"
         assert endpoint.why == ("exited with the trainer" if ended else why)
         assert endpoint.address == (None if ended else "http://127.0.0.1:9")
+        if stage == "healthy":  # of a cluster that the user named, which goes on
+            replicas._ray = replace(replicas._ray, earlier=True)
+            assert replicas.endpoints()[0].state == "ready"
+            replicas._ray = replace(replicas._ray, earlier=False)
         # another process of the trainer: these are not its replicas
         replicas._supervisor.slots["trainer"].state = "starting"  # type: ignore[misc]
         replicas._supervisor.slots["trainer"].current.process.generation = 2  # type: ignore[misc, union-attr]
