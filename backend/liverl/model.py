@@ -28,8 +28,9 @@ ServiceState = Literal[
 # unsupervised: the backend has died, services go on; dead: the backend has died, and no service is left
 RunState = Literal["starting", "running", "stopping", "done", "failed", "stopped", "unsupervised", "dead"]
 Level = Literal["debug", "info", "warning", "error"]
-# The kind and name of the service that carries the trials: LiteLLM (``proxy``), or the sessions.
-Carrier = Literal["proxy", "sessions"]
+# What carries the trials: a service of this kind and name, which is LiteLLM (``proxy``) or the sessions, or sessions
+# inside verl's agent-loop workers, which are no service (topology in_process).
+Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
@@ -59,6 +60,7 @@ class CarrierWords(NamedTuple):
     has: str
     is_: str
     ending: str  # of a verb behind the name
+    keeps_list: bool = True  # new trials use the replicas of a list of its own; else verl chooses among all
 
     def does(self, verb: str) -> str:
         """``the proxy routes``, ``the sessions route``. ``verb``: without an ending."""
@@ -68,10 +70,13 @@ class CarrierWords(NamedTuple):
 CARRIER_WORDS: dict[Carrier, CarrierWords] = {
     "proxy": CarrierWords("the proxy", "the proxy's", "has", "is", "s"),
     "sessions": CarrierWords("the sessions", "the sessions'", "have", "are", ""),
+    "workers": CarrierWords(
+        "verl's agent-loop workers", "verl's agent-loop workers'", "have", "are", "", keeps_list=False
+    ),
 }
 
 
-# Why nothing in front of the replicas can be restarted in topology in_process.
+# Why nothing in front of the replicas can be restarted where verl's workers carry the trials.
 IN_WORKERS = "the sessions run inside verl's agent-loop workers; restart the trainer to restart them"
 
 
@@ -578,8 +583,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     services: tuple[ServiceStatus, ...] = ()
     replicas: ReplicaSet = ReplicaSet()
     proxy: ProxyStatus = ProxyStatus()
-    sessions: SessionsStatus | None = None  # None: the run has no such service
-    carrier: Carrier = "proxy"  # which of the two carries the trials
+    sessions: SessionsStatus | None = (
+        None  # None: the run has none, neither as a service nor in verl's workers
+    )
+    carrier: Carrier = "proxy"  # what carries the trials
     step: int | None = None
     total_steps: int | None = None
     trials_per_step: int | None = None  # planned

@@ -21,6 +21,7 @@ from liverl_tui.data.verbs import (
 )
 from liverl_tui.data.view import actors, processes
 from liverl_tui.keys.bindings import find
+from liverl_tui.keys.of_run import ADDS_REPLICA, REMOVES_REPLICA, unusable
 
 if TYPE_CHECKING:
     from liverl_tui.app.host import ScreensHost
@@ -252,8 +253,8 @@ class Commands:
         snapshot = self._host.view.snapshot
         carrier = snapshot.carrier_service if snapshot is not None else None
         if carrier is None:
-            name = "proxy" if snapshot is None else snapshot.carrier
-            why = f": {IN_WORKERS}" if snapshot is not None and snapshot.topology == "in_process" else ""
+            name = "proxy" if snapshot is None or snapshot.carrier == "proxy" else "sessions"
+            why = f": {IN_WORKERS}" if snapshot is not None and snapshot.carrier == "workers" else ""
             self.toast(f"this run has no {name} service to restart{why}", "warning")
             return
         self.restart_one(carrier)
@@ -261,7 +262,16 @@ class Commands:
     @asks
     def action_add_replica(self) -> None:
         """Start one more replica, without confirmation."""
-        self.ask("add replica", "scale", delta=1)
+        if not self._refused(ADDS_REPLICA, "no replica can be added"):
+            self.ask("add replica", "scale", delta=1)
+
+    def _refused(self, key: str, what: str) -> bool:
+        """Say why the key ``key`` can do nothing in this run; False if it can do something. ``what``: that it cannot
+        do."""
+        why = unusable(self._host.view.snapshot).get(key)
+        if why is not None:
+            self.toast(f"{what}: {why}", "warning")
+        return why is not None
 
     @asks
     def scale(self, to: int | None = None, delta: int | None = None) -> None:
@@ -290,6 +300,8 @@ class Commands:
     @asks
     def action_remove_replica(self) -> None:
         """Remove the selected replica, or one chosen from a list, after confirmation; never the last one."""
+        if self._refused(REMOVES_REPLICA, "no replica can be removed"):
+            return
         if sum(s.kind == "replica" for s in processes(self._host.view.snapshot)) == 1:
             self.toast(LAST_REPLICA, "warning")
             return

@@ -129,10 +129,10 @@ def _replicas(s: Snapshot) -> list[Line]:
     lines: list[Line] = [(f"replicas  {words}", None)]
     if not s.replicas.items:
         return lines
-    head = ("replica", "state", "listed", "run/wait", "tok/s", "s/answer", "KV", "policy")
+    head: tuple[str, ...] = ("replica", "state", "listed", "run/wait", "tok/s", "s/answer", "KV", "policy")
     snapshot_index = SnapshotIndex(s)
     labels = [of_replica(r, snapshot_index, s.at) for r in s.replicas.items]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             visible(r.name),
             one_line(label.words),
@@ -145,7 +145,9 @@ def _replicas(s: Snapshot) -> list[Line]:
         )
         for r, label in zip(s.replicas.items, labels, strict=True)
     ]
-    return lines + _with_styles(_columns(head, rows, "<<<>>>>>"), labels)
+    if not s.carrier_words.keeps_list:  # no list that a replica could be in
+        head, rows = (*head[:2], *head[3:]), [(*row[:2], *row[3:]) for row in rows]
+    return lines + _with_styles(_columns(head, rows, "<<<>>>>>"[-len(head) :]), labels)
 
 
 def _with_styles(texts: list[str], labels: list[StatusLabel]) -> list[Line]:

@@ -59,7 +59,7 @@ KEYS: tuple[Key, ...] = (
         "app",
         "restart_carrier",
         "r",
-        "restart proxy",  # ``keys/carrier.py`` says it of the sessions, where these carry the trials
+        "restart proxy",  # ``keys/of_run.py`` says it of the sessions, where these carry the trials
         "Restart the proxy without dropping a request",
         _RUN,
         True,

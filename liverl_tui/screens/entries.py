@@ -13,7 +13,7 @@ from textual.fuzzy import FuzzySearch
 from liverl_tui.data.host import Host
 from liverl_tui.data.view import ENDED, STARTABLE, actors, processes
 from liverl_tui.keys.bindings import reachable
-from liverl_tui.keys.carrier import worded
+from liverl_tui.keys.of_run import worded
 from liverl_tui.screens.finder import QUERY_MOST
 from liverl_tui.text import themes
 from liverl_tui.text.words import state_word

@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from liverl.model import Snapshot
 from liverl_tui.keys.bindings import SCOPE_TITLES, Scope, bindings, find, key_name, keys_of, moves
-from liverl_tui.keys.carrier import worded
+from liverl_tui.keys.of_run import worded
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.dialogs import TypedInput
 from liverl_tui.text import words

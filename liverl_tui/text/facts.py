@@ -6,13 +6,15 @@ Every sentence is complete by itself: it is read by screen readers, found by ``g
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
-from liverl.model import GpuStatus, Snapshot, StepTrials
+from liverl.model import GpuStatus, SessionsStatus, Snapshot, StepTrials
 from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
-from liverl_tui.text.words import age, duration, number, one_line, percent, size
+from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
 
 _STATES_WITH_WORK = ("starting", "running", "stopping")
+_STATES_WITH_PROCESSES = (*_STATES_WITH_WORK, "unsupervised")
 
 
 def seconds(value: float) -> str:
@@ -57,12 +59,29 @@ def replica_words(s: Snapshot) -> str | None:
     if not replicas.expected and not replicas.items:
         return None
     reach = listed_words(s) if s.carrier_down is None else unreachable_words(s)
-    words = f"{replicas.ready} of {replicas.expected} ready, {reach}"
+    words = ", ".join(filter(None, (ready_words(s), reach)))
     return "; ".join([words, *(f"{name} {one_line(label.words)}" for name, label in _troubled(s))])
 
 
+def ended(s: Snapshot) -> bool:
+    """Whether no process of the run is left: nothing is ready, open or expected any more."""
+    return s.state not in _STATES_WITH_PROCESSES
+
+
+def ready_words(s: Snapshot) -> str:
+    """``2 of 3 ready``; after the run has ended the states in which its replicas ended: ``1 stopped, 1 failed``."""
+    replicas = s.replicas
+    if not ended(s):
+        return f"{replicas.ready} of {replicas.expected} ready"
+    states = Counter(state_word(replica.state) for replica in replicas.items)
+    return ", ".join(f"{n} {state}" for state, n in states.items()) or f"none of {replicas.expected} started"
+
+
 def listed_words(s: Snapshot) -> str:
-    """``2 in the proxy``: to how many replicas new trials are sent."""
+    """``2 in the proxy``: to how many replicas new trials are sent. Empty where nothing keeps such a list, and after
+    the run has ended."""
+    if not s.carrier_words.keeps_list or ended(s):
+        return ""
     return f"{s.replicas.listed} in {s.carrier_words.name}"
 
 
@@ -93,13 +112,29 @@ def proxy_words(s: Snapshot) -> str | None:
 
 
 def sessions_words(s: Snapshot) -> str | None:
-    """``http://127.0.0.1:4001, 812 requests, 3 failed; 16 open, 352 ended``. None without an address."""
+    """``http://127.0.0.1:4001, 812 requests, 3 failed; 16 open, 352 ended``; of verl's workers ``in 2 agent-loop
+    workers, ...``. None before they are reached."""
     sessions = s.sessions
-    if sessions is None or sessions.address is None:
+    if sessions is None or not (sessions.address or sessions.workers):
         return None
+    where = hosts_words(sessions) if s.carrier == "workers" else str(sessions.address)
     failed = int(sessions.counters.get("num_failed", 0))
-    words = f"{sessions.address}, {sessions.requests} requests, {failed} failed"
-    return f"{words}; {sessions.open} open, {sessions.finished} ended"
+    words = f"{where}, {sessions.requests} requests, {failed} failed"
+    return f"{words}; {open_words(s, sessions)}"
+
+
+def hosts_words(sessions: SessionsStatus) -> str:
+    """``in 2 agent-loop workers``: where verl's workers host the sessions."""
+    many = len(sessions.workers)
+    return f"in {many} agent-loop worker{'s' * (many != 1)}"
+
+
+def open_words(s: Snapshot, sessions: SessionsStatus) -> str:
+    """``16 open, 352 ended``; of a run that has ended ``352 ended, 16 cut off``, as nothing is open any more."""
+    if not ended(s):
+        return f"{count(sessions.open)} open, {count(sessions.finished)} ended"
+    cut_off = f", {count(sessions.open)} cut off" if sessions.open else ""
+    return f"{count(sessions.finished)} ended{cut_off}"
 
 
 def _counter(value: int | None) -> str:
@@ -235,7 +270,7 @@ def _key_values(s: Snapshot, name: str) -> object:
     if name == "proxy":
         return s.proxy.address, s.proxy.cooled_down
     if name == "sessions":
-        return s.sessions and s.sessions.address
+        return s.sessions and (s.sessions.address, s.sessions.workers)
     if name == "GPUs":
         return [(g.index, g.owner) for g in s.gpus]
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from liverl.model import GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
+from liverl.model import GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, Snapshot
 from liverl_tui.text.words import GLYPH, STYLE, duration, percent, short_name, state_word
 
 BUSY = 0.05  # a GPU with at least this utilization (0..1) counts as busy
@@ -69,6 +69,17 @@ def of_service(service: ServiceStatus, now: float) -> StatusLabel:
         what = "process" if count == 1 else "processes"
         return StatusLabel("●", f"ready, {count} {what} draining", "ok", short=f"{count} draining")
     return _state_label(service.state, service.stage, service.progress, service.since, service.deadline, now)
+
+
+def of_workers(snapshot: Snapshot) -> StatusLabel:
+    """The state of the sessions in verl's agent-loop workers, by their trainer and what they have reported."""
+    trainer = next((s for s in snapshot.services if s.kind == "trainer"), None)
+    if trainer is not None and trainer.state in (*SERVING, "starting"):
+        reported = snapshot.sessions is not None and snapshot.sessions.workers
+        state: ServiceState = "ready" if reported else "waiting"
+    else:
+        state = "stopped" if trainer is None or trainer.state != "waiting" else "waiting"
+    return StatusLabel(GLYPH[state], state_word(state), STYLE[state])
 
 
 def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float) -> StatusLabel:

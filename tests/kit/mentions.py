@@ -181,6 +181,7 @@ def known_elsewhere() -> frozenset[str]:
         sets = ["run.name=x"]
         if profile in ("cpu-verl", "h200-smoke", "liverl-gen1"):
             sets += ["verl.wandb_proxy=http://h:1", "data.train_index=/t", "data.val_index=/v"]
+            sets += ["reward.function=/r.py:f", "reward.kwargs={a: 1}"]
         if profile == "h200-smoke":
             sets += ["verl.rollout_mode=standalone", "verl.rollout_gpus=1", "run.topology=verl"]
         loaded = load_config(profile=profile, sets=sets, env={})
@@ -196,7 +197,7 @@ OTHERS: dict[str, str] = {
     "verl.trainer.ppo.v1.trainer_separate_async": "the name of a logger of verl's",
     "verl.plugins": "verl's group of entry points, as package metadata name it",
 }
-_FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet)")
+_FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet|txt)")
 _BEFORE_KEY = r"(?<![\w./:@$-])"
 
 

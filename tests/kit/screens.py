@@ -242,6 +242,23 @@ def through_sessions(**fields: Any) -> Snapshot:
     return msgspec.structs.replace(before, **{**changed, **fields})
 
 
+def in_workers(**fields: Any) -> Snapshot:
+    """``snapshot`` of a run of verl whose two agent-loop workers host the sessions; ``fields`` replace."""
+    before = through_sessions()
+    assert before.sessions is not None
+    workers = ("http://10.0.0.1:41001", "http://10.0.0.1:41002")
+    sessions = msgspec.structs.replace(before.sessions, address=None, backends=(), workers=workers)
+    changed = {
+        "topology": "in_process",
+        "carrier": "workers",
+        "services": (service("env:verl", "environment", pid=None, log=None), service("trainer", "trainer")),
+        "proxy": ProxyStatus(),
+        "sessions": sessions,
+        "replicas": ReplicaSet(2, 2, 2, (replica(0, kind="verl"), replica(1, kind="verl"))),
+    }
+    return msgspec.structs.replace(before, **{**changed, **fields})
+
+
 def view(**fields: Any) -> View:
     events = tuple(event(i, f"event {i}") for i in range(1, 6))
     return View(link="live", snapshot=snapshot(**fields), events=events)

@@ -13,6 +13,7 @@ from liverl.sessions.admission import Rules
 from liverl.sessions.replica_file import Replica
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.scheduler import Scheduler
+from liverl.sessions.segments import Rewrite
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
 from liverl.sessions.store import Store
 
@@ -31,6 +32,7 @@ class SessionHost:
         self.urls: list[str] = []
         self.rules: Rules | None = None  # set before ``start``: samples wait for room in the KV cache
         self.most_waiting = 1000
+        self.rewrite: Rewrite = "split"
 
     async def start(self) -> None:
         """Read the journals again, then listen."""
@@ -40,7 +42,13 @@ class SessionHost:
         if self.rules is not None:
             read = functools.partial(replicas.kv_cache, seconds=5.0)
             scheduler = Scheduler(self.rules, POLL_S, read, self.most_waiting)
-        self.store = Store(self.folder / "sessions", (self.folder / "trials",), replicas, scheduler=scheduler)
+        self.store = Store(
+            self.folder / "sessions",
+            (self.folder / "trials",),
+            replicas,
+            rewrite=self.rewrite,
+            scheduler=scheduler,
+        )
         self.store.restore()
         self.replicas.put([Replica(url, "m") for url in self.urls])
         self.agents = TestServer(AgentRoutes(self.store).app(self.body_limit))

@@ -35,6 +35,7 @@ class TokenReplica:
         self.context = context
         self.prompts: list[list[int]] = []  # of each sample
         self.replies: list[list[int]] = []
+        self.scored: list[list[int]] = []  # the prompts whose log-probabilities were asked for
         self.parsed: list[dict[str, Any]] = []  # the ``chat_request`` of each parse
         self.version = 1
         self.gate = asyncio.Event()  # samples wait for it
@@ -112,6 +113,8 @@ class TokenReplica:
             status = self.failures.pop(0)
             return web.json_response({"error": {"message": f"scripted {status}"}}, status=status)
         prompt, parameters = body["token_ids"], body["sampling_params"]
+        if "prompt_logprobs" in parameters:
+            return self._score(prompt, parameters)
         assert parameters["logprobs"] == 0
         text = decode(prompt)
         before, partial = text.rsplit("<|im_start|>assistant\n", 1)
@@ -135,6 +138,18 @@ class TokenReplica:
         }
         choice["weight_versions"] = [{"version": str(self.version), "start": 0, "end": len(ids)}]
         return web.json_response({"request_id": "g", "choices": [choice]})
+
+    def _score(self, prompt: list[int], parameters: dict[str, Any]) -> web.Response:
+        """As vLLM: of each id behind the first one its own log-probability, which here tells its position."""
+        assert parameters == {"prompt_logprobs": 0, "max_tokens": 1}
+        self.scored.append(prompt)
+        entries: list[Any] = [None]
+        for position, token in enumerate(prompt[1:], 1):
+            logprob = {"logprob": -position / 1000, "rank": 1, "decoded_token": "?"}
+            entries.append({str(token): logprob})
+        choice = {"index": 0, "token_ids": [1], "finish_reason": "length", "logprobs": None}
+        choice["weight_versions"] = [{"version": str(self.version), "start": 0, "end": 1}]
+        return web.json_response({"request_id": "g", "choices": [choice], "prompt_logprobs": entries})
 
     async def _derender(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import signal
@@ -528,7 +529,7 @@ async def test_sessions_record_what_the_engine_sampled(
         messages.append(reply)
         for call in reply["tool_calls"]:
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"ok {turn}"})
-    (row,) = store.finish("task-1")
+    (row,) = await store.finish("task-1")
     whole = {"model": "policy", "messages": messages, "tools": list(TOOLS), "add_generation_prompt": False}
     route = f"{engine.url}/v1/chat/completions/render"
     async with http.post(route, json=whole, headers={"Authorization": "Bearer t"}) as response:
@@ -538,5 +539,48 @@ async def test_sessions_record_what_the_engine_sampled(
     assert len(choices) == 6, "one choice of a tool in each turn"
     assert session.counters.healed == 0
     assert [span.version for span in row.policy_versions] == [0]
+    await server.close()
+    await store.close()
+
+
+async def test_replies_that_a_changed_history_keeps_get_the_engines_log_probabilities(
+    start: Start, http: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    engine = await start("--max-model-len", "4096").ready()
+    (tmp_path / "trials" / "task-1").mkdir(parents=True)
+    replicas = ReplicaList(http)
+    replicas.put([Replica(engine.url, "policy")])
+    store = Store(tmp_path / "sessions", (tmp_path / "trials",), replicas, rewrite="recompute")
+    session = store.open("task-1", str(tmp_path / "trials" / "task-1"), Limits())
+    server = TestServer(AgentRoutes(store).app(1 << 20))
+    await server.start_server()
+    url, headers = server.make_url("/sess/task-1/v1/chat/completions"), {"x-api-key": session.opened.key}
+
+    async def turns(messages: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+        for turn in range(count):
+            body = {"model": "policy", "messages": messages, "tools": list(TOOLS)}
+            async with http.post(url, json=body, headers=headers) as response:
+                assert response.status == 200, await response.text()
+                reply = (await response.json())["choices"][0]["message"]
+            messages = [*messages, reply]
+            for call in reply["tool_calls"]:
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"ok {turn}"})
+        return messages
+
+    history = await turns([{"role": "user", "content": TASK}], 3)
+    # The last two turns stay.
+    await turns([{"role": "user", "content": f"{TASK} One file was seen."}, *history[-4:]], 1)
+    earlier = session.rows.segments[0]
+    (row,) = await store.finish("task-1")
+    assert (session.counters.recomputed, session.counters.recompute_unplaced) == (2, 0)
+    pairs = zip(row.traj_response_mask, row.traj_response_logprobs, strict=True)
+    choices = [logprob for bit, logprob in pairs if bit and logprob]
+    sampled = [token for token, bit in zip(earlier.ids, earlier.mask, strict=True) if bit]
+    behind = zip(row.traj_acc_ids[row.initial_prompt_token_len :], row.traj_response_mask, strict=True)
+    trained = [token for token, bit in behind if bit]
+    assert len(choices) == 3, "one choice of a tool in each reply"
+    assert choices == pytest.approx([math.log(1 / len(TOOLS))] * 3)
+    kept = len(trained) - session.rows.segments[1].last_reply
+    assert 0 < kept < len(sampled) and trained[:kept] == sampled[-kept:]
     await server.close()
     await store.close()

@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 from kit.token_replica import TokenReplica, call_text
 
+from liverl.embedded.tokenizer import EOS_ID, decode
 from liverl.sessions.replica_file import file_digest, replica_file
 from liverl.sessions.settings import SOCKET
 from liverl.util.deadline import within
@@ -205,6 +206,36 @@ async def test_killed_within_a_turn_it_goes_on_with_the_same_prefix(
     assert kept == [*replica.replies[0], *replica.replies[-1]], "each reply once, as it was sampled"
 
 
+async def test_a_compacted_conversation_is_one_row_with_the_replies_that_it_keeps(
+    service: Service, replica: TokenReplica
+) -> None:
+    service.settings["rewrite"] = "recompute"
+    service.start()
+    await service.serving()
+    opened = await service.open()
+    first = answered(await service.chat(opened))
+    second = answered(await service.chat(opened, *first))
+    await service.chat(opened, *first, *second)
+    assert replica.scored == []
+    # The first turn is left out, so that the second one follows the task.
+    third = await service.chat(opened, *second)
+    assert third["tool_calls"]
+    status, body = await service.control("POST", f"/sessions/{opened['id']}/finish")
+    (row,) = body["rows"]
+    (prompt,) = replica.scored
+    assert (status, row["kind"]) == (200, "rewrite")
+    begin = row["initial_prompt_token_len"]
+    trained = [begin + at for at, bit in enumerate(row["traj_response_mask"]) if bit]
+    earlier = [at for at in trained if at < len(prompt)]
+    text = "<function=read_file>\n<parameter=path>\n1.txt\n</parameter>\n</function>"
+    assert text in decode(prompt[at] for at in earlier) and prompt[earlier[-1]] == EOS_ID
+    assert earlier == list(range(begin, begin + len(earlier)))
+    for at in earlier:
+        assert row["traj_response_logprobs"][at - begin] == pytest.approx(-at / 1000)
+    assert [row["traj_acc_ids"][at] for at in trained[len(earlier) :]] == replica.replies[3]
+    await service.until(lambda: service.report()["counters"].get("recomputed") == 1)
+
+
 async def test_stopped_within_a_turn_it_sends_the_reply_and_the_next_process_takes_what_came_meanwhile(
     service: Service, replica: TokenReplica
 ) -> None:
@@ -264,7 +295,7 @@ async def test_it_takes_over_a_new_list_and_keeps_the_old_one_if_that_is_broken(
 @pytest.mark.parametrize(
     ("changes", "env", "words"),
     [
-        ({"rewrite": "recompute"}, {}, "Invalid enum value 'recompute'"),
+        ({"rewrite": "zero"}, {}, "Invalid enum value 'zero'"),
         ({"colour": 1}, {}, "unknown field `colour`"),
         ({"scheduler": {"poll": 5}}, {}, "missing required field `rules` - at `$.scheduler`"),
         ({"control_key_file": "/nowhere"}, {}, "/nowhere"),

@@ -183,9 +183,31 @@ def test_token_routes_of_the_cpu_engine(routes: dict[str, Any]) -> None:
     assert parsed["message"]["content"] == chat["message"]["content"]
     (plain,) = told["unparsed"]["choices"]
     assert plain["message"]["tool_calls"] == [] and "<function=" in plain["message"]["content"]
-    assert told["refused"] == [400, 400, 400, 400, 400, 404, 400, 404, 400, 400, 404]
+    assert told["refused"] == [400, 400, 400, 400, 400, 404, 400, 400, 404, 400, 400, 404]
     assert told["asleep"] == [200, 200, 400]
     assert told["checks"] == [None, None, None], "awake with and without sampling, and asleep"
+
+
+@pytest.mark.timeout(600)
+def test_the_cpu_engine_scores_a_prompt_as_it_would_sample_it(routes: dict[str, Any]) -> None:
+    told = routes["routes"]["scored"]
+    first, again = told["prompt_logprobs"]
+    ids, sampled = told["ids"], told["sampled"]
+    assert told["without"] is None and first == again and len(told["next"]) == 1
+    assert first[0] is None and [list(entry) for entry in first[1:]] == [[str(token)] for token in ids[1:]]
+    scores = [entry[str(token)]["logprob"] for token, entry in zip(ids[1:], first[1:], strict=True)]
+    assert scores[-len(sampled) :] == pytest.approx(sampled, abs=1e-4) and min(sampled) < -0.01
+
+
+@pytest.mark.timeout(600)
+def test_replies_that_a_changed_history_keeps_are_scored_by_the_cpu_engine(routes: dict[str, Any]) -> None:
+    told = routes["recomputed"]
+    row = told["row"]
+    assert told["counters"] == [2, 0] and row["kind"] == "rewrite"
+    mask, logprobs = row["traj_response_mask"], row["traj_response_logprobs"]
+    assert mask[0] == 1 and len([1 for a, b in zip([0, *mask], mask, strict=False) if b > a]) == 3
+    assert all(bit or not logprob for bit, logprob in zip(mask, logprobs, strict=True))
+    assert all(logprob < 0 or not bit for bit, logprob in zip(mask, logprobs, strict=True))
 
 
 @pytest.mark.timeout(400)

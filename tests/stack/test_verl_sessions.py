@@ -253,7 +253,7 @@ def test_the_default_carries_no_trial_through_litellm(service: Ended) -> None:
 
 
 def test_sessions_in_workers_are_reported_and_guarded(workers: Ended) -> None:
-    assert (workers.status["carrier"], workers.status["topology"]) == ("sessions", "in_process")
+    assert (workers.status["carrier"], workers.status["topology"]) == ("workers", "in_process")
     assert {service["kind"] for service in workers.status["services"]}.isdisjoint({"proxy", "sessions"})
     assert workers.answers == {"health": 200, "wrong key": 401}
 

@@ -235,6 +235,7 @@ async def routes(url: str, replica: Replica, prompt: list[Any]) -> dict[str, Any
             (GENERATE, sampling | {"token_ids": [1] * 512}),
             (GENERATE, sampling | {"sampling_params": {"max_tokens": 512}}),
             (GENERATE, sampling | {"model": "nobody"}),
+            (GENERATE, sampling | {"sampling_params": {"prompt_logprobs": 2}}),
             (RENDER, chat | {"messages": []}),
             (RENDER, chat | {"model": "nobody"}),
             (DERENDER, parsing | {"generate_response": no_ids}),
@@ -242,6 +243,7 @@ async def routes(url: str, replica: Replica, prompt: list[Any]) -> dict[str, Any
             (DERENDER, parsing | {"model": "nobody"}),
         ]
         told["refused"] = [(await answer(http, path, body))[0] for path, body in wrong]
+        told["scored"] = await scored(http, whole["token_ids"])
         told["alive"] = (await answer(http, GENERATE, sampling))[1]["choices"][0]["token_ids"]
         told["checks"] = [await check(http, sample=True), await check(http, sample=False)]
         await asyncio.to_thread(replica.engine.sleep)
@@ -253,6 +255,43 @@ async def routes(url: str, replica: Replica, prompt: list[Any]) -> dict[str, Any
     return told
 
 
+async def scored(http: aiohttp.ClientSession, prompt: list[int]) -> dict[str, Any]:
+    """A reply sampled at temperature 1, and the log-probabilities of its prompt with it, twice: now it is cached."""
+    parameters = {"temperature": 1.0, "max_tokens": 24, "logprobs": 0, "seed": 5}
+    _, body = await answer(http, GENERATE, {"token_ids": prompt, "sampling_params": parameters})
+    (choice,) = body["choices"]
+    ids = [*prompt, *choice["token_ids"]]
+    asked = {"token_ids": ids, "sampling_params": {"prompt_logprobs": 0, "max_tokens": 1, "temperature": 0.5}}
+    answers = [(await answer(http, GENERATE, asked))[1] for _ in range(2)]
+    return {
+        "ids": ids,
+        "sampled": [entry["logprob"] for entry in choice["logprobs"]["content"]],
+        "prompt_logprobs": [each["prompt_logprobs"] for each in answers],
+        "without": body["prompt_logprobs"],
+        "next": answers[0]["choices"][0]["token_ids"],
+    }
+
+
+async def recomputed(folder: Path, url: str, prompt: list[Any]) -> dict[str, Any]:
+    """A conversation that loses its first turn, with log-probabilities from this engine."""
+    folder.mkdir()
+    host = SessionHost(folder)
+    host.urls, host.rewrite = [url], "recompute"
+    await host.start()
+    opened = await host.open()
+    messages = list(prompt)
+    for turn in range(3):
+        status, body = await host.chat(opened, *messages, tools=list(TOOLS), temperature=0.0)
+        assert status == 200, body
+        messages += [body["choices"][0]["message"], {"role": "user", "content": f"Go on, {turn}."}]
+    kept = [*prompt, *messages[len(prompt) + 2 :]]
+    await host.chat(opened, *kept, tools=list(TOOLS), temperature=0.0)
+    (row,) = await host.finish()
+    counters = host.store.facts()["counters"]
+    await host.stop()
+    return {"row": row, "counters": [counters.recomputed, counters.recompute_unplaced]}
+
+
 async def main() -> dict[str, Any]:
     prompts = [row["prompt"] for row in pq.read_table(SMOKE / "train.parquet").to_pylist()]
     replica = Replica(seed=3)
@@ -260,7 +299,11 @@ async def main() -> dict[str, Any]:
     host = SessionHost(FOLDER)
     host.urls = [url]
     await host.start()
-    told = {"trials": await trials(host, replica, prompts), "routes": await routes(url, replica, prompts[0])}
+    told = {
+        "trials": await trials(host, replica, prompts),
+        "recomputed": await recomputed(FOLDER / "recompute", url, prompts[0]),
+        "routes": await routes(url, replica, prompts[0]),
+    }
     await replica.api.close()
     replica = Replica(seed=4)
     host.urls = [await replica.start()]

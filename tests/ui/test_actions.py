@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from kit import pilots
 from kit.pilots import press
-from kit.screens import FakeSource, event, service, settle, snapshot, through_sessions, view
+from kit.screens import FakeSource, event, in_workers, service, settle, snapshot, through_sessions, view
 from textual.pilot import Pilot
 
 from liverl.control.messages import BackendDead, CommandError
 from liverl.daemon.launch import LaunchError
-from liverl.model import BackendInfo, Cause, Result, Symptom
+from liverl.model import IN_WORKERS, BackendInfo, Cause, Result, Symptom
 from liverl.rundir.layout import own_record, write_backend
 from liverl_tui.app import navigation
 from liverl_tui.app.app import LiverlApp
@@ -130,6 +130,19 @@ async def test_a_adds_a_replica() -> None:
         await press(pilot, "a")
         assert source(app).asked == [("scale", {"delta": 1})]
         assert "add replica: done, 3 replicas now (+r2)" in said(app)
+
+
+async def test_where_nothing_can_be_added_or_restarted_the_keys_say_why() -> None:
+    app = App(FakeSource(view=View(link="live", snapshot=in_workers())))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "a")
+        await until(pilot, lambda: "no replica can be added: verl manages its replicas" in said(app))
+        await press(pilot, "r")
+        await until(pilot, lambda: f"no sessions service to restart: {IN_WORKERS}" in said(app))
+        await press(pilot, "x")
+        await until(pilot, lambda: "no replica can be removed: verl manages its replicas" in said(app))
+        assert not source(app).asked
 
 
 async def test_x_removes_the_replica_under_the_cursor_once_confirmed() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 from kit.pilots import press, until
-from kit.screens import FakeSource, settle, view
+from kit.screens import FakeSource, in_workers, settle, view
 
 from liverl_tui.app.app import LiverlApp
+from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, offered, reachable
 from liverl_tui.widgets.base.keybar import KeyBar
 
@@ -81,9 +82,12 @@ async def test_a_run_without_a_service_for_its_trials_offers_no_restart_of_one()
         await settle(pilot)
         shown = app.screen.query_one(KeyBar)
         await until(pilot, lambda: "r restart sessions" in shown.text, lambda: shown.text)
-        app.take(view(carrier="sessions", topology="in_process"))
-        await until(pilot, lambda: "restart" not in shown.text, lambda: shown.text)
         assert "a add replica" in shown.text
+        app.take(view(carrier="sessions", topology="verl"))
+        await until(pilot, lambda: "add replica" not in shown.text, lambda: shown.text)
+        assert "r restart sessions" in shown.text
+        app.take(View(link="live", snapshot=in_workers()))
+        await until(pilot, lambda: "restart" not in shown.text, lambda: shown.text)
 
 
 async def test_metrics_are_not_offered_among_metrics() -> None:

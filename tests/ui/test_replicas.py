@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from kit.pilots import press
-from kit.screens import NOW, RecordingApp, gpu, replica, service, settle, stop_clocks, view
+from kit.screens import NOW, RecordingApp, gpu, in_workers, replica, service, settle, stop_clocks, view
 
-from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Symptom
+from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, SessionsStatus, Symptom
 from liverl_tui.data.view import View
 from liverl_tui.text.words import GLYPH, state_word
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
@@ -264,3 +264,39 @@ async def test_replicas_behind_a_proxy_that_is_down_are_unreachable() -> None:
         app.pane.show(shown(replica(0), services=(service("proxy", "proxy"),)))
         await settle(pilot)
         assert "unreachable" not in app.pane.text and "● in" in app.line("r0")
+
+
+# -- sessions in verl's workers
+
+
+async def test_the_sessions_in_verls_workers_have_a_row_in_front_of_the_trainer() -> None:
+    app = App(View(link="live", snapshot=in_workers()))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await settle(pilot)
+        assert "2 of 2 ready" in app.pane.text and "in the" not in app.pane.rows[0].text
+        words = "ready 817 requests 3 failed 16 open, 104 ended 3 being sampled in 2 agent-loop workers"
+        assert app.line("sessions").split()[2:] == words.split()
+        names = [row.text.split()[0] for row in app.pane.rows]
+        assert names[-2:] == ["sessions", "trainer"]
+        selected: list[str] = []
+        app.pane.post_message = lambda message: selected.append(message.name) or True  # type: ignore
+        app.pane.select("sessions")
+        assert selected == ["trainer"], "their log is the trainer's"
+        del app.pane.post_message
+        app.pane.action_select()
+        assert app.pane.cursor == "sessions" and app.opened == ["trainer"]
+        assert not app.pane.markable("sessions") and app.pane.markable("trainer")
+        assert app.pane.item("sessions") is None
+        assert "agent-loop workers" in app.pane.words("sessions"), "a filter finds it"
+        ended = in_workers(state="done", services=(service("trainer", "trainer", "stopped"),))
+        app.take(View(link="ended", snapshot=ended))
+        await settle(pilot)
+        words = "stopped 817 requests 3 failed 104 ended, 16 cut off in 2 agent-loop workers"
+        assert app.line("sessions").split()[2:] == words.split()
+
+
+async def test_sessions_in_workers_wait_for_these() -> None:
+    app = App(View(link="live", snapshot=in_workers(sessions=SessionsStatus())))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert app.line("sessions").endswith("waiting verl's agent-loop workers host them")

@@ -12,11 +12,25 @@ import msgspec
 import pytest
 from kit import pilots
 from kit.runs import make_run, toy
-from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, stop_clocks, view
+from kit.screens import (
+    NOW,
+    FakeSource,
+    event,
+    gpu,
+    in_workers,
+    replica,
+    service,
+    settle,
+    snapshot,
+    stop_clocks,
+    through_sessions,
+    view,
+)
+from msgspec.structs import replace
 
 from liverl.control.messages import BackendDead, CommandError
 from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
-from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet
+from liverl.model import BackendInfo, Exit, ProxyStatus, ReplicaSet, SessionsStatus
 from liverl.plan.spec import PortSpec, StopStage
 from liverl.procs.listing import ListedProcess
 from liverl.rundir.layout import RunDir, hostname
@@ -383,3 +397,29 @@ def test_text_from_outside_cannot_reach_the_terminal() -> None:
     text = rows(About("r0", NOW, snapshot(), SERVICES[1], detail, (process,), (event(1, nasty),), nasty))
     assert "\x1b" not in text and "zombie" in text
     assert all(len(line) <= 140 for line in text.splitlines())
+
+
+def test_the_page_of_the_trainer_has_the_sessions_of_its_workers() -> None:
+    ours = in_workers()
+    trainer = ours.service("trainer")
+    text = rows(About("trainer", NOW, ours, trainer))
+    assert "http://10.0.0.1:41001" in text and "http://10.0.0.1:41002" in text
+    assert "16 open, 104 ended; 3 replies being sampled" in text and "812 replies" in text
+    assert "every request waits" not in text, "verl's client chooses the replicas"
+    waiting = replace(ours, sessions=SessionsStatus())
+    assert "none has reported yet" in rows(About("trainer", NOW, waiting, trainer))
+    assert "open" not in rows(About("trainer", NOW, through_sessions(), trainer))
+    ended = rows(About("trainer", NOW, replace(ours, state="done"), trainer))
+    assert "104 ended, 16 cut off" in ended and "being sampled" not in ended
+
+
+def test_the_page_of_a_replica_names_no_list_where_there_is_none() -> None:
+    assert "in the sessions" in rows(About("r0", NOW, through_sessions()))
+    assert "it gets new trials" not in rows(About("r0", NOW, in_workers()))
+    assert "in the sessions" not in rows(About("r0", NOW, through_sessions(state="done")))
+    service, none = through_sessions().service("sessions"), SessionsStatus()
+    assert "every request waits" in rows(About("sessions", NOW, through_sessions(sessions=none), service))
+    ended = through_sessions(sessions=none, state="done")
+    assert "every request waits" not in rows(About("sessions", NOW, ended, service))
+    page = rows(About("sessions", NOW, through_sessions(), through_sessions().service("sessions")))
+    assert "r0" in page and "16 open, 104 ended" in page

@@ -6,19 +6,28 @@ from typing import Any
 
 import pytest
 from kit.plans import plan_of
-from kit.screens import NOW, replica, service, snapshot, through_sessions, trial
+from kit.screens import NOW, in_workers, replica, service, snapshot, through_sessions, trial
 from msgspec.structs import replace
 
 from liverl.daemon.phase import phase_words
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import RunContext, Window
-from liverl.model import IN_WORKERS, ReplicaSet, Snapshot, StalledProcess, StepTrials, Symptom, TrialsStatus
+from liverl.model import (
+    IN_WORKERS,
+    ReplicaSet,
+    SessionsStatus,
+    Snapshot,
+    StalledProcess,
+    StepTrials,
+    Symptom,
+    TrialsStatus,
+)
 from liverl_tui.cli.status_table import render
 from liverl_tui.keys.bindings import find
-from liverl_tui.keys.carrier import worded
+from liverl_tui.keys.of_run import BY_VERL, unusable, worded
 from liverl_tui.text.facts import plain_facts, replica_words, sessions_words
-from liverl_tui.text.status_label import SnapshotIndex, of_replica
+from liverl_tui.text.status_label import SnapshotIndex, of_replica, of_workers
 from liverl_tui.widgets.dashboard.replica_rows import columns
 
 IDLE = {"running": 0.0, "waiting": 0.0}
@@ -47,6 +56,13 @@ def test_the_plan_names_the_carrier_and_the_run_goes_on_without_the_other(throug
     assert proxy.fatal == (plan.carrier == "proxy")
     assert plan.carrier in {dependency.on for dependency in trainer.depends_on}
     assert all(s.fatal for s in plan.services if s.name != "proxy")
+
+
+@pytest.mark.parametrize(("topology", "carrier"), [("verl", "sessions"), ("in_process", "workers")])
+def test_the_plan_says_whether_verls_workers_carry_the_trials(topology: str, carrier: str) -> None:
+    plan = plan_of(f"run.topology={topology}", profile="h200-smoke")
+    assert plan.carrier == carrier
+    assert ("sessions" in {s.name for s in plan.services}) == (carrier == "sessions")
 
 
 # --- numbers and words -------------------------------------------------------------------------------------
@@ -81,6 +97,50 @@ def test_words_name_the_carrier() -> None:
     assert "sessions" not in render(snapshot(), width=200)
 
 
+def test_nobody_lists_the_replicas_that_verls_workers_use() -> None:
+    ours = in_workers()
+    assert replica_words(ours) == "2 of 2 ready"
+    assert " listed " in render(snapshot(), width=200) and "listed" not in render(ours, width=200)
+    assert not [fact for fact in plain_facts(ours) if "in the sessions" in fact]
+    idle = replace(ours, replicas=ReplicaSet(2, 2, 2, (replica(0), replica(1, kind="verl", idle_for=75.0))))
+    symptom = found(idle)["replica_idle:r1"]
+    assert "verl's agent-loop workers send no trials to this replica" in symptom.cause
+    assert symptom.fix.endswith("restart the trainer, which restarts its replicas") and symptom.action is None
+    managed = found(replace(through_sessions(), replicas=ReplicaSet(1, 1, 1, (replica(1, idle_for=75.0),))))
+    assert managed["replica_idle:r1"].action == "restart r1"
+
+
+def test_sessions_in_workers_are_counted_wherever_they_are() -> None:
+    ours = in_workers()
+    assert sessions_words(ours) == "in 2 agent-loop workers, 817 requests, 3 failed; 16 open, 104 ended"
+    assert ours.sessions is not None
+    one = replace(ours, sessions=replace(ours.sessions, workers=ours.sessions.workers[:1]))
+    assert str(sessions_words(one)).startswith("in 1 agent-loop worker, ")
+    assert [line for line in plain_facts(one, ours) if line.startswith("sessions: ")], "a worker is gone"
+    assert sessions_words(replace(ours, sessions=replace(ours.sessions, workers=()))) is None
+
+
+def test_after_the_end_nothing_is_ready_or_open() -> None:
+    over = ReplicaSet(2, 0, 0, (replica(0, "stopped"), replica(1, "failed")))
+    ended = through_sessions(state="done", replicas=over)
+    assert replica_words(ended) == "1 stopped, 1 failed; r1 failed"
+    assert str(sessions_words(ended)).endswith("; 104 ended, 16 cut off")
+    assert replica_words(replace(ended, replicas=ReplicaSet(2, 0, 0))) == "none of 2 started"
+    assert ended.sessions is not None
+    whole = replace(ended, sessions=replace(ended.sessions, open=0))
+    assert str(sessions_words(whole)).endswith("; 104 ended")
+    # its services go on without a backend
+    assert str(replica_words(replace(ended, state="unsupervised"))).startswith("0 of 2 ready, 0 in")
+
+
+def test_the_state_of_the_sessions_in_workers() -> None:
+    ours = in_workers()
+    assert of_workers(ours).words == "ready"
+    assert of_workers(replace(ours, sessions=SessionsStatus())).words == "waiting"
+    for state, words in (("waiting", "waiting"), ("starting", "ready"), ("stopped", "stopped")):
+        assert of_workers(with_service("trainer", ours, state=state)).words == words
+
+
 def test_a_new_address_of_the_sessions_is_said_at_once_and_their_counters_are_not() -> None:
     ours = through_sessions()
     assert ours.sessions is not None
@@ -96,6 +156,8 @@ def test_the_column_and_the_label_of_a_replica_name_the_carrier() -> None:
         for c in ("proxy", "sessions")
     }
     assert heads == {"proxy": "in the proxy", "listed": "in the sessions"}
+    assert "listed" not in {column.name for column in columns(8, 8, 1, carrier="workers")}
+    assert {"gpus", "load"} <= {column.name for column in columns(8, 8, 1, carrier="workers")}
     ours = through_sessions()
     out = replica(0, listed=False, policy_version=7)
     assert of_replica(out, SnapshotIndex(ours), NOW).words == "not listed in the sessions"
@@ -114,7 +176,21 @@ def test_the_key_says_what_it_restarts() -> None:
     assert ours.label == "restart sessions" and "sessions" in ours.help and ours.id == key.id
     other = find("app", "restart_service")
     assert worded(other, through_sessions()) is other
-    assert worded(key, through_sessions(topology="in_process")).help == f"Not in this run: {IN_WORKERS}"
+    inside = worded(key, in_workers())
+    assert (inside.label, inside.help) == ("restart sessions", f"Not in this run: {IN_WORKERS}")
+
+
+def test_keys_that_change_the_number_of_replicas_are_those_of_managed_runs() -> None:
+    adds, removes = find("app", "add_replica"), find("app", "remove_replica")
+    assert unusable(None) == unusable(snapshot()) == unusable(through_sessions()) == {}
+    by_verl = through_sessions(topology="verl")
+    assert unusable(by_verl) == {adds.id: BY_VERL, removes.id: BY_VERL}
+    assert worded(adds, by_verl).help == worded(removes, by_verl).help == f"Not in this run: {BY_VERL}"
+    assert worded(adds, snapshot()) is adds and worded(adds, None) is adds
+    # the configuration of a proxy that is not ours can get a replica of verl
+    adopted = with_service("proxy", snapshot(topology="verl"), owner="adopted")
+    assert unusable(adopted) == {removes.id: BY_VERL}
+    assert set(unusable(in_workers())) == {adds.id, removes.id, "app.restart_carrier"}
 
 
 def test_the_phase_waits_for_the_carrier_alone() -> None:
@@ -152,6 +228,13 @@ def test_the_phase_waits_for_no_service_of_sessions_in_workers() -> None:
 
     assert phase(0) == "replicas: 0 of 2 ready"
     assert phase(2) == "trainer: creating workers"
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped", "failed", "backing_off", "gave_up"])
+def test_no_replica_is_waited_for_once_the_trainer_has_ended(state: str) -> None:
+    services = (service("ray", "ray"), service("trainer", "trainer", state))
+    words = phase_words("running", services, ReplicaSet(1, 0, 0), {"step": 4}, 4, TrialsStatus(), "workers")
+    assert words == f"trainer: {state.replace('_', ' ')}"
 
 
 # --- rules -------------------------------------------------------------------------------------------------

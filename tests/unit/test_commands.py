@@ -40,7 +40,7 @@ class Asked:
         self,
         adopted: tuple[str, ...] | None = None,
         actors: tuple[str, ...] = (),
-        topology: str = "managed",
+        carrier: str = "proxy",
     ) -> None:
         self.done: list[Any] = []
         self.said: list[str] = []
@@ -62,7 +62,7 @@ class Asked:
             until=self.until,
             kick=lambda: None,
             stopping=False,
-            plan=SimpleNamespace(topology=topology),
+            plan=SimpleNamespace(carrier=carrier),
         )
         source = SimpleNamespace(endpoints=lambda: [SimpleNamespace(name=name) for name in actors])
         repair = SimpleNamespace(
@@ -170,7 +170,7 @@ def test_what_a_command_on_a_service_answers() -> None:
 @pytest.mark.parametrize("service", ["proxy", "sessions"])
 @pytest.mark.parametrize("name", ["restart", "stop_service", "start_service"])
 def test_sessions_in_verls_workers_are_restarted_with_the_trainer(name: str, service: str) -> None:
-    asked = Asked(topology="in_process")
+    asked = Asked(carrier="workers")
     error = asked.refused(name, service=service)
     words = "the sessions run inside verl's agent-loop workers; restart the trainer to restart them"
     assert (error.code, str(error)) == ("foreign", f"this run has no service {service}: {words}")

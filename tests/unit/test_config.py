@@ -257,6 +257,22 @@ def test_our_sections_may_stand_beside_liverls_wrapper(tmp_path: Path) -> None:
     assert not any("KEY" in name for name in variables)
 
 
+@pytest.mark.parametrize(
+    ("given", "rewrite"), [("1", "recompute"), ("0", "mask"), ("", "split"), ("split", "split")]
+)
+def test_liverls_switch_for_changed_histories(given: str, rewrite: str) -> None:
+    name = "HARBOR_RECOMPUTE_MISMATCH_LOGPROBS"
+    loaded = load_config(sets=["proxy.trials_through=sessions"], env={name: given})
+    assert loaded.config.session_proxy.rewrite == rewrite
+    exported = liverl_environment(loaded.config).get(name)
+    assert exported == {"recompute": "1", "mask": "0", "split": None}[rewrite]
+
+
+def test_a_wrong_value_of_that_switch_is_refused() -> None:
+    with pytest.raises(ConfigError, match="env HARBOR_RECOMPUTE_MISMATCH_LOGPROBS: session_proxy"):
+        load_config(env={"HARBOR_RECOMPUTE_MISMATCH_LOGPROBS": "yes"})
+
+
 def test_an_edited_mirror_of_a_launch_script_is_reported(tmp_path: Path) -> None:
     text = LIVERL_FILE.replace("gen_tp: 4", "gen_tp: 2").replace(
         "max_model_length: 128000", "max_model_length: 150000"

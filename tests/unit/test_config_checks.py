@@ -638,7 +638,7 @@ def test_sessions_and_litellm_have_ports_of_their_own() -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        "session_proxy.rewrite=recompute",
+        "session_proxy.rewrite=zero",
         "session_proxy.scheduler.poll=4.9",
         "session_proxy.scheduler.high_watermark=0",
         "session_proxy.scheduler.hit_threshold=1.1",
@@ -647,6 +647,30 @@ def test_sessions_and_litellm_have_ports_of_their_own() -> None:
 )
 def test_values_that_sessions_do_not_know_are_refused(setting: str) -> None:
     assert keys(EMBEDDED, setting, "proxy.trials_through=sessions") == {setting.partition("=")[0]}
+
+
+@pytest.mark.parametrize(
+    ("profile", "sets", "found"),
+    [
+        (VERL, ("algorithm.temperature=0.7",), {"session_proxy.rewrite"}),
+        (VERL, ("algorithm.temperature=0.7", "run.topology=in_process"), {"session_proxy.rewrite"}),
+        (VERL, ("algorithm.temperature=1",), set()),
+        (VERL, ("algorithm.temperature=1", "run.topology=in_process"), set()),
+        (VERL, ("algorithm.temperature=0.7", "proxy.trials_through=litellm"), set()),
+        (EMBEDDED, ("algorithm.temperature=0.7",), set()),
+        (EMBEDDED, ("algorithm.temperature=0.7", "proxy.trials_through=sessions"), {"session_proxy.rewrite"}),
+    ],
+)
+def test_log_probabilities_of_a_prompt_are_those_of_temperature_1(profile, sets, found) -> None:
+    assert keys(profile, *sets, "session_proxy.rewrite=recompute") == found
+    assert keys(profile, *sets, "session_proxy.rewrite=mask") == set()
+
+
+def test_recompute_at_another_temperature_says_both_keys() -> None:
+    (lines,) = told(VERL, "session_proxy.rewrite=recompute", "algorithm.temperature=0.7")
+    text = "\n".join(lines)
+    assert "session_proxy.rewrite" in text and "algorithm.temperature, which is 0.7" in text
+    assert "split or mask" in text and "recompute: algorithm.temperature 1" in text
 
 
 @pytest.mark.parametrize("host", ["", "node-1.cluster", "10.0.0.5", "fd00::5", "n"])

@@ -26,6 +26,7 @@ VARIANTS: list[list[str]] = [
     ["ray.address=h:6379"],
     ["verl.device=cpu", "vllm.gen_tp=1"],
     ["embedded.faults.late_replica.seconds=1"],
+    ["agent.command=[agent]", "reward.function=/r.py:f"],
 ]
 SESSIONS = [
     "proxy.trials_through=sessions",

@@ -561,7 +561,7 @@ def test_an_unlisted_replica_and_what_gives_it_a_place() -> None:
     assert "(key" not in foreign.fix and "restart the proxy" in foreign.fix
     # verl itself gives its replicas their weights
     (verl,) = unlisted(listed=False, kind="verl", policy_version=6)
-    assert verl.action == "restart r1"
+    assert verl.action is None and verl.fix == "restart the trainer, which restarts its replicas"
     (managed,) = unlisted(listed=False, owner="adopted", policy_version=6)
     assert managed.action is None
     (nobody,) = unlisted({"backends": ()})

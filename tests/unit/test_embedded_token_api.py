@@ -23,7 +23,7 @@ from liverl.agents.tools import TOOL_NAMES, TOOLS
 from liverl.embedded import modeldir
 from liverl.embedded.engine.args import build_parser
 from liverl.embedded.engine.core import Core
-from liverl.embedded.engine.token_api import chat_of, generation_body, reply_text
+from liverl.embedded.engine.token_api import chat_of, generation_body, prompt_scores, reply_text
 from liverl.embedded.policy import Policy, state_of
 from liverl.embedded.tokenizer import encode
 
@@ -99,6 +99,41 @@ def test_sampling_from_the_ids_of_a_chat_is_sampling_the_chat(seed):
     assert call["function"] == chat.parsed.calls[0]._asdict()
 
 
+@pytest.mark.parametrize("model", sorted(PARSERS.keys() & RENDERERS.keys()))
+def test_a_prompt_has_the_log_probabilities_that_its_replies_were_sampled_with(model):
+    engine = core(model)
+    task = 'Create the file `a.txt` with exactly this line: "x".'
+    messages: list[dict[str, object]] = [{"role": "user", "content": task}]
+    ids = engine.render(ChatRequest(messages=messages, tools=list(TOOLS)))
+    kind = state_of(messages).partition("|")[0]
+    engine.policy.logits = {
+        f"{kind}|{last}|error": {name: float(number * place) for place, name in enumerate(TOOL_NAMES)}
+        for number, last in enumerate(TOOL_NAMES)
+    }
+    expected = [0.0] * len(ids)
+    for turn in range(3):
+        generation = engine.generate(chat_of(GenerateRequest(ids)), ids)
+        (call,) = generation.parsed.calls
+        made = {"id": str(turn), "type": "function", "function": call._asdict()}
+        messages.append(
+            {"role": "assistant", "content": generation.parsed.content or "", "tool_calls": [made]}
+        )
+        messages.append({"role": "tool", "tool_call_id": str(turn), "content": f"error: {turn} read_file"})
+        whole = engine.render(ChatRequest(messages=messages, tools=list(TOOLS)))
+        assert whole[: len(ids)] == ids and whole[len(ids) :][: len(generation.tokens)] == generation.tokens
+        rest = len(whole) - len(ids) - len(generation.tokens)
+        expected += [*generation.logprobs, *([0.0] * rest)]
+        ids = whole
+    asked = GenerateRequest(ids, sampling_params=SamplingParams(prompt_logprobs=0, max_tokens=1))
+    request = chat_of(asked)
+    scores = prompt_scores(ids, request, engine.policy)
+    assert scores == expected[1:] and sum(map(bool, scores)) == 3
+    body = generation_body(engine.generate(request, ids), 3, 0, scores)
+    first, *entries = body["prompt_logprobs"]
+    assert first is None and [list(entry) for entry in entries] == [[str(token)] for token in ids[1:]]
+    assert [entry[str(token)]["logprob"] for token, entry in zip(ids[1:], entries, strict=True)] == scores
+
+
 def test_without_a_generation_prompt_the_ids_end_with_the_turn():
     engine = core()
     whole, ended = engine.render(request()), engine.render(request(), generation=False)
@@ -113,6 +148,7 @@ def test_without_a_generation_prompt_the_ids_end_with_the_turn():
         ({"token_ids": [1], "stream": True}, "does not stream"),
         ({"token_ids": [1], "sampling_params": {"max_tokens": 0}}, "at least 1"),
         ({"token_ids": [1], "model": "other"}, "does not exist"),
+        ({"token_ids": [1], "sampling_params": {"prompt_logprobs": 1}}, "must be 0, got 1"),
     ],
 )
 def test_requests_to_sample_that_are_refused(body, words):

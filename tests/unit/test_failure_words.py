@@ -96,8 +96,8 @@ def test_commands_are_short_and_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_cause_in_one_of_several_logs(tmp_path: Path) -> None:
     output, log, engine = (tmp_path / name for name in ("trainer.1.log", "train-log.1.log", "vllm-log.1.log"))
-    output.write_text("ERROR: the trainer failed\n")
-    log.write_text("loading\n")
+    output.write_text("the trainer failed\n")
+    log.write_text("ERROR: an engine failed\n")
     engine.write_text("Traceback (most recent call last):\nValueError: of the engine\n")
 
     def found(signal: int | None = None) -> tuple[str, str] | None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from kit.trial_folders import FILE, TOOL, T, call, lines, put
 
+from liverl.config import load_config
+from liverl.config.dump import dump_yaml
 from liverl.model import TrialsStatus
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.observe.trials.steps import heads_of_step
@@ -87,15 +89,19 @@ def test_unknown_requests_are_judged_once_a_trial_has_called_a_tool(run: Run) ->
 
 
 @pytest.mark.parametrize(
-    ("key", "given"),
+    ("sets", "given"),
     [
-        ("actor_rollout_ref.rollout.multi_turn.tool_config_path", True),
-        ("+actor_rollout_ref.rollout.multi_turn.function_tool_path", True),
-        ("actor_rollout_ref.rollout.multi_turn.enable", False),
+        ("trainer.overrides={actor_rollout_ref.rollout.multi_turn.tool_config_path: tools.yaml}", True),
+        ("trainer.overrides={+actor_rollout_ref.rollout.multi_turn.function_tool_path: f.py}", True),
+        ("trainer.overrides={actor_rollout_ref.rollout.multi_turn.enable: true}", False),
+        ("agent.tools=/tools.yaml", True),
+        ("agent.functions=/f.py", True),
+        ("agent.tools=", False),
     ],
 )
-def test_tools_that_verl_was_given(run: Run, key: str, given: bool) -> None:
-    (run.path / "config.yaml").write_text(json.dumps({"trainer": {"overrides": {key: "tools.yaml"}}}))
+def test_tools_that_verl_was_given(run: Run, sets: str, given: bool) -> None:
+    config = load_config(profile="cpu-verl", sets=[sets], env={}).config
+    (run.path / "config.yaml").write_text(dump_yaml(config))
     assert in_verl(run.path) is given
     run.trial("unknown", call(request_body=None))
     run.trial("chat", call(request_body=ASKED))

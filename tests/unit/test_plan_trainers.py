@@ -368,7 +368,7 @@ def test_verls_environment_gets_our_modules_alone() -> None:
 
 def test_only_standalone_replicas_need_a_plug_in() -> None:
     paths = {f.path for f in service(plan_of(), "trainer").files}
-    assert paths == {f"{_PATH}/liverl/__init__.py", "trainer/agent_loop.yaml"}
+    assert paths == {f"{_PATH}/liverl/__init__.py", "trainer/agent_loop.yaml", "trainer/agent.json"}
 
 
 # --- ports ------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from liverl.plan import PlanError, make_plan
 from liverl.plan.hydra import Override, command_line, text
 from liverl.plan.render import plan_json, plan_text
 from liverl.plan.spec import Plan
+from liverl.verl_runtime.kinds import KINDS
 
 
 def overrides_of(plan: Plan) -> dict[str, str]:
@@ -388,10 +389,12 @@ def agent_loops(*sets: str) -> list[dict[str, Any]]:
     ],
 )
 def test_the_agent_loops_file(sets: tuple[str, ...], target: str, own: dict[str, Any]) -> None:
-    """A row may name either of our loops: what carries the trials is the run's."""
+    """A row may name any of our loops, and a kind of agent: what carries the trials is the run's."""
     entries = agent_loops(*sets)
-    assert [entry.pop("name") for entry in entries] == ["liverl_proxy", "liverl_session"]
-    assert entries[0] == entries[1]
+    kinds = {entry.pop("name"): entry.pop("kind") for entry in entries}
+    ours = {f"liverl_{kind}": kind for kind in KINDS}
+    assert kinds == {"liverl_proxy": "auto", "liverl_session": "auto", **ours}
+    assert all(entry == entries[0] for entry in entries)
     entry = entries[0]
     assert entry.pop("_target_") == f"liverl.verl_runtime.{target}"
     assert (entry["max_turns"], entry["trial_timeout"], entry["max_tokens"]) == (5, 120.0, 512)
@@ -403,6 +406,7 @@ def test_the_agent_loops_file(sets: tuple[str, ...], target: str, own: dict[str,
         "trial_timeout",
         "temperature",
         "max_tokens",
+        "agent_file",
     }
     assert {name: value for name, value in entry.items() if name not in common} == own
 
@@ -463,7 +467,7 @@ def test_paths_that_hydra_would_misread_are_refused() -> None:
 def test_in_process_starts_nothing_in_front_of_the_replicas() -> None:
     plan = plan_of("run.topology=in_process", "infrastructure.litellm_port=0")
     assert [spec.name for spec in plan.services] == ["ray", "smoke", "trainer"]
-    assert (plan.carrier, plan.expected_replicas, plan.topology) == ("sessions", 2, "in_process")
+    assert (plan.carrier, plan.expected_replicas, plan.topology) == ("workers", 2, "in_process")
     assert {d.on for d in service(plan, "trainer").depends_on} == {"verl", "ray", "smoke"}
     assert "LITELLM_PORT" not in service(plan, "trainer").env
     assert not any("port:proxy" in file.text for spec in plan.services for file in spec.files)
@@ -474,7 +478,7 @@ def test_in_process_a_launch_script_brings_no_proxy_to_adopt() -> None:
         "run.topology=in_process", "trainer.kind=command", "trainer.command=[x]", profile="liverl-gen1"
     )
     assert [spec.name for spec in plan.services] == ["trainer"]
-    assert (plan.adopted_port, plan.carrier, plan.expected_replicas) == (None, "sessions", 2)
+    assert (plan.adopted_port, plan.carrier, plan.expected_replicas) == (None, "workers", 2)
 
 
 def test_the_page_names_everything_and_no_token() -> None:

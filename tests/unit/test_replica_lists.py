@@ -12,9 +12,11 @@ from typing import Any, cast
 import pytest
 from kit.newest import Storage, lists_written
 from kit.plans import plan_of
+from msgspec.structs import replace
 
 from liverl.procs import tree
 from liverl.proxy.config import config_sha
+from liverl.serving.endpoint import ReplicaEndpoint
 from liverl.serving.proxy_routes import ProxyRoutes
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
@@ -150,3 +152,49 @@ async def test_verls_trainer_waits_for_no_list(fake: Fake, storage: Storage) -> 
     fake.registry.update()
     fake.registry.source = cast(ReplicaSource, SimpleNamespace())
     assert fake.registry.unwritten("trainer") is None and fake.registry.unwritten("proxy")
+
+
+# --- what is said of it ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("carrier", ["proxy", "sessions", "workers"])
+def test_only_what_keeps_a_list_of_replicas_is_said_to_get_them(tmp_path: Path, carrier: Any) -> None:
+    said: list[str] = []
+
+    class Verl:
+        state = "ready"
+
+        def endpoints(self) -> list[ReplicaEndpoint]:
+            return [ReplicaEndpoint("v0", self.state, "", A, 1, 0, 1.0, (), "verl")]  # type: ignore[arg-type]
+
+    supervisor: Any = SimpleNamespace(
+        slots={}, stopping=False, run_dir=tmp_path, now=lambda: 1.0, kick=lambda: None,
+        say=lambda kind, text, *_, **__: said.append(text),
+        records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),
+    )  # fmt: skip
+    plan = replace(plan_of("run.topology=in_process", profile="h200-smoke"), carrier=carrier)
+    source = Verl()
+    registry = ReplicaRegistry(supervisor, plan, 30.0, 1.0, cast(ReplicaSource, source))
+    registry.expected = 1
+    registry._publish = lambda endpoints: None  # type: ignore[method-assign]
+    registry.update()
+    assert registry.listed == {"v0"}, "it gets new trials"
+    source.state = "failed"
+    registry.update()
+    assert registry.listed == set()
+    name = {"proxy": "the proxy", "sessions": "the sessions"}.get(carrier)
+    assert said == (
+        ["1 of 1 replicas are up; new trials can start"]
+        if name is None
+        else [
+            f"1 of 1 replicas are up; adding them to {name}",
+            f"added to {name}; new trials can use this replica",
+            f"removed from {name}; new trials do not use this replica",
+        ]
+    )
+    source.state = "ready"
+    registry.update()
+    said.clear()
+    source.state = "stopped"
+    registry.update()
+    assert not said and not registry.listed, "its trainer has ended, which is said"

@@ -154,6 +154,26 @@ async def test_it_is_running_once_everything_is_ready(make: Make) -> None:
     assert run.outcome.state == "running" and texts(run, "run_ready") == ["all services are ready"]
 
 
+async def test_a_service_that_the_run_does_not_wait_for_is_not_called_missing(make: Make) -> None:
+    beside = replace(PROXY, fatal=False)
+    ready = "all services that the run needs are ready; "
+    for state in ("waiting", "preparing", "starting"):
+        run = make(carrier="sessions")
+        add(run, replace(PROXY, name="sessions", kind="sessions"), state="ready")
+        add(run, beside, state=state)
+        run.outcome.update()
+        late = f"{ready}it does not wait for proxy, which is still starting"
+        assert texts(run, "run_ready")[-1:] == [late]
+    mixed = make(carrier="sessions")
+    add(mixed, replace(PROXY, name="sessions", kind="sessions"), state="ready")
+    add(mixed, beside, **{**FAILED, "state": "gave_up"})
+    for name in ("a", "b"):
+        add(mixed, replace(beside, name=name), state="starting")
+    mixed.outcome.update()
+    words = f"{ready}it does not wait for a, b, which are still starting; it goes on without proxy"
+    assert texts(mixed, "run_ready")[-1:] == [words]
+
+
 async def test_a_service_that_the_run_does_without_holds_up_and_ends_nothing(make: Make) -> None:
     beside = replace(PROXY, fatal=False, environment="proxy")
     run = make(carrier="sessions")

@@ -234,7 +234,7 @@ async def test_a_session_whose_journal_was_removed_records_nothing_more(host):
     assert status == 500 and "journal was removed" in body["error"]["message"]
 
 
-def test_ten_thousand_sessions_need_no_descriptor_each(tmp_path):
+async def test_ten_thousand_sessions_need_no_descriptor_each(tmp_path):
     roots = (tmp_path / "trials",)
     store = Store(tmp_path / "sessions", roots, ReplicaList(None))
     before = len(os.listdir("/proc/self/fd"))
@@ -245,7 +245,7 @@ def test_ten_thousand_sessions_need_no_descriptor_each(tmp_path):
     assert len(os.listdir("/proc/self/fd")) <= before + 2
     assert store.facts()["open"] == len(names)
     for name in names:
-        store.finish(name)
+        await store.finish(name)
     assert (store.facts()["open"], store.facts()["finished"]) == (0, len(names))
     assert os.listdir(tmp_path / "sessions") == ["finished.ndjson"]
 
@@ -357,11 +357,11 @@ async def test_sessions_that_nobody_ends_are_ended_some_time_after_their_deadlin
     await host.open("late", deadline=now + 1000)
     await host.open("other", deadline=now + 2000)
     await host.open("endless")
-    assert host.store.expire(now + 1000 + 119) == [] and host.store.facts()["open"] == 3
-    assert host.store.expire(now + 1000 + 121) == ["late"]
+    assert await host.store.expire(now + 1000 + 119) == [] and host.store.facts()["open"] == 3
+    assert await host.store.expire(now + 1000 + 121) == ["late"]
     assert (host.store.facts()["open"], host.store.facts()["finished"]) == (2, 1)
     assert (host.folder / "trials" / "late" / "proxy_trajectory.json").exists()
-    assert host.store.expire(now + 9999) == ["other"]
+    assert await host.store.expire(now + 9999) == ["other"]
 
 
 async def test_the_conversation_is_kept_over_a_restart(host, replica):

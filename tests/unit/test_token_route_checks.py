@@ -210,6 +210,52 @@ async def test_a_replica_of_verl_serves_once_its_routes_were_seen_without_sampli
         await scripted.stop()
 
 
+OWNER_DIED = "DEAD: The actor is dead because its owner has died. Owner Id: 8b01"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "stage", "why", "state"),
+    [
+        ("ready", "healthy", "healthy", "ready"),
+        ("stopping", "healthy", "healthy", "ready"),
+        ("stopped", "healthy", "healthy", "stopped"),
+        ("ready", "addressed", "slow", "degraded"),
+        ("failed", "addressed", "slow", "stopped"),
+        ("backing_off", "alive", "alive", "stopped"),
+        ("preparing", "healthy", "healthy", "stopped"),
+        ("ready", "dead", OWNER_DIED, "stopped"),
+        ("stopped", "dead", OWNER_DIED, "stopped"),
+        ("ready", "dead", "DEAD: killed by the OOM killer", "failed"),
+        ("stopped", "dead", "DEAD: killed by the OOM killer", "failed"),
+        ("stopped", "missing", "missing", "waiting"),
+    ],
+)
+async def test_replicas_that_end_with_their_trainer_have_not_failed(
+    tmp_path: Path, trainer: str, stage: str, why: str, state: str
+) -> None:
+    replicas, _ = verl_replicas(tmp_path, "http://127.0.0.1:9", "")
+    try:
+        await replicas.look()
+        rank = Rank(0, "vllm_server_0_0", stage, why, 1.0, "ALIVE", 4, None, "http://127.0.0.1:9", 1)  # type: ignore[arg-type]
+        replicas._discovery.ranks = (rank,)  # type: ignore[misc]
+        replicas._supervisor.slots["trainer"].state = trainer  # type: ignore[misc]
+        (endpoint,) = replicas.endpoints()
+        assert endpoint.state == state
+        ended = state == "stopped"
+        assert endpoint.why == ("exited with the trainer" if ended else why)
+        assert endpoint.address == (None if ended else "http://127.0.0.1:9")
+        if stage == "healthy":  # of a cluster that the user named, which goes on
+            replicas._ray = replace(replicas._ray, earlier=True)
+            assert replicas.endpoints()[0].state == "ready"
+            replicas._ray = replace(replicas._ray, earlier=False)
+        # another process of the trainer: these are not its replicas
+        replicas._supervisor.slots["trainer"].state = "starting"  # type: ignore[misc]
+        replicas._supervisor.slots["trainer"].current.process.generation = 2  # type: ignore[misc, union-attr]
+        assert replicas.endpoints()[0].state in ("stopped", "failed", "waiting")
+    finally:
+        await replicas._supervisor.http.close()
+
+
 async def test_a_replica_of_verl_without_the_routes_fails_the_run(tmp_path: Path) -> None:
     scripted = replica(generate=DISABLED)
     replicas, said = verl_replicas(tmp_path, await scripted.start(), "m")

@@ -19,7 +19,7 @@ from liverl.sessions.client import SessionFailed
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.sampling import Limits
-from liverl.sessions.segments import Versions
+from liverl.sessions.segments import Scored, Versions
 from liverl.verl_runtime.verl_engine import (
     Model,
     Verl,
@@ -97,6 +97,8 @@ class Client:
         step = self.steps.pop(0)
         if isinstance(step, Exception):
             raise step
+        if "prompt_logprobs" in sampling_params:
+            return SimpleNamespace(token_ids=[5], log_probs=None, stop_reason="completed", extra_fields=step)
         text, reason = step if isinstance(step, tuple) else (step, "completed")
         ids = ids_of(text) + ([END] if reason == "completed" else [])
         ids = ids[: sampling_params["max_tokens"]]
@@ -256,6 +258,43 @@ async def test_sampled_ids_as_a_message(
     assert all(json.loads(call.arguments) == {"n": 1} and call.id for call in message.calls)
 
 
+SCORES = {  # as verl makes them of vLLM's prompt_logprobs: each id at the position before its own
+    "prompt_ids": [[8], [9], [0]],
+    "prompt_logprobs": [[-0.5], [-1.5], [0.0]],
+    "global_steps": 4,
+}
+
+
+async def test_a_prompt_is_scored_by_verls_client() -> None:
+    tokens, client = engine(SCORES)
+    assert await tokens.score([7, 8, 9]) == Scored([-0.5, -1.5], 4)
+    assert client.asked == [("s", [7, 8, 9], {"prompt_logprobs": 0, "max_tokens": 1})]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {**SCORES, "prompt_ids": [[8], [8], [0]]},
+        {**SCORES, "prompt_ids": [[8], [0]], "prompt_logprobs": [[-0.5], [0.0]]},
+        {**SCORES, "prompt_logprobs": [[-0.5], [0.0]]},
+        ValueError("no"),
+        RuntimeError("dead"),
+    ],
+)
+async def test_scores_that_are_not_those_of_the_prompt(fields: Any) -> None:
+    tokens, _ = engine(fields)
+    with pytest.raises((EngineLost, EngineRefused)):
+        await tokens.score([7, 8, 9])
+
+
+async def test_a_conversation_without_the_begin_of_a_reply() -> None:
+    tokens, _ = engine()
+    assert await tokens.end_of_turn() == END
+    whole = await tokens.render(CHAT)
+    assert await tokens.render(CHAT, reply=False) == whole[: -len(ids_of("a:"))]
+
+
 def test_tools_are_reduced_to_what_verls_parsers_read() -> None:
     schema = {
         "type": "object",
@@ -362,6 +401,31 @@ async def test_a_trial_in_a_worker(host: Any, tmp_path: Path, capsys: pytest.Cap
     assert len((trial / "litellm-trajectory.jsonl").read_text().splitlines()) == 2
     document = json.loads((trial / "proxy_trajectory.json").read_text())
     assert document["counters"]["num_aborts"] == 2
+
+
+async def test_a_changed_history_in_a_worker_keeps_the_replies_that_it_has(tmp_path: Path) -> None:
+    (tmp_path / "trials" / "t-1").mkdir(parents=True)
+    client = Client(["one", "two", "six"])
+    settings = HostSettings(str(tmp_path), "attempt_001", "worker", "127.0.0.1", rewrite="recompute")
+    sessions = WorkerSessions(settings, VerlReplicas(verl(client)))
+    await sessions.start()
+    opened = await sessions.open("t-1", tmp_path / "trials" / "t-1", Limits())
+    history = [("user", "hi"), ("assistant", "one"), ("user", "go")]
+    await say(opened.openai_url, opened.key, history[0])
+    await say(opened.openai_url, opened.key, *history)
+    await say(opened.openai_url, opened.key, ("user", "sum"), *history[1:])
+    prompt = client.asked[-1][1]
+    ids = [[token] for token in [*prompt[1:], 0]]
+    scores = [[-float(at)] for at in range(1, len(prompt) + 1)]
+    client.steps.append({"prompt_ids": ids, "prompt_logprobs": scores, "global_steps": 9})
+    (row,) = await sessions.finish("t-1", 9)
+    begin = len(ids_of("u:sum")) + 2 + len(ids_of("a:"))
+    assert row.initial_prompt_token_len == begin
+    assert row.traj_acc_ids[begin:][:4] == [*ids_of("one"), END]
+    assert row.traj_response_mask == [1] * 4 + [0] * (len(prompt) - begin - 4) + [1] * 4
+    assert row.traj_response_logprobs[:4] == [-float(begin + at) for at in range(4)]
+    assert row.policy_versions == (Versions(9, 4), Versions(3, 4))
+    await sessions.close()
 
 
 async def test_requests_without_the_sessions_key_are_refused(host: Any, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ TASK = next(task for task in dataset() if task.kind == "create")
 CREATE = ("write_file", {"path": next(iter(TASK.expect)), "content": next(iter(TASK.expect.values()))})
 SUBMIT = ("submit", dict[str, str]())
 Change = Callable[[dict[str, Any]], object]
+SETTINGS = LoopSettings("/r", "/r/attempt_001", "m", 400, 400, temperature=0.5)
 
 
 @dataclass
@@ -114,7 +115,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def prompt(**changes: Any) -> Prompt:
-    return read_prompt(row(**changes), {"temperature": 1.0, "top_p": 1.0, "top_k": -1}, fallback=0.5)
+    return read_prompt(row(**changes), {"temperature": 1.0, "top_p": 1.0, "top_k": -1}, SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -318,19 +319,19 @@ def test_names_differ_by_step_prompt_and_session() -> None:
 
 def test_sampling_is_verls() -> None:
     assert prompt().sampling == {"temperature": 1.0}
-    greedy = read_prompt(row(), {"temperature": 0, "top_p": 0.9, "top_k": 20, "logprobs": True}, fallback=1.0)
+    greedy = read_prompt(row(), {"temperature": 0, "top_p": 0.9, "top_k": 20, "logprobs": True}, SETTINGS)
     assert greedy.sampling == {"temperature": 0.0, "top_p": 0.9, "top_k": 20}
-    assert read_prompt(row(), {}, fallback=0.5).sampling == {"temperature": 0.5}
+    assert read_prompt(row(), {}, SETTINGS).sampling == {"temperature": 0.5}
 
 
-def test_rows_that_are_not_ours_are_refused() -> None:
+def test_rows_that_cannot_be_run_are_refused() -> None:
     for extra in (None, {}, {"task_id": "nonsense-001"}):
         with pytest.raises(ValueError, match=r"extra_info\.task_id is .*not a task"):
-            prompt(extra_info=extra)
+            read_prompt(row(extra_info=extra), {}, SETTINGS, named="task")
     known = row()
     del known["session_id"], known["global_steps"]
     with pytest.raises(ValueError, match="did not pass global_steps, session_id"):
-        read_prompt(known, {}, fallback=1.0)
+        read_prompt(known, {}, SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -144,9 +144,7 @@ async def run(tmp_path: Path) -> AsyncIterator[Any]:
             "trial_timeout": 20.0,
         }
         settings = LoopSettings(**{**known, **changes})
-        prompt = Prompt(
-            TASK, [{"role": "user", "content": TASK.instruction}], 3, False, "u", 0, {"temperature": 0.9}
-        )
+        prompt = prompt_of(TASK.instruction)
         async with aiohttp.ClientSession() as http:
             sessions = ServiceSessions(Through(http, host.trainer), CONTROL)  # type: ignore[arg-type]
             outcome = await run_trial(settings, prompt, SessionCarrier(sessions, settings.lengths))
@@ -157,6 +155,12 @@ async def run(tmp_path: Path) -> AsyncIterator[Any]:
     await host.stop()
     for replica in replicas:
         await replica.stop()
+
+
+def prompt_of(text: str) -> Prompt:
+    row = {"extra_info": {"task_id": TASK.id}}
+    messages = [{"role": "user", "content": text}]
+    return Prompt("task", TASK.id, row, messages, 3, False, "u", 0, {"temperature": 0.9})
 
 
 def result(run_dir: Path, outcome: Outcome) -> dict[str, Any]:
@@ -196,8 +200,7 @@ async def test_a_failed_trial_trains_nothing_and_its_address_no_longer_works(
 
 async def test_a_trial_that_gets_no_session_has_failed(tmp_path: Path) -> None:
     settings = LoopSettings(str(tmp_path), str(tmp_path / "attempt_001"), "m", 400, 400, trial_timeout=5.0)
-    prompt = Prompt(TASK, [{"role": "user", "content": "x"}], 3, False, "u", 0, {})
-    outcome = await run_trial(settings, prompt, SessionCarrier(Host([]), settings.lengths))
+    outcome = await run_trial(settings, prompt_of("x"), SessionCarrier(Host([]), settings.lengths))
     assert (outcome.exception, outcome.rows) == ("SessionRefusedError: not today", [])
 
 

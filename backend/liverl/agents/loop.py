@@ -1,4 +1,4 @@
-"""A multi-turn conversation through the proxy; tool calls are executed in the trial's sandbox.
+"""A multi-turn conversation of an agent with the model, through what carries the trial.
 
 Shared by the embedded trainer and verl's agent loop, which may run Python 3.10 with few packages: this module
 imports only the standard library, msgspec, aiohttp, and modules of liverl with the same restriction.
@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
 
-from liverl.agents.sandbox import Sandbox
-from liverl.agents.tools import SUBMIT, TOOLS
 from liverl.sessions.sampling import OVERFLOW
 
 SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
@@ -35,6 +33,21 @@ class TrialFailed(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class Tools(Protocol):
+    """What an agent offers to the model, and how it answers calls."""
+
+    @property
+    def definitions(self) -> Sequence[dict[str, Any]]:
+        """OpenAI schemas; empty if there are no tools."""
+
+    @property
+    def last(self) -> str:
+        """The name of the tool that ends the trial; "" if none does."""
+
+    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
+        """The result of one call; a call that cannot be made has a text that says why."""
 
 
 class Reply(msgspec.Struct):
@@ -69,7 +82,9 @@ class Conversation(msgspec.Struct):
     replies: list[Reply] = []
     tool_calls: int = 0
     retries: int = 0
-    ended_by: str = ""  # submit, no_tool_call, max_iterations, context_length, or the result of ``heard``
+    # The name of the tool that ends a trial, no_tool_call, reply (no tools were offered), max_iterations,
+    # context_length, or the result of ``heard``.
+    ended_by: str = ""
     asked_seconds: float = 0.0  # seconds spent waiting for replies, retries included
     tool_seconds: float = 0.0
 
@@ -130,7 +145,7 @@ async def converse(
     session: aiohttp.ClientSession,
     talk: Talk,
     conversation: Conversation,
-    sandbox: Sandbox,
+    tools: Tools,
     *,
     options: Callable[[int], dict[str, Any]],
     heard: Callable[[Reply], str],
@@ -145,39 +160,31 @@ async def converse(
     """
     deadline = time.monotonic() + talk.timeout
     for turn in range(talk.max_turns):
-        request = {
-            **talk.request,
-            "messages": conversation.messages,
-            "tools": list(TOOLS),
-            "tool_choice": "auto",
-            **({"logprobs": True, "return_token_ids": True} if talk.tokens else {}),
-            **options(turn),
-        }
-        began = time.monotonic()
+        asked = options(turn)
         try:
-            reply = await _ask(session, talk, request, deadline, conversation)
-        except _ContextFull:
+            reply = await ask(
+                session, talk, conversation, deadline, conversation.messages, tools.definitions, asked
+            )
+        except ContextFull:
             if not conversation.replies:
                 raise
             conversation.ended_by = "context_length"  # ended by its own length: the earlier turns count
             return
-        finally:
-            conversation.asked_seconds += time.monotonic() - began
         ended = heard(reply)
         conversation.replies.append(reply)
         conversation.messages.append(reply.message)
         calls = reply.message.get("tool_calls") or []
         if ended or not calls:
-            conversation.ended_by = ended or "no_tool_call"
+            conversation.ended_by = ended or ("no_tool_call" if tools.definitions else "reply")
             return
         began = time.monotonic()
         for call in calls:
-            name, observation = _execute(sandbox, call)
+            name, observation = await _execute(tools, call)
             conversation.messages.append(
                 {"role": "tool", "tool_call_id": call.get("id", ""), "content": observation}
             )
-            if name == SUBMIT:
-                conversation.ended_by = "submit"
+            if name == tools.last:
+                conversation.ended_by = name
         conversation.tool_calls += len(calls)
         conversation.tool_seconds += time.monotonic() - began
         if conversation.ended_by:
@@ -185,11 +192,41 @@ async def converse(
     conversation.ended_by = "max_iterations"
 
 
-class _ContextFull(TrialFailed):
+class ContextFull(TrialFailed):
     """The engine rejected a prompt that is too long."""
 
 
-def _execute(sandbox: Sandbox, call: dict[str, Any]) -> tuple[str, str]:
+async def ask(
+    session: aiohttp.ClientSession,
+    talk: Talk,
+    conversation: Conversation,
+    deadline: float,
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]],
+    options: dict[str, Any],
+) -> Reply:
+    """One turn: the reply to ``messages``. ``deadline``: seconds of ``time.monotonic``; ``options``: further fields of
+    the request, which do not replace those of ``talk``.
+
+    Raises:
+        ContextFull: the prompt is too long.
+        TrialFailed: there is no usable reply.
+    """
+    request = {
+        **options,
+        **talk.request,
+        "messages": messages,
+        **({"tools": list(tools), "tool_choice": "auto"} if tools else {}),
+        **({"logprobs": True, "return_token_ids": True} if talk.tokens else {}),
+    }
+    began = time.monotonic()
+    try:
+        return await _ask(session, talk, request, deadline, conversation)
+    finally:
+        conversation.asked_seconds += time.monotonic() - began
+
+
+async def _execute(tools: Tools, call: dict[str, Any]) -> tuple[str, str]:
     function = call.get("function") or {}
     name = str(function.get("name"))
     try:
@@ -198,7 +235,7 @@ def _execute(sandbox: Sandbox, call: dict[str, Any]) -> tuple[str, str]:
         return name, f"error: the arguments are not JSON: {error}"
     if not isinstance(arguments, dict):
         return name, "error: the arguments are not an object"
-    return name, sandbox.call(name, arguments)
+    return name, await tools.answer(name, arguments)
 
 
 async def _ask(
@@ -223,7 +260,7 @@ async def _ask(
                 why = f"HTTP {response.status}: {text[:_ERROR_TEXT]}"
                 if response.status < 500 and response.status not in _RETRIED:
                     full = any(words in text for words in _CONTEXT_FULL)
-                    failure = _ContextFull if full else TrialFailed
+                    failure = ContextFull if full else TrialFailed
                     raise failure("ProxyRefusedError", why)
         except asyncio.TimeoutError as error:  # noqa: UP041 (3.10)
             cut = f"no response in the last {left:.1f} s" + (f" ({error})" if str(error) else "")
@@ -232,5 +269,7 @@ async def _ask(
         conversation.retries += 1
         await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0)))
         wait = min(wait * 2, _BACKOFF_CAP)
-    reason = "; ".join(filter(None, (f"no time left after {talk.timeout:g} s", why and f"last: {why}", cut)))
+    reason = "; ".join(
+        filter(None, (f"no time left after {round(talk.timeout, 1):g} s", why and f"last: {why}", cut))
+    )
     raise TrialFailed("TrialTimeoutError", reason)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.agents.tasks import SUBMITTED
+from liverl.agents.tools import SUBMIT, TOOLS
 from liverl.util.modes import DIRECTORY
 
 _MAX_READ = 8192  # maximum characters returned by one read
@@ -19,6 +20,9 @@ class ToolError(Exception):
 
 class Sandbox:
     """Tools that act on the files under ``root``."""
+
+    definitions = TOOLS
+    last = SUBMIT
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -61,6 +65,10 @@ class Sandbox:
             return f"error: {error.strerror or error}"
         except ValueError as error:  # null byte in a name, binary file, lone surrogate
             return f"error: {error}"
+
+    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
+        """See ``liverl.agents.loop.Tools``."""
+        return self.call(name, arguments)
 
     def _path(self, name: str) -> Path:
         if not isinstance(name, str) or not name:

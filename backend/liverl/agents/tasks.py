@@ -122,6 +122,9 @@ def dataset() -> tuple[Task, ...]:
     return tuple(_make(kind, index) for index in range(TASKS_PER_KIND) for kind in KINDS)
 
 
+TASKS: dict[str, Task] = {task.id: task for task in dataset()}
+
+
 def verify(task: Task, sandbox: Path) -> float:
     """Return 1.0 if the work was submitted and every expected file is correct, else 0.0."""
     for path, wanted in {SUBMITTED: "", **task.expect}.items():

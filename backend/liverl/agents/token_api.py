@@ -17,12 +17,14 @@ from liverl.agents.tool_calls import ToolCall
 
 
 class SamplingParams(msgspec.Struct, frozen=True):
-    """The sampling parameters that our engines use; all others are accepted and ignored."""
+    """The sampling parameters that our engines use; all others are accepted and ignored. ``prompt_logprobs``: 0 for the
+    log-probabilities of the prompt's own ids, None for none."""
 
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
 
 class GenerateRequest(msgspec.Struct, frozen=True):
@@ -113,6 +115,11 @@ def read_generate(body: bytes, served: Sequence[str]) -> GenerateRequest:
         raise bad_request(f"max_tokens must be at least 1, got {wanted.max_tokens}.", "max_tokens")
     if wanted.temperature is not None and wanted.temperature < 0:
         raise bad_request(f"temperature must be non-negative, got {wanted.temperature}.", "temperature")
+    if wanted.prompt_logprobs not in (None, 0):
+        words = (
+            "this engine gives log-probabilities of the prompt's own tokens only: prompt_logprobs must be 0"
+        )
+        raise bad_request(f"{words}, got {wanted.prompt_logprobs}.", "prompt_logprobs")
     return request
 
 
@@ -148,12 +155,14 @@ def generate_body(
     finish: str,
     versions: Sequence[Span],
     cached: int,
+    scores: Sequence[float] | None = None,
 ) -> dict[str, Any]:
     """The reply to a request to sample.
 
     ``ids``, ``logprobs``, ``names``: one per sampled token, with the one that ends the reply; ``names`` are the bytes
     of its text. ``finish``: stop, length or abort. ``versions``: of the weights, in the order of the tokens.
-    ``cached``: tokens of the prompt that were cached.
+    ``cached``: tokens of the prompt that were cached. ``scores``: log-probabilities of the prompt's ids behind the
+    first one, each given those before it; None if there are none.
     """
     content = [
         {"token": f"token_id:{token}", "logprob": logprob, "bytes": list(name), "top_logprobs": []}
@@ -175,9 +184,20 @@ def generate_body(
     return {
         "request_id": f"generate-tokens-{uuid.uuid4().hex}",
         "choices": [choice],
-        "prompt_logprobs": None,
+        "prompt_logprobs": None if scores is None else prompt_logprobs(prompt, scores),
         "usage": usage,
     }
+
+
+def prompt_logprobs(prompt: Sequence[int], scores: Sequence[float]) -> list[dict[str, Any] | None]:
+    """``prompt_logprobs`` of a reply: one entry per id of the prompt, by the id as text; null for the first one.
+
+    ``scores``: of the ids behind the first one. ``rank`` and ``decoded_token``, which vLLM fills in, stay null.
+    """
+    entries: list[dict[str, Any] | None] = [None]
+    for token, score in zip(prompt[1:], scores, strict=True):
+        entries.append({str(token): {"logprob": score, "rank": None, "decoded_token": None}})
+    return entries
 
 
 def derender_body(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 
 from liverl.agents.loop import Conversation, Reply, TrialFailed
-from liverl.agents.tools import TOOLS
 from liverl.util.atomic_file import write_atomic
 from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
 from liverl.version import __version__
 
 
-def exception_info(error: TrialFailed) -> dict[str, str]:
-    """Return the exception part of result.json for a failed trial; call it while ``error`` is being handled."""
+def exception_info(error: TrialFailed, told: str = "") -> dict[str, str]:
+    """Return the exception part of result.json for a failed trial. ``told``: the traceback; "": that of the exception
+    which is being handled."""
     return {
         "exception_type": error.kind,
         "exception_message": str(error),
-        "exception_traceback": traceback.format_exc(),
+        "exception_traceback": told or traceback.format_exc(),
         "occurred_at": _iso(time.time()),
     }
 
@@ -47,7 +47,8 @@ def write_outcome(
     *,
     agent: str,
     model: str,
-    reward: float,
+    tools: Sequence[Mapping[str, Any]] | None,
+    reward: float | None,
     started: float,
     finished: float,
     exception: Mapping[str, str] | None,
@@ -55,19 +56,23 @@ def write_outcome(
 ) -> None:
     """Write the files of a finished trial; result.json comes last and marks it as finished.
 
-    Times are Unix seconds; ``facts`` are additional keys of result.json.
+    ``tools``: the schemas that the model was offered; None: the conversation is not known, and not written. Times are
+    Unix seconds; ``reward``: None if it is not known; ``facts`` are further keys of result.json, and replace those from
+    the conversation.
 
     Raises:
         OSError: a file cannot be written.
     """
-    _write_story(directory, conversation, agent, model)
-    (directory / "verifier").mkdir(mode=DIRECTORY, exist_ok=True)
-    write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
+    if tools is not None:
+        _write_story(directory, conversation, agent, model, tools)
+    if reward is not None:
+        (directory / "verifier").mkdir(mode=DIRECTORY, exist_ok=True)
+        write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
     write_json(
         directory / "result.json",
         {
             "trial_name": directory.name,
-            "verifier_result": {"rewards": {"reward": reward}},
+            "verifier_result": None if reward is None else {"rewards": {"reward": reward}},
             "exception_info": exception,
             "started_at": _iso(started),
             "finished_at": _iso(finished),
@@ -84,7 +89,9 @@ def _iso(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).isoformat()  # noqa: UP017 (datetime.UTC is 3.11's)
 
 
-def _write_story(directory: Path, conversation: Conversation, agent: str, model: str) -> None:
+def _write_story(
+    directory: Path, conversation: Conversation, agent: str, model: str, tools: Sequence[Mapping[str, Any]]
+) -> None:
     """Write ``agent/trajectory.json`` in ATIF: one step per message, observations within the turn that caused
     them."""
     steps: list[dict[str, Any]] = []
@@ -115,7 +122,7 @@ def _write_story(directory: Path, conversation: Conversation, agent: str, model:
                 "name": agent,
                 "version": __version__,
                 "model_name": model,
-                "tool_definitions": list(TOOLS),
+                "tool_definitions": list(tools),
             },
             "steps": steps,
         },

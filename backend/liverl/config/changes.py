@@ -75,7 +75,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     ),
     (_PROXY, "proxy: *"),
     (_PROXY_AND_SESSIONS, "proxy: request_timeout max_body_bytes"),
-    (_SESSIONS, "session_proxy: rewrite main_agent_prefix_match; session_proxy.scheduler: *"),
+    (_SESSIONS, "session_proxy: main_agent_prefix_match; session_proxy.scheduler: *"),
     (_TRAINER, "data: *; infrastructure: node0_ip; k8s: *; training: *; algorithm: *; harbor_agent: *"),
     (
         _TRAINER,
@@ -84,6 +84,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_TRAINER, "embedded.faults: crash_at_step hang_at_step tool_executor"),
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),
+    (_NEXT, "agent: *; reward: *; session_proxy: rewrite"),
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
     (
         _NEXT,

@@ -88,6 +88,16 @@ def verl_or_command(c: RunConfig) -> bool:
     return verl_trainer(c) or command(c)
 
 
+def our_loop(c: RunConfig) -> bool:
+    """Whether an agent loop of liverl's runs inside verl."""
+    return verl_trainer(c) and agent_loop(c) in OUR_LOOPS
+
+
+def runs_programs(c: RunConfig) -> bool:
+    """Whether rows may be run by the program ``agent.command``."""
+    return our_loop(c) and bool(c.agent.command)
+
+
 def own_agent_loop(c: RunConfig) -> bool:
     """Whether an agent loop that the user wrote runs inside verl."""
     return verl_trainer(c) and c.verl.agent_loop not in AGENT_LOOPS
@@ -106,8 +116,7 @@ def embedded_or_reads_variables(c: RunConfig) -> bool:
 
 def limits_trials(c: RunConfig) -> bool:
     """Whether liverl or a launch script or agent loop of the user's uses the timeout of a trial."""
-    our_loop = verl_trainer(c) and agent_loop(c) in OUR_LOOPS
-    return our_loop or embedded_or_reads_variables(c)
+    return our_loop(c) or embedded_or_reads_variables(c)
 
 
 def logs_to_wandb(c: RunConfig) -> bool:
@@ -145,6 +154,11 @@ def our_head(c: RunConfig) -> bool:
 def our_sessions(c: RunConfig) -> bool:
     """Whether the run starts sessions: as a service, or in verl's workers."""
     return through_sessions(c) and not command(c)
+
+
+def sessions_or_reads_variables(c: RunConfig) -> bool:
+    """Whether the run starts sessions, or code outside of liverl and verl gets LiveRL's variables."""
+    return our_sessions(c) or reads_variables(c)
 
 
 def run_key(c: RunConfig) -> bool:

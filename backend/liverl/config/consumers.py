@@ -156,6 +156,14 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: lambda c: when.verl_trainer(c) or when.counts_replicas(c)},
         inert.sentence("only trainer.kind verl takes overrides"),
     ),
+    _group("agent: kind python command", {_PLAN: when.our_loop}, inert.agent_key),
+    _group("agent: verifier env", {_PLAN: when.runs_programs}, inert.agent_key),
+    _group("agent: tools functions path; reward: function", {_PLAN: when.verl_trainer}, inert.verl_key),
+    _group(
+        "reward: kwargs",
+        {_PLAN: lambda c: when.verl_trainer(c) and bool(c.reward.function)},
+        inert.reward_key,
+    ),
     _group("ray: address", {_PLAN: when.any_ray}, inert.ray_key("")),
     _group("ray: timeline", {_PLAN: when.our_ray}, inert.ray_key("")),
     _group(
@@ -180,6 +188,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("proxy: max_body_bytes", {_PLAN: when.not_command}, inert.no_proxy),
     _group("proxy: advertise", {_PLAN: when.our_sessions}, inert.no_sessions),
     _group("session_proxy: *", {_PLAN: when.our_sessions}, inert.no_sessions),
+    _group("session_proxy: rewrite", {_PLAN: when.sessions_or_reads_variables}, inert.no_sessions),
     _group("session_proxy.scheduler: enabled", {_PLAN: when.session_service}, inert.no_sessions),
     _group("session_proxy.scheduler: *", {_PLAN: when.session_scheduler}, inert.scheduler_key),
     _group("session_proxy: port", {_PLAN: when.session_service}, inert.no_sessions),

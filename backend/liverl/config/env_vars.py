@@ -59,6 +59,7 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("HARBOR_HOSTPATH_MOUNTS", "harbor_agent.host_path_mounts"),
     ("DOCKER_HOST", "harbor_agent.docker_host"),
     ("NUM_WORKERS", "harbor_runtime.num_workers"),
+    ("HARBOR_RECOMPUTE_MISMATCH_LOGPROBS", "session_proxy.rewrite"),
     ("HARBOR_TAIL_KILL_TARGET", "harbor_runtime.tail_kill_target"),
     ("HARBOR_TAIL_KILL_GRACE_SEC", "harbor_runtime.tail_kill_grace_sec"),
     ("HARBOR_TAIL_KILL_MIN_TASKS", "harbor_runtime.tail_kill_min_tasks"),
@@ -69,6 +70,12 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("WANDB_API_KEY", "credentials.wandb_api_key"),
     ("WANDB_MODE", "credentials.wandb_mode"),
 )
+
+# Variables whose values are spelled otherwise than those of their keys: variable -> its value -> the key's. A value of
+# the key that has no spelling is not exported.
+SPELLINGS: dict[str, dict[str, str]] = {
+    "HARBOR_RECOMPUTE_MISMATCH_LOGPROBS": {"1": "recompute", "0": "mask"},
+}
 
 # (variable, key): the variable's value is the path of a file that contains the secret.
 SECRET_FILES: tuple[tuple[str, str], ...] = (
@@ -81,6 +88,11 @@ SECRET_FILES: tuple[tuple[str, str], ...] = (
 NULL_KEYS = ("harbor_agent.agent_name",)
 
 
+def value_from(name: str, text: str) -> str:
+    """The value that the variable ``name`` gives its key when it is ``text``. What has no spelling stays as it is."""
+    return SPELLINGS.get(name, {}).get(text, text)
+
+
 def liverl_environment(config: RunConfig) -> dict[str, str]:
     """The variables that a LiveRL launch script reads, from the configuration and without secrets.
 
@@ -91,7 +103,7 @@ def liverl_environment(config: RunConfig) -> dict[str, str]:
     for name, key in VARIABLES:
         if key in SECRET_KEYS:
             continue
-        text = _exported(config, key)
+        text = _exported(config, name, key)
         if text:
             variables[name] = text
     return variables
@@ -100,14 +112,18 @@ def liverl_environment(config: RunConfig) -> dict[str, str]:
 def variables_set(config: RunConfig, key: str) -> tuple[str, ...]:
     """The names of LiveRL's variables that are exported for ``key``; none if its value is empty, or if it is a
     secret."""
-    if key in SECRET_KEYS or not _exported(config, key):
+    if key in SECRET_KEYS:
         return ()
-    return tuple(name for name, other in VARIABLES if other == key)
+    return tuple(name for name, other in VARIABLES if other == key and _exported(config, name, key))
 
 
-def _exported(config: RunConfig, key: str) -> str:
+def _exported(config: RunConfig, name: str, key: str) -> str:
+    """The text of a variable; empty if it is left out."""
     value = value_of(config, key)
-    return "null" if value is None and key in NULL_KEYS else variable_text(value)
+    text = "null" if value is None and key in NULL_KEYS else variable_text(value)
+    if name not in SPELLINGS:
+        return text
+    return next((theirs for theirs, ours in SPELLINGS[name].items() if ours == text), "")
 
 
 def variable_text(value: Any) -> str:

@@ -63,6 +63,25 @@ def restart_key(c: RunConfig) -> str:
     return "trainer.kind is none: no trainer runs" if c.trainer.kind == "none" else STARTED_ONCE
 
 
+def verl_key(c: RunConfig) -> str:
+    """The reason for a key of verl's own rows, tools and rewards."""
+    return trial_key("the embedded trainer has its own tasks and rewards")(c)
+
+
+def agent_key(c: RunConfig) -> str:
+    """The reason for a key of ``agent``."""
+    if not when.verl_trainer(c):
+        return verl_key(c)
+    if not when.our_loop(c):
+        return f"verl.agent_loop {c.verl.agent_loop} is not liverl's"
+    return "agent.command is not set"
+
+
+def reward_key(c: RunConfig) -> str:
+    """The reason for ``reward.kwargs``."""
+    return "reward.function is not set" if when.verl_trainer(c) else verl_key(c)
+
+
 def started_once(c: RunConfig) -> str:
     """The reason for a key of restarts in a run whose services are started once."""
     return (

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec import inspect as types
 
 from liverl.config.coerce import Bad, convert, is_text, plain_type, to_plain
-from liverl.config.env_vars import SECRET_FILES, SECRET_KEYS, VARIABLES
+from liverl.config.env_vars import SECRET_FILES, SECRET_KEYS, VARIABLES, value_from
 from liverl.config.errors import Problem, Where
 from liverl.config.schema import Path, fields, is_open, leaves, root_type
 from liverl.config.yaml_nodes import Node, parse, scalar
@@ -190,7 +190,7 @@ def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:
     theirs, ours = Layer("liverl env"), Layer("env")
     for name, key in VARIABLES:
         if env.get(name):
-            _replace(theirs, tuple(key.split(".")), env[name], f"env {name}")
+            _replace(theirs, tuple(key.split(".")), value_from(name, env[name]), f"env {name}")
     for name, key in SECRET_FILES:
         if env.get(name):
             _replace(theirs, tuple(key.split(".")), f"file:{env[name]}", f"env {name}")

@@ -18,7 +18,7 @@ from liverl.config.errors import ConfigError, Problem, Where
 from liverl.config.inert import MIRRORED
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
 from liverl.config.schema import Path as KeyPath
-from liverl.config.schema import RunConfig, schema_key
+from liverl.config.schema import RunConfig, is_open, leaves, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
 from liverl.util.regular_file import open_binary, read_pipe
 
@@ -265,9 +265,10 @@ def _build(settings: Mapping[KeyPath, Setting]) -> RunConfig:
         for part in path[:-1]:
             branch = branch.setdefault(part, {})
         branch[path[-1]] = setting.value
-    data["trainer"].setdefault("overrides", {})
-    data["trainer"].setdefault("env", {})
-    data["ui"].setdefault("keys", {})
+    for key, kind in leaves().items():
+        section, _, name = key.rpartition(".")
+        if section and is_open(kind):  # without an entry of its own if it is empty
+            data[section].setdefault(name, {})
     return msgspec.convert(data, RunConfig, strict=False)
 
 

@@ -42,6 +42,10 @@ def resolved(
     def link(text: str) -> str:
         return text if "://" in text else absolute(text)
 
+    def programs(words: tuple[str, ...]) -> tuple[str, ...]:
+        """A program that is named by a path with its absolute one; one that is on PATH as it is."""
+        return (absolute(words[0]), *words[1:]) if "/" in words[0] else words
+
     model = config.model.model_path
     if model.startswith(SMOKE):
         folder = absolute(model.removeprefix(SMOKE)) or str(default_cache_dir(env).absolute() / "smoke")
@@ -69,6 +73,15 @@ def resolved(
             for key, entry in config.environments.items()
         },
         trainer=replace(config.trainer, cwd=absolute(config.trainer.cwd or "." * command)),
+        agent=replace(
+            config.agent,
+            command=config.agent.command and programs(config.agent.command),
+            verifier=config.agent.verifier and programs(config.agent.verifier),
+            tools=absolute(config.agent.tools),
+            functions=absolute(config.agent.functions),
+            path=tuple(absolute(text) for text in config.agent.path),
+        ),
+        reward=replace(config.reward, function=absolute(config.reward.function)),
         ray=replace(
             config.ray,
             temp_dir=absolute(config.ray.temp_dir),

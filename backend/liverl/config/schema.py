@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec import inspect as types
 
 from liverl.config.coerce import plain_type
+from liverl.config.sections.agent import Agent, Reward
 from liverl.config.sections.liverl import (
     Algorithm,
     Credentials,
@@ -57,6 +58,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     harbor_agent: HarborAgent
     harbor_runtime: HarborRuntime
     trainer: Trainer
+    agent: Agent
+    reward: Reward
     ray: Ray
     verl: Verl
     proxy: Proxy

@@ -23,7 +23,6 @@ from liverl.daemon.gpu_detail import GpuDetails
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
 from liverl.external.repair import Repair
-from liverl.model import CARRIER_WORDS
 from liverl.serving.endpoint import hosted_in_workers, owned_by_verl
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
@@ -127,7 +126,7 @@ class Commands:
             return await self._repair.run(command)
         if self._is_actor(command.service):
             raise owned_by_verl(command.service)
-        if self._supervisor.plan.topology == "in_process" and command.service in CARRIER_WORDS:
+        if self._supervisor.plan.carrier == "workers" and command.service in ("proxy", "sessions"):
             raise hosted_in_workers(command.service)
         slot = self._supervisor.slot(command.service)
         self._log(client, text)

@@ -7,6 +7,7 @@ from typing import Any
 
 from liverl.model import Carrier, ReplicaSet, RunState, ServiceStatus, TrialsStatus
 
+_OVER = ("stopping", "stopped", "failed", "backing_off", "gave_up")  # states of a trainer that trains no more
 _PHASES = {"rollout": "rollout", "update": "policy update", "sync": "sending weights", "init": "starting"}
 
 
@@ -31,6 +32,8 @@ def phase_words(
     trains = trainer_service is not None and trainer_service.state in ("ready", "degraded") and bool(trainer)
     if state == "running" and trains:  # also while a replica is added or the proxy is replaced
         return _training_words(trainer, total_steps, trials)
+    if trainer_service is not None and trainer_service.state in _OVER:  # also while its replicas end with it
+        return f"trainer: {trainer_service.state.replace('_', ' ')}"
     for service in services:
         if service.kind == "environment" and service.state in ("waiting", "preparing"):
             return f"environment {service.name.removeprefix('env:')}: {service.why}"

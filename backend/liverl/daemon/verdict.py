@@ -102,10 +102,21 @@ class RunOutcome:
 
     @property
     def _ready_words(self) -> str:
-        others = [s.name for s in self._supervisor.slots.values() if not _serves(s)]
+        others = [s for s in self._supervisor.slots.values() if not _serves(s)]
         if not others:
             return "all services are ready"
-        return f"all services that the run needs are ready; it goes on without {', '.join(others)}"
+        late = [s.name for s in others if self._starts(s)]
+        absent = [s.name for s in others if s.name not in late]
+        words = "all services that the run needs are ready"
+        if late:
+            verb = "is" if len(late) == 1 else "are"
+            words += f"; it does not wait for {', '.join(late)}, which {verb} still starting"
+        return words + (f"; it goes on without {', '.join(absent)}" if absent else "")
+
+    def _starts(self, slot: Slot) -> bool:
+        """Whether a service that does not serve yet will, as far as is known."""
+        environment = slot.spec.environment in self._supervisor.environments.failed
+        return slot.state in ("waiting", "preparing", "starting") and not environment
 
     def _assess(self) -> Verdict | None:
         """Why the run must end now; None if it goes on."""

@@ -1,31 +1,49 @@
-"""The file that tells verl's agent-loop workers of our agent loop and its arguments."""
+"""The files that tell verl's agent-loop workers of our agent loop, its arguments, and the user's agents."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
+
+import msgspec
 
 from liverl.config.carrier import agent_loop
 from liverl.config.conditions import in_workers
 from liverl.config.schema import RunConfig
+from liverl.config.sections.agent import ROW_PREFIX, AgentKind
 from liverl.config.sections.verl import OUR_LOOPS, PROXY_LOOP
 from liverl.plan import sessions
 from liverl.plan.policies import client_host
 from liverl.plan.spec import FileSpec
 
 PATH = "trainer/agent_loop.yaml"  # in the run directory
+AGENT = "trainer/agent.json"  # section ``agent``, as the workers read it
 
 
 def files(config: RunConfig) -> tuple[FileSpec, ...]:
-    """The file for verl's ``agent_loop_config_path`` (JSON is valid YAML); none if the agent loop is not ours.
+    """The file for verl's ``agent_loop_config_path`` (JSON is valid YAML), and the user's agents; none if the agent
+    loop is not ours.
 
-    The rows of a data set may name any of our loops: what carries the trials is decided by the run.
+    The rows of a data set may name any of our loops, and any kind of agent: what carries the trials is decided by the
+    run.
     """
     if agent_loop(config) not in OUR_LOOPS:
         return ()
     loop = _proxy(config) if agent_loop(config) == PROXY_LOOP else _session(config)
-    entries = [{"name": name, **loop, **_trial(config)} for name in OUR_LOOPS]
-    return (FileSpec(PATH, json.dumps(entries, indent=1)),)
+    kinds = {f"{ROW_PREFIX}{kind}": kind for kind in get_args(AgentKind) if kind != "auto"}
+    names = dict.fromkeys(OUR_LOOPS, "auto") | kinds
+    entries = [{"name": name, **loop, **_trial(config), "kind": kind} for name, kind in names.items()]
+    agent = config.agent
+    settings = {
+        "kind": agent.kind,
+        "python": agent.python,
+        "command": agent.command or (),
+        "env": agent.env if agent.command else {},
+        "verifier": (agent.verifier if agent.command else None) or (),
+    }
+    # Not readable by others: agent.env may hold what others should not know.
+    given = FileSpec(AGENT, msgspec.json.encode(settings).decode(), mode=0o600)
+    return (FileSpec(PATH, json.dumps(entries, indent=1)), given)
 
 
 def _trial(config: RunConfig) -> dict[str, Any]:
@@ -37,6 +55,7 @@ def _trial(config: RunConfig) -> dict[str, Any]:
         "trial_timeout": config.harbor_agent.trial_timeout,
         "temperature": config.algorithm.temperature,
         "max_tokens": config.training.max_response_length,
+        "agent_file": f"{{run_dir}}/{AGENT}",
     }
 
 

@@ -15,7 +15,7 @@ from liverl.config.dump import holds_secret_name, looks_secret, without_secrets
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import EnvironmentEntry
 from liverl.engines import ENGINES
-from liverl.model import Inert
+from liverl.model import Carrier, Inert
 from liverl.plan import embedded_trainer, launch_script, proxy, ray, replica, sessions, verl_trainer
 from liverl.plan.hydra import HydraError
 from liverl.plan.spec import (
@@ -68,11 +68,17 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         replica_token_file=parts.token_file,
         adopted_port=parts.adopted_port,
         script=parts.script,
-        carrier=sessions.NAME if conditions.through_sessions(config) else proxy.NAME,
+        carrier=_carrier(config),
         settings=_settings(config),
         inert=_inert(loaded),
         warnings=tuple(loaded.warnings),
     )
+
+
+def _carrier(config: RunConfig) -> Carrier:
+    if conditions.in_workers(config):
+        return "workers"
+    return "sessions" if conditions.through_sessions(config) else "proxy"
 
 
 class _Parts(Struct, frozen=True):

@@ -46,7 +46,20 @@ FORMATS = {
 
 def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[str, ...]:
     """The arguments of ``main_ppo``. Those in ``trainer.overrides`` replace ours and ``further``."""
-    sections = (data, model, actor, reference, rollout, sampling, agents, algorithm, trainer, ray, device)
+    sections = (
+        data,
+        model,
+        actor,
+        reference,
+        rollout,
+        sampling,
+        agents,
+        reward,
+        algorithm,
+        trainer,
+        ray,
+        device,
+    )
     ours = [override for section in sections for override in section(config)]
     return command_line((*ours, *further), config.trainer.overrides)
 
@@ -205,9 +218,22 @@ def agents(c: RunConfig) -> Iterator[Override]:
     yield Override(f"{_ROLLOUT}.multi_turn.max_assistant_turns", c.harbor_agent.max_iterations)
     if agent_loop(c) in stack.OUR_LOOPS:
         yield Override(f"{_ROLLOUT}.agent.agent_loop_config_path", f"{{run_dir}}/{agent_loops.PATH}")
-        yield Override(
-            "reward.num_workers", 1
-        )  # our loop returns each trial's reward, so reward workers have nothing to do
+    if c.agent.tools:
+        yield Override(f"{_ROLLOUT}.multi_turn.tool_config_path", c.agent.tools)
+    if c.agent.functions:
+        yield Override(f"{_ROLLOUT}.multi_turn.function_tool_path", c.agent.functions)
+
+
+def reward(c: RunConfig) -> Iterator[Override]:
+    """The user's reward function, and the workers that compute rewards."""
+    if c.reward.function:
+        file, _, name = c.reward.function.rpartition(":")
+        yield Override("reward.custom_reward_function.path", file)
+        yield Override("reward.custom_reward_function.name", name)
+        if c.reward.kwargs:
+            yield Override("reward.custom_reward_function.reward_kwargs", c.reward.kwargs, new=True)
+    if c.verl.device == "cpu" or (sizing.is_smoke(c) and agent_loop(c) in stack.OUR_LOOPS):
+        yield Override("reward.num_workers", 1)  # few cores; the built-in tasks give their rewards themselves
 
 
 def algorithm(c: RunConfig) -> Iterator[Override]:

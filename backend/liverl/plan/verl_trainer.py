@@ -150,7 +150,7 @@ def _chosen_ports(config: RunConfig) -> dict[str, str]:
 def worker_env(config: RunConfig) -> dict[str, str]:
     """Variables for every process of verl: the driver and all workers of the cluster."""
     env = script_env(config) | {
-        "PYTHONPATH": f"{{run_dir}}/{_PATH}",
+        "PYTHONPATH": ":".join((f"{{run_dir}}/{_PATH}", *config.agent.path)),
         "PYTHONUNBUFFERED": "1",
         "VERL_LOGGING_LEVEL": "INFO",
         # Without it verl sets WARN, and vLLM does not log its boot stages.

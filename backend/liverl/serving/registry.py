@@ -67,9 +67,9 @@ class ReplicaRegistry:
         self.source = source
         self.proxy = ProxyRoutes(supervisor, plan, cooldown)
         self.sessions = SessionRoutes(supervisor, plan)
-        self.workers = WorkerReports(supervisor) if plan.topology == "in_process" else None
+        self.workers = WorkerReports(supervisor) if plan.carrier == "workers" else None
         self.carriers: tuple[RouteFile, ...] = (self.proxy, self.sessions)  # in front of the replicas
-        self._carrier = CARRIER_WORDS[plan.carrier].name  # what carries the trials
+        self._carrier = CARRIER_WORDS[plan.carrier]  # what carries the trials, in words
         self.listed: set[str] = set()
         self.engines = EngineStore(plan.replica_engine)
         self.trainer: dict[str, Any] = {}
@@ -133,10 +133,10 @@ class ReplicaRegistry:
         serving = sum(endpoint.serving for endpoint in endpoints)
         if not self.complete and self.expected and serving >= self.expected:
             self.complete = True
-            self.supervisor.say(
-                "replicas_found",
-                f"{serving} of {self.expected} replicas are up; adding them to {self._carrier}",
+            then = (
+                f"adding them to {self._carrier.name}" if self._carrier.keeps_list else "new trials can start"
             )
+            self.supervisor.say("replicas_found", f"{serving} of {self.expected} replicas are up; {then}")
         for endpoint in endpoints:
             name = endpoint.name
             if not endpoint.serving:
@@ -145,31 +145,32 @@ class ReplicaRegistry:
             if name in self.listed and (
                 changed or not endpoint.serving or self._generations.get(name) != endpoint.generation
             ):
-                self._delist(name)
+                self._delist(name, endpoint)
             may = endpoint.serving and name not in self.listed and name not in self.leaving and self.complete
             if may and not changed and self._has_weights(endpoint):
                 self.listed.add(name)
                 self._generations[name] = endpoint.generation
-                version = self.policy_version if self._trainer_lives() else None
-                having = "" if version is None else f" (policy version {version})"
-                self.supervisor.say(
-                    "listed",
-                    f"added to {self._carrier}; new trials can use this replica{having}",
-                    service=name,
-                )
+                self._say_listed(name)
         if self.complete:
             for name in self.listed - {endpoint.name for endpoint in endpoints}:
                 self._delist(name)
             self._publish(endpoints)
 
-    def _delist(self, name: str) -> None:
+    def _say_listed(self, name: str) -> None:
+        if self._carrier.keeps_list:
+            version = self.policy_version if self._trainer_lives() else None
+            having = "" if version is None else f" (policy version {version})"
+            text = f"added to {self._carrier.name}; new trials can use this replica{having}"
+            self.supervisor.say("listed", text, service=name)
+
+    def _delist(self, name: str, endpoint: ReplicaEndpoint | None = None) -> None:
+        """``endpoint``: None for a replica that is no longer part of the run."""
         self.listed.discard(name)
-        if not self.supervisor.stopping:
-            self.supervisor.say(
-                "delisted",
-                f"removed from {self._carrier}; new trials do not use this replica",
-                service=name,
-            )
+        # Without their trainer there are neither replicas of verl nor new trials: that the trainer has ended is said.
+        with_trainer = endpoint is not None and endpoint.kind == "verl" and endpoint.state == "stopped"
+        if self._carrier.keeps_list and not self.supervisor.stopping and not with_trainer:
+            text = f"removed from {self._carrier.name}; new trials do not use this replica"
+            self.supervisor.say("delisted", text, service=name)
 
     def _trainer_lives(self) -> bool:
         trainer = self.supervisor.slots.get("trainer")

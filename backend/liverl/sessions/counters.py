@@ -10,7 +10,10 @@ import msgspec
 class Counters(msgspec.Struct, omit_defaults=True):
     """``num_aborts``: samples that a weight update cut and that were continued; ``num_joined``: requests that got the
     reply of an equal one; ``num_failed``: requests that were refused or found no replica; ``healed``: turns that a
-    prompt made of text would have broken; ``rewrites``, ``sub_agents``: segments of these kinds;
+    prompt made of text would have broken; ``rewrites``, ``sub_agents``: segments of these kinds; ``recomputed``:
+    earlier replies that count as sampled again behind a changed history; ``recompute_unplaced``: those whose place in
+    it was not found, or for which the row had no room; ``recompute_failed``: those whose log-probabilities no replica
+    gave;
     ``consecutive_no_tool``: replies of the main conversation without a call, in sequence.
 
     ``proxy_model_inference_sec``: seconds of waiting for the engine, without those in the queue;
@@ -29,6 +32,9 @@ class Counters(msgspec.Struct, omit_defaults=True):
     healed: int = 0
     rewrites: int = 0
     sub_agents: int = 0
+    recomputed: int = 0
+    recompute_unplaced: int = 0
+    recompute_failed: int = 0
     context_overflow: int = 0
     consecutive_no_tool: int = 0
     min_global_steps: int | None = None

@@ -8,13 +8,14 @@ import logging
 import math
 import time
 from array import array
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from liverl.sessions.admission import QueueFull, Request
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
+from liverl.sessions.kept import Kept
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.sampling import OVERFLOW, Limits, Overflow, parameters, room
 from liverl.sessions.scheduler import NotAdmitted, Scheduler
@@ -54,7 +55,8 @@ class Replicas(Protocol):
 
 class Draft(msgspec.Struct):
     """A reply that is being sampled, perhaps in several parts. ``place``: where it belongs; ``finish``: how it ended,
-    empty until then; ``healed``: see ``Tail``; ``waited``: seconds in the admission queue."""
+    empty until then; ``healed``: see ``Tail``; ``waited``: seconds in the admission queue; ``kept``: the earlier
+    replies in a prompt with a changed history, None if nobody asks for them."""
 
     place: Place
     prompt: array[int] = msgspec.field(default_factory=lambda: array("i"))
@@ -64,11 +66,16 @@ class Draft(msgspec.Struct):
     finish: str = ""
     healed: bool = False
     waited: float = 0.0
+    kept: Kept | None = None
 
     @property
     def sampled(self) -> Sampled:
         """All parts as one."""
         return Sampled(self.ids, self.logprobs, self.finish)
+
+
+# (a replica, the request, the ids of its prompt) -> the earlier replies in it; raises nothing
+Find = Callable[[Engine, Chat, Sequence[int]], Awaitable[Kept]]
 
 
 class Drafter:
@@ -81,11 +88,14 @@ class Drafter:
         state: SessionState,
         replicas: Replicas,
         scheduler: Scheduler | None = None,
+        *,
+        find: Find | None = None,
     ) -> None:
         """``session``: its id; ``state``: read, and its counters increased; ``scheduler``: lets samples wait while
-        their replica's KV cache is nearly full."""
+        their replica's KV cache is nearly full; ``find``: finds earlier replies in the prompt of a changed history,
+        while the reply to it is sampled."""
         self._session, self._limits, self._state, self._replicas = session, limits, state, replicas
-        self._scheduler = scheduler
+        self._scheduler, self._find = scheduler, find
         self._appends = True  # whether the template only appends; checked once against a full rendering
         self._checked = False
 
@@ -98,25 +108,41 @@ class Drafter:
         """
         lost: list[Engine] = []
         draft = Draft(place)
+        draft.kept = Kept() if self._find is not None else None
+        finding: asyncio.Task[Kept] | None = None
         patience = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                left = patience + draft.waited - time.monotonic()
-                engine = await self._replicas.pick(self._session, lost, left)
-            except TimeoutError:
-                raise Refusal(503, "no replica is listed, or none of them answers") from None
-            try:
-                if not draft.prompt:
-                    await self._prompt(engine, chat, draft)
-                if not draft.finish:
-                    await self._sample(engine, chat, draft)
-                return draft, await engine.parse(chat, draft.sampled)
-            except EngineLost as error:
-                logger.warning("session %s: %s", self._session, error)
-                lost.append(engine)
-                self._state.counters.num_moved += 1
-            except EngineRefused as error:
-                raise self._refusal(error) from error
+        try:
+            while True:
+                try:
+                    left = patience + draft.waited - time.monotonic()
+                    engine = await self._replicas.pick(self._session, lost, left)
+                except TimeoutError:
+                    raise Refusal(503, "no replica is listed, or none of them answers") from None
+                try:
+                    if not draft.prompt:
+                        await self._prompt(engine, chat, draft)
+                        finding = self._finding(engine, chat, draft)
+                    if not draft.finish:
+                        await self._sample(engine, chat, draft)
+                    message = await engine.parse(chat, draft.sampled)
+                    if finding is not None:
+                        draft.kept = await finding
+                    return draft, message
+                except EngineLost as error:
+                    logger.warning("session %s: %s", self._session, error)
+                    lost.append(engine)
+                    self._state.counters.num_moved += 1
+                except EngineRefused as error:
+                    raise self._refusal(error) from error
+        finally:
+            if finding is not None:
+                finding.cancel()
+
+    def _finding(self, engine: Engine, chat: Chat, draft: Draft) -> asyncio.Task[Kept] | None:
+        """Start to look for earlier replies in a prompt that opens a segment."""
+        if self._find is None or draft.place.kind != "rewrite" or draft.place.segment is not None:
+            return None
+        return asyncio.ensure_future(self._find(engine, chat, draft.prompt))
 
     async def _prompt(self, engine: Engine, chat: Chat, draft: Draft) -> None:
         """Fill in the prompt's ids; the reply belongs to a new segment if the template rewrites what came before."""

@@ -12,7 +12,7 @@ import msgspec
 from liverl.sessions.canonical import object_text
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.routes import DERENDER, GENERATE, RENDER, Derendered, Rendered
-from liverl.sessions.segments import Versions
+from liverl.sessions.segments import Scored, Versions
 
 _SYNTHETIC = Message("user", "?")  # stands for the history where an engine does not need it
 T = TypeVar("T")
@@ -50,8 +50,12 @@ class Tail(msgspec.Struct, frozen=True):
 class Tokens(Protocol):
     """Turns messages into ids and sampled ids into a message."""
 
-    async def render(self, chat: Chat) -> list[int]:
-        """The ids of the whole prompt, up to where the reply begins."""
+    async def render(self, chat: Chat, *, reply: bool = True) -> list[int]:
+        """The ids of the whole conversation: up to where a reply begins; without ``reply`` to the end of its
+        last turn."""
+
+    async def end_of_turn(self) -> int | None:
+        """The token that ends a reply in the template. None if there is none."""
 
     async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
         """The ids that follow ``reply``, the ids of message ``kept - 1``, up to where the next reply begins. None if
@@ -62,10 +66,14 @@ class Tokens(Protocol):
 
 
 class Sampler(Protocol):
-    """Samples from ids."""
+    """Samples from ids, and says how probable ids are."""
 
     async def sample(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Sampled:
         """Sample one reply to the ids of ``prompt``."""
+
+    async def score(self, prompt: Sequence[int]) -> Scored:
+        """The log-probabilities of the ids of ``prompt``, at temperature 1. The engine reads the whole prompt again,
+        also what it has cached of it."""
 
 
 class _Model(msgspec.Struct):
@@ -93,6 +101,7 @@ class _Choice(msgspec.Struct):
 
 class _Generated(msgspec.Struct):
     choices: list[_Choice]
+    prompt_logprobs: list[dict[str, _Logprob] | None] | None = None
 
 
 class HttpEngine:
@@ -105,28 +114,27 @@ class HttpEngine:
         """``url``: of the server, without a path; ``model``: its served name; ``token``: its bearer token."""
         self._http, self._url, self._model = http, url.rstrip("/"), model
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._stop: int | None = None  # the token that ends a reply, once it was asked for
+        self._stop: int | None = None  # the token that ends a reply, once it was looked for
         self._opening: list[int] | None = None  # the synthetic history up to where the reply begins
         self._context: int | None = None  # asked once, and again after the replica was lost
 
     # -- Tokens
 
-    async def render(self, chat: Chat) -> list[int]:
+    async def render(self, chat: Chat, *, reply: bool = True) -> list[int]:
         """See ``Tokens.render``."""
-        return await self._render(chat.messages, chat.tools, chat.tool_choice)
+        return await self._render(chat.messages, chat.tools, chat.tool_choice, generation=reply)
 
     async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
         """See ``Tokens.tail``. Only the last reply and what is new is rendered, behind a synthetic history, so that the
         cost does not grow with the history."""
-        if self._stop is None:
-            self._stop = await self._end_of_turn()
-        if self._stop is None:
+        stop = await self.end_of_turn()
+        if stop is None:
             return None
         echo = msgspec.structs.replace(chat.messages[kept - 1], reasoning="")
         before = await self._render([_SYNTHETIC, echo], generation=False)
         whole = await self._render([_SYNTHETIC, echo, *chat.messages[kept:]])
         # The turns before the new messages end with as many stop tokens, whatever the template does between them.
-        end = _nth(whole, self._stop, before.count(self._stop))
+        end = _nth(whole, stop, before.count(stop))
         if end is None:
             return None
         if self._opening is None:
@@ -135,14 +143,16 @@ class HttpEngine:
         healed = list(reply) != text
         rest = whole[end + 1 :]
         # A limit or a client's stop text ends a reply without that token.
-        stopped = bool(reply) and reply[-1] == self._stop
-        return Tail(rest if stopped else [self._stop, *rest], healed)
+        stopped = bool(reply) and reply[-1] == stop
+        return Tail(rest if stopped else [stop, *rest], healed)
 
-    async def _end_of_turn(self) -> int | None:
-        """The token that ends a reply in the template. None if there is none."""
-        one = await self._render([_SYNTHETIC, Message("assistant", "?")], generation=False)
-        other = await self._render([_SYNTHETIC, Message("assistant", "!")], generation=False)
-        return end_of_turn(one, other)
+    async def end_of_turn(self) -> int | None:
+        """See ``Tokens.end_of_turn``. Asked once."""
+        if self._stop is None:
+            one = await self._render([_SYNTHETIC, Message("assistant", "?")], generation=False)
+            other = await self._render([_SYNTHETIC, Message("assistant", "!")], generation=False)
+            self._stop = end_of_turn(one, other)
+        return self._stop
 
     async def parse(self, chat: Chat, sampled: Sampled) -> Message:
         """See ``Tokens.parse``. The parsers need the tools, not the conversation; nothing was sampled under a choice of
@@ -180,6 +190,22 @@ class HttpEngine:
                 f"{GENERATE} of {self._url} answered {len(ids)} ids and {len(logprobs)} log-probabilities"
             )
         return Sampled(ids, logprobs, finish, read_versions(choice.weight_versions, len(ids)))
+
+    async def score(self, prompt: Sequence[int]) -> Scored:
+        """See ``Sampler.score``. vLLM needs a token to sample, too; that one says the version of the weights."""
+        wanted = {"prompt_logprobs": 0, "max_tokens": 1}  # 0: of the prompt's own tokens only
+        answer = await self._call("POST", GENERATE, _Generated, self._generation(prompt, wanted))
+        entries = answer.prompt_logprobs or []
+        try:  # the first entry is null: nothing comes before that id
+            if len(entries) != len(prompt):
+                raise LookupError(f"{len(entries)} entries")
+            pairs = zip(prompt[1:], entries[1:])  # noqa: B905 (3.10)
+            logprobs = [(entry or {})[str(token)].logprob for token, entry in pairs]
+            (span,) = read_versions(answer.choices[0].weight_versions, 1)
+        except LookupError as error:
+            words = f"answered without prompt_logprobs of {len(prompt)} ids: {error!r}"
+            raise EngineLost(f"{GENERATE} of {self._url} {words}") from None
+        return Scored(logprobs, span.version)
 
     async def context(self) -> int:
         """The model's context length in tokens."""

@@ -215,7 +215,7 @@ class TrainerRoutes:
         return _json({**self._store.facts(), **self._replicas.facts()})
 
     async def _finish(self, request: web.Request) -> web.StreamResponse:
-        rows = self._store.finish(request.match_info["id"])
+        rows = await self._store.finish(request.match_info["id"])
         return _json({"rows": rows})
 
     async def _backends(self, request: web.Request) -> web.StreamResponse:

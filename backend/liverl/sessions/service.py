@@ -166,7 +166,7 @@ class Service:
 
     async def _reports(self, store: Store, replicas: ReplicaList) -> None:
         while True:
-            store.expire(time.time())
+            await store.expire(time.time())
             self._write_report(store, replicas)
             await asyncio.sleep(REPORT_S)
 

@@ -11,7 +11,6 @@ import hashlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -21,9 +20,10 @@ from liverl.sessions.drafting import Draft, Drafter, Replicas
 from liverl.sessions.journal import Delivered, Entry, Finished, Journal, Opened, Recorded
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
+from liverl.sessions.recompute import Recomputer
 from liverl.sessions.sampling import Limits
 from liverl.sessions.scheduler import Scheduler
-from liverl.sessions.segments import Place, Reply, Row, SessionRows, Turn
+from liverl.sessions.segments import Place, Reply, Rewrite, Row, Scored, SessionRows, Turn
 from liverl.sessions.state import SessionState
 from liverl.sessions.wire import Answer, Refusal
 from liverl.util.deadline import within
@@ -67,13 +67,18 @@ class Session:
         told: Told,
         prefix_match: int = 256,
         *,
+        rewrite: Rewrite = "split",
         scheduler: Scheduler | None = None,
     ) -> None:
         self.opened = opened
         self.last_request = opened.created  # Unix seconds
         self.last_chat: Chat | None = None  # of the main conversation, with the reply
         self._state = SessionState(prefix_match)
-        self._drafter = Drafter(opened.id, opened.limits, self._state, replicas, scheduler)
+        self._rewrite: Rewrite = rewrite
+        self._recomputer = Recomputer(opened.id, opened.limits, self._state, replicas)
+        find = self._recomputer.find if rewrite == "recompute" else None
+        self._drafter = Drafter(opened.id, opened.limits, self._state, replicas, scheduler, find=find)
+        self._halted = False  # accepts no more requests
         self._journal, self._told = journal, told
         self._running: dict[bytes, asyncio.Task[Answer]] = {}
         self._replied_at: dict[int, float] = {}  # segment -> Unix seconds of its last reply
@@ -129,8 +134,13 @@ class Session:
         ends = (entry.began + entry.seconds for entry in entries if isinstance(entry, Recorded))
         self.last_request = max((self.last_request, *ends))
 
+    async def halt(self) -> None:
+        """Accept no more requests, and cancel those whose replies are being sampled."""
+        self._halted = True
+        await self._cancel()
+
     def finish(self) -> None:
-        """Accept no more requests, cancel those whose replies are being sampled, and close the journal.
+        """The end of a session that was halted: close the journal.
 
         Raises:
             OSError: the journal cannot be written.
@@ -138,9 +148,13 @@ class Session:
         if not self.finished:
             self._journal.write(Finished())
             self._state.finished = True
-            for task in self._running.values():
-                task.cancel()
             self._journal.close()
+
+    async def _cancel(self) -> None:
+        for task in self._running.values():
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running.values())
 
     async def settle(self) -> None:
         """Wait until no reply is being sampled."""
@@ -149,15 +163,23 @@ class Session:
 
     async def close(self) -> None:
         """Cancel what runs and close the journal."""
-        for task in self._running.values():
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running.values())
+        await self._cancel()
         self._journal.close()
 
-    def to_train(self, rewrite: Literal["split", "mask"] = "split") -> list[Row]:
-        """The rows, that of the main conversation last."""
-        return self.rows.rows(rewrite, self.limits.max_response_tokens)
+    async def to_train(self) -> list[Row]:
+        """The rows, that of the main conversation last. With ``recompute`` a replica is asked for log-probabilities,
+        for ``SCORE_S`` at most."""
+        limit = self.limits.max_response_tokens
+        scored = await self._scored(limit) if self._rewrite == "recompute" else None
+        return self.rows.rows(self._rewrite, limit, scored)
+
+    async def _scored(self, limit: int | None) -> Scored | None:
+        again = self.rows.again(limit)
+        scored = await self._recomputer.score(again)
+        self.counters.recompute_unplaced = again.unplaced
+        self.counters.recomputed = 0 if scored is None else len(again.spans)
+        self.counters.recompute_failed = len(again.spans) if scored is None else 0
+        return scored
 
     # -- requests
 
@@ -168,7 +190,7 @@ class Session:
         Raises:
             Refusal: the request cannot be carried out.
         """
-        if self.finished:
+        if self.finished or self._halted:
             raise Refusal(410, f"session {self.id} is finished")
         if self.limits.disable_tools:
             chat = msgspec.structs.replace(chat, tools=(), tool_choice=None)
@@ -195,7 +217,7 @@ class Session:
         except TimeoutError:
             raise Refusal(503, f"the time of session {self.id} is over") from None
         except asyncio.CancelledError:
-            if task.cancelled():  # by ``finish``, not by the caller
+            if task.cancelled():  # by ``halt``, not by the caller
                 raise Refusal(410, f"session {self.id} was finished before the reply was sampled") from None
             raise
 
@@ -230,7 +252,7 @@ class Session:
         """
         finish = "tool_calls" if message.calls and draft.finish == "stop" else draft.finish
         reply = Reply(draft.ids, draft.logprobs, message, finish, tuple(draft.versions))
-        turn = self.rows.turn(draft.place, draft.prompt, reply, asked.digests)
+        turn = self.rows.turn(draft.place, draft.prompt, reply, asked.digests, draft.kept)
         answer = Answer(
             id=secrets.token_hex(12),
             created=int(asked.began),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from liverl.sessions.admission import Rules
+from liverl.sessions.segments import Rewrite
 from liverl.util.regular_file import read_regular
 
 SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
@@ -30,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     control_key_file: str
     replica_token_file: str
     max_body_bytes: int
-    rewrite: Literal["split", "mask"]
+    rewrite: Rewrite
     main_agent_prefix_match: int
     request_timeout: float
     scheduler: SchedulerSettings | None = None

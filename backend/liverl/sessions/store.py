@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from liverl.sessions import trial_log
 from liverl.sessions.counters import together
@@ -19,7 +19,7 @@ from liverl.sessions.journal import SUFFIX, DamagedJournal, Journal, Opened, Rec
 from liverl.sessions.messages import Api, Chat
 from liverl.sessions.sampling import Limits
 from liverl.sessions.scheduler import Scheduler
-from liverl.sessions.segments import Row
+from liverl.sessions.segments import Rewrite, Row
 from liverl.sessions.session import Session
 from liverl.sessions.wire import Refusal
 
@@ -65,7 +65,7 @@ class Store:
         replicas: ServedReplicas,
         *,
         prefix_match: int = 256,
-        rewrite: Literal["split", "mask"] = "split",
+        rewrite: Rewrite = "split",
         scheduler: Scheduler | None = None,
     ) -> None:
         """``scheduler``: lets samples wait while their replica's KV cache is nearly full; None: they never wait."""
@@ -73,7 +73,8 @@ class Store:
         self._directory, self._roots = directory, tuple(root.resolve() for root in roots)
         self._scheduler = scheduler
         self._prefix_match: int = prefix_match
-        self._rewrite: Literal["split", "mask"] = rewrite
+        self._rewrite: Rewrite = rewrite
+        self._endings: dict[str, asyncio.Task[list[Row]]] = {}  # by the id of the session
         self._sessions: dict[str, Session] = {}  # those that have not ended
         self._finished = FinishedSessions(directory)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -132,7 +133,15 @@ class Store:
             record = trial_log.turn_record(opened.id, api, chat, recorded)
             await asyncio.to_thread(trial_log.append_turn, where, record, opened.key)
 
-        session = Session(opened, journal, self.replicas, told, self._prefix_match, scheduler=self._scheduler)
+        session = Session(
+            opened,
+            journal,
+            self.replicas,
+            told,
+            self._prefix_match,
+            rewrite=self._rewrite,
+            scheduler=self._scheduler,
+        )
         self._sessions[opened.id] = session
         return session
 
@@ -180,8 +189,9 @@ class Store:
         journal.write(opened)
         return self._session(opened, journal)
 
-    def finish(self, name: str) -> list[Row]:
-        """End a session and return its rows, that of the main conversation last. Again: the same rows.
+    async def finish(self, name: str) -> list[Row]:
+        """End a session and return its rows, that of the main conversation last. Again: the same rows. A caller that is
+        cancelled leaves the session ending.
 
         Raises:
             NoSuchSession: there is none.
@@ -192,8 +202,22 @@ class Store:
             session = self.session(name)
         except SessionEnded as error:
             return error.ended.rows()
-        rows = session.to_train(self._rewrite)
-        where = Path(session.opened.trial_dir)
+        task = self._endings.get(name)
+        if task is None:
+            task = asyncio.ensure_future(self._finish(session))
+            self._endings[name] = task
+            task.add_done_callback(lambda done: self._ended(name, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, name: str, task: asyncio.Task[list[Row]]) -> None:
+        self._endings.pop(name, None)
+        if not task.cancelled():
+            task.exception()  # retrieved: the caller may have gone
+
+    async def _finish(self, session: Session) -> list[Row]:
+        await session.halt()
+        rows = await session.to_train()
+        name, where = session.id, Path(session.opened.trial_dir)
         chat = session.last_chat
         last = trial_log.conversation(chat) if chat is not None else trial_log.last_conversation(where)
         trial_log.write_rows(where, name, rows, session.counters, last, session.opened.key)
@@ -201,7 +225,7 @@ class Store:
         self._end(session)
         return rows
 
-    def expire(self, now: float) -> list[str]:
+    async def expire(self, now: float) -> list[str]:
         """End the sessions that nobody has ended ``EXPIRED_S`` after their deadline, such as those of a trainer that
         was killed; return their ids. ``now``: Unix seconds. One that cannot be ended is tried again by the next call.
         """
@@ -210,7 +234,7 @@ class Store:
         ended = []
         for name in [name for name, deadline in deadlines if deadline is not None and deadline < limit]:
             try:
-                self.finish(name)
+                await self.finish(name)
             except OSError as error:
                 logger.error("session %s, whose time is over, cannot be ended: %s", name, error)
                 continue
@@ -246,10 +270,15 @@ class Store:
         ]
 
     async def settle(self) -> None:
-        """Wait until no reply is being sampled."""
-        await asyncio.gather(*(session.settle() for session in self._sessions.values()))
+        """Wait until no reply is being sampled, and no session is being ended."""
+        sampled = (session.settle() for session in self._sessions.values())
+        await asyncio.gather(*sampled, *self._endings.values(), return_exceptions=True)
 
     async def close(self) -> None:
         """Cancel what runs and close the journals."""
+        endings = list(self._endings.values())
+        for task in endings:
+            task.cancel()
+        await asyncio.gather(*endings, return_exceptions=True)
         for session in self._sessions.values():
             await session.close()

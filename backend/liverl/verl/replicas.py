@@ -37,6 +37,7 @@ _STATES: dict[str, ServiceState] = {
     "lost": "failed",
 }
 # What Ray says of actors whose driver exited: causes OWNER_DIED and INTENDED_USER_EXIT.
+_EXITED = "exited with the trainer"
 _WITH_TRAINER = ("its owner has died", "because its job has finished")
 IDLE = 1.0  # seconds between looks while no trainer runs
 
@@ -184,7 +185,7 @@ class VerlReplicas:
 
     def _tell(self, text: str, level: Level, rank: int | None) -> None:
         if _with_trainer(text):  # a consequence of the trainer's exit, which is reported by itself
-            text, level = f"replica {rank} exited with the trainer", "info"
+            text, level = f"replica {rank} {_EXITED}", "info"
         name = self._discovery.ranks[rank].name if rank is not None else "ray"
         self._supervisor.say("discovery", text, level, name)
 
@@ -199,22 +200,13 @@ class VerlReplicas:
         return sum(endpoint.serving for endpoint in self.endpoints())
 
     def _endpoint(self, rank: Rank) -> ReplicaEndpoint:
-        state = _STATES[rank.stage]
-        if rank.stage == "addressed" and self._served.get(rank.rank) == rank.generation:
-            state = (
-                "degraded"  # it has served before: one slow answer must not move its trials to other replicas
-            )
-        why = rank.why
-        if rank.stage == "healthy" and not self._routes.passed(rank):
-            refused = self._routes.refused.get(rank.rank)
-            state = "failed" if refused else "starting"
-            why = self._routes.problems.get(rank.rank) or "its token routes have not been checked yet"
+        state, why = self._state(rank)
         boot = self._activity.boot(rank.pid) if state in ("preparing", "starting") else None
         return ReplicaEndpoint(
             name=rank.name,
             state=state,
             why=why,
-            address=rank.address,
+            address=rank.address if state != "stopped" else None,
             generation=rank.generation,
             restarts=max(0, rank.generation - 1),
             since=rank.since,
@@ -224,6 +216,30 @@ class VerlReplicas:
             stage=boot.stage if boot is not None else None,
             progress=boot.progress if boot is not None else None,
         )
+
+    def _state(self, rank: Rank) -> tuple[ServiceState, str]:
+        """The state of a replica, and why it is in it."""
+        if self._ended_with_trainer(rank):
+            return "stopped", _EXITED
+        if rank.stage == "addressed" and self._served.get(rank.rank) == rank.generation:
+            # It has served before: one slow answer must not move its trials to other replicas.
+            return "degraded", rank.why
+        if rank.stage == "healthy" and not self._routes.passed(rank):
+            why = self._routes.problems.get(rank.rank) or "its token routes have not been checked yet"
+            return ("failed" if self._routes.refused.get(rank.rank) else "starting"), why
+        return _STATES[rank.stage], rank.why
+
+    def _ended_with_trainer(self, rank: Rank) -> bool:
+        """Whether the replica is gone because its trainer is. Ray may report that later, or be gone as well."""
+        if rank.stage == "dead":
+            return _with_trainer(rank.why)
+        if self._ray.earlier or not self._trainer or rank.stage in ("missing", "pending", "lost"):
+            return False  # it may be another job's, or there is none
+        trainer = self._supervisor.slots.get("trainer")
+        process = trainer.current.process if trainer is not None else None
+        if trainer is None or process is None or process.generation != self._trainer:
+            return True
+        return trainer.state not in (*state_machine.LIVE, "stopping")
 
     def dead(self) -> str | None:
         """The replica that died first, with Ray's cause; None if none died. Replicas that exited with their trainer

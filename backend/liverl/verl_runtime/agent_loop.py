@@ -6,20 +6,26 @@ trainer (``trainer.use_v1``, its default).
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import msgspec
+from pydantic import PrivateAttr
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from liverl.verl_runtime.carriers import Carrier, ProxyCarrier
+from liverl.verl_runtime.kinds.base import AgentSettings
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
 from liverl.verl_runtime.tokens import Row
+from liverl.verl_runtime.verl_tools import verl_tools
 
 
 class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed where types are checked
-    """Runs a trial of ours. verl creates one for each trial; the keyword arguments come from the plan, the others from
+    """Runs a trial. verl creates one for each trial; the keyword arguments come from the plan, the others from
     verl."""
 
     def __init__(
@@ -32,9 +38,14 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         trial_timeout: float = 2400.0,
         temperature: float = 1.0,
         max_tokens: int = 256,
+        agent_file: str | None = None,
+        kind: str = "auto",
         **kwargs: Any,
     ) -> None:
+        """``agent_file``: section ``agent`` of the configuration, as JSON; ``kind``: of agent, by the row's column
+        ``agent_name``."""
         super().__init__(*args, **kwargs)
+        self._kind, self._tools = kind, verl_tools(self.rollout_config.multi_turn, kwargs.get("tools"))
         self.settings = LoopSettings(
             run_dir=run_dir,
             attempt_dir=attempt_dir,
@@ -45,6 +56,7 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
             max_tokens=max_tokens,
             prompt_length=self.rollout_config.prompt_length,
             response_length=self.rollout_config.response_length,
+            agent=_agent(agent_file) if agent_file else AgentSettings(),
         )
 
     @abstractmethod
@@ -64,21 +76,26 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         makes verl exit with an error that says so.
 
         Raises:
-            ValueError: the row is not one of a liverl data set.
+            ValueError: no kind of agent can run the row.
             OSError: the trial's files cannot be written.
         """
-        prompt = read_prompt(kwargs, sampling_params, self.settings.temperature)
+        tools = self._tools.of_row(kwargs)
+        prompt = read_prompt(
+            kwargs, sampling_params, self.settings, named=self._kind, has_tools=bool(tools.definitions)
+        )
         async with self.carrier() as carrier:
-            outcome = await run_trial(self.settings, prompt, carrier)
+            outcome = await run_trial(self.settings, prompt, carrier, tools)
         rows = outcome.rows
         if not rows and prompt.validation:
             # A validation computes no loss, and a failed session counts with reward 0.
             end = self.tokenizer.eos_token_id
             rows = [Row(prompt=[end], response=[end], mask=[0], logprobs=[0.0])]
+        if not outcome.recorded:
+            _record_at_the_end(outcome)
         return [self._output(prompt, outcome, row) for row in rows]
 
     def _output(self, prompt: Prompt, outcome: Outcome, row: Row) -> AgentLoopOutput:
-        return AgentLoopOutput(
+        output = Scored(
             prompt_ids=row.prompt,
             response_ids=row.response,
             response_mask=row.mask,
@@ -91,6 +108,55 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
             ),
             extra_fields=_extra_fields(prompt, outcome, row),
         )
+        return output.of(outcome)
+
+
+class Scored(AgentLoopOutput):  # type: ignore[misc]
+    """Tells its trial the reward as soon as verl has computed it: verl's worker converts an output right afterwards."""
+
+    _outcome: Outcome = PrivateAttr()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The trial."""
+        return self._outcome
+
+    def of(self, outcome: Outcome) -> Scored:
+        """This output, with its trial."""
+        self._outcome = outcome
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """See verl's ``AgentLoopOutput``.
+
+        Raises:
+            OSError: the trial's files cannot be written.
+        """
+        if self.reward_score is not None:
+            self.outcome.record(float(self.reward_score), self.extra_fields.get("reward_extra_info"))
+        found: dict[str, Any] = super().as_dict()
+        return found
+
+
+def _agent(file: str) -> AgentSettings:
+    return msgspec.json.decode(Path(file).read_bytes(), type=AgentSettings)
+
+
+def _record_at_the_end(outcome: Outcome) -> None:
+    """Record the trial as failed if verl does not get as far as its reward. verl runs each trial in a task of its own,
+    whose exception is why; without one (a reward model that scores after the step), the reward is not known here."""
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            outcome.fail(asyncio.CancelledError("the trial was cancelled before its reward was computed"))
+        elif (error := task.exception()) is not None:
+            outcome.fail(error)
+        elif not outcome.recorded:
+            outcome.record(None)
+
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(ended)
 
 
 class ProxyAgentLoop(TrialLoop):

@@ -27,12 +27,22 @@ class Lengths(msgspec.Struct, frozen=True):
     turn: int
 
 
+class Endpoints(msgspec.Struct, frozen=True):
+    """Base URLs of a trial's own for any client of OpenAI's or Anthropic's API, and the key for both."""
+
+    openai: str
+    anthropic: str
+    key: str
+
+
 class Line(msgspec.Struct, frozen=True):
-    """Where an agent sends its requests, and whether the replies have their tokens."""
+    """Where an agent sends its requests, and whether the replies have their tokens. ``endpoints``: for programs; None
+    if what they sample would not be recorded as tokens."""
 
     chat_url: str
     headers: dict[str, str]
     tokens: bool = True
+    endpoints: Endpoints | None = None
 
 
 class Carrier(Protocol):
@@ -152,7 +162,8 @@ class SessionCarrier:
             raise TrialFailed(error.kind, str(error)) from None
         self._trial = trial
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {opened.key}"}
-        return Line(f"{opened.openai_url}/chat/completions", headers, tokens=False)
+        endpoints = Endpoints(opened.openai_url, opened.anthropic_url, opened.key)
+        return Line(f"{opened.openai_url}/chat/completions", headers, tokens=False, endpoints=endpoints)
 
     def options(self, turn: int) -> dict[str, Any]:
         """See ``Carrier.options``. The session itself cuts a turn to what its row can still hold."""

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import time
+import traceback
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 
-from liverl.agents.loop import Conversation, Talk, TrialFailed, converse
-from liverl.agents.sandbox import Sandbox
-from liverl.agents.tasks import Task, dataset, verify
+from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.agents.trial_files import exception_info, write_config, write_outcome
 from liverl.util.modes import DIRECTORY, make_directory
 from liverl.verl_runtime.carriers import Carrier, Lengths
+from liverl.verl_runtime.kinds import KINDS, kind_of, task_id
+from liverl.verl_runtime.kinds.base import AgentSettings, Trial
+from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.tokens import Row
 
 logger = logging.getLogger(__name__)
@@ -29,7 +32,10 @@ logger = logging.getLogger(__name__)
 _PROCESS = uuid.uuid4().hex  # identifies this agent-loop worker: trial names of different attempts differ
 # Values of extra_info.split, verl's convention.
 _VALIDATION = frozenset(("val", "valid", "validation", "test"))
-_TASKS: dict[str, Task] = {task.id: task for task in dataset()}
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME = 40  # characters of a trial's name before its hash
+# What verl adds to a row for its own use.
+_VERLS = frozenset(("raw_prompt", "global_steps", "uid", "session_id"))
 
 
 class LoopSettings(msgspec.Struct, frozen=True):
@@ -44,6 +50,7 @@ class LoopSettings(msgspec.Struct, frozen=True):
     max_tokens: int = 256  # per turn
     trial_timeout: float = 2400.0  # seconds
     temperature: float = 1.0  # used if verl specifies none
+    agent: AgentSettings = AgentSettings()
 
     @property
     def lengths(self) -> Lengths:
@@ -59,12 +66,15 @@ class LoopSettings(msgspec.Struct, frozen=True):
 class Prompt(msgspec.Struct, frozen=True):
     """One session of one row of the data set.
 
-    ``step`` is the trainer's global step when the row was handed out. The sync trainer increments it before
+    ``kind``: name of the agent that runs it; ``label``: its name in the data set; ``row``: its columns, as plain
+    values. ``step`` is the trainer's global step when the row was handed out. The sync trainer increments it before
     its first step and logs the batch under it, so it matches the batch's metrics; a trainer that prefetches
     logs some rows under a later step. In a validation it is the last completed step.
     """
 
-    task: Task
+    kind: str
+    label: str
+    row: dict[str, Any]
     messages: list[dict[str, Any]]
     step: int
     validation: bool
@@ -73,22 +83,23 @@ class Prompt(msgspec.Struct, frozen=True):
     sampling: dict[str, Any]
 
     def name(self) -> str:
-        """``<task>-<8 hex>``: ``uid`` is new for each row of each step, ``session`` for each of its trials."""
+        """``<label>-<8 hex>``: ``uid`` is new for each row of each step, ``session`` for each of its trials."""
         text = f"{_PROCESS}:{self.step}:{self.uid}:{self.session}"
-        return f"{self.task.id}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+        return f"{self.label}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
     def policy_version(self) -> int:
         """Version of the weights in the sync trainer's replicas: the last completed step."""
         return self.step if self.validation else self.step - 1
 
 
-class Outcome(msgspec.Struct):
+@dataclass
+class Outcome:
     """Result of a trial. ``rows``: that of the main conversation last; empty if nothing can be trained on, and
-    ``exception`` says why. Times are seconds."""
+    ``exception`` says why. ``reward``: None until verl has computed it. Times are seconds."""
 
     name: str
     rows: list[Row]
-    reward: float
+    reward: float | None
     num_turns: int
     tool_calls: int
     retries: int
@@ -97,33 +108,108 @@ class Outcome(msgspec.Struct):
     asked_seconds: float
     tool_seconds: float
     exception: str | None
+    files: Files
+    recorded: bool = False
+
+    def record(self, reward: float | None, extras: Mapping[str, Any] | None = None) -> None:
+        """Write the files of the trial, once. ``reward``: None if it is known later, and not here; ``extras``: what the
+        reward function said beside it.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        if not self.recorded:
+            self.recorded = True
+            self.reward = reward
+            self.files.write(reward, plain(extras) if extras else None)
+
+    def fail(self, error: BaseException) -> None:
+        """Record that the trial failed after its last turn, unless it is recorded already.
+
+        Raises:
+            OSError: its files cannot be written.
+        """
+        if not self.recorded:
+            self.files.exception = failure(error)
+            self.record(0.0)
 
 
-def read_prompt(kwargs: Mapping[str, Any], sampling: Mapping[str, Any], fallback: float) -> Prompt:
-    """Parse the row handed over by verl's agent-loop worker, and its sampling parameters.
+@dataclass
+class Files:
+    """The files of a trial that has ended, until they are written. ``story``: whether liverl knows the conversation;
+    else the agent keeps its own record."""
+
+    directory: Path
+    conversation: Conversation
+    story: bool
+    tools: list[dict[str, Any]]
+    model: str
+    started: float  # Unix seconds ...
+    finished: float
+    exception: dict[str, str] | None
+    facts: dict[str, Any]
+
+    def write(self, reward: float | None, extras: dict[str, Any] | None) -> None:
+        """Raises:
+        OSError: a file cannot be written.
+        """
+        write_outcome(
+            self.directory,
+            self.conversation,
+            agent="liverl-verl",
+            model=self.model,
+            tools=self.tools if self.story else None,
+            reward=reward,
+            started=self.started,
+            finished=self.finished,
+            exception=self.exception,
+            facts={**self.facts, **({"reward_extra_info": extras} if extras else {})},
+        )
+
+
+def failure(error: BaseException) -> dict[str, str]:
+    """The exception part of result.json for an error that was not raised while the trial ran."""
+    told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return exception_info(TrialFailed(type(error).__name__, str(error)), told)
+
+
+def read_prompt(
+    kwargs: Mapping[str, Any],
+    sampling: Mapping[str, Any],
+    settings: LoopSettings,
+    *,
+    named: str = "auto",
+    has_tools: bool = False,
+) -> Prompt:
+    """Parse the row handed over by verl's agent-loop worker, and its sampling parameters. ``named``: the kind of agent
+    that the row names; ``has_tools``: whether the run has tools.
 
     Raises:
-        ValueError: the row names no known task, or the worker passed no step or session.
+        ValueError: the worker passed no step or session, or the row cannot be run by its kind of agent.
     """
-    missing = {"raw_prompt", "extra_info", "global_steps", "uid", "session_id"} - kwargs.keys()
+    missing = {"raw_prompt", "global_steps", "uid", "session_id"} - kwargs.keys()
     if missing:
         raise ValueError(
             f"the agent-loop worker did not pass {', '.join(sorted(missing))}; verl's v1 trainer passes them"
         )
-    extra = kwargs["extra_info"] or {}
-    task = _TASKS.get(str(extra.get("task_id")))
-    if task is None:
-        raise ValueError(f"extra_info.task_id is {extra.get('task_id')!r}: not a task of liverl.agents.tasks")
-    # verl does not pass whether this is a validation; the split in the data set tells.
-    wanted: dict[str, Any] = {"temperature": float(sampling.get("temperature", fallback))}
+    row = {str(name): plain(value) for name, value in kwargs.items() if name not in _VERLS}
+    extra = row.get("extra_info")
+    extra = row["extra_info"] = extra if isinstance(extra, dict) else {}
+    kind = kind_of(row, named, settings.agent, has_tools)
+    if kind == "task" and kind_of(row, "auto", AgentSettings(), False) != "task":
+        raise ValueError(f"extra_info.task_id is {task_id(row)!r}: not a task of liverl.agents.tasks")
+    wanted: dict[str, Any] = {"temperature": float(sampling.get("temperature", settings.temperature))}
     if float(sampling.get("top_p", 1.0)) != 1.0:
         wanted["top_p"] = float(sampling["top_p"])
     if int(sampling.get("top_k", -1)) > 0:
         wanted["top_k"] = int(sampling["top_k"])
     return Prompt(
-        task=task,
-        messages=[dict(message) for message in kwargs["raw_prompt"]],
+        kind=kind,
+        label=_label(row),
+        row=row,
+        messages=[dict(plain(message)) for message in kwargs["raw_prompt"]],
         step=int(kwargs["global_steps"]),
+        # verl does not pass whether this is a validation; the split in the data set tells.
         validation=extra.get("split") in _VALIDATION,
         uid=str(kwargs["uid"]),
         session=int(kwargs["session_id"]),
@@ -131,13 +217,25 @@ def read_prompt(kwargs: Mapping[str, Any], sampling: Mapping[str, Any], fallback
     )
 
 
-async def run_trial(settings: LoopSettings, prompt: Prompt, carrier: Carrier) -> Outcome:
-    """Run one trial and write its directory. A failed trial has reward 0 and no row.
+def _label(row: Mapping[str, Any]) -> str:
+    """The row's name in a trial's: its task, else its source and index."""
+    name = task_id(row)
+    if name is None:
+        source = str(row.get("data_source") or "row").rpartition("/")[2]
+        name = f"{source}-{row.get('index', row['extra_info'].get('index', 0))}"
+    return _NOT_IN_NAMES.sub("-", name).strip("-.")[:_NAME] or "row"
+
+
+async def run_trial(
+    settings: LoopSettings, prompt: Prompt, carrier: Carrier, tools: Tools | None = None
+) -> Outcome:
+    """Run one trial and make its directory; ``tools``: those of the run. A failed trial has reward 0 and no row. The
+    files of a trial are written with its reward: here, or if verl computes it by ``Outcome.record``.
 
     Raises:
         OSError: the run directory cannot be written or a key cannot be read, so that no trial can run.
     """
-    name, task = prompt.name(), prompt.task
+    name = prompt.name()
     trials = Path(settings.run_dir) / "trials"
     # A validation is not a training step: its trials are stored next to the steps, where readers expect
     # trials without a step.
@@ -146,53 +244,42 @@ async def run_trial(settings: LoopSettings, prompt: Prompt, carrier: Carrier) ->
     directory.mkdir(mode=DIRECTORY)
     split = {"validation_after_step" if prompt.validation else "step": prompt.step}
     place = {"uid": prompt.uid, "session": prompt.session, "attempt": Path(settings.attempt_dir).name}
-    write_config(directory, {**split, "task": task.id, **place})
-    sandbox = Sandbox(directory / "sandbox")
-    sandbox.prepare(task.files)
+    task = task_id(prompt.row) or prompt.label
+    write_config(directory, {**split, "task": task, "agent": prompt.kind, **place})
     conversation = Conversation(messages=list(prompt.messages))
     started = time.time()
-    reward, exception, rows = 0.0, None, []
+    reward: float | None = 0.0
+    exception, rows = None, []
     try:
-        await _converse(settings, prompt, carrier, directory, conversation, sandbox)
-        reward = verify(task, sandbox.root)
+        deadline = started + settings.trial_timeout
+        line = await carrier.begin(name, directory, prompt.sampling, settings.max_turns, deadline)
+        trial = Trial(
+            name=name,
+            directory=directory,
+            messages=prompt.messages,
+            row=prompt.row,
+            line=line,
+            request={"model": settings.served_model, **prompt.sampling},
+            max_turns=settings.max_turns,
+            deadline=deadline,
+            agent=settings.agent,
+            tools=tools,
+        )
+        reward = await KINDS[prompt.kind].run(trial, carrier, conversation)
         rows = await carrier.rows()
+        if not rows and not conversation.replies:
+            raise TrialFailed("AgentSilentError", "the agent ended without a request to the model")
     except TrialFailed as error:
-        reward, exception = 0.0, exception_info(error)
+        reward, exception, rows = 0.0, exception_info(error), []
         await carrier.abandon()
-    write_outcome(
-        directory,
-        conversation,
-        agent="liverl-verl",
-        model=settings.served_model,
-        reward=reward,
-        started=started,
-        finished=time.time(),
-        exception=exception,
-        facts={
-            "task_name": task.id,
-            **split,
-            "policy_version": prompt.policy_version(),
-            "divergences": [vars(divergence) for divergence in carrier.divergences],
-            "turns_trained": sum(row.turns for row in rows),
-            "tokens_trained": sum(sum(row.mask) for row in rows),
-        },
-    )
+    turns = len(conversation.replies) or sum(row.turns for row in rows)
     why = f"{exception['exception_type']}: {exception['exception_message']}" if exception else None
-    if why:
-        logger.warning("trial %s failed: %s", name, why)
-    for mismatch in carrier.divergences[:1]:
-        logger.warning(
-            "trial %s: the prompt of turn %d differs from the sampled tokens at token %d of %d; "
-            "training uses %d of %d turns",
-            name, mismatch.turn + 1, mismatch.position, mismatch.expected,
-            sum(row.turns for row in rows), len(conversation.replies),
-        )  # fmt: skip
-    return Outcome(
+    outcome = Outcome(
         name=name,
         rows=rows,
         reward=reward,
         # Counted as in verl: the prompt, each assistant turn, and the observations between two turns.
-        num_turns=max(2 * len(conversation.replies), 1),
+        num_turns=max(2 * turns, 1),
         tool_calls=conversation.tool_calls,
         retries=conversation.retries,
         divergences=len(carrier.divergences),
@@ -200,29 +287,37 @@ async def run_trial(settings: LoopSettings, prompt: Prompt, carrier: Carrier) ->
         asked_seconds=conversation.asked_seconds,
         tool_seconds=conversation.tool_seconds,
         exception=why,
+        files=Files(
+            directory=directory,
+            conversation=conversation,
+            story=KINDS[prompt.kind].story,
+            tools=list(KINDS[prompt.kind].definitions(tools)),
+            model=settings.served_model,
+            started=started,
+            finished=time.time(),
+            exception=exception,
+            facts={
+                "task_name": task,
+                **split,
+                "policy_version": prompt.policy_version(),
+                "turns": turns,
+                "divergences": [vars(divergence) for divergence in carrier.divergences],
+                "turns_trained": sum(row.turns for row in rows),
+                "tokens_trained": sum(sum(row.mask) for row in rows),
+            },
+        ),
     )
-
-
-async def _converse(
-    settings: LoopSettings,
-    prompt: Prompt,
-    carrier: Carrier,
-    directory: Path,
-    conversation: Conversation,
-    sandbox: Sandbox,
-) -> None:
-    """Raises:
-    TrialFailed: the trial cannot continue.
-    """
-    deadline = time.time() + settings.trial_timeout
-    line = await carrier.begin(prompt.name(), directory, prompt.sampling, settings.max_turns, deadline)
-    talk = Talk(
-        chat_url=line.chat_url,
-        headers=line.headers,
-        request={"model": settings.served_model, **prompt.sampling},
-        max_turns=settings.max_turns,
-        timeout=settings.trial_timeout,
-        tokens=line.tokens,
-    )
-    async with aiohttp.ClientSession() as http:
-        await converse(http, talk, conversation, sandbox, options=carrier.options, heard=carrier.heard)
+    if reward is None and not rows:
+        reward = 0.0  # verl computes none for a trial without a row
+    if reward is not None:
+        outcome.record(reward)
+    if why:
+        logger.warning("trial %s failed: %s", name, why)
+    for mismatch in carrier.divergences[:1]:
+        logger.warning(
+            "trial %s: the prompt of turn %d differs from the sampled tokens at token %d of %d; "
+            "training uses %d of %d turns",
+            name, mismatch.turn + 1, mismatch.position, mismatch.expected,
+            sum(row.turns for row in rows), turns,
+        )  # fmt: skip
+    return outcome

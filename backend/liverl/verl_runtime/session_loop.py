@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ray
 from verl.experimental.agent_loop.tool_parser import ToolParser
@@ -14,6 +14,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from liverl.sessions.client import service_sessions
+from liverl.sessions.segments import Rewrite
 from liverl.verl_runtime.agent_loop import TrialLoop
 from liverl.verl_runtime.carriers import Carrier, SessionCarrier
 from liverl.verl_runtime.verl_engine import Verl, VerlReplicas
@@ -44,7 +45,7 @@ class WorkerAgentLoop(TrialLoop):
         self,
         *args: Any,
         advertise: str = "",
-        rewrite: Literal["split", "mask"] = "split",
+        rewrite: Rewrite = "split",
         main_agent_prefix_match: int = 256,
         max_body_bytes: int = 16 << 20,
         **kwargs: Any,
@@ -52,7 +53,7 @@ class WorkerAgentLoop(TrialLoop):
         """``advertise``: the host by which agents reach this one; "": its address in Ray's cluster."""
         super().__init__(*args, **kwargs)
         self._advertise = advertise
-        self._rewrite: Literal["split", "mask"] = rewrite
+        self._rewrite: Rewrite = rewrite
         self._prefix_match, self._body_limit = main_agent_prefix_match, max_body_bytes
 
     @asynccontextmanager

@@ -26,7 +26,7 @@ from liverl.sessions.engine import (
     read_message,
 )
 from liverl.sessions.messages import Chat, Message
-from liverl.sessions.segments import Versions
+from liverl.sessions.segments import Scored, Versions
 
 T = TypeVar("T")
 _USER = Message("user", "?")  # stands for a history
@@ -167,7 +167,8 @@ class Model:
 class VerlEngine:
     """verl's replicas, for one session. Implements ``Engine``.
 
-    ``sample`` raises ``EngineRefused`` for a prompt or parameter that no replica takes, ``EngineLost`` for all else.
+    ``sample`` and ``score`` raise ``EngineRefused`` for a prompt or parameter that no replica takes, ``EngineLost`` for
+    all else.
     """
 
     def __init__(self, model: Model, request_id: str) -> None:
@@ -178,9 +179,15 @@ class VerlEngine:
         """The model's context length in tokens."""
         return self._model.verl.context
 
-    async def render(self, chat: Chat) -> list[int]:
+    async def render(self, chat: Chat, *, reply: bool = True) -> list[int]:
         """See ``Tokens.render``."""
+        if not reply:
+            return await self._rendered(self._model.render, chat.messages, chat.tools, False)
         return await self._rendered(self._model.opening, chat)
+
+    async def end_of_turn(self) -> int | None:
+        """See ``Tokens.end_of_turn``."""
+        return await self._rendered(self._model.end_of_turn)
 
     async def tail(self, chat: Chat, kept: int, reply: Sequence[int]) -> Tail | None:
         """See ``Tokens.tail``."""
@@ -205,10 +212,32 @@ class VerlEngine:
 
     async def sample(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Sampled:
         """See ``Sampler.sample``."""
-        wanted = {**parameters, "logprobs": True}
+        output = await self._generate(prompt, {**parameters, "logprobs": True})
+        full = len(output.token_ids) >= int(parameters["max_tokens"])
+        cut = full and not await self._model.call(self._model.ended, list(output.token_ids))
+        return self._sampled(output, "length" if cut else "stop")
+
+    async def score(self, prompt: Sequence[int]) -> Scored:
+        """See ``Sampler.score``. verl's servers of vLLM and SGLang give them as distillation needs them: at each
+        position the next id and its log-probability, zeros at the last."""
+        output = await self._generate(prompt, {"prompt_logprobs": 0, "max_tokens": 1})
+        fields = output.extra_fields
+        ids = [int(next_) for (next_,) in fields.get("prompt_ids") or ()][:-1]
+        logprobs = [float(value) for (value,) in fields.get("prompt_logprobs") or ()][:-1]
+        if ids != list(prompt[1:]) or len(logprobs) != len(ids):
+            raise EngineLost(f"a replica of verl answered without prompt_logprobs of {len(prompt)} ids")
+        version = fields.get("global_steps")
+        return Scored(logprobs, int(version) if version is not None else None)
+
+    async def _generate(self, prompt: Sequence[int], wanted: dict[str, Any]) -> Any:
+        """verl's output for a prompt.
+
+        Raises:
+            EngineLost, EngineRefused: see above.
+        """
         began = time.monotonic()
         try:
-            output = await self._model.verl.generate(
+            return await self._model.verl.generate(
                 self._request_id, prompt_ids=list(prompt), sampling_params=wanted
             )
         except (ValueError, TypeError) as error:
@@ -217,9 +246,6 @@ class VerlEngine:
         except Exception as error:  # a replica's process, Ray, or an engine that died
             words = f"a replica of verl failed after {time.monotonic() - began:.1f} s: {_last_line(error)}"
             raise EngineLost(words) from error
-        full = len(output.token_ids) >= int(parameters["max_tokens"])
-        cut = full and not await self._model.call(self._model.ended, list(output.token_ids))
-        return self._sampled(output, "length" if cut else "stop")
 
     def _sampled(self, output: Any, finish: str) -> Sampled:
         ids = [int(token) for token in output.token_ids]

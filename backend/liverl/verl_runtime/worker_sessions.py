@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from aiohttp import web
@@ -16,7 +15,7 @@ from aiohttp import web
 from liverl.sessions.client import Opened, SessionFailed, opened_at
 from liverl.sessions.report import ReportFile
 from liverl.sessions.sampling import Limits
-from liverl.sessions.segments import Row
+from liverl.sessions.segments import Rewrite, Row
 from liverl.sessions.server import AgentRoutes
 from liverl.sessions.store import NoSuchSession, Store
 from liverl.sessions.wire import Refusal
@@ -37,7 +36,7 @@ class HostSettings(msgspec.Struct, frozen=True):
     attempt: str
     worker: str
     host: str
-    rewrite: Literal["split", "mask"] = "split"
+    rewrite: Rewrite = "split"
     main_agent_prefix_match: int = 256
     max_body_bytes: int = 16 << 20
 
@@ -100,7 +99,7 @@ class WorkerSessions:
     async def finish(self, session: str, seconds: float) -> list[Row]:
         """See ``SessionHost.finish``."""
         try:
-            rows = self._store.finish(session)
+            rows = await self._store.finish(session)
         except (NoSuchSession, OSError, msgspec.DecodeError) as error:
             raise SessionFailed("SessionRefusedError", f"{type(error).__name__}: {error}") from None
         self._report_now()  # verl kills its workers behind the last trial

@@ -9,7 +9,7 @@ from textual import events
 from liverl.model import Snapshot
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import Key, Scope, find, offered
-from liverl_tui.keys.carrier import RESTARTS_CARRIER, has_carrier_service, worded
+from liverl_tui.keys.of_run import unusable, worded
 from liverl_tui.widgets.base.cells import CellPanel, Row
 
 # The keys that help most at the first start, and what they do there.
@@ -59,12 +59,11 @@ class KeyBar(CellPanel):
 
     def show(self, view: View) -> None:
         """Hide the keys that change the run while its backend is lost or has ended, and the one that applies an alert's
-        fix while no alert has any, and the one that restarts the service of the trials where the run has none."""
+        fix while no alert has any, and those that can do nothing in this run."""
         no_backend = view.link in ("lost", "ended")
         symptoms = view.snapshot.symptoms if view.snapshot is not None else ()
         useless: tuple[str, ...] = () if any(s.action is not None for s in symptoms) else ("alerts.apply",)
-        if not has_carrier_service(view.snapshot):
-            useless += (RESTARTS_CARRIER,)
+        useless += tuple(unusable(view.snapshot))
         carrier = view.snapshot.carrier if view.snapshot is not None else None
         before = self._snapshot.carrier if self._snapshot is not None else None
         self._snapshot = view.snapshot

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from liverl.model import CARRIER_WORDS, Carrier, EngineFacts, ReplicaStatus, ServiceStatus, Snapshot
+from liverl.model import (
+    CARRIER_WORDS,
+    Carrier,
+    EngineFacts,
+    ReplicaStatus,
+    ServiceStatus,
+    SessionsStatus,
+    Snapshot,
+)
+from liverl_tui.text.facts import ended, hosts_words, open_words
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel
 from liverl_tui.text.words import UNKNOWN, age, count, number, one_line, percent, short_name, size
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Chosen, Column, Value
 from liverl_tui.widgets.base.meters import bar
 
+WORKERS = (
+    "sessions"  # name of the row about the sessions in verl's workers: that of the service in other runs
+)
 NARROW = 100  # columns; below it an address is its port only
 CROWDED = 0.95  # ratio of the KV cache from which on the engine preempts requests
 METER = 10  # columns of the bar that shows the progress of a start
@@ -87,7 +99,7 @@ def columns(
 ) -> tuple[Column, ...]:
     """All columns of the table. ``name``, ``gpus``: terminal columns that the longest of each needs; with ``gpus`` 0
     there is no column for them. ``state``: that of the states. ``narrow``: an address is its port only.
-    ``carrier``: what carries the trials."""
+    ``carrier``: what carries the trials; without a list of replicas, there is no column for that."""
     every = (
         Column(
             "name",
@@ -173,7 +185,8 @@ def columns(
         _number("cpu", "cpu", 5, 12, lambda f: f.cpu, "CPU", _percent_of_core, shown=False),
         _number("memory", "mem", 5, 12, lambda f: f.memory, "memory", size, shown=False),
     )
-    return tuple(c for c in every if gpus or c.name != "gpus")
+    present = {"gpus": bool(gpus), "listed": CARRIER_WORDS[carrier].keeps_list}
+    return tuple(c for c in every if present.get(c.name, True))
 
 
 def _number(
@@ -336,14 +349,7 @@ def service_line(
             cooled = len(proxy.cooled_down)
             facts.append(f"{cooled} replica{'s' * (cooled > 1)} in cooldown")
     elif service.kind == "sessions" and snapshot.sessions is not None:
-        sessions = snapshot.sessions
-        facts.append(f"{count(sessions.requests)} requests")
-        if sessions.counters.get("num_failed"):
-            facts.append(f"{count(sessions.counters['num_failed'])} failed")
-        facts.append(f"{count(sessions.open)} open")
-        facts.append(f"{count(sessions.finished)} ended")
-        if sessions.waiting:
-            facts.append(f"{count(sessions.waiting)} being sampled")
+        facts += _session_facts(snapshot, snapshot.sessions)
     elif service.kind == "trainer" and snapshot.policy_version is not None:
         facts.append(f"policy v{snapshot.policy_version}")
     if service.restarts:
@@ -355,6 +361,25 @@ def service_line(
             f"{size(service.tree.rss_bytes)} in {service.tree.processes} process{'es' * (service.tree.processes > 1)}"
         )
     return row.add("  ".join(facts), "text")
+
+
+def _session_facts(snapshot: Snapshot, sessions: SessionsStatus) -> Iterator[str]:
+    yield f"{count(sessions.requests)} requests"
+    if sessions.counters.get("num_failed"):
+        yield f"{count(sessions.counters['num_failed'])} failed"
+    yield open_words(snapshot, sessions)
+    if sessions.waiting and not ended(snapshot):
+        yield f"{count(sessions.waiting)} being sampled"
+
+
+def workers_line(label: StatusLabel, snapshot: Snapshot, name_width: int, state_width: int) -> Row:
+    """The sessions in verl's agent-loop workers, which are no service: state, where they are, and counters."""
+    row = Row().add(WORKERS, "text", name_width).add(" ")
+    row.add(label.text, label.style, max(state_width, len(label.text))).add(" ")
+    sessions = snapshot.sessions
+    if sessions is None or not sessions.workers:
+        return row.add("verl's agent-loop workers host them", "dim")
+    return row.add("  ".join([*_session_facts(snapshot, sessions), hosts_words(sessions)]), "text")
 
 
 def short_line(labels: list[tuple[str, StatusLabel]]) -> Row:

@@ -10,8 +10,15 @@ from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
-from liverl_tui.text.facts import listed_words, unreachable_words
-from liverl_tui.text.status_label import SERVING, SnapshotIndex, StatusLabel, of_replica, of_service
+from liverl_tui.text.facts import listed_words, ready_words, unreachable_words
+from liverl_tui.text.status_label import (
+    SERVING,
+    SnapshotIndex,
+    StatusLabel,
+    of_replica,
+    of_service,
+    of_workers,
+)
 from liverl_tui.text.words import GLYPH
 from liverl_tui.widgets.base.arranging import fitted
 from liverl_tui.widgets.base.cells import Row
@@ -19,7 +26,7 @@ from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import STEPS, Chosen, Column, stepped
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard import replica_rows
-from liverl_tui.widgets.dashboard.replica_rows import Facts
+from liverl_tui.widgets.dashboard.replica_rows import WORKERS, Facts
 from liverl_tui.widgets.dashboard.selection import ServiceSelected
 
 PROBLEMS = "problems first"  # an order of the list
@@ -72,6 +79,9 @@ class ReplicasPane(RowsPane):
         }
         self._labels = {name: of_replica(r, snapshot_index, now) for name, r in self._replicas.items()}
         self._labels |= {name: of_service(s, now) for name, s in self._services.items()}
+        workers = snapshot.carrier == "workers"
+        if workers:
+            self._labels[WORKERS] = of_workers(snapshot)
         indices = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
         self._gpus = {}
         for name, replica in self._replicas.items():
@@ -83,7 +93,7 @@ class ReplicasPane(RowsPane):
         serving = (n for n, r in self._replicas.items() if r.state in SERVING)
         self._state = stepped(max((len(self._labels[name].text) for name in serving), default=0))
         missing = (MISSING,) if self._missing else ()
-        self._items = (*self._replicas, *missing, *self._services)
+        self._items = (*self._replicas, *missing, *_beside(self._services, workers=workers))
 
     @property
     def _missing(self) -> int:
@@ -126,7 +136,7 @@ class ReplicasPane(RowsPane):
     def item(self, key: str) -> Facts | None:
         """What is known of a replica or service."""
         index = self._snapshot_index
-        if key == MISSING or index is None:
+        if key == MISSING or index is None or self._is_workers(key):
             return None
         gpus, service = self._gpus.get(key, ""), index.services.get(key)
         return Facts(key, self._labels[key], self._replicas.get(key), service, index, self._clock.now(), gpus)
@@ -135,14 +145,20 @@ class ReplicasPane(RowsPane):
         """Name, state, kind, address, and why it is in that state."""
         if key == MISSING:
             return "missing"
+        if self._is_workers(key):
+            return f"{key} {self._labels[key].text} agent-loop workers"
         facts = self.item(key)
         assert facts is not None
         whys = [known.why for known in (facts.service, facts.replica) if known is not None]
         return " ".join([key, facts.label.text, facts.kind, facts.address, *whys])
 
     def markable(self, key: str) -> bool:
-        """All but the row of missing replicas."""
-        return key != MISSING
+        """All but the rows of missing replicas and of sessions that are no service."""
+        return key != MISSING and not self._is_workers(key)
+
+    def _is_workers(self, key: str) -> bool:
+        """Whether this is the row of the sessions in verl's workers."""
+        return key == WORKERS and key not in self._services
 
     def facts(self) -> tuple[str, str]:
         """How many replicas are ready, get new trials, and are draining; a warning if some are missing."""
@@ -152,11 +168,11 @@ class ReplicasPane(RowsPane):
         replicas = snapshot.replicas
         if not replicas.expected and not replicas.items:
             return "none in this run", "dim"
-        text = f"{replicas.ready} of {replicas.expected} ready"
+        text = ready_words(snapshot)
         short = replicas.ready < replicas.expected
         if snapshot.carrier_down is not None:
             text, short = f"{text}, {unreachable_words(snapshot)}", True
-        elif snapshot.traffic.address is not None:
+        elif snapshot.traffic.address is not None and listed_words(snapshot):
             text += f", {listed_words(snapshot)}"
             short = short or replicas.listed < replicas.expected
         leaving = sum(replica.leaving for replica in replicas.items)
@@ -205,6 +221,8 @@ class ReplicasPane(RowsPane):
         if key == MISSING:
             return self._missing_row(snapshot)
         now, label = self._clock.now(), self._labels[key]
+        if self._is_workers(key):
+            return replica_rows.workers_line(label, snapshot, max(7, self._names), self._state)
         service, replica = snapshot_index.services.get(key), snapshot_index.replicas.get(key)
         names = max(7, self._names)
         if replica is not None and replica.state in SERVING:
@@ -235,7 +253,7 @@ class ReplicasPane(RowsPane):
     def moved(self) -> None:
         """Tell the dashboard the replica or service under the cursor."""
         if (name := self.cursor) is not None and name != MISSING:
-            self.post_message(ServiceSelected(name))
+            self.post_message(ServiceSelected(self._service_of(name)))
 
     def action_select(self) -> None:
         """Open the screen of the replica or service under the cursor; a missing replica has none."""
@@ -243,4 +261,19 @@ class ReplicasPane(RowsPane):
         if key == MISSING:
             self.say("the missing replicas do not exist yet; there is nothing to open")
         elif key is not None:
-            host_of(self).navigation.open_service(key)
+            host_of(self).navigation.open_service(self._service_of(key))
+
+    def _service_of(self, key: str) -> str:
+        """The service or replica of a row: for the sessions in verl's workers the trainer, whose processes they are."""
+        if not self._is_workers(key):
+            return key
+        return next((name for name, service in self._services.items() if service.kind == "trainer"), key)
+
+
+def _beside(services: Iterable[str], *, workers: bool) -> tuple[str, ...]:
+    """The rows below the replicas, by name. ``workers``: with the sessions in verl's workers, in front of the trainer
+    as the service would be."""
+    names = [*services]
+    if workers:
+        names.insert(names.index("trainer") if "trainer" in names else len(names), WORKERS)
+    return tuple(names)

@@ -7,9 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from liverl.control.service_detail import Generation, ProbeFacts, ServiceDetail
-from liverl.model import EngineFacts, Event, GpuStatus, ReplicaStatus, ServiceStatus, Snapshot
+from liverl.model import (
+    EngineFacts,
+    Event,
+    GpuStatus,
+    ReplicaStatus,
+    ServiceStatus,
+    SessionsStatus,
+    Snapshot,
+)
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl.procs.listing import ListedProcess
+from liverl_tui.text.facts import ended, open_words
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_replica, of_service
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
@@ -205,8 +214,10 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     if replica is None or snapshot is None:
         return
     label = of_replica(replica, SnapshotIndex(snapshot), about.now)
-    listed = "yes, it gets new trials" if replica.listed else "no"
-    yield from _fact(f"in {snapshot.carrier_words.name}", listed, width, "ok" if replica.listed else "warn")
+    if snapshot.carrier_words.keeps_list and not ended(snapshot):
+        listed = "yes, it gets new trials" if replica.listed else "no"
+        name = f"in {snapshot.carrier_words.name}"
+        yield from _fact(name, listed, width, "ok" if replica.listed else "warn")
     if label.problem:
         yield from _fact("", label.text, width, label.style)
     if replica.engine.policy_version is not None or snapshot.policy_version is not None:
@@ -277,32 +288,50 @@ _COUNTERS = {
     "num_moved": "sampled again on another replica",
     "healed": "turns that text would have broken",
     "rewrites": "changed histories",
+    "recomputed": "earlier replies with new log-probabilities",
+    "recompute_unplaced": "earlier replies masked: not found in the prompt",
+    "recompute_failed": "earlier replies masked: no log-probabilities",
     "sub_agents": "sub-agents",
     "context_overflow": "refused: longer than the context",
 }
 
 
 def _sessions(about: About, width: int) -> Iterator[Row]:
-    snapshot = about.snapshot
-    if about.service is None or about.service.kind != "sessions" or snapshot is None:
+    """Of the service, or of verl's agent-loop workers on the page of the trainer, whose processes they are."""
+    service, snapshot = about.service, about.snapshot
+    if service is None or snapshot is None or snapshot.sessions is None:
+        return
+    in_workers = snapshot.carrier == "workers"
+    if service.kind != ("trainer" if in_workers else "sessions"):
         return
     sessions = snapshot.sessions
-    if sessions is None:
-        return
+    yield from _workers(sessions, width) if in_workers else _routes(snapshot, sessions, width)
+    words = open_words(snapshot, sessions)
+    sampled = "" if ended(snapshot) else f"; {count(sessions.waiting)} replies being sampled"
+    yield from _fact("sessions", words + sampled, width)
+    for index, (name, meaning) in enumerate(_COUNTERS.items()):
+        number = int(sessions.counters.get(name, 0))
+        if number or not index:
+            yield from _fact("" if index else "counted", f"{count(number)} {meaning}", width)
+
+
+def _workers(sessions: SessionsStatus, width: int) -> Iterator[Row]:
+    for index, address in enumerate(sessions.workers):
+        yield from _fact("" if index else "workers", address, width)
+    if not sessions.workers:
+        yield from _fact("workers", "none has reported yet", width, "dim")
+
+
+def _routes(snapshot: Snapshot, sessions: SessionsStatus, width: int) -> Iterator[Row]:
+    """The replicas that new sessions may use, of the service."""
     names = {r.address: r.name for r in snapshot.replicas.items if r.address is not None}
     for index, backend in enumerate(sessions.backends):
         text = f"{names[backend]}  {backend}" if backend in names else backend
         yield from _fact("" if index else "replicas", text, width)
-    if not sessions.backends:
+    if not sessions.backends and not ended(snapshot):
         yield from _fact("replicas", "none; every request waits", width, "bad")
     if sessions.error is not None:
         yield from _fact("list", sessions.error, width, "bad")
-    states = f"{count(sessions.open)} open, {count(sessions.finished)} ended"
-    yield from _fact("sessions", f"{states}; {count(sessions.waiting)} replies being sampled", width)
-    for index, (name, words) in enumerate(_COUNTERS.items()):
-        number = int(sessions.counters.get(name, 0))
-        if number or not index:
-            yield from _fact("" if index else "counted", f"{count(number)} {words}", width)
 
 
 def _processes(about: About, width: int) -> Iterator[Row]:

@@ -28,7 +28,13 @@ _REPLIES = {
     "num_aborts": "cut by a weight update and continued",
     "num_moved": "continued on another replica",
 }
-_HISTORY = {"rewrites": "changed histories", "sub_agents": "sub-agents"}
+_HISTORY = {
+    "rewrites": "changed histories",
+    "recomputed": "earlier replies with new log-probabilities",
+    "recompute_unplaced": "earlier replies masked: not found in the prompt",
+    "recompute_failed": "earlier replies masked: no log-probabilities",
+    "sub_agents": "sub-agents",
+}
 
 
 def session_lines(session: SessionFacts) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from liverl.config import conditions as when
 from liverl.config.carrier import CARRIER_OF, LOOP_OF, carrier
-from liverl.config.checks import verl
+from liverl.config.checks import agent, verl
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.consumers import why_inert
 from liverl.config.dump import looks_secret
@@ -39,7 +39,7 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
     ``bad``: the keys and sections whose value was refused; rules that read them are skipped.
     """
     problems = []
-    for keys, rule in (*RULES, *verl.RULES):
+    for keys, rule in (*RULES, *verl.RULES, *agent.RULES):
         if any(key in bad for key in keys):
             continue
         for finding in rule(config):
@@ -304,6 +304,25 @@ def _session_port(c: RunConfig) -> Iterator[Finding]:
     if when.session_service(c) and port and port == c.infrastructure.litellm_port:
         words = "sessions and LiteLLM cannot listen on the same port"
         yield Finding("session_proxy.port", words, str(port), "another port, or 0 for any free one")
+
+
+@_rule(
+    "run.topology",
+    "trainer.kind",
+    "proxy.trials_through",
+    "session_proxy.rewrite",
+    "algorithm.temperature",
+)
+def _recompute(c: RunConfig) -> Iterator[Finding]:
+    if c.session_proxy.rewrite != "recompute" or not (when.our_sessions(c) and when.embedded_or_verl(c)):
+        return
+    if c.algorithm.temperature != 1:
+        words = (
+            "engines give the log-probabilities of a prompt at temperature 1, those of a reply at "
+            f"algorithm.temperature, which is {c.algorithm.temperature:g}"
+        )
+        hint = "recompute: algorithm.temperature 1"
+        yield Finding("session_proxy.rewrite", words, "recompute", "split or mask", hint)
 
 
 @_rule("proxy.advertise")

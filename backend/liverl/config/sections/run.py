@@ -101,7 +101,7 @@ class SessionProxy(Struct, frozen=True, kw_only=True):
     """``session_proxy``: the service that records trials as tokens. A port of 0 means any free one."""
 
     port: PortOrAny
-    rewrite: Literal["split", "mask"]
+    rewrite: Literal["split", "mask", "recompute"]
     main_agent_prefix_match: Count
     scheduler: SessionScheduler
 

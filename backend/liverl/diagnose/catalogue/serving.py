@@ -22,6 +22,14 @@ LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and rec
 # --- replicas -------------------------------------------------------------------------------------------
 
 
+def _start_again(now: Snapshot, replica: ReplicaStatus) -> tuple[str, str | None]:
+    """How a replica is started again: in words, and as a command; None where verl starts it."""
+    if replica.kind == "verl":
+        return "restart the trainer, which restarts its replicas", None
+    again = f"which then loads the current weights and is added to {now.carrier_words.name} again"
+    return f"restart {replica.name}, {again}", f"restart {replica.name}"
+
+
 def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     """``observe.engine.idle`` found a replica idle during a rollout. Resolved once it runs a request, or while a
     process of the run stands still, for which it may wait."""
@@ -30,6 +38,7 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
     for replica in now.replicas.items:
         name = f"replica_idle:{replica.name}"
         if now.state in GOING and replica.idle_for is not None and not explained:
+            fix, action = _start_again(now, replica)
             yield Symptom(
                 id=name,
                 severity="warning",
@@ -37,11 +46,10 @@ def replica_idle(window: Window) -> Iterator[Symptom | Resolved]:
                 cause=f"{replica.name} has run no request for {replica.idle_for:.0f} s during the rollout, although "
                 f"requests were waiting: {now.carrier_words.does('send')} no trials to this replica, or the replica no "
                 "longer accepts requests",
-                fix=f"check the log of {replica.name} for requests; if none arrive, restart {replica.name}, which then "
-                f"loads the current weights and is added to {now.carrier_words.name} again",
+                fix=f"check the log of {replica.name} for requests; if none arrive, {fix}",
                 evidence=(_load(replica), *_gpus_of(now, replica), *_others(now, replica)),
                 since=now.at - replica.idle_for,
-                action=f"restart {replica.name}",
+                action=action,
             )
         elif replica.engine.running or replica.state not in SERVING or explained:
             yield Resolved(name)
@@ -249,8 +257,7 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             action = f"restart {carrier.name}"
         else:
             cause = f"{replica.name} is ready and has the current weights, but is not in {words.whose} list"
-            fix = f"restart {replica.name} to register this replica again"
-            action = f"restart {replica.name}"
+            fix, action = _start_again(now, replica)
         yield Symptom(
             id=f"replica_unlisted:{replica.name}",
             severity="warning",

@@ -148,9 +148,10 @@ class Core:
         # The choice is made by the first token in which two tools differ: the tool's name.
         position = len(before) + _common_prefix(encode(render(name, {})), name, render)
         logprobs = [0.0] * len(tokens)
-        logprobs[position] = _log(probabilities[names.index(name)])
+        logprobs[position] = log_probability(probabilities[names.index(name)])
         alternatives = sorted(
-            ((n, _log(p)) for n, p in zip(names, probabilities, strict=True)), key=lambda pair: -pair[1]
+            ((n, log_probability(p)) for n, p in zip(names, probabilities, strict=True)),
+            key=lambda pair: -pair[1],
         )
         finish = "stop"
         if len(tokens) > limit:
@@ -205,7 +206,8 @@ class Core:
         return self._unreadable if number % self._parsable_every else self._readable
 
 
-def _log(probability: float) -> float:
+def log_probability(probability: float) -> float:
+    """The logarithm; for 0 the least value that vLLM gives."""
     return math.log(probability) if probability > 0 else -9999.0  # vLLM's lower bound of log-probabilities
 
 

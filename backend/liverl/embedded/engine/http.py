@@ -36,7 +36,7 @@ from liverl.embedded.engine.cache import Scheduler, Slot
 from liverl.embedded.engine.core import Core, Generation
 from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.engine.replies import Reply
-from liverl.embedded.engine.token_api import chat_of, generation_body, reply_text
+from liverl.embedded.engine.token_api import chat_of, generation_body, prompt_scores, reply_text
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
 from liverl.sessions.routes import DERENDER, GENERATE, RENDER
 from liverl.util.aiohttp_guard import guard
@@ -238,7 +238,10 @@ class EngineServer:
             await asyncio.sleep(self.args.turn_latency)
             first = time.monotonic()
             self._finished(generation, arrived, queued, first)
-            return _json(generation_body(generation, self.core.policy.version, slot.cached_tokens))
+            policy, scores = self.core.policy, None
+            if asked.sampling_params.prompt_logprobs is not None:
+                scores = prompt_scores(prompt, request, policy)
+            return _json(generation_body(generation, policy.version, slot.cached_tokens, scores))
 
     async def _derender(self, http: web.Request) -> web.Response:
         asked = read_derender(await http.read(), self.served)

@@ -9,14 +9,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from liverl.agents.chat_api import ChatRequest, bad_request
+from liverl.agents.chat_api import ChatRequest, bad_request, tool_names
 from liverl.agents.token_api import DerenderRequest, GenerateRequest, Span, generate_body
 from liverl.agents.tool_calls import PARSERS
 from liverl.embedded.engine.chat import TOOLS_HEADING
-from liverl.embedded.engine.core import Generation
-from liverl.embedded.tokenizer import EOS_ID, decode, token_bytes
+from liverl.embedded.engine.core import Generation, log_probability
+from liverl.embedded.policy import Policy, state_of
+from liverl.embedded.tokenizer import EOS_ID, decision, decode, encode, token_bytes
 
 _BEGIN, _END = "<|im_start|>", "<|im_end|>"
+_TURN = encode("<|im_start|>assistant\n")
 _OBSERVATION = ("<tool_response>\n", "\n</tool_response>")
 
 
@@ -83,8 +85,34 @@ def _calls(text: str, tools: Sequence[Mapping[str, Any]], turn: int) -> Iterator
         yield {"id": f"{turn}.{number}", "type": "function", "function": call._asdict()}
 
 
-def generation_body(generation: Generation, version: int, cached: int) -> dict[str, Any]:
-    """The response to a request to sample. ``version``: of the weights; ``cached``: prompt tokens that were cached."""
+def prompt_scores(prompt: Sequence[int], request: ChatRequest, policy: Policy) -> list[float]:
+    """The log-probability of each id of a prompt behind the first one, at temperature 1. As in a reply, only the name
+    of a tool is a choice: the first one in each of the assistant's turns. All else counts as certain, also what the
+    policy did not write.
+
+    ``request``: the conversation that the ids are (``chat_of``).
+    """
+    scores = [0.0] * len(prompt)
+    turns = [index for index, message in enumerate(request.messages) if message["role"] == "assistant"]
+    starts = [
+        position for position in range(1, len(prompt)) if list(prompt[position - 1 : position + 1]) == _TURN
+    ]
+    names = tool_names(request)
+    for index, start in zip(turns, starts, strict=False):  # the last start is that of the reply
+        end = prompt.index(EOS_ID, start) if EOS_ID in prompt[start:] else len(prompt)
+        choice = decision(prompt[start:end])
+        if choice is not None and choice[1] in names:
+            position, name = choice
+            chances = policy.probabilities(state_of(request.messages[:index]), names, 1.0)
+            scores[start + position] = log_probability(chances[names.index(name)])
+    return scores[1:]
+
+
+def generation_body(
+    generation: Generation, version: int, cached: int, scores: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """The response to a request to sample. ``version``: of the weights; ``cached``: prompt tokens that were cached;
+    ``scores``: of the prompt, if they were asked for."""
     tokens = generation.tokens
     return generate_body(
         generation.prompt,
@@ -94,6 +122,7 @@ def generation_body(generation: Generation, version: int, cached: int) -> dict[s
         "length" if generation.finish_reason == "length" else "stop",
         [Span(version, len(tokens))],
         cached,
+        scores,
     )
 
 

@@ -130,6 +130,7 @@ async def run_trial(
         conversation,
         agent="liverl-embedded",
         model=config.served_model,
+        tools=sandbox.definitions,
         reward=reward,
         started=started,
         finished=finished,

@@ -16,8 +16,14 @@ ZERO = "zero_tool_calls"  # flag of a trial
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 _KEYS = (b'"tools":', b'"functions":')  # unescaped quotes: keys, not text
 _LISTED = re.compile(rb"\s*\[\s*[^\]\s]")
-# verl's settings with the tools of its own agent loops.
-_VERL = ("multi_turn.tool_config_path", "multi_turn.function_tool_path")
+# Keys with the tools of verl's agent loops: ours, and verl's own.
+_SECTIONS = ("agent", "trainer")
+_TOOLS = (
+    "agent.tools",
+    "agent.functions",
+    "multi_turn.tool_config_path",
+    "multi_turn.function_tool_path",
+)
 
 
 def in_request(data: bytes | bytearray, start: int, end: int) -> bool | None:
@@ -42,11 +48,14 @@ def _lists(data: bytes | bytearray, key: bytes, begin: int, stop: int) -> bool:
 
 
 def in_verl(run_dir: str | os.PathLike[str]) -> bool:
-    """Whether the run's configuration gives verl tools for its own agent loops."""
+    """Whether the run's configuration gives verl tools for its agent loops."""
     try:
         settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
-        overrides = settings["trainer"]["overrides"]
-        return any(bool(value) and str(key).endswith(_VERL) for key, value in overrides.items())
+        given = {
+            f"{section}.{key}": value for section in _SECTIONS for key, value in settings[section].items()
+        }
+        given |= given.pop("trainer.overrides")
+        return any(bool(value) and str(key).endswith(_TOOLS) for key, value in given.items())
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError):
         return False
 

@@ -83,8 +83,9 @@ class Core:
         temperature: float,
         seed: int | None = None,
         request_id: str = "",
+        scored: bool = False,
     ) -> Request:
-        """Generate one reply; waits while the engine sleeps.
+        """Generate one reply; waits while the engine sleeps. ``scored``: see ``Request``.
 
         Raises:
             EngineDeadError: the engine's thread has failed.
@@ -108,6 +109,7 @@ class Core:
             temperature=temperature,
             done=done,
             seed=seed,
+            scored=scored,
         )
         self.engine.submit(request)
         try:

@@ -246,7 +246,7 @@ class Engine:
 
     def _prefill(self, request: Request) -> None:
         row = self._running.index(request)
-        kept, shared = self._prefixes.find(request.prompt)
+        kept, shared = (None, 0) if request.scored else self._prefixes.find(request.prompt)
         if kept is not None:
             self._block.restore(row, kept, shared)
         request.cached = shared
@@ -254,7 +254,10 @@ class Engine:
         self.prefix_hits += shared
         rest = torch.tensor([request.prompt[shared:]])
         window = Window(self._block, row, torch.tensor([shared]), rest.shape[1])
-        self._sample([request], self._forward(rest, window))
+        logits = self._forward(rest, window, rest.shape[1] if request.scored else 1)
+        if request.scored:
+            request.scores = _scores(logits[0, :-1], rest[0, 1:])
+        self._sample([request], logits[:, -1])
         request.first_token = time.monotonic()
 
     def _decode(self) -> None:
@@ -263,18 +266,19 @@ class Engine:
         last = torch.tensor([[request.tokens[-1]] for request in batch])
         starts = torch.tensor([len(request.prompt) + len(request.tokens) - 1 for request in batch])
         window = Window(self._block, 0, starts.clamp(max=self.max_length - 1), 1)
-        self._sample(batch, self._forward(last, window))
+        self._sample(batch, self._forward(last, window)[:, -1])
 
-    def _forward(self, ids: torch.Tensor, window: Window) -> torch.Tensor:
+    def _forward(self, ids: torch.Tensor, window: Window, positions: int = 1) -> torch.Tensor:
+        """Logits of the last ``positions`` positions of each row."""
         out = self.model(
             input_ids=ids,
             attention_mask=window.mask,
             position_ids=window.positions,
             past_key_values=window,
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=positions,
         )
-        logits: torch.Tensor = out.logits[:, -1].float()
+        logits: torch.Tensor = out.logits.float()
         return logits
 
     def _sample(self, batch: list[Request], logits: torch.Tensor) -> None:
@@ -320,6 +324,12 @@ class Engine:
                 self._changed.notify_all()
         for request in ended:
             request.done(request)
+
+
+def _scores(logits: torch.Tensor, ids: torch.Tensor) -> list[float]:
+    """The log-probability of each id, by the logits of the position before it."""
+    scores: list[float] = torch.log_softmax(logits, -1).gather(1, ids[:, None])[:, 0].tolist()
+    return scores
 
 
 def digest_of(weights: Mapping[str, torch.Tensor]) -> str:

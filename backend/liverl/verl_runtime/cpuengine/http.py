@@ -127,11 +127,21 @@ class Api:
         asked = read_generate(await http.read(), self._settings.served)
         wanted = asked.sampling_params
         self._check_ids(asked.token_ids, "token_ids")
-        done = await self._sample(asked.token_ids, wanted.max_tokens, wanted.temperature, wanted.seed)
+        scored = wanted.prompt_logprobs is not None
+        done = await self._sample(
+            asked.token_ids, wanted.max_tokens, wanted.temperature, wanted.seed, scored=scored
+        )
         names = (text.encode() for text in token_texts(self._core.tokenizer, done.tokens))
         return _json(
             generate_body(
-                done.prompt, done.tokens, done.logprobs, names, done.finish, done.versions, done.cached
+                done.prompt,
+                done.tokens,
+                done.logprobs,
+                names,
+                done.finish,
+                done.versions,
+                done.cached,
+                done.scores,
             )
         )
 
@@ -142,9 +152,15 @@ class Api:
         return _json(derender_body(self._model(asked.model), content, calls, asked.finish, int(time.time())))
 
     async def _sample(
-        self, prompt: list[int], limit: int | None, temperature: float | None, seed: int | None
+        self,
+        prompt: list[int],
+        limit: int | None,
+        temperature: float | None,
+        seed: int | None,
+        *,
+        scored: bool = False,
     ) -> Request:
-        """Sample one reply of at most ``limit`` tokens.
+        """Sample one reply of at most ``limit`` tokens. ``scored``: see ``Request``.
 
         Raises:
             ApiError: 400 if the context does not hold the prompt and such a reply.
@@ -162,6 +178,7 @@ class Api:
             max_tokens=limit or min(self._settings.response_length, room),
             temperature=1.0 if temperature is None else temperature,
             seed=seed,
+            scored=scored,
         )
 
     def _check_ids(self, ids: list[int], param: str) -> None:

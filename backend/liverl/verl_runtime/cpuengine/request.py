@@ -12,7 +12,8 @@ from liverl.agents.token_api import Span
 
 @dataclass
 class Request:
-    """One generation. ``done`` is called once, in the engine's thread."""
+    """One generation. ``done`` is called once, in the engine's thread. With ``scored`` its whole prompt is computed,
+    and ``scores`` are the log-probabilities of the prompt's ids behind the first one, at temperature 1 as in vLLM."""
 
     id: str
     prompt: list[int]
@@ -20,6 +21,8 @@ class Request:
     temperature: float
     done: Callable[[Request], None]
     seed: int | None = None
+    scored: bool = False
+    scores: list[float] | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[Span] = field(default_factory=list)  # of the weights that sampled ``tokens``

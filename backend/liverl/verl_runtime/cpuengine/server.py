@@ -139,6 +139,7 @@ class vLLMHttpServer:
             temperature=float(sampling_params.get("temperature", 1.0)),
             seed=sampling_params.get("seed"),
             request_id=request_id,
+            scored=sampling_params.get("prompt_logprobs") is not None,
         )
         # The weights are not replaced while a request runs, so one version has sampled all of its tokens.
         version = result.versions[-1].version if result.versions else core.engine.version
@@ -147,7 +148,11 @@ class vLLMHttpServer:
             log_probs=result.logprobs if sampling_params.get("logprobs") else None,
             stop_reason="aborted" if result.finish == "abort" else "completed",
             num_preempted=0,
-            extra_fields={"global_steps": version, "num_cached_tokens": result.cached},
+            extra_fields={
+                "global_steps": version,
+                "num_cached_tokens": result.cached,
+                **({} if result.scores is None else _prompt_scores(result.prompt, result.scores)),
+            },
         )
 
     # Sleep, weights, pause: calls of the trainer
@@ -242,8 +247,20 @@ class vLLMHttpServer:
         """Do nothing: verl calls it on every replica, and this engine has no profiler."""
 
 
+def _prompt_scores(prompt: list[int], scores: list[float]) -> dict[str, Any]:
+    """As verl hands on ``prompt_logprobs``: at each position the next id and its log-probability; zeros at the last.
+    ``scores``: of the ids behind the first one."""
+    return {
+        "prompt_ids": [[token] for token in [*prompt[1:], 0]],
+        "prompt_logprobs": [[score] for score in [*scores, 0.0]],
+    }
+
+
 def _check_sampling(parameters: dict[str, Any]) -> None:
     neutral = {"top_p": (None, 1, 1.0), "top_k": (None, 0, -1), "repetition_penalty": (None, 1, 1.0)}
     for name, values in neutral.items():
         if parameters.get(name) not in values:
             raise ValueError(f"the CPU engine samples by temperature alone: {name}={parameters[name]}")
+    if parameters.get("prompt_logprobs") not in (None, 0):
+        words = "the CPU engine scores the prompt's own tokens only"
+        raise ValueError(f"{words}: prompt_logprobs={parameters['prompt_logprobs']}")

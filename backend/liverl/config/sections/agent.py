@@ -1,0 +1,36 @@
+"""The sections of config.yaml about a user's own agents, tools and rewards under verl.
+
+``default.yaml`` contains every default and explains every key with its unit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from liverl.config.sections.value_types import Name
+
+AgentKind = Literal["auto", "task", "chat", "tools", "python", "command"]
+# What a row's column ``agent_name`` may say besides the names of agent loops: the prefix and a kind.
+ROW_PREFIX = "liverl_"
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """``agent``: which agent runs a row of the data set."""
+
+    kind: AgentKind
+    python: str
+    command: tuple[Name, ...] | None
+    verifier: tuple[Name, ...] | None
+    env: dict[str, str]
+    tools: str
+    functions: str
+    path: tuple[Name, ...]
+
+
+class Reward(Struct, frozen=True, kw_only=True):
+    """``reward``: the function that scores a trial whose agent gives no reward."""
+
+    function: str
+    kwargs: dict[str, Any]

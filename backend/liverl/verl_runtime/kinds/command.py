@@ -1,0 +1,108 @@
+"""An agent that is a program of the user's: one process per trial, which talks to its session by OpenAI's or
+Anthropic's API."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from liverl.agents.loop import Conversation, TrialFailed
+from liverl.util.json_file import write_json
+from liverl.util.modes import DIRECTORY
+from liverl.verl_runtime.carriers import Carrier
+from liverl.verl_runtime.kinds.base import Trial
+from liverl.verl_runtime.kinds.process import run_program
+from liverl.verl_runtime.kinds.rewards import read_reward
+
+# Of the caller's environment an agent gets these only, since it runs what a model wrote.
+PASSED = ("PATH", "HOME", "LANG", "TMPDIR")
+# By these the supervisor finds what a run has left behind.
+_TAGS = ("LIVERL_RUN", "LIVERL_RUN_DIR", "LIVERL_GENERATION")
+_LINES = 3  # last lines of a program's output that a failure shows
+VERIFIER_S = 600.0  # seconds for the verifier at most
+
+
+async def command(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+    """Run ``agent.command``, then ``agent.verifier`` if there is one. Exit 0 means that it is done; its own processes
+    end with it. The reward is the number in the file ``LIVERL_REWARD``."""
+    work, logs = trial.directory / "work", trial.directory / "agent"
+    work.mkdir(mode=DIRECTORY)
+    logs.mkdir(mode=DIRECTORY, exist_ok=True)
+    write_json(trial.directory / "task.json", {"messages": trial.messages, "row": trial.row})
+    reward = trial.directory / "reward.txt"
+    env = environment(trial, reward)
+    began = time.monotonic()
+    await _run(trial, "agent", trial.agent.command, work, logs / "agent.log", env, trial.deadline)
+    conversation.tool_seconds += time.monotonic() - began
+    conversation.ended_by = "exit"
+    if trial.agent.verifier:
+        deadline = time.time() + VERIFIER_S
+        reward.unlink(missing_ok=True)  # an agent that has a verifier does not reward itself
+        await _run(trial, "verifier", trial.agent.verifier, work, logs / "verifier.log", env, deadline)
+    found = read_reward(reward)
+    if found is None and trial.agent.verifier:
+        raise TrialFailed("RewardError", "the verifier wrote no number into the file LIVERL_REWARD")
+    return found
+
+
+def environment(trial: Trial, reward: Path) -> dict[str, str]:
+    """The variables of an agent's process."""
+    line = trial.line
+    if line.endpoints is None:
+        raise TrialFailed(
+            "AgentNotCarriedError", "a command needs sessions: set proxy.trials_through: sessions"
+        )
+    model = str(trial.request["model"])
+    return {
+        **{name: os.environ[name] for name in (*PASSED, *_TAGS) if name in os.environ},
+        "LIVERL_TASK": str(trial.directory / "task.json"),
+        "LIVERL_TRIAL": trial.name,
+        "LIVERL_TRIAL_DIR": str(trial.directory),
+        "LIVERL_REWARD": str(reward),
+        "OPENAI_BASE_URL": line.endpoints.openai,
+        "OPENAI_API_KEY": line.endpoints.key,
+        "OPENAI_MODEL": model,
+        "ANTHROPIC_BASE_URL": line.endpoints.anthropic,
+        "ANTHROPIC_API_KEY": line.endpoints.key,
+        "ANTHROPIC_MODEL": model,
+        **trial.agent.env,
+    }
+
+
+async def _run(
+    trial: Trial,
+    what: str,
+    words: tuple[str, ...],
+    work: Path,
+    log: Path,
+    env: dict[str, str],
+    deadline: float,
+) -> None:
+    """Raises:
+    TrialFailed: the program cannot be started, fails, or is not done at the deadline (Unix seconds).
+    """
+    kind = what.capitalize()
+    seconds = max(0.0, deadline - time.time())
+    try:
+        status = await run_program(words, work, log, env, f"LIVERL_TRIAL={trial.name}", seconds)
+    except OSError as error:
+        raise TrialFailed(
+            f"{kind}NotFoundError", f"agent.{_KEYS[what]} {words[0]}: {error.strerror}"
+        ) from error
+    except TimeoutError:
+        raise TrialFailed(f"{kind}TimeoutError", f"the {what} took longer than {seconds:.0f} s") from None
+    if status:
+        how = f"exited with {status}" if status > 0 else f"was ended by signal {-status}"
+        raise TrialFailed(f"{kind}FailedError", f"the {what} {how}{_last_lines(log)}")
+
+
+_KEYS = {"agent": "command", "verifier": "verifier"}
+
+
+def _last_lines(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        text = file.read().decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()][-_LINES:]
+    return f": {' | '.join(lines)}" if lines else "; it printed nothing"

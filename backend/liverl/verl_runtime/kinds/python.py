@@ -1,0 +1,93 @@
+"""An agent that is a class of the user's: ``async run(task, chat, dir) -> float | None``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+
+from liverl.agents.loop import Conversation, Talk, TrialFailed, ask
+from liverl.util.deadline import within
+from liverl.util.modes import DIRECTORY
+from liverl.verl_runtime.carriers import Carrier
+from liverl.verl_runtime.kinds.base import Trial
+from liverl.verl_runtime.kinds.rewards import as_reward
+from liverl.verl_runtime.kinds.talking import talk_of
+
+
+async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+    """Run ``agent.python`` in this process. An exception of the agent's fails the trial by its name."""
+    work = trial.directory / "work"
+    work.mkdir(mode=DIRECTORY)
+    conversation.messages.clear()  # the agent decides what it says
+    left = trial.deadline - time.time()
+    async with aiohttp.ClientSession() as http:
+        chat = Chat(http, talk_of(trial), carrier, conversation)
+        try:
+            agent = found(trial.agent.python)()
+            given = {"messages": trial.messages, "row": trial.row}
+            value = await within(agent.run(given, chat, work), max(left, 0.0))
+        except TrialFailed:
+            raise
+        except TimeoutError:
+            raise TrialFailed("AgentTimeoutError", f"the agent took longer than {left:.0f} s") from None
+        except Exception as error:
+            raise TrialFailed(type(error).__name__, str(error)) from error
+    conversation.ended_by = conversation.ended_by or "return"
+    return as_reward(value, f"the result of {trial.agent.python}")
+
+
+def found(name: str) -> Any:
+    """The class that ``module:Class`` names.
+
+    Raises:
+        TrialFailed: there is none, or it has no coroutine method ``run``.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        value = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise TrialFailed("AgentNotFoundError", f"agent.python {name}: {error}") from error
+    if not inspect.iscoroutinefunction(getattr(value, "run", None)):
+        raise TrialFailed("AgentNotFoundError", f"agent.python {name} has no method `async def run`")
+    return value
+
+
+class Chat:
+    """What the agent calls to get a reply: ``message = await chat(messages, tools=[...])``."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, talk: Talk, carrier: Carrier, conversation: Conversation
+    ) -> None:
+        self._http, self._talk, self._carrier, self._conversation = http, talk, carrier, conversation
+        self._deadline = time.monotonic() + talk.timeout
+
+    async def __call__(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = (), **fields: Any
+    ) -> dict[str, Any]:
+        """The model's message (``role``, ``content``, ``tool_calls``). ``tools``: OpenAI schemas; ``fields``: further
+        fields of the request. Model and sampling are the trainer's.
+
+        Raises:
+            TrialFailed: the trial cannot continue, or has had all its turns.
+        """
+        conversation = self._conversation
+        turn = len(conversation.replies)
+        if turn >= self._talk.max_turns:
+            conversation.ended_by = "max_iterations"
+            raise TrialFailed("TooManyTurnsError", f"the trial may have {self._talk.max_turns} turns")
+        asked = {**fields, **self._carrier.options(turn)}
+        reply = await ask(
+            self._http, self._talk, conversation, self._deadline, list(messages), list(tools), asked
+        )
+        ended = self._carrier.heard(reply)
+        conversation.replies.append(reply)
+        conversation.tool_calls += len(reply.message.get("tool_calls") or ())
+        conversation.messages[:] = [*messages, reply.message]
+        if ended:
+            raise TrialFailed("ResponseTooLongError", f"nothing more can be trained: {ended}")
+        return dict(reply.message)

@@ -1,0 +1,44 @@
+"""Rewards that agents and verifiers of the user's give."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from liverl.agents.loop import TrialFailed
+
+_SHOWN = 60  # characters of a value that is no reward
+
+
+def as_reward(value: Any, where: str) -> float | None:
+    """A finite number as the reward, None as none. ``where``: what gave it.
+
+    Raises:
+        TrialFailed: it is anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        return float(value)
+    raise TrialFailed("RewardError", f"{where} is {str(value)[:_SHOWN]!r}; expected a finite number")
+
+
+def read_reward(file: Path) -> float | None:
+    """The number in the file that an agent or verifier was asked to write; None if there is no such file.
+
+    Raises:
+        TrialFailed: it holds anything else.
+    """
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(4096).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TrialFailed("RewardError", f"{file.name} cannot be read: {error.strerror}") from error
+    try:
+        value: Any = float(text)
+    except ValueError:
+        value = text
+    return as_reward(value, f"the reward in {file.name}")

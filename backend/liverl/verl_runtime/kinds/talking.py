@@ -1,0 +1,68 @@
+"""Agents that only talk: the built-in tasks, chats of one reply, and conversations with the run's tools."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from liverl.agents.loop import Conversation, Talk, Tools, converse
+from liverl.agents.sandbox import Sandbox
+from liverl.agents.tasks import TASKS, verify
+from liverl.verl_runtime.carriers import Carrier
+from liverl.verl_runtime.kinds.base import Trial
+
+
+class NoTools:
+    """Offers nothing: the trial ends with the first reply."""
+
+    definitions: Sequence[dict[str, Any]] = ()
+    last = ""
+
+    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
+        """See ``Tools.answer``. A model may write a call although it was offered none."""
+        return f"error: there is no tool {name}"
+
+
+async def task(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+    """A built-in task: files in a sandbox, which also give the reward."""
+    of_row = TASKS[str(trial.row["extra_info"]["task_id"])]
+    sandbox = Sandbox(trial.directory / "sandbox")
+    sandbox.prepare(of_row.files)
+    await _talk(trial, carrier, conversation, sandbox)
+    return verify(of_row, sandbox.root)
+
+
+async def chat(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+    """One reply to the row's messages."""
+    await _talk(trial, carrier, conversation, NoTools())
+    return None
+
+
+async def tools(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+    """A conversation with the run's tools, until a reply calls none."""
+    await _talk(trial, carrier, conversation, trial.tools or NoTools())
+    return None
+
+
+def talk_of(trial: Trial) -> Talk:
+    """How the turns of a trial are requested."""
+    return Talk(
+        chat_url=trial.line.chat_url,
+        headers=trial.line.headers,
+        request=trial.request,
+        max_turns=trial.max_turns,
+        timeout=max(0.0, trial.deadline - time.time()),
+        tokens=trial.line.tokens,
+    )
+
+
+async def _talk(trial: Trial, carrier: Carrier, conversation: Conversation, offered: Tools) -> None:
+    talk = talk_of(trial)
+    if not offered.definitions:
+        talk = msgspec.structs.replace(talk, max_turns=1)
+    async with aiohttp.ClientSession() as http:
+        await converse(http, talk, conversation, offered, options=carrier.options, heard=carrier.heard)
