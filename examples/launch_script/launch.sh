@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # A launch script for `trainer.kind: command`: Ray, then LiteLLM, then verl, as LiveRL's own scripts do it.
 #
-# liverl-tui passes the configuration as environment variables (all of them: `liverl-tui plan`). It recognizes the
+# liverl-tui passes the configuration as environment variables (all of them: `liverl-tui plan`), and the directory of
+# the run as LIVERL_RUN_DIR. The working directory is that of the configuration file. liverl-tui recognizes the
 # proxy by its port, LITELLM_PORT, and by LiteLLM's command line, and Ray by the processes that this script starts.
 # The end of this script is the end of the run, and its exit code is the trainer's. What it has started ends with it.
 set -euo pipefail
 bin="$VENV_PATH/bin"
-proxy_config="$PWD/litellm.yaml"
+proxy_config="$LIVERL_RUN_DIR/litellm.yaml"
 
 "$bin/ray" start --head --port "$RAY_PORT" --dashboard-port "$RAY_DASHBOARD_PORT"
 

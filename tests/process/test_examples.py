@@ -133,6 +133,7 @@ def test_what_the_launch_script_starts_is_shown_and_ends_with_it(folder: Path) -
         *("--config", str(LAUNCH / "config.yaml")),
         *("--set", f"trainer.command=[bash, {script}]", "--set", f"environment.venv_path={folder / 'venv'}"),
         *("--set", f"infrastructure.litellm_port={port}", "--set", f"model.model_path={folder}"),
+        *("--set", f"trainer.cwd={folder}"),
     ]
     run_dir = folder / "runs" / "liverl" / "launch"
     with open(folder / "up.log", "ab") as log:

@@ -92,7 +92,7 @@ def test_variables_of_the_users_override_liverls(tmp_path: Path) -> None:
         "mine",
         "2",
         "0.5",
-        "True",
+        "true",
         "",
     ]
 

@@ -120,14 +120,13 @@ def variables_set(config: RunConfig, key: str) -> tuple[str, ...]:
 def _exported(config: RunConfig, name: str, key: str) -> str:
     """The text of a variable; empty if it is left out."""
     value = value_of(config, key)
-    text = "null" if value is None and key in NULL_KEYS else variable_text(value)
+    text = "null" if value is None and key in NULL_KEYS else _text(value)
     if name not in SPELLINGS:
         return text
     return next((theirs for theirs, ours in SPELLINGS[name].items() if ours == text), "")
 
 
-def variable_text(value: Any) -> str:
-    """A plain value of the configuration as the text of a variable; "" for null."""
+def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):

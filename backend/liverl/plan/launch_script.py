@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from liverl.config.env_vars import variable_text
 from liverl.config.schema import RunConfig
 from liverl.plan.policies import stop_stages
 from liverl.plan.spec import Probe, Probes, RestartPolicy, ScriptOutputs, ServiceSpec
@@ -55,5 +54,4 @@ def outputs(config: RunConfig, run_dir: Path) -> ScriptOutputs:
 def _environment(config: RunConfig) -> dict[str, str]:
     """LiveRL's variables, with the folder of the trials also where the configuration names none; ``trainer.env``
     overrides them."""
-    own = {name: variable_text(value) for name, value in config.trainer.env.items()}
-    return {"HARBOR_TRIALS_DIR": "{run_dir}/trials", **script_env(config), **own}
+    return {"HARBOR_TRIALS_DIR": "{run_dir}/trials", **script_env(config), **config.trainer.env}

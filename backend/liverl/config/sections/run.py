@@ -70,7 +70,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     restart: Literal["never", "from_checkpoint"]
     command: tuple[Name, ...] | None
     cwd: str
-    env: dict[str, Any]
+    env: dict[str, str]
     logs: tuple[Name, ...]
     overrides: dict[str, Any]
 
