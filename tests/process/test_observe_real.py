@@ -130,7 +130,7 @@ def test_a_trajectory_that_another_process_writes(tmp_path: Path) -> None:
     line = json.dumps(
         {
             "success": True,
-            "request_body": {"messages": ["y" * 5000]},
+            "request_body": {"messages": ["y" * 5000], "tools": [{"name": "bash"}]},
             "response_body": {"choices": [{"finish_reason": "stop", "message": message}]},
         }
     )

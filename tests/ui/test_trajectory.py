@@ -49,7 +49,7 @@ def record(messages: list[Any], answer: dict[str, Any], **other: Any) -> dict[st
         "request_time": 1_795_220_000_000,
         "duration_ms": 1200,
         "replica": "http://127.0.0.1:8000",
-        "request_body": {"model": "policy", "messages": messages},
+        "request_body": {"model": "policy", "messages": messages, "tools": [{"name": "bash"}]},
         "response_body": {"choices": [{"index": 0, "finish_reason": finish, "message": answer}]},
         "usage": {"prompt_tokens": 100, "completion_tokens": 412},
         **other,

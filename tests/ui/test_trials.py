@@ -595,7 +595,7 @@ def write_step(run: Path, step: int, count: int, calls: int = 0) -> None:
         told = {
             "success": True,
             "request_time": (NOW + number) * 1000,
-            "request_body": {"messages": []},
+            "request_body": {"messages": [], "tools": [{"name": "bash"}]},
             "response_body": {"choices": [{"finish_reason": "stop", "message": message}]},
         }
         (folder / "litellm-trajectory.jsonl").write_text(json.dumps(told) + "\n")
