@@ -159,6 +159,46 @@ def test_trials_of_several_hosts_are_added(launch: Launch) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_the_next_attempt_goes_on_in_the_same_log_and_folder(launch: Launch) -> None:
+    """The script fails after step 2, and goes on behind the steps in its log when it is started again."""
+    launch.quick()
+    launch.before("unset HARBOR_TRIALS_DIR")
+    launch.edit(
+        launch.inner,
+        "for s in 1 2 3",
+        'begun=$(grep -c step: "$LOG" || true); for s in $(seq $((begun+1)) 3)',
+    )
+    launch.edit(launch.inner, WAIT, WAIT + '; [ "$s:${begun:-0}" != 2:0 ] || exit 4')
+    assert launch.up().returncode == 1
+    again = subprocess.run(
+        [sys.executable, "-m", "liverl_tui", "up", "--no-ui", "--yes", "--resume", str(launch.run().path)],
+        cwd=launch.runs.parent,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    events = read_events(launch.run().path)
+    assert [event.data["step"] for event in events if event.kind == "step"] == [1, 2, 3]
+    assert counted(launch.ended()) == ALL and launch.run().more_trials().keys() == {2}
+
+
+@pytest.mark.timeout(120)
+def test_what_an_earlier_run_has_left_is_not_this_runs(launch: Launch) -> None:
+    """The script names its experiment by itself, and appends to nothing."""
+    launch.quick()
+    launch.before("unset HARBOR_TRIALS_DIR")
+    assert launch.up(name="first").returncode == 0
+    launch.edit(
+        launch.folder / "scripts" / "start.sh", "unset", "export EXP_NAME=first; rm -f repos/*/logs/*; unset"
+    )
+    assert launch.up(name="second").returncode == 0
+    snapshot = launch.ended("second")
+    assert counted(snapshot) == ALL and os.readlink(launch.run("second").path / "trials.2").endswith("/first")
+
+
+@pytest.mark.timeout(120)
 def test_the_cause_of_a_failure_is_found_in_the_log_that_the_script_writes(launch: Launch) -> None:
     launch.quick()
     traceback = "Traceback (most recent call last):\\nRuntimeError: CUDA error: no device\\n"

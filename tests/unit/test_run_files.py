@@ -43,6 +43,18 @@ def test_a_full_disk_is_a_write_error_and_no_unreadable_log(
     assert logs.write_errors == ()
 
 
+def test_logs_that_a_launch_script_writes_elsewhere_have_times_too(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "x.log"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("x\n")
+    (tmp_path / "trainer.1.log").write_text("x\n")
+    (tmp_path / "train-log.1.log").symlink_to(elsewhere)
+    logs = ServiceLogs(tmp_path)
+    logs.look([ServiceLog("trainer", tmp_path / "trainer.1.log", None)], 100.0)
+    assert last_lines.time_of(tmp_path / "train-log.1.log", 0) == 100.0
+    assert os.listdir(elsewhere.parent) == ["x.log"], "nothing is written where the script writes"
+
+
 def test_a_lost_attempt_has_no_monotonic_start_of_an_earlier_one(tmp_path: Path) -> None:
     record = '{"k":"attempt","n":1,"era":"e","at":5.0,"monotonic":7.0}\n'
     (tmp_path / "journal.jsonl").write_text(record)
