@@ -89,7 +89,9 @@ def test_a_script_of_liverls_shape_runs_unchanged(launch: Launch) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     snapshot, events = launch.ended(), list(read_events(launch.run().path))
     assert counted(snapshot) == ALL and (snapshot.step, snapshot.trials.total) == (3, 24)
-    assert [event.data["step"] for event in events if event.kind == "step"] == [1, 2, 3]
+    steps = [event for event in events if event.kind == "step"]
+    assert [event.data["step"] for event in steps] == [1, 2, 3]
+    assert all(0 <= event.data["after"] < event.data["by"] <= event.at + 0.1 for event in steps)
     log = launch.folder / UPSTREAM / "logs" / "exp"
     assert [event.text for event in events if event.kind == "outputs"] == [
         f"reading the log {log}.log as train-log",

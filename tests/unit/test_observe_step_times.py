@@ -116,13 +116,14 @@ def test_trials_count_for_steps_while_they_run_and_after(run: Run) -> None:
     assert run.steps(4) == {1: 2}
     run.finished(1, 9, 10)
     run.trial("c-0a1b2c", 10.5, None)
-    assert run.steps(11) == {1: 2, 2: 1}
+    run.trial("d-0a1b2c", 9.5, 9.75)  # while the metrics may have been written, and over by then
+    assert run.steps(11) == {1: 3, 2: 1}
     run.trial("b-0a1b2c", 2, 4)
     run.trial("c-0a1b2c", 10.5, 12)
-    assert run.steps(30) == {1: 2, 2: 1} and run.scanner.unread == 0
-    assert run.steps(60) == {1: 2, 2: 1}, "all are finished, and counted once"
+    assert run.steps(30) == {1: 3, 2: 1} and run.scanner.unread == 0
+    assert run.steps(60) == {1: 3, 2: 1}, "all are finished, and counted once"
     assert run.heads(60)["c-0a1b2c"].step == 2
-    assert [head.name for head in heads_of_step(run.path, 1)] == ["b-0a1b2c", "a-0a1b2c"]
+    assert [head.name for head in heads_of_step(run.path, 1)] == ["d-0a1b2c", "b-0a1b2c", "a-0a1b2c"]
     assert [head.name for head in heads_of_step(run.path, 2)] == ["c-0a1b2c"]
     assert steps_on_disk(run.path) == [1], "step 2 is not finished"
 

@@ -54,6 +54,7 @@ def cwd(tmp_path: Path) -> Path:
         ("sh plain", None),
         ("sh lib.sh", None),
         ("sh x", "trainer.command: {cwd}/x does not exist; relative paths start at trainer.cwd, {cwd}"),
+        ("/bin/sh x", "trainer.command: {cwd}/x does not exist; relative paths start at trainer.cwd, {cwd}"),
         ("sh bin", "trainer.command: {cwd}/bin is a directory; relative paths start at trainer.cwd, {cwd}"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.rundir.layout import ENGINE_LOG, TRAIN_LOG
+from liverl.rundir.layout import TRAIN_LOG
 
 if TYPE_CHECKING:
     from liverl.rundir.layout import RunDir
@@ -36,14 +36,14 @@ def log_files(run: RunDir, services: tuple[str, ...] = ()) -> list[LogFile]:
 
 def also_written(log: Path) -> list[Path]:
     """The logs that the process with the output ``log`` has written elsewhere: links beside it, of the same generation.
-    The trainer's is the first, that of its engines the last."""
+    The trainer's is the first."""
     match = _LOG.fullmatch(log.name)
     if match is None or match["service"] != "trainer":
         return []
     files = [
         f for f in _logs_in(log.parent) if f.generation == int(match["generation"]) and f.path.is_symlink()
     ]
-    order = sorted(files, key=lambda f: (f.service == ENGINE_LOG, f.service != TRAIN_LOG, f.service))
+    order = sorted(files, key=lambda f: (f.service != TRAIN_LOG, f.service))
     return [file.path for file in order]
 
 
