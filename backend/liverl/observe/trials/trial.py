@@ -74,6 +74,7 @@ class Trial:
         "ended_at",
         "ended_by",
         "failed",
+        "failure",
         "finish_reason",
         "group",
         "judged",
@@ -112,7 +113,7 @@ class Trial:
         self.reward: float | None = None
         self.ended_at: float | None = None
         self.ended_by: str | None = None
-        self.group = self.preview = ""
+        self.group = self.preview = self.failure = ""
         self.updated_at = 0.0
         self.due = 0.0
         self._names: frozenset[str] = frozenset()
@@ -202,6 +203,7 @@ class Trial:
             preview=self.preview,
             rewrites=self.rewrites,
             sub_tokens=self.sub_tokens,
+            failure=self.failure,
         )
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
@@ -297,6 +299,7 @@ class Trial:
             self._told_turns = result.turns
             self._begun_at = _earlier(self._begun_at, result.started_at)
             self.ended_by = result.ended_by
+            self.failure = result.failure
             self.ended_at = result.ended_at
         self.ended_at = self.ended_at if self.ended_at is not None else mtime
         self._result_at = mtime
