@@ -18,12 +18,13 @@ from typing import Any
 
 import msgspec
 
+from liverl.agents.kinds import AgentSettings, kind_of, task_id
 from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.agents.trial_files import exception_info, write_config, write_outcome
 from liverl.util.modes import DIRECTORY, make_directory
 from liverl.verl_runtime.carriers import Carrier, Lengths
-from liverl.verl_runtime.kinds import KINDS, kind_of, task_id
-from liverl.verl_runtime.kinds.base import AgentSettings, Trial
+from liverl.verl_runtime.kinds import KINDS
+from liverl.verl_runtime.kinds.base import Trial
 from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.tokens import Row
 
