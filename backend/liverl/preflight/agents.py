@@ -106,7 +106,9 @@ def _function(named: str) -> Check:
         return found
     names = set(_bound(ast.parse(Path(file).read_text("utf-8"))))
     if "*" not in names and name not in names:
-        return Check(key, "fail", f"{file} defines no {name}{did_you_mean(name, names)}")
+        return Check(
+            key, "fail", "; ".join(filter(None, (f"{file} defines no {name}", did_you_mean(name, names))))
+        )
     return Check(key, "ok", f"{name} of {os.path.basename(file)}")
 
 

@@ -155,9 +155,8 @@ def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
             return f"row {number}: {prompt} is {_shown(messages)}; expected a list of messages with role and content"
     if unknown := [loop for loop in file.loops if _foreign(config, loop)]:
         known = (*OUR_LOOPS, *(f"{ROW_PREFIX}{kind}" for kind in get_args(AgentKind)), *AGENT_LOOPS[3:])
-        return (
-            f"column agent_name has '{unknown[0]}', which is no agent loop{did_you_mean(unknown[0], known)}"
-        )
+        words = f"column agent_name has '{unknown[0]}', which is no agent loop"
+        return "; ".join(filter(None, (words, did_you_mean(unknown[0], known))))
     return _unscored(config, file, scored)
 
 
