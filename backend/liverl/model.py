@@ -405,6 +405,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     rewrites: int | None = None
     sub_tokens: int | None = None
     tools_offered: bool | None = None  # its requests offer tools; None: that is not known
+    failure: str = ""  # the exception that ended it, and its message, at most 80 characters; "" without one
 
 
 class StepTrials(msgspec.Struct, frozen=True):
@@ -425,6 +426,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     rewritten: int = 0  # those of ``sessions`` that went on with a changed history
     session_tokens: int = 0  # tokens that were sampled in ``sessions`` ...
     sub_tokens: int = 0  # ... and those of them that sub-agents sampled
+    failures: dict[str, int] = {}  # type of the exception that ended a trial -> trials
 
     @property
     def running(self) -> int:

@@ -64,6 +64,42 @@ def trials_of(number: int, finished: int, zero: int, calling: int | None = None)
 
 
 @pytest.mark.parametrize(
+    ("failures", "finished", "severity"),
+    [
+        ({}, 16, None),
+        ({"KeyError": 3}, 3, None),  # fewer than four that have ended tell nothing
+        ({"KeyError": 1}, 16, "info"),
+        ({"KeyError": 2}, 16, "warning"),  # a tenth
+        ({"KeyError": 15}, 16, "warning"),
+        ({"KeyError": 4}, 4, "warning"),  # those that fail at once end first
+        ({"KeyError": 12, "Late": 4}, 16, "critical"),
+    ],
+)
+def test_trials_that_fail_are_counted(failures: dict[str, int], finished: int, severity: str | None) -> None:
+    step = replace(trials_of(8, finished, 0), failures=failures)
+    found = fired("trials_failed", with_trials(trials_of(9, 0, 0), step))
+    assert [symptom.severity for symptom in found] == ([] if severity is None else [severity])
+
+
+def test_a_failure_is_told_by_its_most_frequent_words() -> None:
+    step = replace(trials_of(8, 16, 0), failures={"KeyError": 5, "Late": 2})
+    words = ["KeyError: a", "KeyError: b", "KeyError: b", "Late: c", "Late: c", "Late: c"]
+    failed = tuple(trial(i, step=8, failure=word) for i, word in enumerate(words))
+    other = trial(9, step=7, failure="Late: c")
+    found = one("trials_failed", with_trials(step, newest=(other, *failed)))
+    assert found.title == "trials fail: KeyError"
+    assert found.cause.startswith(
+        "7 of 16 trials of step 8 ended with an exception, 5 of them with KeyError: b; 2"
+    )
+    assert found.evidence == tuple(head.path for head in failed)
+
+
+def test_failures_of_steps_long_ago_are_no_symptom() -> None:
+    old = replace(trials_of(6, 16, 0), failures={"KeyError": 5})
+    assert fired("trials_failed", with_trials(trials_of(8, 16, 0), trials_of(7, 16, 0), old)) == []
+
+
+@pytest.mark.parametrize(
     ("finished", "zero", "calling", "severity"),
     [
         (3, 3, 0, None),  # fewer than four tell nothing

@@ -12,6 +12,7 @@ from liverl.plan.build import make_plan
 from liverl.plan.inherit import Inherit, inherited, passes, withheld
 from liverl.plan.render import plan_json, plan_text
 from liverl.plan.spec import Plan, ServiceSpec
+from liverl.supervise.services.prepare import Placeholders, environment
 
 SECRETS = {
     "HF_TOKEN": "1",
@@ -99,9 +100,30 @@ def test_the_others_do_not(kind: Inherit) -> None:
     assert set(inherited(dict.fromkeys(GPUS, "1"), kind)) == {"OMP_NUM_THREADS"}
 
 
-def test_only_our_own_interpreter_inherits_pythonpath() -> None:
+def test_only_our_own_interpreter_and_verl_inherit_pythonpath() -> None:
     kinds: tuple[Inherit, ...] = ("base", "proxy", "embedded", "engine", "trainer", "all")
-    assert [kind for kind in kinds if passes("PYTHONPATH", kind)] == ["embedded", "all"]
+    assert [kind for kind in kinds if passes("PYTHONPATH", kind)] == ["embedded", "trainer", "all"]
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [({"PYTHONPATH": "/mine:/other"}, "/r/trainer/path:/tools:/mine:/other"), ({}, "/r/trainer/path:/tools")],
+)
+def test_the_callers_modules_come_behind_ours(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], path: str
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    spec = ServiceSpec(
+        name="x",
+        kind="trainer",
+        argv=("x",),
+        inherits="trainer",
+        env={"PYTHONPATH": "{run_dir}/trainer/path:/tools"},
+    )
+    values = Placeholders(Path("/r"), Path("/r/a"), 1, {}, {})
+    assert environment(spec, values, "p/n/x/1", ())["PYTHONPATH"] == path
 
 
 def test_a_launch_script_inherits_everything_but_our_own_variables() -> None:

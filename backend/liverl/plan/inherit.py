@@ -60,8 +60,10 @@ _ENGINE = (
         "CONDA_PREFIX",
     ),
 )
+# PYTHONPATH: modules of the user's own, such as tools and reward functions.
 _TRAINER = (
     *_ENGINE,
+    "PYTHONPATH",
     *("WANDB_*", "WANDB_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "RAY_AUTH_TOKEN"),
     *("MLFLOW_*", "TENSORBOARD_*"),
 )

@@ -17,6 +17,7 @@ from liverl.environments import BuildError, resolve
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import FORMATS
+from liverl.preflight import agents, data_rows
 from liverl.preflight.modeldir import read_heads
 from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import open_binary
@@ -58,7 +59,7 @@ def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
     yield environment(plan)
     if config.trainer.kind != "verl":
         return
-    yield from data_files(config)
+    yield from own_run(plan, config)
     yield from model(config)
     yield loggers(config)
     yield tool_parser(config)
@@ -108,6 +109,33 @@ def imports(python: Path) -> Check:
     if not str(versions.get("verl") or "").startswith("0.9."):
         return Check(name, "warn", f"{installed}; liverl's overrides are written for verl 0.9")
     return Check(name, "ok", installed)
+
+
+def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
+    """The data, and the user's agents and reward. verl's environment is asked about them if it exists."""
+    files = list(data_files(config))
+    names = {"data.train_index": sizing.train_file(config), "data.val_index": sizing.val_file(config)}
+    names = {check.name: names[check.name] for check in files if check.status == "ok" and check.name in names}
+    names = {key: name for key, name in names.items() if "://" not in name}
+    python, answer = _python(plan), None
+    if python is not None and (names or agents.modules(config)):
+        try:
+            answer = data_rows.ask(python, names, agents.modules(config), config.agent.path)
+        except ValueError as error:
+            yield Check("data rows", "warn", f"cannot be read by {python}: {error}")
+    read = {c.name: c for c in data_rows.checks(config, answer, names)} if answer is not None else {}
+    yield from (read.get(check.name, check) for check in files)
+    yield from agents.checks(config, answer)
+
+
+def _python(plan: Plan) -> Path | None:
+    """The interpreter of verl's environment; None if it has still to be built, or cannot be found."""
+    spec = next((e for e in plan.environments if e.name == "verl"), None)
+    try:
+        place = resolve(spec, default_cache_dir()) if spec is not None else None
+    except BuildError:
+        return None  # ``environment`` reports it
+    return place.python if place is not None and place.published else None
 
 
 def data_files(config: RunConfig) -> Iterator[Check]:

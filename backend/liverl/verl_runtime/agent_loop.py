@@ -17,8 +17,8 @@ import msgspec
 from pydantic import PrivateAttr
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from liverl.agents.kinds import AgentSettings
 from liverl.verl_runtime.carriers import Carrier, ProxyCarrier
-from liverl.verl_runtime.kinds.base import AgentSettings
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
 from liverl.verl_runtime.tokens import Row
 from liverl.verl_runtime.verl_tools import verl_tools

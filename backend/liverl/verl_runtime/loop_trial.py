@@ -18,12 +18,13 @@ from typing import Any
 
 import msgspec
 
+from liverl.agents.kinds import AgentSettings, kind_of, task_id
 from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.agents.trial_files import exception_info, write_config, write_outcome
 from liverl.util.modes import DIRECTORY, make_directory
 from liverl.verl_runtime.carriers import Carrier, Lengths
-from liverl.verl_runtime.kinds import KINDS, kind_of, task_id
-from liverl.verl_runtime.kinds.base import AgentSettings, Trial
+from liverl.verl_runtime.kinds import KINDS
+from liverl.verl_runtime.kinds.base import Trial
 from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.tokens import Row
 
@@ -33,6 +34,7 @@ _PROCESS = uuid.uuid4().hex  # identifies this agent-loop worker: trial names of
 # Values of extra_info.split, verl's convention.
 _VALIDATION = frozenset(("val", "valid", "validation", "test"))
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _NAME = 40  # characters of a trial's name before its hash
 # What verl adds to a row for its own use.
 _VERLS = frozenset(("raw_prompt", "global_steps", "uid", "session_id"))
@@ -168,9 +170,13 @@ class Files:
 
 
 def failure(error: BaseException) -> dict[str, str]:
-    """The exception part of result.json for an error that was not raised while the trial ran."""
+    """The exception part of result.json for an error that was raised after the trial's last turn."""
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return exception_info(TrialFailed(type(error).__name__, str(error)), told)
+    cause = getattr(
+        error, "cause", None
+    )  # of an error that Ray brings from another process, such as a reward worker
+    first = cause if isinstance(cause, BaseException) else error
+    return exception_info(TrialFailed(type(first).__name__, str(first)), _COLOURS.sub("", told))
 
 
 def read_prompt(

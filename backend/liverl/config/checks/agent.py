@@ -83,10 +83,8 @@ def _env(c: RunConfig) -> Iterator[Finding]:
             yield Finding(f"agent.env.{name}", words, "a value", "no secrets", hint)
 
 
-@_rule("reward.function", "reward.kwargs")
+@_rule("reward.function")
 def _reward(c: RunConfig) -> Iterator[Finding]:
     if c.reward.function and not _FUNCTION.fullmatch(c.reward.function):
         words = "not the name of a function in a file"
         yield Finding("reward.function", words, f"'{c.reward.function}'", "FILE.py:name")
-    if c.reward.kwargs and not c.reward.function:
-        yield Finding("reward.kwargs", "there is no reward.function that gets them", "arguments", "{}")

@@ -11,6 +11,8 @@ from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Symptom, TrialHead
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 
+RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
+FAILED_SHARE = 0.1  # of a step's trials; fewer are usual with real sandboxes, and worth a note only
 SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trials take
 
 
@@ -90,6 +92,32 @@ class _ParserFault(NamedTuple):
             f"must be false, and {PARSER_KEY} must be that of the model (qwen3_coder: XML, hermes: JSON)",
             {},
         )
+
+
+def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
+    """Trials of the newest step with failures ended with an exception. verl trains on without them: their rows are
+    missing from the batch, and it fills the batch up with rows of no tokens."""
+    step = next((s for s in window.now.trials.steps[:RECENT_STEPS] if s.failures), None)
+    if step is None or step.finished < FEWEST:
+        return
+    failed = sum(step.failures.values())
+    heads = [h for h in window.now.trials.newest if h.step == step.step and not h.earlier and h.failure]
+    (kind, count), *_ = sorted(step.failures.items(), key=lambda item: -item[1])
+    told = Counter(h.failure for h in heads if h.failure.partition(":")[0] == kind).most_common(1)
+    words = told[0][0] if told else kind
+    others = f"; {failed - count} failed for other reasons" if failed > count else ""
+    # Of all that have begun: those that fail at once are the first to end.
+    share = failed / max(1, step.total)
+    yield Symptom(
+        id="trials_failed",
+        severity="critical" if share == 1 else "warning" if share >= FAILED_SHARE else "info",
+        title=f"trials fail: {kind}",
+        cause=f"{failed} of {step.finished} trials of step {step.step} ended with an exception, "
+        f"{count} of them with {words}{others}",
+        fix="open one of these trials: its result has the whole traceback, and its agent's log what was printed before",
+        evidence=tuple(head.path for head in heads[:SHOWN]),
+        since=min((head.updated_at for head in heads), default=None),
+    )
 
 
 def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:

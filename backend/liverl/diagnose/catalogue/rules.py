@@ -23,6 +23,7 @@ FILE_RULES = (
     Rule(services.service_down, linger=0.0),
     Rule(files.file_unreadable, linger=0.0),
     Rule(agents.zero_tool_calls, linger=60.0),
+    Rule(agents.trials_failed, linger=60.0),
     Rule(learning.rewards_equal),
     Rule(learning.rollout_mismatch),
     Rule(learning.learning_rate_zero),

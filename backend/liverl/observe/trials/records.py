@@ -73,6 +73,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     ended_at: float | None = None
     ended_by: str | None = None  # how the agent ended, or the type of the exception that ended the trial
     group: str = ""  # the prompt among those of its step: verl's uid, or a number
+    failure: str = ""  # the exception that ended it, and its message; "" without one
 
 
 class _Choice(msgspec.Struct):
@@ -288,6 +289,7 @@ def parse_result(data: bytes) -> TrialResult | None:
         turns=count(document.get("turns")),
         ended_at=moment(document.get("finished_at")),
         ended_by=_ended_by(document),
+        failure=_failure(document.get("exception_info")),
     )
 
 
@@ -379,6 +381,13 @@ def _ended_by(document: dict[str, Any]) -> str | None:
         if isinstance(value, str) and value:
             return short(value)
     return None
+
+
+def _failure(info: object) -> str:
+    if not isinstance(info, dict):
+        return ""
+    words = [info.get("exception_type"), info.get("exception_message")]
+    return short(": ".join(word for word in words if isinstance(word, str) and word))
 
 
 def _group(document: dict[str, Any]) -> str:

@@ -29,6 +29,7 @@ class Tally:
     session_tokens: int = 0
     sub_tokens: int = 0
     finishes: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
 
     def add(self, head: TrialHead) -> None:
         """Count one trial."""
@@ -43,6 +44,9 @@ class Tally:
             self.calling_now += head.state == "running"
         if head.finish_reason is not None:
             self.finishes[head.finish_reason] = self.finishes.get(head.finish_reason, 0) + 1
+        if head.failure:
+            kind = head.failure.partition(":")[0]
+            self.failures[kind] = self.failures.get(kind, 0) + 1
         if head.reward is not None:
             self.reward_sum += head.reward
             self.rewards += 1
@@ -67,8 +71,9 @@ class Tally:
         self.rewritten += other.rewritten
         self.session_tokens += other.session_tokens
         self.sub_tokens += other.sub_tokens
-        for reason, number in other.finishes.items():
-            self.finishes[reason] = self.finishes.get(reason, 0) + number
+        for mine, others in ((self.finishes, other.finishes), (self.failures, other.failures)):
+            for name, number in others.items():
+                mine[name] = mine.get(name, 0) + number
 
     def without(self, unknown: bool) -> int:
         """How many trials called no tool. ``unknown``: also of those that may have been offered none."""
@@ -152,4 +157,5 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         rewritten=tally.rewritten,
         session_tokens=tally.session_tokens,
         sub_tokens=tally.sub_tokens,
+        failures=tally.failures,
     )

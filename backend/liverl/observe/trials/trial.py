@@ -76,6 +76,7 @@ class Trial:
         "ended_at",
         "ended_by",
         "failed",
+        "failure",
         "finish_reason",
         "group",
         "judged",
@@ -117,7 +118,7 @@ class Trial:
         self.reward: float | None = None
         self.ended_at: float | None = None
         self.ended_by: str | None = None
-        self.group = self.preview = ""
+        self.group = self.preview = self.failure = ""
         self.updated_at = 0.0
         self.due = 0.0
         self._names: frozenset[str] = frozenset()
@@ -209,6 +210,7 @@ class Trial:
             rewrites=self.rewrites,
             sub_tokens=self.sub_tokens,
             tools_offered=self.offered,
+            failure=self.failure,
         )
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
@@ -307,6 +309,7 @@ class Trial:
             self._told_turns = result.turns
             self._begun_at = _earlier(self._begun_at, result.started_at)
             self.ended_by = result.ended_by
+            self.failure = result.failure
             self.ended_at = result.ended_at
         self.ended_at = self.ended_at if self.ended_at is not None else mtime
         self._result_at = mtime

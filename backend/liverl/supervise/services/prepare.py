@@ -109,7 +109,7 @@ def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[s
     """
     env = inherited(os.environ, spec.inherits, spec.pass_env)
     env = {name: value for name, value in env.items() if name not in spec.unset_env}
-    env.update({k: fill(v, values) for k, v in spec.env.items()})
+    env |= {name: _before(name, fill(value, values), env) for name, value in spec.env.items()}
     env.update({name: _secret(name, path) for name, path in spec.secret_env.items()})
     if spec.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -118,6 +118,12 @@ def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[s
     env["LIVERL_RUN_DIR"] = str(values.run_dir)
     env["LIVERL_GENERATION"] = str(values.generation)
     return env
+
+
+def _before(name: str, ours: str, inherited_ones: Mapping[str, str]) -> str:
+    """The value of a variable of ours. Of PYTHONPATH, that of the caller comes behind it if it is inherited."""
+    theirs = inherited_ones.get(name, "") if name == "PYTHONPATH" else ""
+    return os.pathsep.join(filter(None, (ours, theirs)))
 
 
 def _secret(name: str, path: str) -> str:

@@ -12,19 +12,9 @@ from typing import Any
 
 import msgspec
 
+from liverl.agents.kinds import AgentSettings
 from liverl.agents.loop import Conversation, Tools
 from liverl.verl_runtime.carriers import Carrier, Line
-
-
-class AgentSettings(msgspec.Struct, frozen=True):
-    """Section ``agent`` of the configuration. ``kind``: a name of ``kinds.KINDS``, or ``auto``; ``python``:
-    ``module:Class``; ``command`` and ``verifier``: program and arguments; ``env``: further variables of both."""
-
-    kind: str = "auto"
-    python: str = ""
-    command: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    verifier: tuple[str, ...] = ()
 
 
 class Trial(msgspec.Struct, frozen=True):

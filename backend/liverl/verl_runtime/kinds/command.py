@@ -86,12 +86,12 @@ async def _run(
     seconds = max(0.0, deadline - time.time())
     try:
         status = await run_program(words, work, log, env, f"LIVERL_TRIAL={trial.name}", seconds)
+    except TimeoutError:
+        raise TrialFailed(f"{kind}TimeoutError", f"the {what} took longer than {seconds:.0f} s") from None
     except OSError as error:
         raise TrialFailed(
             f"{kind}NotFoundError", f"agent.{_KEYS[what]} {words[0]}: {error.strerror}"
         ) from error
-    except TimeoutError:
-        raise TrialFailed(f"{kind}TimeoutError", f"the {what} took longer than {seconds:.0f} s") from None
     if status:
         how = f"exited with {status}" if status > 0 else f"was ended by signal {-status}"
         raise TrialFailed(f"{kind}FailedError", f"the {what} {how}{_last_lines(log)}")

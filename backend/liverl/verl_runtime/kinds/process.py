@@ -27,17 +27,24 @@ async def run_program(
         OSError: it cannot be started, or the log cannot be written.
         TimeoutError: it was still running after ``seconds``.
     """
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        cwd=work,
-        env=dict(env),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    copying = asyncio.ensure_future(_copy(process.stdout, log))
+    # A pipe of our own: asyncio waits for the end of its pipes as well, which what runs in the background holds open.
+    reading, writing = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            cwd=work,
+            env=dict(env),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    copying = asyncio.ensure_future(_copy(reading, log))
     try:
         status = await within(process.wait(), seconds)
     finally:
@@ -50,10 +57,16 @@ async def run_program(
     return status
 
 
-async def _copy(stream: asyncio.StreamReader, log: Path) -> None:
-    """Write the beginning of the output as it comes, and its end at last; what lies between is left out."""
+async def _copy(reading: int, log: Path) -> None:
+    """Write the beginning of the output as it comes, and its end at last; what lies between is left out. ``reading``:
+    descriptor of the pipe, which is closed at the end."""
     left, end, held, dropped = HEAD, deque[bytes](), 0, 0
-    with log.open("wb") as file:
+    stream = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(stream)
+    pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: protocol, os.fdopen(reading, "rb", 0)
+    )
+    with contextlib.closing(pipe), log.open("wb") as file:
         try:
             while chunk := await stream.read(_CHUNK):
                 file.write(chunk[:left])

@@ -1,0 +1,222 @@
+"""The rows that verl is to train on, read before the start: what runs them, and what would fail after the boot."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from liverl.agents.kinds import AgentSettings, kind_of
+from liverl.config.carrier import agent_loop
+from liverl.config.schema import RunConfig
+from liverl.config.sections.agent import ROW_PREFIX, AgentKind
+from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
+from liverl.config.sizing import bare_key
+from liverl.model import Check
+from liverl.util.nearest import did_you_mean
+
+_SECONDS = 60.0  # a cold network disk is slow
+_LOOP_FILE = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
+_REWARD_FILE = "reward.custom_reward_function.path"
+_SCORED_BY_VERL = ("chat", "tools")  # kinds of agents that give no reward themselves
+# Runs in verl's environment. Of verl only the source of its reward function is read: importing it takes 10 to 30 s.
+_ASK = r"""
+import ast, importlib.util, json, os, sys
+files, modules = json.loads(sys.argv[1])
+sys.path[:0] = [p for p in sys.argv[2].split(os.pathsep) if p]
+
+def first_rows(name):
+    import pyarrow.parquet as pq
+    try:
+        file = pq.ParquetFile(name)
+        columns = file.schema_arrow.names
+        batches = file.iter_batches(3)
+        rows = next(batches).to_pylist() if file.metadata.num_rows else []
+        loops = {}
+        if "agent_name" in columns:
+            for loop in pq.read_table(name, columns=["agent_name"])["agent_name"].to_pylist():
+                loops[str(loop)] = loops.get(str(loop), 0) + 1
+        return {"count": file.metadata.num_rows, "columns": columns, "rows": rows, "loops": loops}
+    except Exception as error:
+        return {"error": str(error).splitlines()[0] if str(error) else type(error).__name__}
+
+def scored():
+    place = importlib.util.find_spec("verl").submodule_search_locations[0]
+    with open(os.path.join(place, "utils", "reward_score", "__init__.py")) as source:
+        tree = ast.parse(source.read())
+    exact, beginnings = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and getattr(node.left, "id", "") == "data_source":
+            exact.update(c.value for c in ast.walk(node) if isinstance(c, ast.Constant))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "data_source.startswith":
+            beginnings.update(c.value for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant))
+    return {"exact": sorted(exact), "beginnings": sorted(beginnings)}
+
+def missing(module):
+    try:
+        return "" if importlib.util.find_spec(module) else "there is no such module"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+try:
+    known = scored()
+except Exception:
+    known = None
+print(json.dumps({
+    "files": {key: first_rows(name) for key, name in files.items()},
+    "scored": known,
+    "missing": {module: why for module in modules if (why := missing(module))},
+}, default=str))
+"""
+
+
+class File(msgspec.Struct, frozen=True):
+    """A parquet file: number of rows, columns, its first rows, and the number of rows by ``agent_name``."""
+
+    count: int = 0
+    columns: tuple[str, ...] = ()
+    rows: tuple[dict[str, Any], ...] = ()
+    loops: dict[str, int] = {}
+    error: str = ""
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """The sources for which verl has a reward function: whole names, and beginnings of names."""
+
+    exact: tuple[str, ...] = ()
+    beginnings: tuple[str, ...] = ()
+
+    def has(self, source: str) -> bool:
+        """Whether verl scores rows of this source."""
+        return source in self.exact or source.startswith(self.beginnings)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What verl's environment knows. ``files``: by configuration key; ``scored``: None if that cannot be told;
+    ``missing``: modules that cannot be imported -> why."""
+
+    files: dict[str, File] = {}
+    scored: Scored | None = None
+    missing: dict[str, str] = {}
+
+
+def ask(python: Path, files: Mapping[str, str], modules: tuple[str, ...], path: tuple[str, ...]) -> Answer:
+    """Ask the interpreter of verl's environment. ``path``: directories with the user's modules.
+
+    Raises:
+        ValueError: it cannot be asked; the text says why.
+    """
+    folders = os.pathsep.join(filter(None, (*path, os.environ.get("PYTHONPATH", ""))))
+    try:
+        process = subprocess.run(
+            [str(python), "-c", _ASK, json.dumps([files, modules]), folders],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+        return msgspec.json.decode(process.stdout.splitlines()[-1], type=Answer)
+    except subprocess.CalledProcessError as error:
+        raise ValueError((error.stderr or "").strip().splitlines()[-1:] or [str(error)]) from error
+    except (OSError, subprocess.SubprocessError, IndexError, msgspec.DecodeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Iterator[Check]:
+    """One check per file. ``names``: of the files, by configuration key. Pure."""
+    for key, name in names.items():
+        file = answer.files[key]
+        fault = _fault(config, file, answer.scored)
+        yield (
+            Check(key, "fail", f"{name}: {fault}")
+            if fault
+            else Check(key, "ok", f"{name}: {_kinds(config, file)}")
+        )
+
+
+def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
+    prompt = _override(config, "data.prompt_key", "prompt")
+    if file.error:
+        return f"cannot be read: {file.error}"
+    if not file.count:
+        return "has no rows"
+    if prompt not in file.columns:
+        return f"has no column {prompt} with the messages; it has {', '.join(file.columns)}"
+    for number, row in enumerate(file.rows):
+        messages = row[prompt]
+        if not _is_messages(messages):
+            return f"row {number}: {prompt} is {_shown(messages)}; expected a list of messages with role and content"
+    if unknown := [loop for loop in file.loops if _foreign(config, loop)]:
+        known = (*OUR_LOOPS, *(f"{ROW_PREFIX}{kind}" for kind in get_args(AgentKind)), *AGENT_LOOPS[3:])
+        words = f"column agent_name has '{unknown[0]}', which is no agent loop"
+        return "; ".join(filter(None, (words, did_you_mean(unknown[0], known))))
+    return _unscored(config, file, scored)
+
+
+def _unscored(config: RunConfig, file: File, scored: Scored | None) -> str:
+    """Why verl could not compute a reward for a row that is shown; empty if it can, or need not."""
+    if not set(_SCORED_BY_VERL) & set(_kind_counts(config, file)):
+        return ""
+    own = config.reward.function or _override(config, _REWARD_FILE, "")
+    for number, row in enumerate(file.rows):
+        source, model = row.get("data_source"), row.get("reward_model")
+        if not isinstance(source, str):
+            return f"row {number}: has no data_source, by which verl chooses the reward function"
+        if not isinstance(model, dict) or model.get("ground_truth") is None:
+            return f"row {number}: has no reward_model.ground_truth, which verl hands to the reward function"
+        if not own and scored is not None and not scored.has(source):
+            return (
+                f"row {number}: verl has no reward function for data_source '{source}'; set reward.function"
+            )
+    return ""
+
+
+def _kinds(config: RunConfig, file: File) -> str:
+    counts = _kind_counts(config, file)
+    told = ", ".join(f"{kind} {count}" for kind, count in counts.items())
+    past = sum(count for loop, count in file.loops.items() if loop in AGENT_LOOPS and loop not in OUR_LOOPS)
+    note = f"; {past} of them are run by verl's own agent loop, past the proxy" if past else ""
+    return f"{file.count} rows: {told}{note}"
+
+
+def _kind_counts(config: RunConfig, file: File) -> Counter[str]:
+    """How many rows each kind of agent runs. Whether rows name a built-in task is judged by the first one."""
+    counts: Counter[str] = Counter()
+    agent = config.agent
+    settings = AgentSettings(agent.kind, agent.python, agent.command or ())
+    for loop, count in (file.loops or {agent_loop(config): file.count}).items():
+        if loop not in OUR_LOOPS and not loop.startswith(ROW_PREFIX):
+            counts[loop] += count
+            continue
+        named = "auto" if loop in OUR_LOOPS else loop.removeprefix(ROW_PREFIX)
+        counts[kind_of(file.rows[0], named, settings, bool(agent.tools or agent.functions))] += count
+    return counts
+
+
+def _foreign(config: RunConfig, loop: str) -> bool:
+    """Whether no agent loop of verl's or ours has this name. The user may have registered others."""
+    if _override(config, _LOOP_FILE, "") or config.verl.agent_loop not in AGENT_LOOPS:
+        return False
+    ours = {f"{ROW_PREFIX}{kind}" for kind in get_args(AgentKind)} - {f"{ROW_PREFIX}auto"}
+    return loop not in ours and loop not in AGENT_LOOPS[1:]
+
+
+def _is_messages(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in value)
+
+
+def _shown(value: Any) -> str:
+    return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def _override(config: RunConfig, key: str, otherwise: str) -> str:
+    return next((str(v) for k, v in config.trainer.overrides.items() if bare_key(k) == key), otherwise)

@@ -1,0 +1,224 @@
+"""The rows, agents and rewards of a user's own run, before its start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liverl.config import load_config
+from liverl.config.schema import RunConfig
+from liverl.preflight import agents, data_rows
+from liverl.preflight.data_rows import Answer, File, Scored
+
+PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON", "")
+KEY = "data.train_index"
+MESSAGES = [{"role": "user", "content": "What is 1 + 1?"}]
+ROW: dict[str, Any] = {
+    "data_source": "openai/gsm8k",
+    "prompt": MESSAGES,
+    "reward_model": {"style": "rule", "ground_truth": "2"},
+    "extra_info": {"index": 0, "split": "train"},
+}
+SCORED = Scored(exact=("openai/gsm8k",), beginnings=("aime",))
+
+
+def config(*sets: str) -> RunConfig:
+    return load_config(profile="cpu-verl", sets=sets, env={}).config
+
+
+def file(row: dict[str, Any] | None = None, count: int = 5, **loops: int) -> File:
+    row = ROW if row is None else row
+    columns = (*row, "agent_name") if loops else tuple(row)
+    return File(count=count, columns=columns, rows=(row,) if count else (), loops=loops)
+
+
+def told(found: File, *sets: str, scored: Scored | None = SCORED) -> tuple[str, str]:
+    answer = Answer(files={KEY: found}, scored=scored)
+    (check,) = data_rows.checks(config(*sets), answer, {KEY: "/d/t.parquet"})
+    assert check.name == KEY and check.text.startswith("/d/t.parquet: ")
+    return check.status, check.text.removeprefix("/d/t.parquet: ")
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in ROW.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (File(error="Parquet magic bytes not found"), "cannot be read: Parquet magic bytes not found"),
+        (file(count=0), "has no rows"),
+        (file(without("prompt")), "has no column prompt with the messages; it has data_source, reward_model"),
+        (file({**ROW, "prompt": "hi"}), "row 0: prompt is str 'hi'; expected a list of messages with role"),
+        (file({**ROW, "prompt": []}), "row 0: prompt is list '[]'"),
+        (file({**ROW, "prompt": [{"role": "user"}]}), "row 0: prompt is list"),
+        (file(without("data_source")), "row 0: has no data_source"),
+        (file(without("reward_model")), "row 0: has no reward_model.ground_truth"),
+        (file({**ROW, "reward_model": {"ground_truth": None}}), "row 0: has no reward_model.ground_truth"),
+        (
+            file({**ROW, "data_source": "my/own"}),
+            "row 0: verl has no reward function for data_source 'my/own'; set reward.function",
+        ),
+        (
+            file(liverl_tool=2),
+            "column agent_name has 'liverl_tool', which is no agent loop; did you mean liverl_tools?",
+        ),
+    ],
+)
+def test_rows_that_could_not_be_trained_are_refused(found: File, words: str) -> None:
+    status, text = told(found)
+    assert status == "fail" and text.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("found", "sets", "words"),
+    [
+        (file(), (), "5 rows: chat 5"),
+        (file(), ("agent.tools=/t.yaml",), "5 rows: tools 5"),
+        (file(), ("agent.python=a:B",), "5 rows: python 5"),
+        (file(without("reward_model")), ("agent.command=[a]",), "5 rows: command 5"),
+        (file({**ROW, "extra_info": {"task_id": "create-000"}}), (), "5 rows: task 5"),
+        (file({**ROW, "data_source": "aime24"}), (), "5 rows: chat 5"),
+        (file({**ROW, "data_source": "my/own"}), ("reward.function=/r.py:f",), "5 rows: chat 5"),
+        (
+            file({**ROW, "data_source": "my/own"}),
+            ("trainer.overrides={reward.custom_reward_function.path: /r.py}",),
+            "5 rows: chat 5",
+        ),
+        (file(liverl_chat=2, liverl_session=3), ("agent.python=a:B",), "5 rows: chat 2, python 3"),
+        (
+            file(tool_agent=2, liverl_chat=3),
+            (),
+            "5 rows: tool_agent 2, chat 3; 2 of them are run by verl's own agent loop, past the proxy",
+        ),
+        (
+            file(mine=5),
+            ("trainer.overrides={actor_rollout_ref.rollout.agent.agent_loop_config_path: /l.yaml}",),
+            "5 rows: mine 5",
+        ),
+        (
+            file({**without("prompt"), "chat": MESSAGES}),
+            ("trainer.overrides={data.prompt_key: chat}",),
+            "5 rows",
+        ),
+    ],
+)
+def test_rows_that_can_be_trained_are_told_by_their_kinds(
+    found: File, sets: tuple[str, ...], words: str
+) -> None:
+    assert told(found, *sets) == ("ok", words) or told(found, *sets)[1].startswith(f"{words}:")
+
+
+def test_a_source_is_not_judged_if_verls_function_cannot_be_read() -> None:
+    assert told(file({**ROW, "data_source": "my/own"}), scored=None)[0] == "ok"
+
+
+def found_agents(*sets: str, missing: dict[str, str] | None = None) -> dict[str, tuple[str, str]]:
+    answer = Answer(missing=missing or {})
+    return {c.name: (c.status, c.text) for c in agents.checks(config(*sets), answer)}
+
+
+def test_nothing_is_said_of_what_is_not_set() -> None:
+    assert found_agents() == {} and agents.modules(config()) == ()
+
+
+def test_programs_are_looked_for(tmp_path: Path) -> None:
+    own = tmp_path / "agent"
+    own.write_text("#!/bin/sh\n")
+    refused = ("fail", f"there is no program {own}")
+    assert found_agents(f"agent.command=[{own}]", "agent.verifier=[no-such-program]") == {
+        "agent.command": refused,
+        "agent.verifier": ("fail", "there is no program no-such-program"),
+    }
+    own.chmod(0o755)
+    assert found_agents(f"agent.command=[{own}]") == {"agent.command": ("ok", str(own))}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "status", "words"),
+    [
+        ("def score(x): ...", "score", "ok", "score of reward.py"),
+        ("async def score(x): ...", "score", "ok", "score of reward.py"),
+        ("score = lambda x: 1", "score", "ok", "score of reward.py"),
+        ("from other import first as score", "score", "ok", "score of reward.py"),
+        ("from other import *", "score", "ok", "score of reward.py"),
+        ("def score(x): ...", "scor", "fail", "defines no scor; did you mean score?"),
+        ("def score(x: ...", "score", "fail", "is not Python: "),
+    ],
+)
+def test_the_reward_function_is_looked_for(
+    tmp_path: Path, text: str, name: str, status: str, words: str
+) -> None:
+    (tmp_path / "reward.py").write_text(text)
+    found = found_agents(f"reward.function={tmp_path}/reward.py:{name}")["reward.function"]
+    assert found[0] == status and words in found[1]
+
+
+def test_a_reward_file_that_is_missing_is_told(tmp_path: Path) -> None:
+    found = found_agents(f"reward.function={tmp_path}/reward.py:f", f"agent.functions={tmp_path}/tools.py")
+    assert found["reward.function"] == (
+        "fail",
+        f"cannot read {tmp_path}/reward.py: No such file or directory",
+    )
+    assert found["agent.functions"] == ("fail", f"cannot read {tmp_path}/tools.py: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tools: [", "is not YAML"),
+        ("a: 1", "has no list `tools` with verl's tool configuration"),
+        ("tools: []", "has no list `tools` with verl's tool configuration"),
+        ("tools: [{class_name: Search}]", "tools[0] has no class_name such as my_tools.Search"),
+        (
+            "tools: [{class_name: my_tools.Search}]",
+            "module my_tools cannot be imported: gone; agent.path adds",
+        ),
+    ],
+)
+def test_tools_that_verl_could_not_load_are_told(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "tools.yaml"
+    path.write_text(text)
+    status, told = found_agents(f"agent.tools={path}", missing={"my_tools": "gone"})["agent.tools"]
+    assert status == "fail" and words in told
+
+
+def test_the_modules_of_tools_and_agents_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "tools.yaml"
+    path.write_text("tools: [{class_name: my.tools.Search}, {class_name: my.tools.Read}]")
+    sets = (f"agent.tools={path}", "agent.python=mine.agent:Agent")
+    assert agents.modules(config(*sets)) == ("mine.agent", "my.tools")
+    assert found_agents(*sets, missing={"mine.agent": "gone"})["agent.python"][0] == "fail"
+    assert found_agents(*sets)["agent.tools"] == ("ok", f"{path}: 2 tools")
+
+
+def test_an_interpreter_finds_modules_and_says_why_not(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "__init__.py").write_text("raise RuntimeError('not today')")
+    answer = data_rows.ask(Path(sys.executable), {}, ("mine", "gone", "broken.part"), (str(tmp_path),))
+    assert answer.missing == {"gone": "there is no such module", "broken.part": "RuntimeError: not today"}
+    assert answer.scored is None, "there is no verl here"
+
+
+def test_an_interpreter_that_cannot_be_asked_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="No such file"):
+        data_rows.ask(tmp_path / "python", {}, (), ())
+
+
+@pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1")
+def test_verls_environment_reads_rows_and_knows_its_sources(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = f"pa.Table.from_pylist([{ROW!r}] * 5)"
+    make = f"import pyarrow as pa, pyarrow.parquet as pq; pq.write_table({table}, {str(path)!r})"
+
+    subprocess.run([PYTHON, "-c", make], check=True)
+    answer = data_rows.ask(Path(PYTHON), {KEY: str(path)}, (), ())
+    assert (answer.files[KEY].count, answer.files[KEY].rows) == (5, (ROW,) * 3)
+    assert answer.scored is not None and answer.scored.has("openai/gsm8k") and answer.scored.has("aime2024")
+    assert not answer.scored.has("my/own")
