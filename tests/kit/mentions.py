@@ -194,6 +194,7 @@ def known_elsewhere() -> frozenset[str]:
 
 
 OTHERS: dict[str, str] = {
+    "data.prompt_key": "the name of the column with the messages, in verl's configuration",
     "verl.trainer.ppo.v1.trainer_separate_async": "the name of a logger of verl's",
     "verl.plugins": "verl's group of entry points, as package metadata name it",
 }

@@ -99,6 +99,22 @@ def test_failures_of_steps_long_ago_are_no_symptom() -> None:
     assert fired("trials_failed", with_trials(trials_of(8, 16, 0), trials_of(7, 16, 0), old)) == []
 
 
+def past_the_proxy(**fields: Any) -> list[str]:
+    quiet = replace(snapshot().proxy, requests=0)
+    values: dict[str, Any] = {"topology": "verl", "step": 1, "proxy": quiet, "trials": TrialsStatus()}
+    found = fired("trained_past_the_proxy", snapshot(**{**values, **fields}))
+    return [symptom.severity for symptom in found]
+
+
+def test_training_past_the_proxy_is_told_after_the_first_step() -> None:
+    assert past_the_proxy() == ["info"]
+    assert past_the_proxy(step=None) == past_the_proxy(step=0) == []
+    assert past_the_proxy(topology="managed") == past_the_proxy(topology="in_process") == []
+    assert past_the_proxy(proxy=snapshot().proxy) == [], "it has carried requests"
+    assert past_the_proxy(trials=TrialsStatus(total=1)) == []
+    assert past_the_proxy(services=()) == [], "a launch script starts a proxy of its own"
+
+
 @pytest.mark.parametrize(
     ("finished", "zero", "calling", "severity"),
     [

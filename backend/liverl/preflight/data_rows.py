@@ -21,6 +21,7 @@ from liverl.config.sizing import bare_key
 from liverl.model import Check
 from liverl.util.nearest import did_you_mean
 
+_PROMPT_KEY = "data.prompt_key"
 _SECONDS = 60.0  # a cold network disk is slow
 _LOOP_FILE = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 _REWARD_FILE = "reward.custom_reward_function.path"
@@ -142,7 +143,7 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
 
 
 def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
-    prompt = _override(config, "data.prompt_key", "prompt")
+    prompt = _override(config, _PROMPT_KEY, "prompt")
     if file.error:
         return f"cannot be read: {file.error}"
     if not file.count:

@@ -120,6 +120,24 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
+    """Steps are done, but no request has arrived and there is no trial: verl's own agent loops call its replicas as Ray
+    actors."""
+    now = window.now
+    ours = now.topology == "verl" and now.service(now.carrier) is not None  # a launch script starts its own
+    if not ours or not now.step or now.trials.total or now.traffic.requests:
+        return
+    yield Symptom(
+        id="trained_past_the_proxy",
+        severity="info",
+        title="verl's own agent loops run the trials",
+        cause=f"{now.step} steps are done, but {now.carrier_words.name} carried no request and there are no trials to "
+        "show: single_turn_agent and tool_agent of verl's call the replicas directly",
+        fix="to see each trial, set verl.agent_loop: auto and leave out the column agent_name; reward.function, "
+        "agent.tools and agent.functions are used as before; until then only metrics and rollouts/ show what happens",
+    )
+
+
 def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
     """Trials run, replicas are idle, and no request arrives. It must hold for ``SILENT_S``: some trials are always
     between two turns, and the last few of a step may all run a long tool."""

@@ -49,6 +49,7 @@ RULES = (
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),
     Rule(agents.trials_do_not_begin, linger=0.0),
     Rule(sessions.session_silent, linger=0.0),
+    Rule(agents.trained_past_the_proxy, linger=0.0),
     Rule(agents.trials_unattributed, linger=RECENT_S),
     Rule(agents.model_unknown, linger=RECENT_S),
     Rule(agents.key_refused, linger=RECENT_S),
