@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.preflight.data_rows import Answer
@@ -73,6 +71,8 @@ def _classes(file: Path) -> list[str]:
     Raises:
         ValueError: it is not one; the text names the file.
     """
+    import yaml  # only a run with tools needs it
+
     try:
         document: Any = yaml.safe_load(file.read_text("utf-8"))
     except OSError as error:

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 import msgspec
-import yaml
-
 from liverl.model import TrialHead
 from liverl.util.regular_file import read_regular
 
@@ -49,6 +47,8 @@ def _lists(data: bytes | bytearray, key: bytes, begin: int, stop: int) -> bool:
 
 def in_verl(run_dir: str | os.PathLike[str]) -> bool:
     """Whether the run's configuration gives verl tools for its agent loops."""
+    import yaml  # views of other runs do not need it
+
     try:
         settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
         given = {
