@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import msgspec
+
 from liverl.model import TrialHead
 from liverl.util.regular_file import read_regular
 
