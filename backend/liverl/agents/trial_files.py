@@ -20,6 +20,9 @@ from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
 from liverl.version import __version__
 
+# ATIF's sources, by the role of a message; every other role is the user's.
+_SOURCES = {"assistant": "agent", "system": "system", "developer": "system"}
+
 
 def exception_info(error: TrialFailed, told: str = "") -> dict[str, str]:
     """Return the exception part of result.json for a failed trial. ``told``: the traceback; "": that of the exception
@@ -95,22 +98,21 @@ def _write_story(
     """Write ``agent/trajectory.json`` in ATIF: one step per message, observations within the turn that caused
     them."""
     steps: list[dict[str, Any]] = []
-    replies = iter(conversation.replies)
-    for message in conversation.messages:
-        role = message["role"]
-        if role == "tool":
+    for message, reply in zip(conversation.messages, _replies(conversation), strict=True):
+        role = message.get("role")
+        if role == "tool" and steps and steps[-1]["source"] == "agent":
             observation = steps[-1].setdefault("observation", {"results": []})
             observation["results"].append(
-                {"source_call_id": message["tool_call_id"], "content": message["content"]}
+                {"source_call_id": message.get("tool_call_id", ""), "content": message.get("content") or ""}
             )
             continue
         step: dict[str, Any] = {
             "step_id": len(steps) + 1,
-            "source": "agent" if role == "assistant" else role,
+            "source": _SOURCES.get(str(role), "user"),
             "message": message.get("content") or "",
         }
         if role == "assistant":
-            _add_turn(step, message, next(replies), model)
+            _add_turn(step, message, reply, model)
         steps.append(step)
     (directory / "agent").mkdir(mode=DIRECTORY, exist_ok=True)
     write_json(
@@ -129,19 +131,40 @@ def _write_story(
     )
 
 
-def _add_turn(step: dict[str, Any], message: dict[str, Any], reply: Reply, model: str) -> None:
-    step["model_name"] = model
-    step["llm_call_count"] = 1
+def _replies(conversation: Conversation) -> list[Reply | None]:
+    """The reply that each message is; None for one that the model has not written in this trial."""
+    left = list(conversation.replies)
+    found: list[Reply | None] = []
+    # From the end: an agent may have dropped earlier turns, and a row may begin with examples of replies.
+    for message in reversed(conversation.messages):
+        words = _said(message)
+        at = next((n for n in reversed(range(len(left))) if _said(left[n].message) == words), None)
+        found.append(None if at is None else left[at])
+        del left[len(left) if at is None else at :]
+    return found[::-1]
+
+
+def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+    """What a message says, without fields that an agent may have left out or added."""
+    return {key: message[key] for key in ("role", "content", "tool_calls") if message.get(key)}
+
+
+def _add_turn(step: dict[str, Any], message: dict[str, Any], reply: Reply | None, model: str) -> None:
     calls = [
         {
             "tool_call_id": call.get("id", ""),
-            "function_name": call["function"]["name"],
-            "arguments": _arguments(call["function"].get("arguments")),
+            "function_name": str(function.get("name")),
+            "arguments": _arguments(function.get("arguments")),
         }
         for call in message.get("tool_calls") or ()
+        for function in (call.get("function") or {},)
     ]
     if calls:
         step["tool_calls"] = calls
+    if reply is None:
+        return
+    step["model_name"] = model
+    step["llm_call_count"] = 1
     step["metrics"] = {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": len(reply.token_ids),

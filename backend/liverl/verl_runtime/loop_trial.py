@@ -204,6 +204,8 @@ def read_prompt(
     kind = kind_of(row, named, settings.agent, has_tools)
     if kind == "task" and kind_of(row, "auto", AgentSettings(), False) != "task":
         raise ValueError(f"extra_info.task_id is {task_id(row)!r}: not a task of liverl.agents.tasks")
+    if kind in ("command", "python") and not getattr(settings.agent, kind):
+        raise ValueError(f"a row names the agent liverl_{kind}: set agent.{kind}")
     wanted: dict[str, Any] = {"temperature": float(sampling.get("temperature", settings.temperature))}
     if float(sampling.get("top_p", 1.0)) != 1.0:
         wanted["top_p"] = float(sampling["top_p"])
@@ -229,7 +231,7 @@ def _label(row: Mapping[str, Any]) -> str:
     if name is None:
         source = str(row.get("data_source") or "row").rpartition("/")[2]
         name = f"{source}-{row.get('index', row['extra_info'].get('index', 0))}"
-    return _NOT_IN_NAMES.sub("-", name).strip("-.")[:_NAME] or "row"
+    return _NOT_IN_NAMES.sub("-", name).strip("-._")[:_NAME] or "row"
 
 
 async def run_trial(

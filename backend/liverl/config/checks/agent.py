@@ -14,7 +14,7 @@ RULES = RuleSet()
 _rule = RULES.rule
 
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_FUNCTION = re.compile(r"[^:]+\.py:[A-Za-z_]\w*")
+_FUNCTION = re.compile(r".+\.py:[A-Za-z_]\w*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The contract with the agent; see docs/own-run.md.
 _OURS = re.compile(r"LIVERL_.*|(OPENAI|ANTHROPIC)_(BASE_URL|API_KEY|MODEL)")

@@ -10,9 +10,10 @@ from pathlib import Path
 from liverl.agents.loop import Conversation, TrialFailed
 from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
+from liverl.util.regular_file import open_binary
 from liverl.verl_runtime.carriers import Carrier
 from liverl.verl_runtime.kinds.base import Trial
-from liverl.verl_runtime.kinds.process import run_program
+from liverl.verl_runtime.kinds.process import NotStarted, run_program
 from liverl.verl_runtime.kinds.rewards import read_reward
 
 # Of the caller's environment an agent gets these only, since it runs what a model wrote.
@@ -33,12 +34,15 @@ async def command(trial: Trial, carrier: Carrier, conversation: Conversation) ->
     reward = trial.directory / "reward.txt"
     env = environment(trial, reward)
     began = time.monotonic()
-    await _run(trial, "agent", trial.agent.command, work, logs / "agent.log", env, trial.deadline)
+    try:
+        await _run(trial, "agent", trial.agent.command, work, logs / "agent.log", env, trial.deadline)
+    finally:
+        logs.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)  # the agent may have removed it
     conversation.tool_seconds += time.monotonic() - began
     conversation.ended_by = "exit"
     if trial.agent.verifier:
         deadline = time.time() + VERIFIER_S
-        reward.unlink(missing_ok=True)  # an agent that has a verifier does not reward itself
+        _remove(reward)  # an agent that has a verifier does not reward itself
         await _run(trial, "verifier", trial.agent.verifier, work, logs / "verifier.log", env, deadline)
     found = read_reward(reward)
     if found is None and trial.agent.verifier:
@@ -70,6 +74,13 @@ def environment(trial: Trial, reward: Path) -> dict[str, str]:
     }
 
 
+def _remove(reward: Path) -> None:
+    try:
+        reward.unlink(missing_ok=True)
+    except OSError as error:
+        raise TrialFailed("RewardError", f"{reward.name} cannot be removed: {error.strerror}") from error
+
+
 async def _run(
     trial: Trial,
     what: str,
@@ -81,17 +92,16 @@ async def _run(
 ) -> None:
     """Raises:
     TrialFailed: the program cannot be started, fails, or is not done at the deadline (Unix seconds).
+    OSError: its log cannot be written.
     """
     kind = what.capitalize()
     seconds = max(0.0, deadline - time.time())
     try:
         status = await run_program(words, work, log, env, f"LIVERL_TRIAL={trial.name}", seconds)
+    except NotStarted as error:
+        raise TrialFailed(f"{kind}NotFoundError", f"agent.{_KEYS[what]} {words[0]}: {error}") from error
     except TimeoutError:
         raise TrialFailed(f"{kind}TimeoutError", f"the {what} took longer than {seconds:.0f} s") from None
-    except OSError as error:
-        raise TrialFailed(
-            f"{kind}NotFoundError", f"agent.{_KEYS[what]} {words[0]}: {error.strerror}"
-        ) from error
     if status:
         how = f"exited with {status}" if status > 0 else f"was ended by signal {-status}"
         raise TrialFailed(f"{kind}FailedError", f"the {what} {how}{_last_lines(log)}")
@@ -101,8 +111,11 @@ _KEYS = {"agent": "command", "verifier": "verifier"}
 
 
 def _last_lines(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4096))
-        text = file.read().decode(errors="replace")
+    try:
+        with open_binary(log) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            text = file.read(4096).decode(errors="replace")
+    except OSError:  # the program has removed or replaced it
+        text = ""
     lines = [line.strip() for line in text.splitlines() if line.strip()][-_LINES:]
     return f": {' | '.join(lines)}" if lines else "; it printed nothing"

@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from liverl.util.deadline import within
 
@@ -17,56 +18,84 @@ _CHUNK = 1 << 16
 _AFTER_S = 1.0  # seconds that output may come after the program's exit: by what it left in the background
 
 
+class NotStarted(Exception):
+    """The program cannot be started; the text says why."""
+
+
 async def run_program(
     words: Sequence[str], work: Path, log: Path, env: Mapping[str, str], tag: str, seconds: float
 ) -> int:
     """Run a program in a session of its own and return its exit status, negative for a signal. Afterwards nothing of it
-    lives: neither its process group nor what has ``tag`` (``NAME=value``) in its environment.
+    lives: what is in its session, what has ``tag`` (``NAME=value``) in its environment, and the children of both.
+    Out of reach is only an orphan that has both left the session and removed the tag.
 
     Raises:
-        OSError: it cannot be started, or the log cannot be written.
+        NotStarted: it cannot be started.
+        OSError: the log cannot be written.
         TimeoutError: it was still running after ``seconds``.
     """
-    # A pipe of our own: asyncio waits for the end of its pipes as well, which what runs in the background holds open.
+    # A pipe of our own: ``Process.wait`` would also wait until all that holds one of asyncio's has ended.
     reading, writing = os.pipe()
+    with os.fdopen(writing, "wb", buffering=0) as output:
+        stream = asyncio.StreamReader()
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb", buffering=0)
+        )
+        copying = asyncio.ensure_future(_copy(stream, log))
+        process = None
+        try:
+            process = await _start(words, work, env, output)
+            return await within(process.wait(), seconds)
+        finally:
+            output.close()  # otherwise the output would never end
+            # In a task of its own: another cancellation does not end it.
+            await asyncio.shield(asyncio.ensure_future(_end(process, tag, copying, pipe)))
+
+
+async def _start(
+    words: Sequence[str], work: Path, env: Mapping[str, str], output: IO[bytes]
+) -> asyncio.subprocess.Process:
     try:
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *words,
             cwd=work,
             env=dict(env),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=writing,
-            stderr=writing,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    copying = asyncio.ensure_future(_copy(reading, log))
+    except OSError as error:
+        raise NotStarted(error.strerror or str(error)) from error
+
+
+async def _end(
+    process: asyncio.subprocess.Process | None,
+    tag: str,
+    copying: asyncio.Future[None],
+    pipe: asyncio.ReadTransport,
+) -> None:
+    """Kill what lives of a program, and wait for the last of its output.
+
+    Raises:
+        OSError: the log could not be written.
+    """
     try:
-        status = await within(process.wait(), seconds)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
         # In a thread: reading the environment of some thousand processes takes longer than a turn may wait.
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, _kill_tagged, tag))
+        leader = None if process is None else process.pid
+        await asyncio.get_running_loop().run_in_executor(None, _kill, leader, tag)
         with contextlib.suppress(TimeoutError):
+            if process is not None:
+                await within(process.wait(), _AFTER_S)
             await within(copying, _AFTER_S)
-    return status
+    finally:
+        pipe.close()
 
 
-async def _copy(reading: int, log: Path) -> None:
-    """Write the beginning of the output as it comes, and its end at last; what lies between is left out. ``reading``:
-    descriptor of the pipe, which is closed at the end."""
+async def _copy(stream: asyncio.StreamReader, log: Path) -> None:
+    """Write the beginning of the output as it comes, and its end at last; what lies between is left out."""
     left, end, held, dropped = HEAD, deque[bytes](), 0, 0
-    stream = asyncio.StreamReader()
-    protocol = asyncio.StreamReaderProtocol(stream)
-    pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: protocol, os.fdopen(reading, "rb", 0)
-    )
-    with contextlib.closing(pipe), log.open("wb") as file:
+    with log.open("wb") as file:
         try:
             while chunk := await stream.read(_CHUNK):
                 file.write(chunk[:left])
@@ -85,27 +114,47 @@ async def _copy(reading: int, log: Path) -> None:
             file.writelines(end)
 
 
-def _kill_tagged(tag: str) -> None:
-    """Kill everything with the tag, until nothing new appears."""
+def _kill(leader: int | None, tag: str) -> None:
+    """Kill what belongs to a program, until nothing new appears. ``leader``: of its session; None: it has none."""
     killed: set[int] = set()
-    while found := set(_tagged(tag)) - killed:
+    sessions = set() if leader is None else {leader}
+    while found := _members(sessions, tag.encode()) - killed:
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         killed |= found
 
 
-def _tagged(tag: str) -> list[int]:
-    wanted = tag.encode()
-    found = []
+def _members(sessions: set[int], tag: bytes) -> set[int]:
+    """The living processes that are in one of ``sessions``, have the tag, or descend from such a one. The sessions that
+    these have begun are added to ``sessions``."""
+    table = dict(_processes())
+    members = {pid for pid in table if tag in _environment(pid)}
+    while True:
+        sessions |= {pid for pid in members if table[pid][1] == pid}
+        more = {pid for pid, (parent, session) in table.items() if parent in members or session in sessions}
+        if more <= members:
+            return members
+        members |= more
+
+
+def _processes() -> Iterator[tuple[int, tuple[int, int]]]:
+    """Each process that is no zombie: its pid, with its parent's and its session's."""
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
         try:
-            with open(f"/proc/{entry.name}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
-        except OSError:
-            continue
-        if wanted in variables:
-            found.append(int(entry.name))
-    return found
+            with open(f"/proc/{entry.name}/stat", "rb") as file:
+                state, parent, _, session = file.read().rpartition(b")")[2].split()[:4]
+        except (OSError, ValueError):
+            continue  # it has ended
+        if state not in b"ZX":
+            yield int(entry.name), (int(parent), int(session))
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:  # it has ended, or is another user's
+        return []

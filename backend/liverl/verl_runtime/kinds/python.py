@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -28,17 +30,25 @@ async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     async with aiohttp.ClientSession() as http:
         chat = Chat(http, talk_of(trial), carrier, conversation)
         try:
-            agent = found(trial.agent.python)()
-            given = {"messages": trial.messages, "row": trial.row}
-            value = await within(agent.run(given, chat, work), max(left, 0.0))
-        except TrialFailed:
-            raise
+            value, error = await within(_result(trial, chat, work), max(left, 0.0))
         except TimeoutError:
             raise TrialFailed("AgentTimeoutError", f"the agent took longer than {left:.0f} s") from None
-        except Exception as error:
-            raise TrialFailed(type(error).__name__, str(error)) from error
+    if isinstance(error, TrialFailed):
+        raise error
+    if error is not None:
+        raise TrialFailed(type(error).__name__, str(error)) from error
     conversation.ended_by = conversation.ended_by or "return"
     return as_reward(value, f"the result of {trial.agent.python}")
+
+
+async def _result(trial: Trial, chat: Chat, work: Path) -> tuple[Any, BaseException | None]:
+    """What the agent returns, or what it raises: as a value, because its own TimeoutError, CancelledError or SystemExit
+    would otherwise be taken for the trial's."""
+    try:
+        agent = found(trial.agent.python)()
+        return await agent.run({"messages": trial.messages, "row": trial.row}, chat, work), None
+    except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - the agent is the user's
+        return None, error
 
 
 def found(name: str) -> Any:
@@ -69,8 +79,8 @@ class Chat:
     async def __call__(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = (), **fields: Any
     ) -> dict[str, Any]:
-        """The model's message (``role``, ``content``, ``tool_calls``). ``tools``: OpenAI schemas; ``fields``: further
-        fields of the request. Model and sampling are the trainer's.
+        """The model's message: ``role``, ``content`` ("" if it has none), and ``tool_calls`` if it has any. ``tools``:
+        OpenAI schemas; ``fields``: further fields of the request. Model and sampling are the trainer's.
 
         Raises:
             TrialFailed: the trial cannot continue, or has had all its turns.
@@ -90,4 +100,4 @@ class Chat:
         conversation.messages[:] = [*messages, reply.message]
         if ended:
             raise TrialFailed("ResponseTooLongError", f"nothing more can be trained: {ended}")
-        return dict(reply.message)
+        return {"content": "", **reply.message}

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
 
 from liverl.agents.loop import TrialFailed
+from liverl.util.regular_file import open_binary
+from liverl.verl_runtime.plain import plain
 
 _SHOWN = 60  # characters of a value that is no reward
 
 
 def as_reward(value: Any, where: str) -> float | None:
-    """A finite number as the reward, None as none. ``where``: what gave it.
+    """A finite number as the reward, also numpy's or torch's; None as none. ``where``: what gave it.
 
     Raises:
         TrialFailed: it is anything else.
     """
+    value = plain(value)
     if value is None:
         return None
-    if isinstance(value, (int, float)) and math.isfinite(value):
-        return float(value)
+    if isinstance(value, (int, float)):
+        with contextlib.suppress(OverflowError):  # an integer that no float can hold
+            if math.isfinite(value):
+                return float(value)
     raise TrialFailed("RewardError", f"{where} is {str(value)[:_SHOWN]!r}; expected a finite number")
 
 
@@ -31,7 +37,7 @@ def read_reward(file: Path) -> float | None:
         TrialFailed: it holds anything else.
     """
     try:
-        with file.open("rb") as stream:
+        with open_binary(file) as stream:  # a program may have put a FIFO there
             text = stream.read(4096).decode(errors="replace").strip()
     except FileNotFoundError:
         return None
