@@ -358,11 +358,8 @@ FAILURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "dead": (
         ("verl.faults.dead_replica=1",),
-        (
-            "vllm_server_1_0 is DEAD and was not replaced within 15 s: "
-            "The actor is dead because its worker process has died",
-            "Worker exit type: SYSTEM_ERROR",
-        ),
+        # Told of the replica after 15 s, or by verl, which may give up before.
+        ("The actor is dead because its worker process has died", "Worker exit type: SYSTEM_ERROR"),
     ),
 }
 
