@@ -52,7 +52,7 @@ def test_secrets_of_the_caller_reach_only_who_needs_them(
     assert set(SECRETS) & set(seen["trainer"]) == {"HF_TOKEN", "WANDB_API_KEY"}
     assert set(SECRETS) <= set(seen["script"])
     assert {name for name in seen if "CUDA_DEVICE_ORDER" in seen[name]} == {"replica", "trainer", "script"}
-    assert {name for name in seen if "PYTHONPATH" in seen[name]} == {"sandboxes", "script"}
+    assert {name for name in seen if "PYTHONPATH" in seen[name]} == {"sandboxes", "trainer", "script"}
     assert not [name for name, env in seen.items() if OURS in env]
     for name, env in seen.items():
         assert env["PATH"] == os.environ["PATH"] and env[ADDED] and env["LIVERL_RUN"].startswith("tests/toy/")

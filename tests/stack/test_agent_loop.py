@@ -117,8 +117,15 @@ def row_of(outcome: Outcome) -> Row | None:
 
 
 def prompt(step: int, **changes: Any) -> Prompt:
-    known: dict[str, Any] = {"task": TASK, "messages": MESSAGES, "step": step, "validation": False}
-    known |= {"uid": uuid.uuid4().hex, "session": 0, "sampling": {"temperature": 1.0}}
+    row = {"extra_info": {"task_id": TASK.id}}
+    known: dict[str, Any] = {"kind": "task", "label": TASK.id, "row": row, "messages": MESSAGES}
+    known |= {
+        "step": step,
+        "validation": False,
+        "uid": uuid.uuid4().hex,
+        "session": 0,
+        "sampling": {"temperature": 1.0},
+    }
     return Prompt(**{**known, **changes})
 
 
