@@ -53,7 +53,9 @@ def launch(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def documents_of(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads((trial / "proxy_trajectory.json").read_text()) for trial in trial_dirs(run_dir)]
+    """Of the trials that have ended: the trainer begins trials for steps to come, and its end cuts them off."""
+    ended = [trial for trial in trial_dirs(run_dir) if (trial / "result.json").exists()]
+    return [json.loads((trial / "proxy_trajectory.json").read_text()) for trial in ended]
 
 
 def reported_aborts(run_dir: Path) -> int:
