@@ -305,8 +305,8 @@ async def load(folder: Path, table: Table, python: Path | None, rounds: int) -> 
                 table.line("CPU ratio", mine / cpu, "", 0.2)
                 table.line("p95 ratio", p95 / other95, "", 0.5)
             facts = (await sessions.control("GET", "/sessions"))["counters"]
-            table.line("rewrites", facts["rewrites"], "turns that did not continue their row", 0)
-            table.line("healed share", facts["healed"] / max(1, facts["num_calls"]), "of turns")
+            table.line("rewrites", facts.get("rewrites", 0), "turns that did not continue their row", 0)
+            table.line("healed share", facts.get("healed", 0) / max(1, facts["num_calls"]), "of turns")
         finally:
             if proxy is not None:
                 proxy.close()
