@@ -28,6 +28,7 @@ from liverl.verl.ray_dir import remove_ray_directory
 
 PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON", "")
 SMOKE = os.environ.get("LIVERL_TEST_VERL_SMOKE", "")
+NEEDS_VERL = pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1")
 RUN = 900.0  # seconds of one run: 350 were measured on two cores that others used too
 GOING = 5.0  # seconds between the command's end and that of the keeper
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from kit.real import trial_dirs
-from kit.verl_runs import PYTHON, Launch, finished, nothing_lives, result_of, smoke_directory
+from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, nothing_lives, result_of, smoke_directory
 
 import liverl
 
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.stack,
     pytest.mark.slow,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1"),
+    NEEDS_VERL,
 ]
 DIGEST = Path(__file__).with_name("checkpoint_digest_inside.py")
 STEPS = 4

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from kit.real import records, trial_dirs
-from kit.verl_runs import PYTHON, Launch, finished, result_of, smoke_directory
+from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, result_of, smoke_directory
 
 pytestmark = [
     pytest.mark.stack,
     pytest.mark.slow,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1"),
+    NEEDS_VERL,
 ]
 STEPS = 3
 TRIALS = 8 * 4  # of a step: prompts, and trials of each

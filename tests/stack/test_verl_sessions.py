@@ -18,7 +18,7 @@ import pytest
 from kit.cli import run_cli
 from kit.real import ask_replica, records, trial_dirs
 from kit.runs import ToyRun
-from kit.verl_runs import PYTHON, RUN, Launch, finished, nothing_lives, result_of, smoke_directory
+from kit.verl_runs import NEEDS_VERL, PYTHON, RUN, Launch, finished, nothing_lives, result_of, smoke_directory
 from kit.waiting import wait_until
 
 from liverl.control.messages import ControlError
@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.stack,
     pytest.mark.slow,
     pytest.mark.timeout(2400),
-    pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1"),
+    NEEDS_VERL,
 ]
 
 STEPS = 3

@@ -209,6 +209,11 @@ def test_an_interpreter_finds_modules_and_says_why_not(tmp_path: Path) -> None:
 def test_an_interpreter_that_cannot_be_asked_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="No such file"):
         data_rows.ask(tmp_path / "python", {}, (), ())
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho first >&2\necho 'no module json' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    with pytest.raises(ValueError, match=r"\Ano module json\Z"):
+        data_rows.ask(broken, {}, (), ())
 
 
 @pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from liverl.config.carrier import agent_loop
 from liverl.config.conditions import in_workers
 from liverl.config.schema import RunConfig
-from liverl.config.sections.agent import ROW_PREFIX, AgentKind
+from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import OUR_LOOPS, PROXY_LOOP
 from liverl.plan import sessions
 from liverl.plan.policies import client_host
@@ -30,8 +30,7 @@ def files(config: RunConfig) -> tuple[FileSpec, ...]:
     if agent_loop(config) not in OUR_LOOPS:
         return ()
     loop = _proxy(config) if agent_loop(config) == PROXY_LOOP else _session(config)
-    kinds = {f"{ROW_PREFIX}{kind}": kind for kind in get_args(AgentKind) if kind != "auto"}
-    names = dict.fromkeys(OUR_LOOPS, "auto") | kinds
+    names = dict.fromkeys(OUR_LOOPS, "auto") | ROW_KINDS
     entries = [{"name": name, **loop, **_trial(config), "kind": kind} for name, kind in names.items()]
     agent = config.agent
     settings = {

@@ -8,14 +8,14 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from liverl.agents.kinds import AgentSettings, kind_of
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
-from liverl.config.sections.agent import ROW_PREFIX, AgentKind
+from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.config.sizing import bare_key
 from liverl.model import Check
@@ -25,6 +25,7 @@ _PROMPT_KEY = "data.prompt_key"
 _SECONDS = 60.0  # a cold network disk is slow
 _LOOP_FILE = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 _REWARD_FILE = "reward.custom_reward_function.path"
+_LOOPS = (*(loop for loop in AGENT_LOOPS if loop != "auto"), *ROW_KINDS)  # what rows may name
 _SCORED_BY_VERL = ("chat", "tools")  # kinds of agents that give no reward themselves
 # Runs in verl's environment. Of verl only the source of its reward function is read: importing it takes 10 to 30 s.
 _ASK = r"""
@@ -125,7 +126,8 @@ def ask(python: Path, files: Mapping[str, str], modules: tuple[str, ...], path: 
         )
         return msgspec.json.decode(process.stdout.splitlines()[-1], type=Answer)
     except subprocess.CalledProcessError as error:
-        raise ValueError((error.stderr or "").strip().splitlines()[-1:] or [str(error)]) from error
+        lines = (error.stderr or "").strip().splitlines()
+        raise ValueError(lines[-1] if lines else str(error)) from error
     except (OSError, subprocess.SubprocessError, IndexError, msgspec.DecodeError) as error:
         raise ValueError(str(error)) from error
 
@@ -155,9 +157,8 @@ def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
         if not _is_messages(messages):
             return f"row {number}: {prompt} is {_shown(messages)}; expected a list of messages with role and content"
     if unknown := [loop for loop in file.loops if _foreign(config, loop)]:
-        known = (*OUR_LOOPS, *(f"{ROW_PREFIX}{kind}" for kind in get_args(AgentKind)), *AGENT_LOOPS[3:])
         words = f"column agent_name has '{unknown[0]}', which is no agent loop"
-        return "; ".join(filter(None, (words, did_you_mean(unknown[0], known))))
+        return "; ".join(filter(None, (words, did_you_mean(unknown[0], _LOOPS))))
     return _unscored(config, file, scored)
 
 
@@ -193,11 +194,9 @@ def _kind_counts(config: RunConfig, file: File) -> Counter[str]:
     agent = config.agent
     settings = AgentSettings(agent.kind, agent.python, agent.command or ())
     for loop, count in (file.loops or {agent_loop(config): file.count}).items():
-        if loop not in OUR_LOOPS and not loop.startswith(ROW_PREFIX):
-            counts[loop] += count
-            continue
-        named = "auto" if loop in OUR_LOOPS else loop.removeprefix(ROW_PREFIX)
-        counts[kind_of(file.rows[0], named, settings, bool(agent.tools or agent.functions))] += count
+        named = "auto" if loop in OUR_LOOPS else ROW_KINDS.get(loop)
+        has_tools = bool(agent.tools or agent.functions)
+        counts[loop if named is None else kind_of(file.rows[0], named, settings, has_tools)] += count
     return counts
 
 
@@ -205,8 +204,7 @@ def _foreign(config: RunConfig, loop: str) -> bool:
     """Whether no agent loop of verl's or ours has this name. The user may have registered others."""
     if _override(config, _LOOP_FILE, "") or config.verl.agent_loop not in AGENT_LOOPS:
         return False
-    ours = {f"{ROW_PREFIX}{kind}" for kind in get_args(AgentKind)} - {f"{ROW_PREFIX}auto"}
-    return loop not in ours and loop not in AGENT_LOOPS[1:]
+    return loop not in _LOOPS
 
 
 def _is_messages(value: Any) -> bool:

@@ -114,9 +114,8 @@ def imports(python: Path) -> Check:
 def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
     """The data, and the user's agents and reward. verl's environment is asked about them if it exists."""
     files = list(data_files(config))
-    names = {"data.train_index": sizing.train_file(config), "data.val_index": sizing.val_file(config)}
-    names = {check.name: names[check.name] for check in files if check.status == "ok" and check.name in names}
-    names = {key: name for key, name in names.items() if "://" not in name}
+    there = {check.name for check in files if check.status == "ok"}
+    names = {key: name for key, name in _files(config).items() if key in there and "://" not in name}
     python, answer = _python(plan), None
     if python is not None and (names or agents.modules(config)):
         try:
@@ -140,7 +139,6 @@ def _python(plan: Plan) -> Path | None:
 
 def data_files(config: RunConfig) -> Iterator[Check]:
     """The parquet files; a run without them fails when its data is loaded."""
-    files = {"data.train_index": sizing.train_file(config), "data.val_index": sizing.val_file(config)}
     if sizing.is_smoke(config) and not (config.data.train_index or config.data.val_index):
         folder = sizing.smoke_directory(config)
         made = Path(folder, "val.parquet").is_file()
@@ -148,8 +146,12 @@ def data_files(config: RunConfig) -> Iterator[Check]:
             "data", "ok", f"{folder}: " + ("exists" if made else "will be created at the start of the run")
         )
         return
-    for key, name in files.items():
+    for key, name in _files(config).items():
         yield parquet(key, name)
+
+
+def _files(config: RunConfig) -> dict[str, str]:
+    return {"data.train_index": sizing.train_file(config), "data.val_index": sizing.val_file(config)}
 
 
 def parquet(key: str, name: str) -> Check:

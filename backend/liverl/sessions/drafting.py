@@ -56,7 +56,7 @@ class Replicas(Protocol):
 class Draft(msgspec.Struct):
     """A reply that is being sampled, perhaps in several parts. ``place``: where it belongs; ``finish``: how it ended,
     empty until then; ``healed``: see ``Tail``; ``waited``: seconds in the admission queue; ``kept``: the earlier
-    replies in a prompt with a changed history, None if nobody asks for them."""
+    replies in a prompt with a changed history, None if they are not looked for."""
 
     place: Place
     prompt: array[int] = msgspec.field(default_factory=lambda: array("i"))

@@ -246,7 +246,7 @@ class SessionRows:
         kept: Kept | None = None,
     ) -> Turn:
         """The turn to record for a reply to ``prompt`` (all ids that the engine read). ``kept``: the earlier replies in
-        it if it opens a segment; None: nobody asks for them.
+        it if it opens a segment; None: they were not looked for.
 
         A segment that another request has extended in the meantime is left alone: the reply opens one of its own.
         """

@@ -7,6 +7,7 @@ trainer (``trainer.use_v1``, its default).
 from __future__ import annotations
 
 import asyncio
+import functools
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -45,7 +46,7 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         """``agent_file``: section ``agent`` of the configuration, as JSON; ``kind``: of agent, by the row's column
         ``agent_name``."""
         super().__init__(*args, **kwargs)
-        self._kind, self._tools = kind, verl_tools(self.rollout_config.multi_turn, kwargs.get("tools"))
+        self._kind, self._tools = kind, kwargs.get("tools")
         self.settings = LoopSettings(
             run_dir=run_dir,
             attempt_dir=attempt_dir,
@@ -79,7 +80,7 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
             ValueError: no kind of agent can run the row.
             OSError: the trial's files cannot be written.
         """
-        tools = self._tools.of_row(kwargs)
+        tools = verl_tools(self.rollout_config.multi_turn, self._tools, kwargs)
         prompt = read_prompt(
             kwargs, sampling_params, self.settings, named=self._kind, has_tools=bool(tools.definitions)
         )
@@ -116,11 +117,6 @@ class Scored(AgentLoopOutput):  # type: ignore[misc]
 
     _outcome: Outcome = PrivateAttr()
 
-    @property
-    def outcome(self) -> Outcome:
-        """The trial."""
-        return self._outcome
-
     def of(self, outcome: Outcome) -> Scored:
         """This output, with its trial."""
         self._outcome = outcome
@@ -133,11 +129,12 @@ class Scored(AgentLoopOutput):  # type: ignore[misc]
             OSError: the trial's files cannot be written.
         """
         if self.reward_score is not None:
-            self.outcome.record(float(self.reward_score), self.extra_fields.get("reward_extra_info"))
+            self._outcome.record(float(self.reward_score), self.extra_fields.get("reward_extra_info"))
         found: dict[str, Any] = super().as_dict()
         return found
 
 
+@functools.cache  # verl makes a loop for each trial
 def _agent(file: str) -> AgentSettings:
     return msgspec.json.decode(Path(file).read_bytes(), type=AgentSettings)
 

@@ -20,6 +20,7 @@ import msgspec
 
 from liverl.agents.kinds import AgentSettings, kind_of, task_id
 from liverl.agents.loop import Conversation, Tools, TrialFailed
+from liverl.agents.tasks import TASKS
 from liverl.agents.trial_files import exception_info, write_config, write_outcome
 from liverl.util.modes import DIRECTORY, make_directory
 from liverl.verl_runtime.carriers import Carrier, Lengths
@@ -172,9 +173,8 @@ class Files:
 def failure(error: BaseException) -> dict[str, str]:
     """The exception part of result.json for an error that was raised after the trial's last turn."""
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    cause = getattr(
-        error, "cause", None
-    )  # of an error that Ray brings from another process, such as a reward worker
+    # Ray's errors have the cause in the other process, such as a reward worker.
+    cause = getattr(error, "cause", None)
     first = cause if isinstance(cause, BaseException) else error
     return exception_info(TrialFailed(type(first).__name__, str(first)), _COLOURS.sub("", told))
 
@@ -202,7 +202,7 @@ def read_prompt(
     extra = row.get("extra_info")
     extra = row["extra_info"] = extra if isinstance(extra, dict) else {}
     kind = kind_of(row, named, settings.agent, has_tools)
-    if kind == "task" and kind_of(row, "auto", AgentSettings(), False) != "task":
+    if kind == "task" and task_id(row) not in TASKS:
         raise ValueError(f"extra_info.task_id is {task_id(row)!r}: not a task of liverl.agents.tasks")
     if kind in ("command", "python") and not getattr(settings.agent, kind):
         raise ValueError(f"a row names the agent liverl_{kind}: set agent.{kind}")

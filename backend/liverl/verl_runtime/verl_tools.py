@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class VerlTools:
-    """Implements ``liverl.agents.loop.Tools`` for one row, or for the whole run."""
+    """The tools of one row (``liverl.agents.loop.Tools``)."""
 
     last = ""
 
@@ -25,20 +25,10 @@ class VerlTools:
         """``tools``: by name; ``most``: characters of a result; ``side``: where a longer one is cut (left, middle or
         right); ``row``: as verl hands it over."""
         self._tools, self._most, self._side, self._row = tools, most, side, row
-
-    @property
-    def definitions(self) -> Sequence[dict[str, Any]]:
-        """See ``Tools.definitions``."""
-        return [
-            tool.tool_schema.model_dump(exclude_unset=True, exclude_none=True)
-            for tool in self._tools.values()
+        schemas = (tool.tool_schema for tool in tools.values())
+        self.definitions: Sequence[dict[str, Any]] = [
+            schema.model_dump(exclude_unset=True, exclude_none=True) for schema in schemas
         ]
-
-    def of_row(self, row: Mapping[str, Any]) -> VerlTools:
-        """The tools that a row may use: those of ``extra_info.tool_selection``, or all."""
-        chosen = (plain(row.get("extra_info")) or {}).get("tool_selection")
-        tools = {n: self._tools[n] for n in chosen if n in self._tools} if chosen else self._tools
-        return VerlTools(tools, self._most, self._side, row)
 
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         """See ``Tools.answer``."""
@@ -65,12 +55,14 @@ class VerlTools:
         return answer.text or ""
 
 
-def verl_tools(multi_turn: Any, given: Any) -> VerlTools:
-    """The run's tools. ``multi_turn``: verl's section of that name; ``given``: what verl hands to agent loops as
-    ``tools``."""
-    tools = getattr(given, "tools", given) or ()
-    named = tools if isinstance(tools, Mapping) else {tool.name: tool for tool in tools}
-    return VerlTools(named, multi_turn.max_tool_response_length, multi_turn.tool_response_truncate_side, {})
+def verl_tools(multi_turn: Any, given: Any, row: Mapping[str, Any]) -> VerlTools:
+    """The tools that a row may use: those of ``extra_info.tool_selection``, or all. ``multi_turn``: verl's section of
+    that name; ``given``: what verl hands to agent loops as ``tools``; ``row``: as verl hands it over."""
+    tools = {tool.name: tool for tool in getattr(given, "tools", None) or ()}
+    chosen = (plain(row.get("extra_info")) or {}).get("tool_selection")
+    if chosen:
+        tools = {name: tools[name] for name in chosen if name in tools}
+    return VerlTools(tools, multi_turn.max_tool_response_length, multi_turn.tool_response_truncate_side, row)
 
 
 def cut(text: str, most: int, side: str) -> str:

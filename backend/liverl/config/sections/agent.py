@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
 from liverl.config.sections.value_types import Name
 
 AgentKind = Literal["auto", "task", "chat", "tools", "python", "command"]
-# What a row's column ``agent_name`` may say besides the names of agent loops: the prefix and a kind.
-ROW_PREFIX = "liverl_"
+# What a row's column ``agent_name`` may say besides the names of agent loops -> the kind of agent.
+ROW_KINDS: dict[str, str] = {f"liverl_{kind}": kind for kind in get_args(AgentKind) if kind != "auto"}
 
 
 class Agent(Struct, frozen=True, kw_only=True):
