@@ -26,6 +26,7 @@ class UpOptions:
     name: str | None = None
     detach: bool = False
     resume: str | None = None
+    resume_or_start: bool = False
     no_ui: bool = False
     plain: bool = False
     readonly: bool = False
@@ -65,7 +66,12 @@ class UpOptions:
     @property
     def names_a_run(self) -> bool:
         """Whether an option names a run or a configuration, so that no run has to be searched for."""
-        return self.describes_one or self.resume is not None or self.run is not None
+        return self.describes_one or self.resumes or self.run is not None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a run that has ended gets its next attempt: --resume or --resume-or-start."""
+        return self.resume is not None or self.resume_or_start
 
 
 def _path(text: str | None) -> Path | None:
@@ -152,6 +158,11 @@ def up_options(function: F) -> F:
             help="With --detach: return when the run is ready or done.",
         ),
         click.option("--yes", is_flag=True, help="Start on GPUs without asking."),
+        click.option(
+            "--resume-or-start",
+            is_flag=True,
+            help="Start the run, or resume it if it exists; do nothing if it is done. For batch jobs.",
+        ),
         click.option(
             "--resume",
             metavar="[RUN]",

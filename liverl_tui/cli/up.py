@@ -25,6 +25,7 @@ from liverl_tui.text.words import one_line
 if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
     from liverl.daemon.plan_change import PlanChange
+    from liverl.model import Result
     from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
@@ -38,6 +39,8 @@ def up_command(**values: Any) -> int:
     are still running. A run that has ended needs --resume.
     With --resume, --set, --config and --profile change the keys that they set for the next attempt; the others stay.
     A key that an existing run cannot change is refused: see `liverl-tui config --changes`.
+    With --resume-or-start, the run that --name names is started if it does not exist, and resumed if it was stopped or
+    has failed; if it is done, nothing is started and the exit code is 0.
     With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
     adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
@@ -54,6 +57,8 @@ def up_or_attach(options: UpOptions) -> int:
     Raises:
         CliError: several runs are live or orphaned, and the options name none.
     """
+    if options.resume_or_start:
+        return up(options)
     # With --readonly nothing is started.
     if options.readonly and not options.describes_one and options.resume is None:
         return show(find_run(options.run, options.run_root), _mode(options), readonly=True)
@@ -105,6 +110,10 @@ def up(options: UpOptions) -> int:
         CliError: the options cannot be combined, or preflight failed.
         RunLookupError: there is no such run, or it is live on another host.
     """
+    if options.resume_or_start:
+        from liverl_tui.cli.requeue import check_options
+
+        check_options(options)
     if options.detach and os.environ.get("SLURM_JOB_ID"):
         raise CliError(
             "--detach is refused in a Slurm job: Slurm kills all processes of a job when its script returns. "
@@ -119,6 +128,8 @@ def up(options: UpOptions) -> int:
             "--readonly needs the interface; to print a run as text without controlling it, use: liverl-tui attach",
             ExitCode.USAGE,
         )
+    if options.resume_or_start:
+        return _from_config(options)
     if options.run is not None:
         return _continue(find_run(options.run, options.run_root), options)
     if options.resume:
@@ -234,16 +245,20 @@ def _continue(run: RunDir, options: UpOptions) -> int:
     if not options.readonly:
         _require_trusted(run, options)
     given = bool(options.config or options.sets or options.profile)
-    resume = options.resume is not None
+    resume = options.resumes
     if given and not resume:
         echo(
             f"--config, --set and --profile are ignored: run {run.name} keeps the configuration it was created "
             f"with: {run.config}",
             err=True,
         )
-    alive = backend_alive(run.path)
-    if isinstance(alive, RemoteBackend):
-        raise RunLookupError(elsewhere_message(describe(run.path)))
+    alive = _backend(run, options)
+    result = run.read_result()
+    if options.resume_or_start and isinstance(alive, DeadBackend) and _is_done(result):
+        echo(f"run {run.name} is done; nothing was started", err=True)
+        if options.detach:
+            echo_exact(run.path)
+        return ExitCode.OK
     changed = _changed(run, options, alive) if given and resume else None
     if isinstance(alive, LiveBackend):
         if options.detach and procfs.is_stopped(alive.record.pid):
@@ -253,7 +268,6 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         return _show(
             run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
         )
-    result = run.read_result()
     if result is None:
         # After a reboot or on another host none of its processes can be left: --resume begins the next attempt.
         lost = describe(run.path).state == "lost" and alive.record is not None
@@ -273,6 +287,26 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         )
     text = f"resuming run {run.name} as attempt {result.attempt + 1}"
     return _start(run, options, text, resume=True, changed=changed)
+
+
+def _backend(run: RunDir, options: UpOptions) -> LiveBackend | DeadBackend:
+    """The run's backend.
+
+    Raises:
+        RunLookupError: it is alive on another host.
+    """
+    if options.resume_or_start:
+        from liverl_tui.cli.requeue import state_of_backend
+
+        return state_of_backend(run)
+    alive = backend_alive(run.path)
+    if isinstance(alive, RemoteBackend):
+        raise RunLookupError(elsewhere_message(describe(run.path)))
+    return alive
+
+
+def _is_done(result: Result | None) -> bool:
+    return result is not None and result.state == "done"
 
 
 def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) -> PlanChange | None:

@@ -20,7 +20,7 @@ import liverl
 from liverl.control import blocking
 from liverl.model import Event, Result
 from liverl.procs import procfs
-from liverl.rundir.layout import RunDir, read_backend, write_atomic
+from liverl.rundir.layout import HEARTBEAT_DEAD_S, RunDir, read_backend, write_atomic
 
 HERE = Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("control_toy", HERE / "control_toy.py")
@@ -322,6 +322,106 @@ def test_up_on_a_run_that_is_dead_or_over(cli, tmp_path):
     finish(run_dir, "done", 0)
     assert cli("up", "--resume", "--detach").returncode == 0  # the newest one
     assert liverl.snapshot(run_dir).attempt == 3
+
+
+BATCH = ("up", "--no-ui", "--name", "u", "--resume-or-start")
+
+
+def test_one_command_starts_resumes_and_leaves_a_run_that_is_done(background, cli, tmp_path):
+    run_dir = run_of(tmp_path)
+    for attempt, state, exit_code in ((1, "stopped", 5), (2, "failed", 1), (3, "done", 0)):
+        process, out = background(*BATCH)
+        toy.wait_until(lambda out=out: "serves" in out(), "it follows")
+        assert liverl.snapshot(run_dir).attempt == attempt
+        assert (f"as attempt {attempt}" in out()) == (attempt > 1)
+        finish(run_dir, state, exit_code)
+        assert process.wait(60) == exit_code, out()
+    record = read_backend(run_dir)
+    for more in ((), ("--set", "training.total_steps=7")):
+        again = cli(*BATCH, *more)
+        assert (again.returncode, again.stderr, again.stdout) == (
+            0,
+            "run liverl/u is done; nothing was started\n",
+            "",
+        )
+    detached = cli("--name", "u", "--resume-or-start", "--detach")
+    assert (detached.returncode, detached.stdout) == (0, f"{run_dir}\n")
+    assert read_backend(run_dir) == record, "no backend was started"
+
+
+def test_one_command_takes_over_a_run_whose_backend_was_killed(background, cli, tmp_path):
+    run_dir = run_of(tmp_path)
+    assert cli(*BATCH, "--detach").returncode == 0
+    other = cli(*BATCH, "--detach")
+    assert (other.returncode, "is already live" in other.stderr) == (0, True)
+    kill(run_dir)
+    process, out = background(*BATCH)
+    toy.wait_until(lambda: "serves" in out(), "it follows")
+    assert liverl.snapshot(run_dir).attempt == 1
+    finish(run_dir, "done", 0)
+    assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--run", "u", "--name", "u"), "--resume-or-start and --run exclude each other"),
+        (("--resume", "--name", "u"), "--resume-or-start and --resume exclude each other"),
+        (("--resume", "u", "--name", "u"), "--resume-or-start and --resume exclude each other"),
+        (("--readonly", "--name", "u"), "--resume-or-start and --readonly exclude each other"),
+        ((), "--resume-or-start needs the run's name"),
+        (("--set", "training.total_steps=7"), "--resume-or-start needs the run's name"),
+    ],
+)
+def test_one_command_for_a_batch_job_names_its_run(more, words, cli, tmp_path):
+    for command in (("up",), ()):
+        refused = cli(
+            *command, "--resume-or-start", "--no-ui" if "--readonly" not in more else "--yes", *more
+        )
+        assert refused.returncode == 2
+        assert words in refused.stderr and "Traceback" not in refused.stderr
+    assert not (tmp_path / "state" / "liverl" / "runs").exists()
+
+
+def test_a_key_of_the_configuration_can_name_the_run(cli, tmp_path):
+    assert cli("up", "--set", "run.name=u", "--resume-or-start", "--detach").returncode == 0
+    assert backend_of(run_of(tmp_path))
+
+
+def on_another_host(run_dir, **more):
+    """Have the record of the run's last backend be another host's."""
+    record = read_backend(run_dir)
+    write_atomic(run_dir / "backend.json", {**record.__dict__, "host": "n17", **more})
+
+
+def test_a_requeue_on_another_host_resumes_a_stopped_run_at_once(cli, tmp_path):
+    run_dir = run_of(tmp_path)
+    assert cli(*BATCH, "--detach").returncode == 0
+    finish(run_dir, "stopped", 5)
+    on_another_host(run_dir)
+    again = cli(*BATCH, "--detach")
+    assert again.returncode == 0, again.stderr
+    assert liverl.snapshot(run_dir).attempt == 2
+
+
+def test_a_requeue_on_another_host_waits_for_the_end_of_a_killed_backend(background, cli, tmp_path):
+    run_dir = run_of(tmp_path)
+    assert cli(*BATCH, "--detach").returncode == 0
+    kill(run_dir)
+    on_another_host(run_dir)
+    waiting, out = background(*BATCH)
+    toy.wait_until(lambda: "was running on n17 a moment ago" in out(), "it waits")
+    os.utime(run_dir / "backend.json")  # a heartbeat
+    assert waiting.wait(60) == 4
+    assert "is running on n17" in out()
+    on_another_host(run_dir)
+    waiting, out = background(*BATCH)
+    toy.wait_until(lambda: "was running on n17 a moment ago" in out(), "it waits")
+    heartbeat = time.time() - HEARTBEAT_DEAD_S - 1
+    os.utime(run_dir / "backend.json", (heartbeat, heartbeat))
+    toy.wait_until(lambda: "serves" in out(), "a backend of this host")
+    finish(run_dir, "done", 0)
+    assert waiting.wait(60) == 0
 
 
 def test_the_bare_program(background, cli, live, tmp_path):
