@@ -1,0 +1,235 @@
+"""One trial as Harbor's TrialConfig, in plain values. Pure; Harbor itself is not imported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from liverl.agents.harbor.settings import HarborSettings
+
+LOCAL = "liverl_local_environment:LocalEnvironment"  # our environment, as the runner makes it importable
+# Agents of Harbor's that make no request to a model: there is nothing to train.
+_WITHOUT_MODEL = ("oracle", "nop")
+_RESPONSES_ONLY = ("codex",)
+# Options by which agents of Harbor's take the most turns, and the temperature.
+_TURNS = {
+    "claude-code": "max_turns",
+    "terminus-2": "max_turns",
+    "openhands": "max_iterations",
+    "openhands-sdk": "max_iterations",
+}
+_TEMPERATURE = ("terminus-2", "openhands-sdk")
+# Agents that call the model by LiteLLM in Harbor's own process, where the agent's environment is not read.
+_IN_PROCESS = ("terminus-2",)
+_MULTIPLIERS = (
+    "agent_setup_timeout_multiplier",
+    "agent_timeout_multiplier",
+    "verifier_timeout_multiplier",
+    "environment_build_timeout_multiplier",
+)
+# Harbor's environments for which ``k8s.*`` are arguments.
+_CLUSTERS = {"ack": ("namespace", "kubeconfig"), "openshift": ("namespace",)}
+
+
+class ConfigError(ValueError):
+    """Harbor cannot run trials with this configuration; the text names the key."""
+
+
+class HarborTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different for each trial. ``task``: directory of the task; ``trials_dir``: that of the trial's own
+    directory, which is called ``name``; ``openai``, ``anthropic``: base URLs of its session, ``key``: for both."""
+
+    task: str
+    name: str
+    trials_dir: str
+    openai: str
+    anthropic: str
+    key: str
+    model: str
+    turns: int
+    context: int  # tokens of the longest prompt ...
+    reply: int  # ... and of the longest reply
+
+
+def trial_config(trial: HarborTrial, settings: HarborSettings) -> dict[str, Any]:
+    """The TrialConfig of one trial.
+
+    Raises:
+        ConfigError: Harbor cannot run trials so.
+    """
+    agent = settings.agent
+    return {
+        "task": {"path": trial.task},
+        "trial_name": trial.name,
+        "trials_dir": trial.trials_dir,
+        **{name: agent[name] for name in _MULTIPLIERS},
+        "agent": _agent(trial, agent),
+        "environment": _environment(settings),
+        "verifier": {"disable": not agent["verifier_enabled"]},
+    }
+
+
+def runner_environment(settings: HarborSettings) -> dict[str, str]:
+    """The variables by which environments of Harbor's learn where their sandboxes are."""
+    agent, k8s = settings.agent, settings.k8s
+    found = {
+        "DOCKER_HOST": agent["docker_host"],
+        "HARBOR_POD_NAME_PREFIX": agent["pod_name_prefix"],
+        "K8S_KUBECONFIG": k8s["kubeconfig"],
+        "K8S_NAMESPACE": k8s["namespace"],
+        "K8S_POD_STARTUP_TIMEOUT": k8s["pod_startup_timeout"],
+        "K8S_POD_ACTIVE_DEADLINE_SECONDS": k8s["pod_active_deadline_seconds"],
+    }
+    return {name: str(value) for name, value in found.items() if value not in (None, "")}
+
+
+def _agent(trial: HarborTrial, agent: Mapping[str, Any]) -> dict[str, Any]:
+    name, import_path = agent["agent_name"] or None, agent["agent_import_path"] or None
+    if name is None and import_path is None:
+        raise ConfigError(
+            "harbor_agent.agent_name and harbor_agent.agent_import_path are both empty: Harbor would run the "
+            "reference solution; set one of them"
+        )
+    if import_path is None and name in _WITHOUT_MODEL:
+        raise ConfigError(
+            f"harbor_agent.agent_name is {name}, which asks no model: there would be nothing to train"
+        )
+    if import_path is None and name in _RESPONSES_ONLY:
+        raise ConfigError(
+            f"harbor_agent.agent_name is {name}, which speaks only /v1/responses; sessions serve "
+            "/v1/chat/completions and /v1/messages: use another agent"
+        )
+    if import_path is not None and ":" not in import_path:
+        raise ConfigError(f"harbor_agent.agent_import_path is {import_path}; expected module:Class")
+    return {
+        # With a name that it knows Harbor would not look at the import path.
+        "name": None if import_path else name,
+        "import_path": import_path,
+        "model_name": trial.model if name == "claude-code" else f"openai/{trial.model}",
+        "override_timeout_sec": agent["override_timeout_sec"],
+        "max_timeout_sec": agent["max_timeout_sec"],
+        "kwargs": _options(trial, name, agent),
+        "env": _addresses(trial),
+    }
+
+
+def _options(trial: HarborTrial, name: str | None, agent: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if name in _TURNS:
+        found[_TURNS[name]] = trial.turns
+    if name in _TEMPERATURE:
+        found["temperature"] = agent["temperature"]
+    if name in _IN_PROCESS:
+        found |= {
+            "api_base": trial.openai,
+            "llm_kwargs": {"api_key": trial.key},
+            "model_info": {
+                "max_input_tokens": trial.context,
+                "max_output_tokens": trial.reply,
+                "input_cost_per_token": 0,
+                "output_cost_per_token": 0,
+            },
+            "record_terminal_session": False,  # it would install a program for that
+            "suppress_max_turns_warning": True,
+        }
+    return found
+
+
+def _addresses(trial: HarborTrial) -> dict[str, str]:
+    """The session's addresses and key, under all names by which agents look for them."""
+    return {
+        "OPENAI_BASE_URL": trial.openai,
+        "OPENAI_API_BASE": trial.openai,
+        "OPENAI_API_KEY": trial.key,
+        "OPENAI_MODEL": trial.model,
+        "ANTHROPIC_BASE_URL": trial.anthropic,
+        "ANTHROPIC_API_KEY": trial.key,
+        "ANTHROPIC_MODEL": trial.model,
+        "LLM_BASE_URL": trial.openai,
+        "LLM_API_KEY": trial.key,
+        "MSWEA_API_KEY": trial.key,
+    }
+
+
+def _environment(settings: HarborSettings) -> dict[str, Any]:
+    agent = settings.agent
+    kind, import_path = agent["environment_type"] or None, agent["environment_import_path"] or None
+    if kind is not None and import_path is not None:
+        raise ConfigError(
+            f"harbor_agent.environment_type is {kind} and harbor_agent.environment_import_path is {import_path}: "
+            "set one of them"
+        )
+    mounts = [*_host_mounts(agent["host_path_mounts"]), *_runtime(agent)]
+    if kind == "local":
+        if agent["runtime_image"]:
+            raise ConfigError("harbor_agent.runtime_image is set: environment_type local cannot mount images")
+        kind, import_path = None, LOCAL
+    elif import_path is None:
+        kind = kind or "docker"
+    names = _CLUSTERS.get(kind or "", ())
+    return {
+        "type": kind,
+        "import_path": import_path,
+        "force_build": agent["environment_force_build"],
+        "delete": agent["environment_delete"],
+        "override_cpus": agent["environment_override_cpus"],
+        "override_memory_mb": agent["environment_override_memory_mb"],
+        "mounts": mounts or None,
+        "kwargs": {name: settings.k8s[name] for name in names if settings.k8s[name]},
+    }
+
+
+def _runtime(agent: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    image, target, subpath = (
+        agent["runtime_image"],
+        agent["runtime_mount_path"],
+        agent["runtime_image_subpath"],
+    )
+    if not image:
+        return
+    if not target:
+        raise ConfigError("harbor_agent.runtime_image is set, but harbor_agent.runtime_mount_path is not")
+    mount = {"type": "image", "source": image, "target": target, "read_only": True}
+    yield {**mount, "image": {"subpath": subpath}} if subpath else mount
+
+
+def _host_mounts(value: Any) -> Iterator[dict[str, Any]]:
+    """The bind mounts in ``host_path_mounts``: paths, ``SOURCE:TARGET[:ro]``, or objects."""
+    where = "harbor_agent.host_path_mounts"
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else None
+        except ValueError as error:
+            raise ConfigError(f"{where} is no JSON list: {error}") from None
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise ConfigError(f"{where} is {value!r}; expected a list of mounts")
+    for number, one in enumerate(value):
+        if isinstance(one, str):
+            source, _, rest = one.partition(":")
+            target, _, mode = rest.partition(":")
+            given: Mapping[str, Any] = {
+                "source": source,
+                "target": target or source,
+                "read_only": mode == "ro",
+            }
+            wrong = mode not in ("", "ro", "rw")
+        else:
+            given, wrong = one if isinstance(one, dict) else {}, False
+        path = given.get("source") or given.get("host_path") or given.get("hostPath")
+        at = given.get("target") or given.get("mount_path") or given.get("mountPath") or path
+        if wrong or not _absolute(path) or not _absolute(at):
+            raise ConfigError(
+                f"{where}[{number}] is {one!r}; expected PATH, SOURCE:TARGET or SOURCE:TARGET:ro with absolute paths"
+            )
+        read_only = bool(given.get("read_only", given.get("readOnly", False)))
+        mount = {"type": "bind", "source": path, "target": at}
+        yield {**mount, "read_only": True} if read_only else mount
+
+
+def _absolute(path: Any) -> bool:
+    return isinstance(path, str) and path.startswith("/")
