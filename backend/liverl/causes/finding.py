@@ -1,0 +1,63 @@
+"""What was found in logs and exit statuses. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from liverl.logs.record import Record
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One piece of proof. ``log`` and ``offset``: where ``text`` stands; ``value``: a number that was measured."""
+
+    text: str
+    log: str | None = None
+    offset: int | None = None
+    value: float | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is wrong, the proof, why, and what to do. ``id``: of the signature, "unknown" without one; ``patch``: keys
+    of our configuration to the values that mend it; ``command``: to copy into a shell."""
+
+    id: str
+    severity: Literal["info", "warning", "critical"]
+    title: str
+    cause: str = ""
+    fix: str = ""
+    command: str = ""
+    patch: dict[str, str] = {}
+    evidence: tuple[Evidence, ...] = ()
+
+
+class LogRecords(msgspec.Struct, frozen=True):
+    """What was read of one log. ``log``: its path as shown; ``records``: those that may matter, in their order;
+    ``last``: the last record of all, None for an empty log; ``modified``: Unix time of the file."""
+
+    log: str
+    records: tuple[Record, ...]
+    last: Record | None = None
+    modified: float | None = None
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a process ended, as far as known. ``log``: that it wrote; ``code``: exit status, 128+n of a shell read as
+    signal n; ``oom_kills``: how many processes its cgroup's memory.events counts as killed since its start."""
+
+    name: str
+    log: str = ""
+    code: int | None = None
+    signal: int | None = None
+    at: float | None = None
+    oom_kills: int = 0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """``cause``: of the failure, None if nothing failed; ``guesses``: where the cause is unknown, what may have caused
+    it, likeliest first, each with a check that tells it from the others; ``symptoms``: what else is wrong."""
+
+    cause: Explanation | None = None
+    guesses: tuple[Explanation, ...] = ()
+    symptoms: tuple[Explanation, ...] = ()

@@ -1,0 +1,52 @@
+"""What a catalogue of causes is made of. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Role = Literal["cause", "consequence", "noise"]
+Component = Literal[
+    "vllm", "litellm", "ray", "verl", "torch", "nccl", "cuda", "slurm", "host", "python", "liverl"
+]
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """One kind of record, and what it means.
+
+    ``pattern``: a regular expression, searched in ``Record.whole`` or, for ``where`` "exception", in
+    ``Raised.text`` of each exception of a traceback (and in a line of the same form); its named groups are
+    captured. ``needle``: text that every match contains, asked first because it is quick.
+
+    ``role``: a ``cause`` beats everything that it can explain; a ``consequence`` is shown as the cause only if
+    nothing else is found, with the words that the cause is unknown; ``noise`` never counts. ``of``: for a
+    consequence, ids of the signatures that can cause it; empty: any cause.
+
+    ``title``, ``cause``, ``fix``, ``command`` and the values of ``patch`` may name captured groups in braces.
+    ``title``: one line, at most 80 characters; ``cause``: a sentence; ``fix``: what to do, a sentence; ``patch``:
+    our configuration's keys to the values that mend it; ``command``: to copy into a shell. ``alive``: the process
+    goes on after it, so that it is a symptom of a living run and explains no exit.
+
+    ``source``: where the rule comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it
+    does not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
+    """
+
+    id: str
+    component: Component
+    role: Role
+    pattern: str
+    title: str
+    fires: str
+    spares: str
+    source: str
+    where: Literal["record", "exception"] = "record"
+    needle: str = ""
+    cause: str = ""
+    fix: str = ""
+    command: str = ""
+    patch: dict[str, str] = {}
+    of: tuple[str, ...] = ()
+    severity: Literal["info", "warning", "critical"] = "critical"
+    alive: bool = False
+    recorded: bool = False
