@@ -284,7 +284,7 @@ async def test_what_it_prints_and_writes(run: Run, engine: StartEngine) -> None:
     }  # fmt: skip
     trial = next(path.parent for path in run.dir.glob("trials/step_0001/*/result.json"))
     result = json.loads((trial / "result.json").read_text())
-    config = json.loads((trial / "config.json").read_text())
+    config = json.loads((trial / "liverl.json").read_text())
     story = json.loads((trial / "agent" / "trajectory.json").read_text())
     assert re.fullmatch(r"[a-z]+-\d{3}-[0-9a-f]{8}", trial.name)
     assert (result["trial_name"], result["step"], result["policy_version"]) == (trial.name, 1, 0)

@@ -91,7 +91,7 @@ def test_verl_trains_each_sampled_token_of_trials_with_several_rows_once(
         replies = [turn["usage"]["completion_tokens"] for turn in turns]
         assert sum(sampled) == sum(replies) == told["tokens_trained"]
         assert told["turns_trained"] == told["turns"] == len(turns)
-        config = read(trial / "config.json")
+        config = read(trial / "liverl.json")
         reward = told["verifier_result"]["rewards"]["reward"]
         assert trained[f"{config['uid']}_{config['session']}"] == [reward] * len(rows)
     assert several > len(trials) / 4, "most trials have more than two turns"

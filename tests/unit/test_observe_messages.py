@@ -567,7 +567,7 @@ def test_turns_of_a_plain_conversation() -> None:
 
 
 def test_documents_of_the_proxy() -> None:
-    (document,) = DOCUMENTS
+    document = DOCUMENTS[0]
     assert document.name == PROXY_TRAJECTORY == "proxy_trajectory.json"
     turns, note = document.turns({"messages_snapshot": [USER, MESSAGE], "messages": []})
     assert [brief(turn.answer) for turn in turns] == [[("text", "Done.")]]

@@ -221,7 +221,7 @@ async def test_a_chat_is_one_reply_and_its_reward_is_verls(
     assert only.prompt == replica.prompts[0] and only.response == replica.replies[0]
     folder = outcome.files.directory
     assert not outcome.recorded and not (folder / "result.json").exists()
-    assert json.loads((folder / "config.json").read_text())["agent"] == "chat"
+    assert json.loads((folder / "liverl.json").read_text())["agent"] == "chat"
 
     outcome.record(0.75, {"acc": Float64(0.5), "pred": Array("a", "b")})
     result = run.result(outcome)

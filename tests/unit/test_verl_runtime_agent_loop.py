@@ -182,7 +182,7 @@ async def test_a_solved_trial(tmp_path: Path, script: Callable[..., Any]) -> Non
     assert (result["step"], result["policy_version"], result["ended_by"]) == (3, 2, "submit")
     assert result["tokens_trained"] == len(first) + len(second) and result["turns_trained"] == 2
     assert (directory / "verifier" / "reward.txt").read_text() == "1.0\n"
-    assert json.loads((directory / "config.json").read_text())["attempt"] == "attempt_002"
+    assert json.loads((directory / "liverl.json").read_text())["attempt"] == "attempt_002"
     trajectory = json.loads((directory / "agent" / "trajectory.json").read_text())
     assert [step["source"] for step in trajectory["steps"]] == ["system", "user", "agent", "agent"]
     assert trajectory["steps"][2]["metrics"]["completion_token_ids"] == first

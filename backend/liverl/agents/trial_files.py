@@ -1,4 +1,4 @@
-"""The files of a trial: config.json, agent/trajectory.json, verifier/reward.txt, result.json.
+"""The files of a trial: liverl.json, agent/trajectory.json, verifier/reward.txt, result.json.
 
 Shared by the embedded trainer and verl's agent loop; imports no more than ``liverl.agents.loop`` does.
 """
@@ -20,6 +20,7 @@ from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
 from liverl.version import __version__
 
+FACTS, RESULT = "liverl.json", "result.json"
 # ATIF's sources, by the role of a message; every other role is the user's.
 _SOURCES = {"assistant": "agent", "system": "system", "developer": "system"}
 
@@ -35,13 +36,13 @@ def exception_info(error: TrialFailed, told: str = "") -> dict[str, str]:
     }
 
 
-def write_config(directory: Path, where: Mapping[str, Any]) -> None:
-    """Write ``config.json``: task, step and position in the batch.
+def write_facts(directory: Path, facts: Mapping[str, Any]) -> None:
+    """Write ``liverl.json``: task, step and position in the batch. config.json is Harbor's.
 
     Raises:
         OSError: it cannot be written.
     """
-    write_json(directory / "config.json", where)
+    write_json(directory / FACTS, facts)
 
 
 def write_outcome(
@@ -56,36 +57,40 @@ def write_outcome(
     finished: float,
     exception: Mapping[str, str] | None,
     facts: Mapping[str, Any],
+    harbor: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the files of a finished trial; result.json comes last and marks it as finished.
 
     ``tools``: the schemas that the model was offered; None: the conversation is not known, and not written. Times are
     Unix seconds; ``reward``: None if it is not known; ``facts`` are further keys of result.json, and replace those from
-    the conversation.
+    the conversation; ``harbor``: of a trial that Harbor ran, what its liverl.json says, which gets the result too:
+    result.json is Harbor's, unless it has written none.
 
     Raises:
         OSError: a file cannot be written.
     """
     if tools is not None:
         _write_story(directory, conversation, agent, model, tools)
-    if reward is not None:
+    result = {
+        "trial_name": directory.name,
+        "verifier_result": None if reward is None else {"rewards": {"reward": reward}},
+        "exception_info": exception,
+        "started_at": _iso(started),
+        "finished_at": _iso(finished),
+        "turns": len(conversation.replies),
+        "tool_calls": conversation.tool_calls,
+        "ended_by": "exception" if exception else conversation.ended_by,
+        "retries": conversation.retries,
+        **facts,
+    }
+    if harbor is not None:
+        write_facts(directory, {**harbor, "result": result})
+        if (directory / RESULT).exists():
+            return
+    elif reward is not None:
         (directory / "verifier").mkdir(mode=DIRECTORY, exist_ok=True)
         write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
-    write_json(
-        directory / "result.json",
-        {
-            "trial_name": directory.name,
-            "verifier_result": None if reward is None else {"rewards": {"reward": reward}},
-            "exception_info": exception,
-            "started_at": _iso(started),
-            "finished_at": _iso(finished),
-            "turns": len(conversation.replies),
-            "tool_calls": conversation.tool_calls,
-            "ended_by": "exception" if exception else conversation.ended_by,
-            "retries": conversation.retries,
-            **facts,
-        },
-    )
+    write_json(directory / RESULT, result)
 
 
 def _iso(at: float) -> str:

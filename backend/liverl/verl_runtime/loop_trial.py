@@ -21,7 +21,7 @@ import msgspec
 from liverl.agents.kinds import AgentSettings, kind_of, task_id
 from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.agents.tasks import TASKS
-from liverl.agents.trial_files import exception_info, write_config, write_outcome
+from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.util.modes import DIRECTORY, make_directory
 from liverl.verl_runtime.carriers import Carrier, Lengths
 from liverl.verl_runtime.kinds import KINDS
@@ -253,7 +253,7 @@ async def run_trial(
     split = {"validation_after_step" if prompt.validation else "step": prompt.step}
     place = {"uid": prompt.uid, "session": prompt.session, "attempt": Path(settings.attempt_dir).name}
     task = task_id(prompt.row) or prompt.label
-    write_config(directory, {**split, "task": task, "agent": prompt.kind, **place})
+    write_facts(directory, {**split, "task": task, "agent": prompt.kind, **place})
     conversation = Conversation(messages=list(prompt.messages))
     started = time.time()
     reward: float | None = 0.0

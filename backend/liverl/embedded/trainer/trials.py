@@ -19,7 +19,7 @@ from liverl.agents.loop import SYSTEM, Conversation, Reply, Talk, TrialFailed, c
 from liverl.agents.sandbox import EmptySandbox, Sandbox
 from liverl.agents.settings import TrainerConfig
 from liverl.agents.tasks import Task, verify
-from liverl.agents.trial_files import exception_info, write_config, write_outcome
+from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.embedded.policy import state_of
 from liverl.embedded.trainer.carriers import Carrier
 from liverl.embedded.trainer.grpo import TrialSample, TurnSample
@@ -77,7 +77,7 @@ async def run_trial(
     directory.mkdir(parents=True, exist_ok=True)
     where = {"step": plan.step, "task": plan.task.id}
     place = {"prompt_index": plan.prompt_index, "sample_index": plan.sample_index, "seed": seed}
-    write_config(directory, {**where, **place})
+    write_facts(directory, {**where, **place})
     sandbox = SANDBOXES[config.tool_executor](directory / "sandbox")
     sandbox.prepare(plan.task.files)
     conversation = Conversation(

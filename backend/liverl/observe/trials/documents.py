@@ -11,24 +11,26 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from liverl.observe.trials.atif import ATIF, atif_counts, atif_turns
 from liverl.observe.trials.records import ProxyTrajectory, parse_proxy_trajectory
 from liverl.observe.trials.session_facts import SessionFacts, document_session
 from liverl.observe.trials.turns import Turn, turns_of_messages
 
 
 class TrajectoryDocument(NamedTuple):
-    """A JSON file that is written once, when the trial's agent is at its end.
+    """A JSON file with a trial's conversation.
 
     ``name``: of the file, relative to the trial's directory. ``counts``: its bytes -> what the list of trials shows;
     None where they are not of this format. ``turns``: the JSON object in it -> (turns, what is missing in them, as one
     sentence); an object of another shape gives no turns. ``session``: the JSON object -> the facts of its session;
-    None if it has none.
+    None if it has none. ``at_end``: it is written when the agent has ended; else the trial's result says that.
     """
 
     name: str
     counts: Callable[[bytes], ProxyTrajectory | None]
     turns: Callable[[dict[str, Any]], tuple[tuple[Turn, ...], str]]
     session: Callable[[dict[str, Any]], SessionFacts | None] = lambda document: None
+    at_end: bool = True
 
 
 PROXY_TRAJECTORY = "proxy_trajectory.json"
@@ -54,4 +56,5 @@ def _proxy_turns(document: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
 
 DOCUMENTS: tuple[TrajectoryDocument, ...] = (
     TrajectoryDocument(PROXY_TRAJECTORY, parse_proxy_trajectory, _proxy_turns, document_session),
+    TrajectoryDocument(ATIF, atif_counts, atif_turns, at_end=False),
 )

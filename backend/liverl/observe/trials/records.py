@@ -275,11 +275,12 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
     return ProxyTrajectory(turns=runs, tool_calls=None, completion_tokens=tokens)
 
 
-def parse_result(data: bytes) -> TrialResult | None:
-    """Parse a ``result.json``; None while it is not a complete JSON object."""
+def parse_result(data: bytes, facts: dict[str, Any] | None = None) -> TrialResult | None:
+    """Parse a ``result.json``; None while it is not a complete JSON object. ``facts``: the trial's ``liverl.json``."""
     document = parse_object(data)
     if document is None:
         return None
+    document = with_told(document, facts or {})
     step = document.get("step")
     return TrialResult(
         task=_task(document.get("task_name")),
@@ -294,7 +295,8 @@ def parse_result(data: bytes) -> TrialResult | None:
 
 
 def parse_config(data: bytes) -> TrialResult | None:
-    """Return task, step and group in a trial's ``config.json``; None while it is not a complete JSON object."""
+    """Return task, step and group in a trial's ``liverl.json`` or ``config.json``; None while it is not a complete JSON
+    object."""
     document = parse_object(data)
     if document is None:
         return None
@@ -304,6 +306,23 @@ def parse_config(data: bytes) -> TrialResult | None:
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
         group=_group(document),
     )
+
+
+def with_told(result: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """A ``result.json`` that Harbor wrote, with what ``liverl.json`` says of the same trial: its reward, and what was
+    trained of it."""
+    told = facts.get("result")
+    if not isinstance(told, dict):
+        return result
+    joined = {**result, **{name: value for name, value in told.items() if value is not None}}
+    rewards = {**_rewards(result), **_rewards(told)}
+    return {**joined, "verifier_result": {"rewards": rewards}} if rewards else joined
+
+
+def _rewards(document: dict[str, Any]) -> dict[str, Any]:
+    verdict = document.get("verifier_result")
+    rewards = verdict.get("rewards") if isinstance(verdict, dict) else None
+    return rewards if isinstance(rewards, dict) else {}
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:

@@ -15,11 +15,11 @@ from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
 from liverl.observe.trials.message_parts import loads
-from liverl.observe.trials.records import count, moment, parse_object, parse_reward
+from liverl.observe.trials.records import count, moment, parse_object, parse_reward, with_told
 from liverl.observe.trials.session_facts import SessionFacts, joined
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.tools_offered import ZERO
-from liverl.observe.trials.trial import SETTLE, TASK, TRAJECTORY, TRUNCATED, over
+from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder
 from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
 
@@ -72,6 +72,7 @@ class _Document(NamedTuple):
     turns: tuple[Turn, ...]
     note: str
     session: SessionFacts | None
+    at_end: bool
 
 
 def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
@@ -127,8 +128,10 @@ class TrajectoryReader:
             OSError: the storage failed; missing files are no error.
         """
         self._refused = {}
-        config = self._object("config.json") or {}
+        facts = self._object(FACTS)
+        config = facts if facts is not None else self._object("config.json") or {}
         result = self._object("result.json")
+        result = result if result is None else with_told(result, config)
         source = self._read_records(closed=result is not None)
         turns, note = tuple(self._builder.turns), ""
         document = self._read_document()
@@ -145,10 +148,10 @@ class TrajectoryReader:
             config,
             result,
             turns=turns,
-            ended=result is not None or whole,
+            ended=result is not None or (whole and document is not None and document.at_end),
             source=source,
             rewards=rewards,
-            files=list_files(self.path, leave_out=(source, "config.json", "result.json")),
+            files=list_files(self.path, leave_out=(source, FACTS, "config.json", "result.json")),
             bad_records=self._builder.bad,
             torn=self._torn,
             note=note,
@@ -210,7 +213,9 @@ class TrajectoryReader:
             if self._document is None or self._document[0] != identity:
                 content = loads(self._bytes(document.name) or b"")
                 value = content if isinstance(content, dict) else {}
-                read = _Document(document.name, *document.turns(value), document.session(value))
+                read = _Document(
+                    document.name, *document.turns(value), document.session(value), document.at_end
+                )
                 self._document = (identity, read)
             return self._document[1]
         return None

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Callable
+from typing import Any
 
 from liverl.model import TrialHead
 from liverl.observe.trials import documents
@@ -14,6 +15,7 @@ from liverl.observe.trials.records import (
     ProxyTrajectory,
     RecordedTurn,
     parse_config,
+    parse_object,
     parse_result,
     parse_reward,
     parse_turn,
@@ -25,6 +27,8 @@ from liverl.observe.trials.tools_offered import in_request
 from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular
 
 TRAJECTORY = "litellm-trajectory.jsonl"
+FACTS = "liverl.json"  # what liverl knows of a trial; in old runs config.json, which is Harbor's
+HARBOR = "harbor"  # the agent of trials whose config.json and result.json are Harbor's
 SETTLE = 5.0  # seconds after result.json within which the proxy may still write the last call
 FRESH = 2.0  # seconds: a directory may change again within the resolution of its modification time
 LONGEST_WAIT = 30.0  # seconds between two checks of an inactive trial
@@ -59,10 +63,12 @@ class Trial:
         "_called_at",
         "_config",
         "_dir_mtime",
+        "_facts",
         "_names",
         "_offset",
         "_result_at",
         "_size",
+        "_told_at",
         "_told_turns",
         "_trajectory",
         "abandoned",
@@ -127,6 +133,8 @@ class Trial:
         self._begun_at: float | None = None  # according to its configuration and result
         self._called_at: float | None = None  # its first call
         self._offset = self._size = 0
+        self._facts: dict[str, Any] = {}  # a ``liverl.json`` that says more at the trial's end
+        self._told_at = -1  # its modification time
         self._told_turns = 0  # number of turns in the result; the proxy may write records after it
         self._config = False
         self._answer: Message | None = None  # the newest one, until its preview is made
@@ -142,6 +150,11 @@ class Trial:
     def unread(self) -> bool:
         """Whether its trajectory was longer than one check reads."""
         return self._size < 0
+
+    @property
+    def _untold(self) -> bool:
+        """Whether its ``liverl.json`` will say more."""
+        return bool(self._facts) and "result" not in self._facts
 
     @property
     def _over(self) -> bool:
@@ -163,9 +176,9 @@ class Trial:
         except (FileNotFoundError, NotADirectoryError):
             return False
         self.updated_at = max(self.updated_at, mtime / 1e9)
-        if not self._config and "config.json" in self._names:
+        if not self._config and (FACTS in self._names or "config.json" in self._names):
             self._read_config(directory, now)
-        if self._result_at is None and "result.json" in self._names:
+        if "result.json" in self._names and (self._result_at is None or self._more_told(directory)):
             self._read_result(directory, now)
         grown = self._read_trajectory(directory, lines, now)
         if self.turns == 0 and not self.ended:
@@ -173,7 +186,7 @@ class Trial:
         if self.reward is None and self._over and "verifier" in self._names:
             data, _ = self._read(f"{directory}/verifier/reward.txt")
             self.reward = parse_reward(data) if data else None
-        if self._result_at is not None and not grown and now - self._result_at > SETTLE:
+        if self._result_at is not None and not grown and now - self._result_at > SETTLE and not self._untold:
             self._close(directory, lines)
         idle = 0.0 if self._size < 0 else now - self.updated_at
         self.due = now + min(LONGEST_WAIT, max(0.0, idle / 10))
@@ -297,7 +310,7 @@ class Trial:
         data, mtime = self._read(f"{directory}/result.json", most=LARGEST_RESULT)
         if data is None or mtime is None:
             return
-        result = parse_result(data)
+        result = parse_result(data, self._facts)
         if result is None:
             if now - mtime < SETTLE:  # still being written
                 return
@@ -315,11 +328,29 @@ class Trial:
         self._result_at = mtime
         self.updated_at = max(self.updated_at, mtime)
 
+    def _more_told(self, directory: str) -> bool:
+        """Read the ``liverl.json`` of a trial that Harbor ran again; return whether it tells how the trial ended."""
+        if not self._untold:
+            return False
+        try:
+            mtime = os.stat(f"{directory}/{FACTS}").st_mtime_ns
+        except FileNotFoundError:
+            return False
+        if mtime == self._told_at:
+            return False
+        self._told_at = mtime
+        data, _ = self._read(f"{directory}/{FACTS}", most=LARGEST_RESULT)
+        self._facts = (parse_object(data) if data else None) or self._facts
+        return not self._untold
+
     def _read_config(self, directory: str, now: float) -> None:
-        data, mtime = self._read(f"{directory}/config.json", most=LARGEST_RESULT)
+        name = FACTS if FACTS in self._names else "config.json"
+        data, mtime = self._read(f"{directory}/{name}", most=LARGEST_RESULT)
         if data is None or mtime is None:
             return
         config = parse_config(data)
+        facts = parse_object(data) or {}
+        self._facts = facts if name == FACTS and facts.get("agent") == HARBOR else {}
         self._config = config is not None or now - mtime > SETTLE
         if config is not None:
             self._begun_at = mtime  # written when the trial begins, and never again
@@ -329,6 +360,8 @@ class Trial:
 
     def _read_document(self, directory: str) -> None:
         for document in documents.DOCUMENTS:
+            if not document.at_end and self._result_at is None:
+                continue
             if document.name.partition("/")[0] in self._names:
                 data, mtime = self._read(f"{directory}/{document.name}")
                 if data and mtime is not None:
@@ -336,7 +369,7 @@ class Trial:
                     return
 
     def _take_counts(self, parsed: ProxyTrajectory | None, mtime: float) -> None:
-        self.ended = True  # written once, by a rename, at the end of the session
+        self.ended = True
         self.updated_at = max(self.updated_at, mtime)
         if parsed is None:
             self.bad += 1
