@@ -11,6 +11,7 @@ from typing import Any
 
 from verl.tools.function_tool import FunctionTool, normalize_function_tool_return
 
+from liverl.agents.tool_results import cut
 from liverl.verl_runtime.plain import plain
 
 logger = logging.getLogger(__name__)
@@ -63,15 +64,3 @@ def verl_tools(multi_turn: Any, given: Any, row: Mapping[str, Any]) -> VerlTools
     if chosen:
         tools = {name: tools[name] for name in chosen if name in tools}
     return VerlTools(tools, multi_turn.max_tool_response_length, multi_turn.tool_response_truncate_side, row)
-
-
-def cut(text: str, most: int, side: str) -> str:
-    """``text`` with at most ``most`` characters of it, cut as verl cuts results of tools."""
-    if len(text) <= most:
-        return text
-    if side == "left":
-        return "(truncated)..." + text[-most:]
-    if side == "right":
-        return text[:most] + "...(truncated)"
-    half = most // 2
-    return text[:half] + "...(truncated)..." + text[-half:]
