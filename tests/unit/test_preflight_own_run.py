@@ -34,7 +34,8 @@ def config(*sets: str) -> RunConfig:
 def file(row: dict[str, Any] | None = None, count: int = 5, **loops: int) -> File:
     row = ROW if row is None else row
     columns = (*row, "agent_name") if loops else tuple(row)
-    return File(count=count, columns=columns, rows=(row,) if count else (), loops=loops)
+    rows = {n: {**row, "agent_name": loop} for n, loop in enumerate(loops)} or {0: row}
+    return File(count=count, columns=columns, rows=rows if count else {}, loops=loops)
 
 
 def told(found: File, *sets: str, scored: Scored | None = SCORED) -> tuple[str, str]:
@@ -112,6 +113,46 @@ def test_rows_that_can_be_trained_are_told_by_their_kinds(
     found: File, sets: tuple[str, ...], words: str
 ) -> None:
     assert told(found, *sets) == ("ok", words) or told(found, *sets)[1].startswith(f"{words}:")
+
+
+@pytest.mark.parametrize("loop", ["tool_agent", "single_turn_agent"])
+def test_rows_of_verls_own_loops_need_a_reward_as_others_do(loop: str) -> None:
+    words = "row 0: verl has no reward function for data_source 'my/own'; set reward.function"
+    own = {**ROW, "data_source": "my/own"}
+    assert told(file(own, **{loop: 5}))[1] == words
+    assert told(file(own), f"verl.agent_loop={loop}")[1] == words
+    assert told(file(without("reward_model"), **{loop: 5}))[1].startswith("row 0: has no reward_model.ground")
+    assert told(file(without("data_source"), **{loop: 5}))[1].startswith("row 0: has no data_source")
+    assert told(file(own, **{loop: 5}), "reward.function=/r.py:f")[0] == "ok"
+    assert told(file(ROW, **{loop: 5}))[0] == "ok"
+
+
+def test_each_row_is_judged_by_its_own_agent() -> None:
+    task = {"prompt": MESSAGES, "extra_info": {"task_id": "create-000"}, "agent_name": "liverl_session"}
+    chat = {**ROW, "data_source": "my/own", "agent_name": "single_turn_agent"}
+    loops = {"liverl_session": 900, "single_turn_agent": 100}
+    found = File(count=1000, columns=(*ROW, "agent_name"), rows={0: task, 900: chat}, loops=loops)
+    words = "row 900: verl has no reward function for data_source 'my/own'; set reward.function"
+    assert told(found) == ("fail", words)
+    status, text = told(found, "reward.function=/r.py:f")
+    assert status == "ok" and text.startswith(
+        "1000 rows: task 900, single_turn_agent 100; 100 of them are run"
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "status"),
+    [
+        ("{reward.reward_model.enable: true}", "ok"),
+        ("{reward_model.enable: true}", "ok"),
+        ("{reward.reward_model.enable: false}", "fail"),
+        ("{reward.reward_manager.module.path: /m.py}", "ok"),
+        # Such a function gets the ground truth and the source whatever else there is.
+        ("{reward.reward_model.enable: true, reward.custom_reward_function.path: /r.py}", "fail"),
+    ],
+)
+def test_rows_that_a_model_rewards_need_no_ground_truth(overrides: str, status: str) -> None:
+    assert told(file(without("reward_model")), f"trainer.overrides={overrides}")[0] == status
 
 
 def test_a_source_is_not_judged_if_verls_function_cannot_be_read() -> None:
@@ -219,11 +260,13 @@ def test_an_interpreter_that_cannot_be_asked_is_told(tmp_path: Path) -> None:
 @pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1")
 def test_verls_environment_reads_rows_and_knows_its_sources(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
-    table = f"pa.Table.from_pylist([{ROW!r}] * 5)"
-    make = f"import pyarrow as pa, pyarrow.parquet as pq; pq.write_table({table}, {str(path)!r})"
-
-    subprocess.run([PYTHON, "-c", make], check=True)
+    loops = ["tool_agent"] * 3000 + ["mine"] + ["tool_agent"] * 2
+    rows = f"[{{**{ROW!r}, 'agent_name': loop, 'n': n}} for n, loop in enumerate({loops!r})]"
+    write = f"pq.write_table(pa.Table.from_pylist({rows}), {str(path)!r}, row_group_size=2000)"
+    subprocess.run([PYTHON, "-c", f"import pyarrow as pa, pyarrow.parquet as pq; {write}"], check=True)
     answer = data_rows.ask(Path(PYTHON), {KEY: str(path)}, (), ())
-    assert (answer.files[KEY].count, answer.files[KEY].rows) == (5, (ROW,) * 3)
+    found = answer.files[KEY]
+    assert (found.count, found.loops) == (3003, {"tool_agent": 3002, "mine": 1})
+    assert found.rows == {n: {**ROW, "agent_name": loops[n], "n": n} for n in (0, 1, 2, 3000)}
     assert answer.scored is not None and answer.scored.has("openai/gsm8k") and answer.scored.has("aime2024")
     assert not answer.scored.has("my/own")

@@ -26,27 +26,48 @@ _SECONDS = 60.0  # a cold network disk is slow
 _LOOP_FILE = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 _REWARD_FILE = "reward.custom_reward_function.path"
 _LOOPS = (*(loop for loop in AGENT_LOOPS if loop != "auto"), *ROW_KINDS)  # what rows may name
-_SCORED_BY_VERL = ("chat", "tools")  # kinds of agents that give no reward themselves
+_OF_VERL = tuple(loop for loop in AGENT_LOOPS if loop != "auto" and loop not in OUR_LOOPS)
+_SCORED_BY_VERL = ("chat", "tools", *_OF_VERL)  # kinds of agents that give no reward themselves
+# Each of these makes verl compute rewards without a function that is chosen by ``data_source``.
+_REWARD_MODELS = ("reward.reward_model.enable", "reward_model.enable")
+_REWARD_MANAGERS = ("reward.reward_manager.module.path", "reward_model.reward_loop_module_path")
 # Runs in verl's environment. Of verl only the source of its reward function is read: importing it takes 10 to 30 s.
 _ASK = r"""
 import ast, importlib.util, json, os, sys
 files, modules = json.loads(sys.argv[1])
+MOST = 100
 sys.path[:0] = [p for p in sys.argv[2].split(os.pathsep) if p]
 
 def first_rows(name):
     import pyarrow.parquet as pq
     try:
         file = pq.ParquetFile(name)
-        columns = file.schema_arrow.names
-        batches = file.iter_batches(3)
-        rows = next(batches).to_pylist() if file.metadata.num_rows else []
-        loops = {}
+        columns, count = file.schema_arrow.names, file.metadata.num_rows
+        loops, shown = {}, set(range(min(3, count)))
         if "agent_name" in columns:
-            for loop in pq.read_table(name, columns=["agent_name"])["agent_name"].to_pylist():
+            names = pq.read_table(name, columns=["agent_name"])["agent_name"].to_pylist()
+            for number, loop in enumerate(names):
+                if str(loop) not in loops:
+                    shown.add(number)
                 loops[str(loop)] = loops.get(str(loop), 0) + 1
-        return {"count": file.metadata.num_rows, "columns": columns, "rows": rows, "loops": loops}
+        rows = dict(chosen(file, sorted(shown)[:MOST]))
+        return {"count": count, "columns": columns, "rows": rows, "loops": loops}
     except Exception as error:
         return {"error": str(error).splitlines()[0] if str(error) else type(error).__name__}
+
+def chosen(file, numbers):
+    start = 0
+    for group in range(file.num_row_groups):
+        end = start + file.metadata.row_group(group).num_rows
+        wanted = [n for n in numbers if start <= n < end]
+        for batch in file.iter_batches(1024, row_groups=[group]) if wanted else ():
+            for n in wanted:
+                if start <= n < start + batch.num_rows:
+                    yield n, batch.slice(n - start, 1).to_pylist()[0]
+            start += batch.num_rows
+            if start > wanted[-1]:
+                break
+        start = end
 
 def scored():
     place = importlib.util.find_spec("verl").submodule_search_locations[0]
@@ -79,11 +100,12 @@ print(json.dumps({
 
 
 class File(msgspec.Struct, frozen=True):
-    """A parquet file: number of rows, columns, its first rows, and the number of rows by ``agent_name``."""
+    """A parquet file: number of rows, columns, and the number of rows by ``agent_name``. ``rows``: its first rows, and
+    the first one of each ``agent_name``, by their numbers from 0."""
 
     count: int = 0
     columns: tuple[str, ...] = ()
-    rows: tuple[dict[str, Any], ...] = ()
+    rows: dict[int, dict[str, Any]] = {}
     loops: dict[str, int] = {}
     error: str = ""
 
@@ -152,7 +174,7 @@ def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
         return "has no rows"
     if prompt not in file.columns:
         return f"has no column {prompt} with the messages; it has {', '.join(file.columns)}"
-    for number, row in enumerate(file.rows):
+    for number, row in file.rows.items():
         messages = row[prompt]
         if not _is_messages(messages):
             return f"row {number}: {prompt} is {_shown(messages)}; expected a list of messages with role and content"
@@ -164,10 +186,12 @@ def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
 
 def _unscored(config: RunConfig, file: File, scored: Scored | None) -> str:
     """Why verl could not compute a reward for a row that is shown; empty if it can, or need not."""
-    if not set(_SCORED_BY_VERL) & set(_kind_counts(config, file)):
-        return ""
     own = config.reward.function or _override(config, _REWARD_FILE, "")
-    for number, row in enumerate(file.rows):
+    if not own and _otherwise_rewarded(config):
+        return ""
+    for number, row in file.rows.items():
+        if _kind(config, row) not in _SCORED_BY_VERL:
+            continue
         source, model = row.get("data_source"), row.get("reward_model")
         if not isinstance(source, str):
             return f"row {number}: has no data_source, by which verl chooses the reward function"
@@ -180,6 +204,12 @@ def _unscored(config: RunConfig, file: File, scored: Scored | None) -> str:
     return ""
 
 
+def _otherwise_rewarded(config: RunConfig) -> bool:
+    """Whether a model, or a reward manager of the user's, computes the rewards."""
+    models = (_override(config, key, "").lower() for key in _REWARD_MODELS)
+    return "true" in models or any(_override(config, key, "") for key in _REWARD_MANAGERS)
+
+
 def _kinds(config: RunConfig, file: File) -> str:
     counts = _kind_counts(config, file)
     told = ", ".join(f"{kind} {count}" for kind, count in counts.items())
@@ -189,15 +219,27 @@ def _kinds(config: RunConfig, file: File) -> str:
 
 
 def _kind_counts(config: RunConfig, file: File) -> Counter[str]:
-    """How many rows each kind of agent runs. Whether rows name a built-in task is judged by the first one."""
+    """How many rows each kind of agent runs. Those with the same ``agent_name`` are judged by the first one."""
+    first: dict[str, dict[str, Any]] = {}
+    for row in file.rows.values():
+        first.setdefault(str(row.get("agent_name")), row)
     counts: Counter[str] = Counter()
+    for loop, count in (file.loops or {"None": file.count}).items():
+        counts[_kind(config, {**first.get(loop, {}), "agent_name": None if loop == "None" else loop})] += (
+            count
+        )
+    return counts
+
+
+def _kind(config: RunConfig, row: Mapping[str, Any]) -> str:
+    """The kind of agent that runs a row; the name of its agent loop if that is not ours."""
+    loop = str(row.get("agent_name") or agent_loop(config))
+    named = "auto" if loop in OUR_LOOPS else ROW_KINDS.get(loop)
+    if named is None:
+        return loop
     agent = config.agent
     settings = AgentSettings(agent.kind, agent.python, agent.command or ())
-    for loop, count in (file.loops or {agent_loop(config): file.count}).items():
-        named = "auto" if loop in OUR_LOOPS else ROW_KINDS.get(loop)
-        has_tools = bool(agent.tools or agent.functions)
-        counts[loop if named is None else kind_of(file.rows[0], named, settings, has_tools)] += count
-    return counts
+    return kind_of(row, named, settings, has_tools=bool(agent.tools or agent.functions))
 
 
 def _foreign(config: RunConfig, loop: str) -> bool:
