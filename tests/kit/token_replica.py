@@ -45,6 +45,7 @@ class TokenReplica:
         self.failures: list[int] = []  # statuses that the next samples answer
         self.parse_failures: list[int] = []  # statuses that the next parses answer
         self.rewrites = False  # the template changes earlier turns once there are later ones
+        self.empty = False  # replies have no token
         self.numbers = False  # the template numbers the messages, so that they depend on what comes before
         self.kv_usage: float | None = 0.0  # of ``/metrics``; None: the page is missing
         self.capacity = 1000  # blocks of 16 tokens
@@ -125,6 +126,8 @@ class TokenReplica:
         stopped = whole[-1] != EOS_ID
         ids = whole[len(partial.encode()) :][: parameters["max_tokens"]]
         finish = "stop" if ids and (ids[-1] == EOS_ID or stopped) else "length"
+        if self.empty:
+            ids, finish = [], "stop"
         if self.cut_at:
             ids, finish = ids[: self.cut_at.pop(0)], "abort"
         self.prompts.append(prompt)

@@ -498,6 +498,59 @@ async def test_a_program_that_asks_nothing_is_named(trials: Callable[..., Trials
     assert outcome.exception == "AgentSilentError: the agent ended without a request to the model"
 
 
+async def test_replies_that_verl_cannot_train_are_told_by_number_tokens_and_end(
+    trials: Callable[..., Trials], replica: TokenReplica
+) -> None:
+    prompt = "; shorten the prompt, or raise training.max_prompt_length"
+    cut = "each reply was cut at its limit of tokens (finish reason length), and "
+    lengths = {"prompt_length": 2, "response_length": 3}
+    for most, words in ((2, cut), (3, cut), (3000, "")):
+        replica.reply = lambda *_, text=("x" * 100 if words else "xx"): text
+        outcome = await trials(f"openai(Q, max_tokens={most})").run(**lengths)
+        tokens = len(replica.replies[-1])
+        assert outcome.exception == (
+            f"PromptTooLongError: 1 request was answered with {tokens} tokens, but {words}no sampled token is "
+            f"within the 5 tokens of a row that verl trains: {prompt.removeprefix('; ')}"
+        )
+        assert (outcome.reward, outcome.rows) == (0.0, [])
+
+
+async def test_replies_that_end_differently_are_not_told_as_cut(
+    trials: Callable[..., Trials], replica: TokenReplica
+) -> None:
+    replica.reply = lambda prompt, _turn: "x" * (100 if "3?" in prompt else 1)
+    ask = "openai(Q, max_tokens=3); openai([{'role': 'user', 'content': 'other'}], max_tokens=3)"
+    outcome = await trials(ask).run(prompt_length=2, response_length=3)
+    assert (outcome.exception or "").startswith(
+        "PromptTooLongError: 2 requests were answered with 5 tokens, but no sampled token is within the 5 "
+    )
+
+
+async def test_replies_without_a_token_are_told(trials: Callable[..., Trials], replica: TokenReplica) -> None:
+    replica.empty = True
+    outcome = await trials("openai(Q)\ntry: openai(Q)\nexcept urllib.error.HTTPError: pass").run()
+    assert outcome.exception == (
+        "NoTokensError: 2 requests were answered with 0 tokens, so there is nothing to train"
+    )
+
+
+async def test_requests_that_are_all_refused_are_told(
+    trials: Callable[..., Trials], replica: TokenReplica
+) -> None:
+    refused = "\nfor n in range(2):\n    try: openai(Q)\n    except urllib.error.HTTPError: pass"
+    replica.refusals["/inference/v1/generate"] = (400, {"error": {"message": "no"}})
+    outcome = await trials(refused).run()
+    assert outcome.exception == (
+        "NoReplyError: the agent got no reply: 2 requests were refused or found no replica"
+    )
+    too_long = {"error": {"message": "the maximum context length is 5 tokens"}}
+    replica.refusals["/inference/v1/generate"] = (400, too_long)
+    outcome = await trials(refused).run()
+    assert outcome.exception == (
+        "NoReplyError: the agent got no reply: 2 requests were refused, 2 of them because the prompt is too long"
+    )
+
+
 async def test_a_program_that_is_not_there_is_named(trials: Callable[..., Trials]) -> None:
     outcome = await trials("", command=("no-such-program", "solve")).run()
     failure = "AgentNotFoundError: agent.command no-such-program: No such file or directory"

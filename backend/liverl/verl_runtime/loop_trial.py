@@ -27,6 +27,7 @@ from liverl.verl_runtime.carriers import Carrier, Lengths
 from liverl.verl_runtime.kinds import KINDS
 from liverl.verl_runtime.kinds.base import Trial
 from liverl.verl_runtime.plain import plain
+from liverl.verl_runtime.silence import silence
 from liverl.verl_runtime.tokens import Row
 
 logger = logging.getLogger(__name__)
@@ -276,7 +277,7 @@ async def run_trial(
         reward = await KINDS[prompt.kind].run(trial, carrier, conversation)
         rows = await carrier.rows()
         if not rows and not conversation.replies:
-            raise TrialFailed("AgentSilentError", "the agent ended without a request to the model")
+            raise silence(directory, settings.prompt_length + settings.response_length)
     except TrialFailed as error:
         reward, exception, rows = 0.0, exception_info(error), []
         await carrier.abandon()
