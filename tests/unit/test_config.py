@@ -228,12 +228,12 @@ def test_a_liverl_file_loads_unchanged(tmp_path: Path) -> None:
     assert config.model.model_path == "/models/Qwen3-30B"
     assert config.training.test_freq == 10
     assert loaded.origins["harbor_runtime.num_workers"] == f"{path}:{line_of(path, 'num_workers')}"
-    nothing = "nothing under trainer.kind verl reads it"
+    no_harbor = "no row is run by Harbor: agent.kind is auto, and environments.harbor is not set"
     assert [w for w in loaded.warnings if "LiveRL configuration" not in w] == [
-        f"{path}:{line_of(path, 'data_dir')}: data.data_dir has no effect: exported as DATA_DIR; {nothing}",
-        f"{path}:{line_of(path, 'kubeconfig')}: k8s.kubeconfig has no effect: exported as K8S_KUBECONFIG; {nothing}",
-        f"{path}:{line_of(path, 'num_workers')}: harbor_runtime.num_workers has no effect: "
-        f"exported as NUM_WORKERS; {nothing}",
+        f"{path}:{line_of(path, 'data_dir')}: data.data_dir has no effect: exported as DATA_DIR; "
+        "nothing under trainer.kind verl reads it",
+        f"{path}:{line_of(path, 'kubeconfig')}: k8s.kubeconfig has no effect: {no_harbor}",
+        f"{path}:{line_of(path, 'num_workers')}: harbor_runtime.num_workers has no effect: {no_harbor}",
     ]
     assert loaded.kept["meta_info"]["repos"]["verl"]["pinned_commit"] == 1234567e8
     assert loaded.kept["output"]["checkpoint_path"]["value"] is None

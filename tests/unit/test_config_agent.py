@@ -12,7 +12,7 @@ import pytest
 from kit.plans import plan_of, service
 
 from liverl.config import ConfigError, load_config, resolved
-from liverl.plan.spec import FileSpec
+from liverl.plan.spec import Dependency, FileSpec
 from liverl.verl_runtime.kinds import KINDS
 from liverl.verl_runtime.kinds.base import AgentSettings
 
@@ -212,6 +212,38 @@ def test_without_settings_the_file_says_what_the_code_assumes() -> None:
     file = agent_file()
     assert msgspec.json.decode(file.text, type=AgentSettings) == AgentSettings()
     assert json.loads(file.text).keys() == set(AgentSettings.__struct_fields__)
+
+
+def test_harbor_is_told_what_its_trials_need() -> None:
+    sets = (
+        "agent.kind=harbor", "harbor_agent.agent_name=terminus-2", "harbor_agent.max_retries=1",
+        "harbor_agent.temperature=0.3", "algorithm.temperature=0.7", "harbor_agent.environment_type=local",
+        "harbor_runtime.num_workers=5", "verl.agent_workers=2", "data.train_index=/rows/train.parquet",
+    )  # fmt: skip
+    found = msgspec.json.decode(agent_file(*sets).text, type=AgentSettings).harbor
+    assert found is not None
+    assert (found.python, found.tasks, found.workers) == ("{python:harbor}", "/rows", 2)
+    assert (found.agent["agent_name"], found.agent["max_retries"]) == ("terminus-2", 1)
+    assert found.agent["temperature"] == 0.7, "sessions sample with the trainer's"
+    assert found.runtime["num_workers"] == 5
+    unused = ("docker_host", "pod_name_prefix", "environment_override_cpus", "environment_override_memory_mb")
+    assert {found.agent[name] for name in unused} == {None}
+    assert set(found.k8s.values()) == {None}
+
+
+def test_harbor_has_an_environment_of_its_own() -> None:
+    def environment(*sets: str) -> Any:
+        plan = plan_of(*sets)
+        assert Dependency("environment_ready", "harbor") in service(plan, "trainer").depends_on
+        return next(e for e in plan.environments if e.name == "harbor")
+
+    built = environment("agent.kind=harbor")
+    assert (built.requirements, built.python) == (("harbor>=0.24,<0.26",), "3.12")
+    own = environment("environments.harbor.venv_path=/mine")  # rows decide which of them Harbor runs
+    assert (own.venv_path, own.requirements) == ("/mine", ())
+    pinned = environment("environments.harbor.requirements=[harbor==0.24.0]")
+    assert (pinned.requirements, pinned.python) == (("harbor==0.24.0",), "3.12")
+    assert "harbor" not in {e.name for e in plan_of().environments}
 
 
 def test_variables_and_verifier_belong_to_a_program() -> None:

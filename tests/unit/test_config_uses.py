@@ -113,13 +113,13 @@ def test_a_plan_counts_the_inert_keys_that_the_user_set_with_their_places(tmp_pa
     sets = ["data.data_dir=/d", "training.save_freq=7"]
     loaded = load_config(path, profile="liverl-gen1", sets=sets, env={"DOCKER_HOST": "tcp://h:1"})
     plan = make_plan(loaded, Path("/runs/p/n"))
-    nothing = "nothing under trainer.kind verl reads it"
+    no_harbor = "no row is run by Harbor: agent.kind is auto, and environments.harbor is not set"
     expected = {
-        "data.data_dir": (f"exported as DATA_DIR; {nothing}", "--set"),
-        "k8s.namespace": (f"exported as K8S_NAMESPACE; {nothing}", f"{path}:2"),
+        "data.data_dir": ("exported as DATA_DIR; nothing under trainer.kind verl reads it", "--set"),
+        "k8s.namespace": (no_harbor, f"{path}:2"),
         # The profile says something else, and the default the same.
-        "harbor_agent.pod_name_prefix": (f"exported as HARBOR_POD_NAME_PREFIX; {nothing}", f"{path}:5"),
-        "harbor_agent.docker_host": (f"exported as DOCKER_HOST; {nothing}", "env DOCKER_HOST"),
+        "harbor_agent.pod_name_prefix": (no_harbor, f"{path}:5"),
+        "harbor_agent.docker_host": (no_harbor, "env DOCKER_HOST"),
     }
     assert inert_page(plan_text(plan)) == [
         f"inert here ({len(plan.inert)} keys; 4 of them set by you)",
@@ -142,12 +142,12 @@ def test_what_a_profile_says_is_not_set_by_the_user() -> None:
     assert len(plan.inert) > 50
 
 
-def test_keys_that_are_only_exported_stand_under_one_reason() -> None:
+def test_keys_that_are_inert_for_one_reason_stand_under_it() -> None:
     page = plan_text(make_plan(load_config(profile="cpu-verl", env={}), Path("/runs/p/n")))
-    reason = "  exported as environment variables; nothing under trainer.kind verl reads it:\n"
-    assert page.count(reason) == 1 and "exported as K8S_NAMESPACE" not in page
+    reason = "  no row is run by Harbor: agent.kind is auto, and environments.harbor is not set:\n"
+    assert page.count(reason) == 1
     group = page.split(reason)[1].splitlines()
-    assert group[0].startswith("    k8s.namespace, k8s.pod_startup_timeout, ")
+    assert group[0].startswith("    k8s.kubeconfig, k8s.namespace, ")
 
 
 def test_in_process_says_that_there_is_no_proxy(tmp_path: Path) -> None:

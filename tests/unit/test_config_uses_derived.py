@@ -41,6 +41,19 @@ VARIANTS: dict[tuple[str, str, str], list[tuple[str, ...]]] = {
         ("verl.agent_loop=my_own",),
         ("verl.rollout_mode=standalone", "verl.rollout_gpus=4"),
         ("agent.command=[agent]", "reward.function=/r.py:f"),
+        ("agent.kind=harbor",),
+        ("agent.kind=harbor", "harbor_agent.environment_import_path=null"),
+        (
+            "agent.kind=harbor",
+            "harbor_agent.environment_import_path=null",
+            "harbor_agent.environment_type=ack",
+        ),
+        (
+            "environments.harbor.venv_path=/h",
+            "harbor_agent.environment_import_path=null",
+            "harbor_agent.environment_type=local",
+            "harbor_agent.runtime_image=i",
+        ),
         ("training.use_dynamic_bsz=false", "vllm.enable_chunked_prefill=false"),
         ("credentials.wandb_mode=disabled",),
         ("environments.verl.venv_path=/v",),
@@ -276,10 +289,11 @@ def test_it_sees_the_wrong_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_only_exported_is_inert_under_verl_and_used_by_a_launch_script() -> None:
     under_verl, script = base(VERL, "data.data_dir=/d").config, base(COMMAND, "data.data_dir=/d").config
     reasons = {key: why for key in rules() if "reads it" in (why := why_inert(under_verl, key) or "")}
-    assert len(reasons) == 35
-    assert reasons["k8s.namespace"] == "exported as K8S_NAMESPACE; nothing under trainer.kind verl reads it"
+    assert len(reasons) == 4
     assert reasons["data.data_dir"] == "exported as DATA_DIR; nothing under trainer.kind verl reads it"
-    assert reasons["k8s.kubeconfig"] == "nothing under trainer.kind verl reads it"  # empty: not exported
+    assert (
+        reasons["infrastructure.node0_ip"] == "nothing under trainer.kind verl reads it"
+    )  # empty: not exported
     assert reasons.keys() <= {key for _, key in VARIABLES}
     assert {why_inert(script, key) for key in reasons} == {None}
     # An agent loop of the user's own runs in a process that has the variables.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -17,11 +17,11 @@ from kit.plans import RUN_DIR, plan_of, service
 from msgspec.structs import replace
 
 from liverl.config import consumers, load_config
+from liverl.config.sections.agent import AgentKind
 from liverl.plan import PlanError, make_plan
 from liverl.plan.hydra import Override, command_line, text
 from liverl.plan.render import plan_json, plan_text
 from liverl.plan.spec import Plan
-from liverl.verl_runtime.kinds import KINDS
 
 
 def overrides_of(plan: Plan) -> dict[str, str]:
@@ -392,7 +392,7 @@ def test_the_agent_loops_file(sets: tuple[str, ...], target: str, own: dict[str,
     """A row may name any of our loops, and a kind of agent: what carries the trials is the run's."""
     entries = agent_loops(*sets)
     kinds = {entry.pop("name"): entry.pop("kind") for entry in entries}
-    ours = {f"liverl_{kind}": kind for kind in KINDS}
+    ours = {f"liverl_{kind}": kind for kind in get_args(AgentKind) if kind != "auto"}
     assert kinds == {"liverl_proxy": "auto", "liverl_session": "auto", **ours}
     assert all(entry == entries[0] for entry in entries)
     entry = entries[0]

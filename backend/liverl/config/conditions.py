@@ -98,6 +98,36 @@ def runs_programs(c: RunConfig) -> bool:
     return our_loop(c) and bool(c.agent.command)
 
 
+def harbor(c: RunConfig) -> bool:
+    """Whether rows may be run by Harbor: rows of its tasks, or those that name it."""
+    return our_loop(c) and (c.agent.kind == "harbor" or "harbor" in c.environments)
+
+
+def harbor_class(c: RunConfig) -> bool:
+    """Whether a class of the user's makes the sandboxes of Harbor's trials."""
+    return harbor(c) and bool(c.harbor_agent.environment_import_path)
+
+
+def harbor_docker(c: RunConfig) -> bool:
+    """Whether Harbor's trials use Docker, or a class of the user's that may."""
+    return harbor_class(c) or (harbor(c) and (c.harbor_agent.environment_type or "docker") == "docker")
+
+
+def harbor_cluster(c: RunConfig) -> bool:
+    """Whether Harbor's trials use a cluster that takes a namespace, or a class of the user's that may."""
+    return harbor_class(c) or (harbor(c) and c.harbor_agent.environment_type in ("ack", "openshift"))
+
+
+def harbor_limits(c: RunConfig) -> bool:
+    """Whether the sandboxes of Harbor's trials have limits of their own."""
+    return harbor(c) and c.harbor_agent.environment_type != "local"
+
+
+def harbor_image(c: RunConfig) -> bool:
+    """Whether Harbor mounts an image with the agent's runtime."""
+    return harbor(c) and bool(c.harbor_agent.runtime_image)
+
+
 def own_agent_loop(c: RunConfig) -> bool:
     """Whether an agent loop that the user wrote runs inside verl."""
     return verl_trainer(c) and c.verl.agent_loop not in AGENT_LOOPS

@@ -66,6 +66,11 @@ def _engine_group(
         yield key, KeyRule({_PLAN: used}, why)
 
 
+def _or_variables(condition: When) -> When:
+    """The condition, or that code outside of liverl and verl gets LiveRL's variables."""
+    return lambda c: condition(c) or when.reads_variables(c)
+
+
 _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("run: name run_root; experiment: project_name exp_name", {_CONFIG: when.always}),
     _engine_group("run: seed", inert.sentence("only the embedded run uses a seed"), when.embedded_trainer),
@@ -93,7 +98,8 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("infrastructure: anthropic_api_key", {"liverl.supervise": when.run_key}, inert.no_proxy),
     _engine_group("infrastructure: vllm_logging_level", inert.vllm_key, when.vllm_in_verl),
     _group("environment: venv_path", {_PLAN: when.verl_venv}, inert.venv_key),
-    _group("k8s: *", {_PLAN: when.reads_variables}, inert.NO_PODS),
+    _group("k8s: kubeconfig namespace", {_PLAN: _or_variables(when.harbor_cluster)}, inert.cluster_key),
+    _group("k8s: *", {_PLAN: _or_variables(when.harbor_class)}, inert.pod_key),
     _engine_group("vllm: gen_tp", inert.vllm_key, when.verl_or_command),
     _engine_group("vllm: *", inert.vllm_key, when.verl_trainer, but="gen_tp"),
     _group(
@@ -132,19 +138,25 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
             "", f"only the agent loops {SESSION_LOOP} and {PROXY_LOOP} stop a trial that exceeds its timeout"
         ),
     ),
-    _group("harbor_runtime: num_workers", {_PLAN: when.embedded_or_reads_variables}, inert.trial_key("")),
     _group(
-        "harbor_agent: *; harbor_runtime: *",
-        {_PLAN: when.reads_variables},
-        inert.NO_HARBOR,
+        "harbor_runtime: num_workers",
+        {_PLAN: lambda c: when.harbor(c) or when.embedded_or_reads_variables(c)},
+        inert.harbor_key,
     ),
+    _group("harbor_agent: *; harbor_runtime: *", {_PLAN: _or_variables(when.harbor)}, inert.harbor_key),
+    _group("harbor_agent: temperature", {_PLAN: when.reads_variables}, inert.temperature_key),
     _group(
-        "harbor_agent: pod_name_prefix environment_type environment_import_path environment_force_build "
-        "environment_delete environment_override_cpus environment_override_memory_mb host_path_mounts "
-        "docker_host",
-        {_PLAN: when.reads_variables},
-        inert.NO_PODS,
+        "harbor_agent: runtime_mount_path runtime_image_subpath",
+        {_PLAN: _or_variables(when.harbor_image)},
+        inert.image_key,
     ),
+    _group("harbor_agent: pod_name_prefix", {_PLAN: _or_variables(when.harbor_class)}, inert.pod_key),
+    _group(
+        "harbor_agent: environment_override_cpus environment_override_memory_mb",
+        {_PLAN: _or_variables(when.harbor_limits)},
+        inert.limits_key,
+    ),
+    _group("harbor_agent: docker_host", {_PLAN: _or_variables(when.harbor_docker)}, inert.docker_key),
     _group("trainer: restart", {_PLAN: when.embedded_or_verl}, inert.restart_key),
     _group(
         "trainer: command cwd env logs",

@@ -82,6 +82,35 @@ def reward_key(c: RunConfig) -> str:
     return "reward.function is not set" if when.verl_trainer(c) else verl_key(c)
 
 
+def harbor_key(
+    c: RunConfig, embedded: str = "the embedded trainer uses its own agent and tools, not Harbor's"
+) -> str:
+    """The reason for a key of Harbor's trials. ``embedded``: the one under the embedded trainer."""
+    reason = f"no row is run by Harbor: agent.kind is {c.agent.kind}, and environments.harbor is not set"
+    if when.verl_trainer(c) and not when.our_loop(c):
+        reason = f"verl.agent_loop {c.verl.agent_loop} is not liverl's"
+    return trial_key(embedded, reason)(c)
+
+
+def _of_harbor(reason: str) -> Why:
+    return lambda c: reason if when.harbor(c) else harbor_key(c)
+
+
+def _of_sandboxes(reason: str) -> Why:
+    pods = "embedded trials run in local directories, not in pods"
+    return lambda c: reason if when.harbor(c) else harbor_key(c, pods)
+
+
+temperature_key = _of_harbor("every reply is sampled with the trainer's temperature, algorithm.temperature")
+image_key = _of_harbor("harbor_agent.runtime_image is not set")
+pod_key = _of_sandboxes("only a class of your own reads it: harbor_agent.environment_import_path is not set")
+cluster_key = _of_sandboxes(
+    "harbor_agent.environment_type is none of ack and openshift, and harbor_agent.environment_import_path is not set"
+)
+limits_key = _of_sandboxes("environment_type local limits neither CPUs nor memory")
+docker_key = _of_sandboxes("harbor_agent.environment_type is not docker")
+
+
 def started_once(c: RunConfig) -> str:
     """The reason for a key of restarts in a run whose services are started once."""
     return (
@@ -140,8 +169,6 @@ WORKERS_LISTEN = "in topology in_process verl's agent-loop workers host the sess
 STARTED_ONCE = "your launch script is not restarted"
 RAY_RUNS = "ray.address names an existing cluster"
 NO_WANDB = trial_key("the embedded trainer does not log to wandb")
-NO_PODS = trial_key("embedded trials run in local directories, not in pods")
-NO_HARBOR = trial_key("the embedded trainer uses its own agent and tools, not Harbor's")
 NO_DATA = trial_key("the embedded trainer has its own training tasks and reads no data files")
 NO_VALIDATION = trial_key("the embedded trainer runs no validation")
 NO_GPU_TRAINING = trial_key("the embedded policy is a small table without this setting")

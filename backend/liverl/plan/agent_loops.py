@@ -12,7 +12,7 @@ from liverl.config.conditions import in_workers
 from liverl.config.schema import RunConfig
 from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import OUR_LOOPS, PROXY_LOOP
-from liverl.plan import sessions
+from liverl.plan import harbor, sessions
 from liverl.plan.policies import client_host
 from liverl.plan.spec import FileSpec
 
@@ -39,6 +39,7 @@ def files(config: RunConfig) -> tuple[FileSpec, ...]:
         "command": agent.command or (),
         "env": agent.env if agent.command else {},
         "verifier": (agent.verifier if agent.command else None) or (),
+        "harbor": harbor.settings(config),
     }
     # Not readable by others: agent.env may hold what others should not know.
     given = FileSpec(AGENT, msgspec.json.encode(settings).decode(), mode=0o600)

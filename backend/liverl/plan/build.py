@@ -16,7 +16,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sections.run import EnvironmentEntry
 from liverl.engines import ENGINES
 from liverl.model import Carrier, Inert
-from liverl.plan import embedded_trainer, launch_script, proxy, ray, replica, sessions, verl_trainer
+from liverl.plan import embedded_trainer, harbor, launch_script, proxy, ray, replica, sessions, verl_trainer
 from liverl.plan.hydra import HydraError
 from liverl.plan.spec import (
     INDEX,
@@ -46,7 +46,8 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
     config = loaded.config
     _check_placeholders(loaded)
     parts = _managed(config, run_dir) if config.run.topology == "managed" else _verl(config, run_dir)
-    names = {s.environment for s in parts.everything if s.environment}
+    needs = (need for s in parts.everything for need in s.depends_on if need.condition == "environment_ready")
+    names = {s.environment for s in parts.everything if s.environment} | {need.on for need in needs}
     trains = config.trainer.kind in ("embedded", "verl")
     return Plan(
         run=f"{run_dir.parent.name}/{run_dir.name}",
@@ -248,6 +249,8 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
     entry = config.environments.get(name)
     if entry is None and name == engine.environment and engine.requirements:
         entry = EnvironmentEntry(requirements=engine.requirements)
+    if name == harbor.ENVIRONMENT:
+        entry = harbor.environment(entry)
     if entry is None:
         raise PlanError(
             f"environments.{name}: the plan requires this environment, and the configuration has none"

@@ -9,7 +9,7 @@ from liverl.config import conditions, sizing
 from liverl.config.env_vars import liverl_environment
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
-from liverl.plan import agent_loops, ray, sessions
+from liverl.plan import agent_loops, harbor, ray, sessions
 from liverl.plan.embedded_trainer import CHECKPOINT_MARK
 from liverl.plan.guest_path import stub
 from liverl.plan.hydra import Override
@@ -44,7 +44,7 @@ def service(config: RunConfig) -> ServiceSpec:
     """``python -m verl.trainer.main_ppo``, which connects to the running Ray cluster."""
     verl, restarts = config.verl, config.trainer.restart == "from_checkpoint"
     discovery = verl.actor_deadline + verl.address_deadline + verl.health_deadline
-    needs = [Dependency("environment_ready", ENVIRONMENT)]
+    needs = [Dependency("environment_ready", ENVIRONMENT), *harbor.dependencies(config)]
     if conditions.our_proxy(config):
         needs.append(Dependency("listening", "proxy.http"))
     if conditions.session_service(config):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from liverl.config.sections.value_types import Name
 
-AgentKind = Literal["auto", "task", "chat", "tools", "python", "command"]
+AgentKind = Literal["auto", "task", "chat", "tools", "python", "command", "harbor"]
 # What a row's column ``agent_name`` may say besides the names of agent loops -> the kind of agent.
 ROW_KINDS: dict[str, str] = {f"liverl_{kind}": kind for kind in get_args(AgentKind) if kind != "auto"}
 
