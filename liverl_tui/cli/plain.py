@@ -26,6 +26,7 @@ from liverl.control.messages import (
 )
 from liverl.model import Event, Level, Result, Snapshot
 from liverl.rundir.layout import RunDir
+from liverl.util.signals import StopRequests
 from liverl_tui.text.facts import plain_facts
 from liverl_tui.text.words import one_line
 
@@ -100,15 +101,19 @@ class EventLines:
 
 
 class StopSignals:
-    """Inside a ``with`` block: counts SIGINT and SIGTERM in ``count`` instead of ending the process, and ignores
-    SIGHUP. ``fd`` becomes readable with each signal."""
+    """Inside a ``with`` block: SIGINT and SIGTERM are requests, counted in ``count``, and do not end the process;
+    SIGHUP is ignored. ``fd`` becomes readable with each signal."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self._requests = StopRequests()
         self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        self.count += 1
+    @property
+    def count(self) -> int:
+        return self._requests.count
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self._requests.received(number)
 
     def __enter__(self) -> StopSignals:
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)

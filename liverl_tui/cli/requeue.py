@@ -51,9 +51,8 @@ def state_of_backend(run: RunDir) -> LiveBackend | DeadBackend:
     first = _heartbeat(run)
     told = False
     while isinstance(alive := backend_alive(run.path), RemoteBackend):
-        if (
-            run.read_result() is not None
-        ):  # it is written when every service has ended, and removed at a start
+        # The result is written when every service has ended, and removed when the next attempt begins.
+        if run.read_result() is not None:
             return DeadBackend(alive.record)
         if _heartbeat(run) > first:
             raise RunLookupError(elsewhere_message(describe(run.path)))

@@ -46,7 +46,8 @@ def up_command(**values: Any) -> int:
 
     You can detach from the interface at any time; the run keeps running. With --no-ui or --plain, or without a
     terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills
-    it immediately. Closing the terminal does not stop it.
+    it immediately. SIGTERMs within two seconds of the first request are one with it. Closing the terminal does not
+    stop the run.
     """
     return up(UpOptions.of(values))
 
@@ -57,10 +58,8 @@ def up_or_attach(options: UpOptions) -> int:
     Raises:
         CliError: several runs are live or orphaned, and the options name none.
     """
-    if options.resume_or_start:
-        return up(options)
     # With --readonly nothing is started.
-    if options.readonly and not options.describes_one and options.resume is None:
+    if options.readonly and not options.describes_one and not options.resumes:
         return show(find_run(options.run, options.run_root), _mode(options), readonly=True)
     if not options.names_a_run:
         infos = candidates(options.run_root)

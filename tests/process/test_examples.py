@@ -3,11 +3,13 @@ others start is real."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ import liverl
 from liverl.external import port_holders
 from liverl.procs import procfs
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl.util.signals import SAME_REQUEST_S
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -90,6 +93,69 @@ def test_a_slurm_job_that_runs_out_of_time_is_requeued_and_resumed(folder: Path)
     done = run.read_result()
     assert done is not None and (done.state, done.attempt, done.steps) == ("done", 2, 1)
     assert (folder / "scontrol.log").read_text() == "requeue 4711\n"  # a run that is done is not requeued
+
+
+KILL_WAIT_S = 30.0  # Slurm's default
+
+
+@pytest.mark.stack
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("deaf", "rounds", "seconds"),
+    [("[replica-0, trainer]", 1, KILL_WAIT_S), ("[replica-0, trainer]", 2, 15.0), ("[]", 1, 15.0)],
+    ids=["deaf services", "deaf services, signalled again", "services that end by themselves"],
+)
+def test_a_preempted_job_ends_within_kill_wait_and_goes_on_when_it_is_requeued(
+    folder: Path, deaf: str, rounds: int, seconds: float
+) -> None:
+    """Slurm sends SIGTERM several times at once to every process of a job, and SIGKILL after KillWait."""
+    sets = (
+        *SMALL,
+        "training.total_steps=3",
+        "training.save_freq=1",
+        f"embedded.faults.ignore_sigterm={deaf}",
+    )
+    words = [word for setting in sets for word in ("--set", setting)]
+    argv = [
+        sys.executable,
+        "-m",
+        "liverl_tui",
+        "up",
+        "--no-ui",
+        "--name",
+        "night",
+        "--resume-or-start",
+        *words,
+    ]
+    env = environment(folder, SLURM_JOB_ID="4711")
+    run = ToyRun(folder / "runs" / "liverl" / "night")
+    with open(folder / "up.log", "ab") as log:
+        up = subprocess.Popen(argv, env=env, cwd=folder, stdout=log, stderr=log)
+    try:
+        within_a_step = run.run_dir / "trials" / "step_0002"
+        wait_until(lambda: within_a_step.exists() or up.poll() is not None, 120, "the second step")
+        assert up.poll() is None, (folder / "up.log").read_text()
+        began = time.monotonic()
+        for sent in range(rounds):
+            wait_until(lambda sent=sent: time.monotonic() - began > sent * (SAME_REQUEST_S + 0.5))
+            for _ in range(3):
+                for pid in {up.pid, *run.tagged()}:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGTERM)
+        assert up.wait(120) == 5, (folder / "up.log").read_text()
+        assert time.monotonic() - began < seconds, (folder / "up.log").read_text()
+    finally:
+        up.kill()
+    stopped = run.result()
+    assert (stopped.state, stopped.exit_code, run.tagged()) == ("stopped", 5, {})
+
+    again = subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout + again.stderr
+    done = run.result()
+    assert (done.state, done.attempt, done.steps) == ("done", 2, 3)
+    third = subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, check=False)
+    assert (third.returncode, third.stderr) == (0, "run liverl/night is done; nothing was started\n")
 
 
 @pytest.mark.stack

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +17,9 @@ import pytest
 from kit.runs import WEB, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
-from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, ServiceSpec
+from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, ServiceSpec, StopStage
 from liverl.procs import procfs
+from liverl.util.signals import SAME_REQUEST_S
 
 Make = Callable[..., ToyRun]
 NEVER = RestartPolicy(mode="never")
@@ -494,8 +496,7 @@ def test_a_second_up_attaches_and_says_so(make: Make) -> None:
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_sigterm_to_up_stops_in_order_and_a_second_one_at_once(make: Make, signals: int) -> None:
-    from liverl.plan.spec import StopStage
+def test_sigterm_to_up_stops_in_order_and_ctrl_c_then_at_once(make: Make, signals: int) -> None:
 
     slow = (StopStage("TERM", "leader", 3.0 if signals == 1 else 600.0), StopStage("KILL", "tree", 5.0))
     probes = Probes(startup=Probe("log_line", pattern="deaf now", interval=0.1))
@@ -510,7 +511,7 @@ def test_sigterm_to_up_stops_in_order_and_a_second_one_at_once(make: Make, signa
         wait_until(lambda: run.service("deaf").state == "stopping")
         assert procfs.alive(deaf, None), "a stop in order gives it its time"
         if signals == 2:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
         out = finish(process)  # long before its time is up, with two
         assert process.returncode == 5, out
         assert not procfs.alive(deaf, None)
@@ -519,6 +520,49 @@ def test_sigterm_to_up_stops_in_order_and_a_second_one_at_once(make: Make, signa
         assert run.result().exit_code == 5 and run.tagged() == {}
     finally:
         finish(process)
+
+
+def term(*pids: int) -> None:
+    """SIGTERM to each, three times, as Slurm does: one after the other is taken, so that none merges with another."""
+    for pid in pids:
+        for _ in range(3):
+            os.kill(pid, signal.SIGTERM)
+            wait_until(lambda pid=pid: not _pending(pid), 5, f"{pid} to take SIGTERM")
+
+
+def _pending(pid: int) -> bool:
+    """Whether a SIGTERM waits to be taken."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = (int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
+    return any(mask >> (signal.SIGTERM - 1) & 1 for mask in masks)
+
+
+@pytest.mark.parametrize("first", ["up", "backend"])
+def test_sigterms_to_both_at_once_are_one_request_and_a_later_one_is_another(make: Make, first: str) -> None:
+    slow = (StopStage("TERM", "leader", 600.0), StopStage("KILL", "tree", 5.0))
+    probes = Probes(startup=Probe("log_line", pattern="deaf now", interval=0.1))
+    run = make(script("deaf", DEAF, stop=slow, probes=probes), toy("task", "sleep", ends_run=True))
+    process = up("--no-ui", "--run", run.run_dir)
+    try:
+        deaf = wait_until(lambda: _pid(run, "deaf"))
+        wait_until(lambda: _pid(run, "task"))
+        backend = run.snapshot().backend.pid
+        run.backends.append(backend)
+        term(*((process.pid, backend) if first == "up" else (backend, process.pid)))
+        wait_until(lambda: run.service("deaf").state == "stopping")
+        time.sleep(SAME_REQUEST_S)
+        assert procfs.alive(deaf, None)
+        assert all("in dependency order" in text for text in stops(run))
+        os.kill(process.pid if first == "up" else backend, signal.SIGTERM)
+        out = finish(process)
+        assert (process.returncode, run.result().exit_code) == (5, 5), out
+        assert "killing all services" in stops(run)[-1]
+    finally:
+        finish(process)
+
+
+def stops(run: ToyRun) -> list[str]:
+    return [event.text for event in run.events() if event.kind == "stop"]
 
 
 def _pid(run: ToyRun, name: str) -> int | None:

@@ -259,6 +259,23 @@ async def test_stopped_within_a_turn_it_sends_the_reply_and_the_next_process_tak
     assert len(replica.replies) == 2
 
 
+async def test_signals_that_come_together_are_one_request(service: Service, replica: TokenReplica) -> None:
+    process = service.start()
+    await service.serving()
+    opened = await service.open()
+    replica.gate.clear()
+    running = asyncio.ensure_future(service.chat(opened))
+    await within(replica.begun.wait(), 30)
+    for _ in range(3):
+        process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.05)  # so that they do not merge to one signal
+    await service.until(lambda: service.report()["state"] == "draining")
+    replica.gate.set()
+    assert (await running)["tool_calls"]
+    assert await service.ended() == 0
+    assert "replies cut: 0" in service.text()
+
+
 async def test_a_second_signal_cuts_what_is_being_sampled(service: Service, replica: TokenReplica) -> None:
     process = service.start()
     await service.serving()
@@ -268,7 +285,7 @@ async def test_a_second_signal_cuts_what_is_being_sampled(service: Service, repl
     await within(replica.begun.wait(), 30)
     process.send_signal(signal.SIGTERM)
     await service.until(lambda: service.report()["state"] == "draining")
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
     assert await service.ended() == 0
     assert "replies cut: 1" in service.text()
     with pytest.raises((aiohttp.ClientError, AssertionError)):

@@ -186,12 +186,13 @@ def _signals(run: Run) -> None:
     loop = asyncio.get_running_loop()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def stop(name: str) -> None:
-        again = run.supervisor.stopping
-        run.outcome.request_stop(now=again, who=f"{name} sent to the backend")
+    def stop(number: signal.Signals) -> None:
+        requests = run.outcome.stop_requests
+        if requests.received(number):
+            run.outcome.request_stop(now=requests.count > 1, who=f"{number.name} sent to the backend")
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number.name)
+        loop.add_signal_handler(number, stop, number)
 
 
 async def _heartbeat(directory: OpenDirectory) -> None:

@@ -27,6 +27,7 @@ from liverl.serving.scaling import Scaling
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.signals import StopRequests
 
 FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's records need more
 
@@ -56,6 +57,7 @@ class RunOutcome:
     ) -> None:
         self.verdict: Verdict | None = None
         self.result: Result | None = None
+        self.stop_requests = StopRequests()
         self._supervisor = supervisor
         self._replicas = replicas
         self._scaling = scaling
@@ -172,6 +174,7 @@ class RunOutcome:
 
     def resume_stop(self, record: Mapping[str, Any]) -> None:
         """Continue the stop that an earlier backend had begun; ``record`` is from the journal."""
+        self.stop_requests.requested()
         try:
             self.verdict = msgspec.convert(record.get("verdict"), Verdict)
         except msgspec.ValidationError:
@@ -182,6 +185,7 @@ class RunOutcome:
     def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:
         """Stop the run on behalf of ``who``. A later request with ``now`` kills what is still being stopped. ``why``:
         cause in the result instead of "stopped by WHO"."""
+        self.stop_requests.requested()
         has_end = any(s.spec.ends_run for s in self._supervisor.slots.values())
         how = "killing all services" if now else "stopping services in dependency order"
         self._supervisor.say("stop", f"stop requested by {who}; {how}")

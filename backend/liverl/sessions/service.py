@@ -28,12 +28,14 @@ from liverl.sessions.store import Store
 from liverl.util.base_url import base_url
 from liverl.util.primary_address import primary_address
 from liverl.util.regular_file import read_regular
+from liverl.util.signals import StopRequests
 from liverl.util.socket_path import usable_address
 
 logger = logging.getLogger(__name__)
 
 REPORT_S = 1.0  # seconds between two reports
 CONNECT_S = 10.0  # seconds for a connection to a replica
+SAME_REQUEST_S = 0.5  # seconds in which SIGTERMs are one: shorter than any stage of a stop
 LAST_BYTES_S = 1.0  # seconds for replies that were sampled to reach their clients when the service is stopped
 
 
@@ -73,12 +75,14 @@ class Service:
             OSError: the directory of the sessions, or the socket of the trainer's part, cannot be used.
         """
         stop, now, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+        requests = StopRequests(SAME_REQUEST_S)
 
-        def end() -> None:
-            (now if stop.is_set() else stop).set()
+        def end(number: int) -> None:
+            if requests.received(number):
+                (now if stop.is_set() else stop).set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end)
+            loop.add_signal_handler(number, end, number)
         limits = aiohttp.ClientTimeout(total=self._settings.request_timeout, sock_connect=CONNECT_S)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, timeout=limits) as http:
