@@ -22,7 +22,7 @@ from kit.token_replica import TokenReplica
 
 from liverl.agents.kinds import AgentSettings
 from liverl.agents.loop import TrialFailed
-from liverl.verl_runtime.carriers import Line
+from liverl.verl_runtime.carriers import Lengths, Line
 from liverl.verl_runtime.kinds import command
 from liverl.verl_runtime.kinds.base import Trial
 from liverl.verl_runtime.kinds.process import HEAD, TAIL, NotStarted, run_program
@@ -664,7 +664,8 @@ async def test_the_key_of_another_trial_is_refused(trials: Callable[..., Trials]
 
 async def test_a_program_that_sessions_do_not_carry_is_refused(tmp_path: Path) -> None:
     agent, line = AgentSettings(command=("x",)), Line("http://x", {})
-    trial = Trial("t", tmp_path, [], {}, line, {"model": "m"}, 3, time.time() + 9, agent)
+    now = time.time()
+    trial = Trial("t", tmp_path, [], {}, line, {"model": "m"}, 3, now, now + 9, agent, Lengths(9, 9, 9))
     with pytest.raises(TrialFailed, match=r"a command needs sessions: set proxy.trials_through: sessions"):
         command.environment(trial, tmp_path / "reward.txt")
 

@@ -93,7 +93,9 @@ async def test_rows_without_a_token_that_verl_trains_are_left_out_and_said(
 async def test_the_session_gets_verls_parameters_and_limits(tmp_path: Path) -> None:
     host = Host([])
     with pytest.raises(TrialFailed, match="not today"):
-        await SessionCarrier(host, LENGTHS).begin("t", tmp_path, {"top_k": 5}, 6, 77.0)
+        await SessionCarrier(host, LENGTHS).begin(
+            "t", tmp_path, Limits(sampling={"top_k": 5}, max_turns=6, deadline=77.0)
+        )
     assert host.limits == [Limits(sampling={"top_k": 5}, max_turns=6, max_response_tokens=4, deadline=77.0)]
 
 

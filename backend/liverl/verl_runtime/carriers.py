@@ -52,11 +52,9 @@ class Carrier(Protocol):
     def divergences(self) -> Sequence[Divergence]:
         """Turns after which nothing more can be trained."""
 
-    async def begin(
-        self, trial: str, directory: Path, sampling: dict[str, Any], turns: int, deadline: float
-    ) -> Line:
-        """Before the first turn. ``directory``: of the trial, absolute; ``sampling``: verl's parameters; ``turns``: the
-        most that it may have; ``deadline``: Unix seconds at which it ends.
+    async def begin(self, trial: str, directory: Path, limits: Limits) -> Line:
+        """Before the first turn. ``directory``: of the trial, absolute; ``limits``: its sampling parameters, turns and
+        time; their length of a row is set here.
 
         Raises:
             TrialFailed: the trial cannot be carried.
@@ -97,9 +95,7 @@ class ProxyCarrier:
         """See ``Carrier.divergences``."""
         return self._assembly.divergences
 
-    async def begin(
-        self, trial: str, directory: Path, sampling: dict[str, Any], turns: int, deadline: float
-    ) -> Line:
+    async def begin(self, trial: str, directory: Path, limits: Limits) -> Line:
         """See ``Carrier.begin``."""
         key = Path(self._key_file).read_text().strip() if self._key_file else None
         return Line(chat_url(self._url), trial_headers(trial, key))
@@ -146,18 +142,11 @@ class SessionCarrier:
         self._host, self._lengths = host, lengths
         self._trial = ""
 
-    async def begin(
-        self, trial: str, directory: Path, sampling: dict[str, Any], turns: int, deadline: float
-    ) -> Line:
+    async def begin(self, trial: str, directory: Path, limits: Limits) -> Line:
         """See ``Carrier.begin``."""
-        limits = Limits(
-            sampling=sampling,
-            max_turns=turns,
-            max_response_tokens=self._lengths.response,
-            deadline=deadline,
-        )
+        limited = msgspec.structs.replace(limits, max_response_tokens=self._lengths.response)
         try:
-            opened = await self._host.open(trial, directory, limits)
+            opened = await self._host.open(trial, directory, limited)
         except SessionFailed as error:
             raise TrialFailed(error.kind, str(error)) from None
         self._trial = trial

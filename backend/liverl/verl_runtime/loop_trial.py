@@ -18,14 +18,15 @@ from typing import Any
 
 import msgspec
 
-from liverl.agents.kinds import AgentSettings, kind_of, task_id
+from liverl.agents.kinds import AgentSettings, harbor_task, kind_of, task_id
 from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.agents.tasks import TASKS
 from liverl.agents.trial_files import exception_info, write_facts, write_outcome
+from liverl.sessions.sampling import Limits
 from liverl.util.modes import DIRECTORY, make_directory
 from liverl.verl_runtime.carriers import Carrier, Lengths
 from liverl.verl_runtime.kinds import KINDS
-from liverl.verl_runtime.kinds.base import Trial
+from liverl.verl_runtime.kinds.base import Repeat, Rules, Trial, Where
 from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.silence import silence
 from liverl.verl_runtime.tokens import Row
@@ -86,9 +87,10 @@ class Prompt(msgspec.Struct, frozen=True):
     session: int
     sampling: dict[str, Any]
 
-    def name(self) -> str:
-        """``<label>-<8 hex>``: ``uid`` is new for each row of each step, ``session`` for each of its trials."""
-        text = f"{_PROCESS}:{self.step}:{self.uid}:{self.session}"
+    def name(self, repeat: int = 0) -> str:
+        """``<label>-<8 hex>``: ``uid`` is new for each row of each step, ``session`` for each of its trials.
+        ``repeat``: how many times the trial was run before."""
+        text = f"{_PROCESS}:{self.step}:{self.uid}:{self.session}" + (f":{repeat}" if repeat else "")
         return f"{self.label}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
 
     def policy_version(self) -> int:
@@ -152,6 +154,7 @@ class Files:
     finished: float
     exception: dict[str, str] | None
     facts: dict[str, Any]
+    harbor: dict[str, Any] | None  # what the liverl.json of a trial says that Harbor ran
 
     def write(self, reward: float | None, extras: dict[str, Any] | None) -> None:
         """Raises:
@@ -168,6 +171,7 @@ class Files:
             finished=self.finished,
             exception=self.exception,
             facts={**self.facts, **({"reward_extra_info": extras} if extras else {})},
+            harbor=self.harbor,
         )
 
 
@@ -207,6 +211,12 @@ def read_prompt(
         raise ValueError(f"extra_info.task_id is {task_id(row)!r}: not a task of liverl.agents.tasks")
     if kind in ("command", "python") and not getattr(settings.agent, kind):
         raise ValueError(f"a row names the agent liverl_{kind}: set agent.{kind}")
+    if kind == "harbor" and harbor_task(row) is None:
+        raise ValueError(
+            "extra_info.task_path is missing: the row is to be run by Harbor, and names no task of it"
+        )
+    if kind == "harbor" and settings.agent.harbor is None:
+        raise ValueError("a row names the agent liverl_harbor: the run has no environment of Harbor's")
     wanted: dict[str, Any] = {"temperature": float(sampling.get("temperature", settings.temperature))}
     if float(sampling.get("top_p", 1.0)) != 1.0:
         wanted["top_p"] = float(sampling["top_p"])
@@ -229,6 +239,9 @@ def read_prompt(
 def _label(row: Mapping[str, Any]) -> str:
     """The row's name in a trial's: its task, else its source and index."""
     name = task_id(row)
+    path = harbor_task(row)
+    if name is None and path is not None:
+        name = Path(path).name
     if name is None:
         source = str(row.get("data_source") or "row").rpartition("/")[2]
         name = f"{source}-{row.get('index', row['extra_info'].get('index', 0))}"
@@ -241,10 +254,43 @@ async def run_trial(
     """Run one trial and make its directory; ``tools``: those of the run. A failed trial has reward 0 and no row. The
     files of a trial are written with its reward: here, or if verl computes it by ``Outcome.record``.
 
+    One that may be run again has a name, a directory and a session of its own each time; those of the failed attempts
+    are kept.
+
     Raises:
         OSError: the run directory cannot be written or a key cannot be read, so that no trial can run.
     """
-    name = prompt.name()
+    kind = KINDS[prompt.kind]
+    where = Where(
+        run_dir=Path(settings.run_dir),
+        attempt=Path(settings.attempt_dir).name,
+        worker=f"worker-{_PROCESS[:8]}",
+        step="" if prompt.validation else f"step_{prompt.step:04d}",
+    )
+    rules = kind.rules(settings.agent, settings.trial_timeout)
+    async with kind.admit(settings.agent, where) as place:
+        for repeat in range(rules.repeats + 1):
+            attempt = _Attempt(settings, prompt, rules, place, repeat)
+            outcome, again = await _run(attempt, carrier, tools)
+            if not again:
+                break
+    return outcome
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    """One time that a trial is run. ``repeat``: how many times it was run before."""
+
+    settings: LoopSettings
+    prompt: Prompt
+    rules: Rules
+    place: Any
+    repeat: int
+
+
+async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tuple[Outcome, bool]:
+    """The outcome, and whether the trial is to be run again."""
+    settings, prompt, rules = attempt.settings, attempt.prompt, attempt.rules
+    name = prompt.name(attempt.repeat)
     trials = Path(settings.run_dir) / "trials"
     # A validation is not a training step: its trials are stored next to the steps, where readers expect
     # trials without a step.
@@ -253,15 +299,24 @@ async def run_trial(
     directory.mkdir(mode=DIRECTORY)
     split = {"validation_after_step" if prompt.validation else "step": prompt.step}
     place = {"uid": prompt.uid, "session": prompt.session, "attempt": Path(settings.attempt_dir).name}
+    again = {"repeat": attempt.repeat, "repeat_of": prompt.name()} if attempt.repeat else {}
     task = task_id(prompt.row) or prompt.label
-    write_facts(directory, {**split, "task": task, "agent": prompt.kind, **place})
+    facts = {**split, "task": task, "agent": prompt.kind, **place, **again}
+    write_facts(directory, facts)
     conversation = Conversation(messages=list(prompt.messages))
     started = time.time()
     reward: float | None = 0.0
-    exception, rows = None, []
+    exception, rows, repeated = None, [], False
     try:
-        deadline = started + settings.trial_timeout
-        line = await carrier.begin(name, directory, prompt.sampling, settings.max_turns, deadline)
+        deadline = started + rules.seconds
+        limits = Limits(
+            sampling=prompt.sampling,
+            max_turns=settings.max_turns,
+            disable_tools=rules.disable_tools,
+            max_consecutive_no_tool=rules.max_consecutive_no_tool,
+            deadline=deadline,
+        )
+        line = await carrier.begin(name, directory, limits)
         trial = Trial(
             name=name,
             directory=directory,
@@ -270,15 +325,20 @@ async def run_trial(
             line=line,
             request={"model": settings.served_model, **prompt.sampling},
             max_turns=settings.max_turns,
+            began=started,
             deadline=deadline,
             agent=settings.agent,
+            lengths=settings.lengths,
             tools=tools,
+            place=attempt.place,
+            repeats_left=rules.repeats - attempt.repeat,
         )
         reward = await KINDS[prompt.kind].run(trial, carrier, conversation)
         rows = await carrier.rows()
         if not rows and not conversation.replies:
             raise silence(directory, settings.prompt_length + settings.response_length)
     except TrialFailed as error:
+        repeated = isinstance(error, Repeat)
         reward, exception, rows = 0.0, exception_info(error), []
         await carrier.abandon()
     turns = len(conversation.replies) or sum(row.turns for row in rows)
@@ -314,6 +374,7 @@ async def run_trial(
                 "turns_trained": sum(row.turns for row in rows),
                 "tokens_trained": sum(sum(row.mask) for row in rows),
             },
+            harbor=facts if prompt.kind == "harbor" else None,
         ),
     )
     if reward is None and not rows:
@@ -329,4 +390,4 @@ async def run_trial(
             name, mismatch.turn + 1, mismatch.position, mismatch.expected,
             sum(row.turns for row in rows), turns,
         )  # fmt: skip
-    return outcome
+    return outcome, repeated

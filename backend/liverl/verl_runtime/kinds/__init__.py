@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from liverl.agents.tools import TOOLS
-from liverl.verl_runtime.kinds import command, python, talking
+from liverl.verl_runtime.kinds import command, harbor, python, talking
 from liverl.verl_runtime.kinds.base import Kind
 
 KINDS: dict[str, Kind] = {
@@ -12,4 +12,5 @@ KINDS: dict[str, Kind] = {
     "tools": Kind(talking.tools, shared_tools=True),
     "python": Kind(python.python),
     "command": Kind(command.command, story=False),
+    "harbor": Kind(harbor.harbor, story=False, rules=harbor.rules, admit=harbor.admit),
 }

@@ -5,7 +5,8 @@ Independent of verl, so that it runs and is tested without it; for Python 3.10 w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,15 @@ from typing import Any
 import msgspec
 
 from liverl.agents.kinds import AgentSettings
-from liverl.agents.loop import Conversation, Tools
-from liverl.verl_runtime.carriers import Carrier, Line
+from liverl.agents.loop import Conversation, Tools, TrialFailed
+from liverl.verl_runtime.carriers import Carrier, Lengths, Line
 
 
 class Trial(msgspec.Struct, frozen=True):
     """One trial. ``directory``: its own, absolute; ``row``: the columns of the data set's row, as plain values;
-    ``request``: fields that all requests of the trial have (model, sampling); ``deadline``: Unix seconds; ``tools``:
-    those of the run, None if it has none."""
+    ``request``: fields that all requests of the trial have (model, sampling); ``began``, ``deadline``: Unix seconds;
+    ``tools``: those of the run, None if it has none; ``place``: what ``Kind.admit`` gave; ``repeats_left``: how many
+    times it may still be run again."""
 
     name: str
     directory: Path
@@ -29,9 +31,48 @@ class Trial(msgspec.Struct, frozen=True):
     line: Line
     request: dict[str, Any]
     max_turns: int
+    began: float
     deadline: float
     agent: AgentSettings
+    lengths: Lengths
     tools: Tools | None = None
+    place: Any = None
+    repeats_left: int = 0
+
+
+class Repeat(TrialFailed):
+    """This attempt has failed, and the trial may be run again."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """``seconds``: for the whole trial; ``repeats``: how many times a failed one may be run again; the others are those
+    of its session, see ``Limits``."""
+
+    seconds: float
+    repeats: int = 0
+    disable_tools: bool = False
+    max_consecutive_no_tool: int = 0
+
+
+class Where(msgspec.Struct, frozen=True):
+    """Where a trial belongs. ``attempt``: the run's; ``worker``: a name that no other process of the run has; ``step``:
+    "" for a validation."""
+
+    run_dir: Path
+    attempt: str
+    worker: str
+    step: str
+
+
+def same_rules(agent: AgentSettings, timeout: float) -> Rules:
+    """Those of agents that liverl runs itself. ``timeout``: seconds for a trial."""
+    return Rules(seconds=timeout)
+
+
+@asynccontextmanager
+async def at_once(agent: AgentSettings, where: Where) -> AsyncIterator[None]:
+    """Begin a trial without waiting."""
+    yield None
 
 
 # Runs a trial and keeps what happened in the conversation. Returns the reward; None: verl computes it. Raises
@@ -42,12 +83,15 @@ Run = Callable[[Trial, Carrier, Conversation], Awaitable["float | None"]]
 @dataclass(frozen=True)
 class Kind:
     """A kind of agent. ``offers``: the tools that it always offers; ``shared_tools``: whether it offers those of the
-    run; ``story``: whether liverl has the conversation, and writes it."""
+    run; ``story``: whether liverl has the conversation, and writes it; ``rules``: of a trial; ``admit``: entered before
+    a trial begins, left at its end."""
 
     run: Run
     offers: Sequence[dict[str, Any]] = ()
     shared_tools: bool = False
     story: bool = True
+    rules: Callable[[AgentSettings, float], Rules] = same_rules
+    admit: Callable[[AgentSettings, Where], AbstractAsyncContextManager[Any]] = at_once
 
     def definitions(self, tools: Tools | None) -> Sequence[dict[str, Any]]:
         """The schemas that the model was offered. ``tools``: those of the run."""

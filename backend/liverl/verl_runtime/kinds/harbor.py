@@ -1,0 +1,225 @@
+"""An agent and an environment of Harbor's: one trial on Harbor's queue, in a process of Harbor's interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from liverl.agents.harbor.config import ConfigError, HarborTrial, runner_environment, trial_config
+from liverl.agents.harbor.settings import HarborSettings
+from liverl.agents.kinds import AgentSettings, harbor_task
+from liverl.agents.loop import Conversation, TrialFailed
+from liverl.sessions.counters import Counters
+from liverl.sessions.trial_log import ROWS
+from liverl.util.modes import make_directory
+from liverl.util.regular_file import read_regular
+from liverl.verl_runtime.carriers import Carrier
+from liverl.verl_runtime.kinds.base import Repeat, Rules, Trial, Where
+from liverl.verl_runtime.kinds.harbor_runner import Ended, HarborRunner, RunnerDied
+from liverl.verl_runtime.kinds.rewards import as_reward
+from liverl.verl_runtime.kinds.tail_kill import StepTail, TailRules
+
+FOLDER = "harbor"  # in the run directory: logs of the runners, counts of steps
+# Seconds beside the agent's own time: Harbor limits them by the task's times for build, setup and verifier.
+_AROUND_S = 2 * 3600.0
+_GENERATION = "LIVERL_GENERATION"
+
+
+class Place(msgspec.Struct):
+    """A trial's place among the trials of this worker. ``late``: set when it must end."""
+
+    runner: HarborRunner
+    late: asyncio.Event
+
+
+def rules(agent: AgentSettings, timeout: float) -> Rules:
+    """What is different for trials of Harbor's. ``timeout``: seconds for the agent."""
+    keys = _settings(agent).agent
+    multipliers = [value for name, value in keys.items() if name.endswith("_timeout_multiplier")]
+    return Rules(
+        # Harbor ends the agent at its own time, which begins behind build and setup.
+        seconds=timeout * keys["agent_timeout_multiplier"] + _AROUND_S * max(1.0, *multipliers),
+        repeats=keys["max_retries"],
+        disable_tools=keys["disable_tool_calls"],
+        max_consecutive_no_tool=keys["max_consecutive_no_tool"],
+    )
+
+
+@asynccontextmanager
+async def admit(agent: AgentSettings, where: Where) -> AsyncIterator[Place]:
+    """Wait until one more trial may run in this worker.
+
+    Raises:
+        OSError: the run directory cannot be written.
+    """
+    loop = asyncio.get_running_loop()
+    worker = _WORKERS.get(loop)
+    if worker is None:
+        worker = _WORKERS[loop] = _Worker(_settings(agent), where)
+    async with worker.admit(where) as place:
+        yield place
+
+
+async def close() -> None:
+    """End the process of this worker, if there is one."""
+    worker = _WORKERS.pop(asyncio.get_running_loop(), None)
+    if worker is not None:
+        await worker.runner.close()
+
+
+async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+    """Run the row's task. The reward is the verifier's; without a verifier verl computes it."""
+    place, settings = trial.place, _settings(trial.agent)
+    assert isinstance(place, Place)
+    try:
+        config = trial_config(_trial(trial, settings), settings)
+    except ConfigError as error:
+        raise TrialFailed("HarborConfigError", str(error)) from None
+    if place.late.is_set():
+        raise _late()
+    began = time.monotonic()
+    deadline = asyncio.get_running_loop().time() + trial.deadline - time.time()
+    try:
+        ended = await place.runner.run(config, deadline, place.late)
+    except RunnerDied as error:
+        raise TrialFailed("HarborRunnerError", str(error)) from None
+    finally:
+        conversation.tool_seconds += time.monotonic() - began
+    if ended.cancelled:
+        raise _late() if place.late.is_set() else TrialFailed(
+            "TrialTimeoutError", f"Harbor did not end the trial within {trial.deadline - trial.began:.0f} s"
+        )  # fmt: skip
+    return await _reward(trial, carrier, conversation, ended)
+
+
+async def _reward(trial: Trial, carrier: Carrier, conversation: Conversation, ended: Ended) -> float | None:
+    kind, message = ended.exception or ("", "")
+    conversation.ended_by = kind or "exit"
+    if ended.retry and trial.repeats_left and not await _spent(trial, carrier):
+        raise Repeat(kind, message)
+    if ended.rewards:
+        return as_reward(reward_of(ended.rewards), "the verifier's reward")
+    if kind:
+        raise TrialFailed(kind, message)
+    return None
+
+
+def reward_of(rewards: Mapping[str, float]) -> float:
+    """The one of the verifier's rewards that is trained: ``reward``, or the only one.
+
+    Raises:
+        TrialFailed: there are several others.
+    """
+    if "reward" in rewards:
+        return rewards["reward"]
+    if len(rewards) == 1:
+        return next(iter(rewards.values()))
+    raise TrialFailed(
+        "RewardError",
+        f"the verifier wrote the rewards {', '.join(sorted(rewards))}; expected one of the name reward",
+    )
+
+
+class _Ended(msgspec.Struct):
+    counters: Counters
+
+
+async def _spent(trial: Trial, carrier: Carrier) -> bool:
+    """Whether the session has refused to go on: the agent's failure is its answer to that, and it would fail again."""
+    rows = await carrier.rows()
+    counters = Counters()
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        counters = msgspec.json.decode(read_regular(trial.directory / ROWS), type=_Ended).counters
+    no_tool = rules(trial.agent, 0.0).max_consecutive_no_tool
+    return (
+        sum(row.turns for row in rows if row.kind in ("main", "rewrite")) >= trial.max_turns
+        or 0 < no_tool <= counters.consecutive_no_tool
+        or counters.context_overflow > 0
+    )
+
+
+def _late() -> TrialFailed:
+    return TrialFailed(
+        "TailKilledError", "cancelled: most trials of its step were done (harbor_runtime.tail_kill_target)"
+    )
+
+
+def _trial(trial: Trial, settings: HarborSettings) -> HarborTrial:
+    endpoints, found = trial.line.endpoints, harbor_task(trial.row)
+    if endpoints is None:
+        raise TrialFailed(
+            "AgentNotCarriedError", "agents of Harbor need sessions: set proxy.trials_through: sessions"
+        )
+    assert found is not None  # checked with the row
+    task = Path(settings.tasks, found)
+    if not (task / "task.toml").is_file():
+        raise TrialFailed(
+            "TaskNotFoundError", f"extra_info.task_path {found}: there is no file {task}/task.toml"
+        )
+    return HarborTrial(
+        task=str(task),
+        name=trial.name,
+        trials_dir=str(trial.directory.parent),
+        openai=endpoints.openai,
+        anthropic=endpoints.anthropic,
+        key=endpoints.key,
+        model=str(trial.request["model"]),
+        turns=trial.max_turns,
+        context=trial.lengths.prompt + trial.lengths.response,
+        reply=trial.lengths.turn,
+    )
+
+
+def _settings(agent: AgentSettings) -> HarborSettings:
+    if agent.harbor is None:
+        raise TrialFailed(
+            "HarborConfigError", "a row has a task of Harbor's, but the run has no settings for it"
+        )
+    return agent.harbor
+
+
+class _Worker:
+    """What the trials of this process share."""
+
+    def __init__(self, settings: HarborSettings, where: Where) -> None:
+        runtime = settings.runtime
+        concurrent = max(1, runtime["num_workers"] // max(1, settings.workers))
+        self._folder = where.run_dir / FOLDER
+        make_directory(self._folder)
+        self._name = where.worker
+        self.runner = HarborRunner(
+            settings.python, concurrent, self._folder / f"{self._name}.log", runner_environment(settings)
+        )
+        self._slots = asyncio.Semaphore(concurrent)
+        self._tail = TailRules(
+            target=runtime["tail_kill_target"],
+            grace=runtime["tail_kill_grace_sec"],
+            least=runtime["tail_kill_min_tasks"],
+        )
+        self._steps: dict[str, StepTail] = {}
+
+    @asynccontextmanager
+    async def admit(self, where: Where) -> AsyncIterator[Place]:
+        """A place for one trial, once there is one."""
+        tail = self._step(where)
+        async with tail.trial(), self._slots:
+            yield Place(self.runner, tail.late)
+
+    def _step(self, where: Where) -> StepTail:
+        # A trainer that was restarted counts its steps anew.
+        name = "-".join(filter(None, (where.attempt, os.environ.get(_GENERATION), where.step)))
+        if name not in self._steps:
+            tail = self._tail if where.step else TailRules()  # a validation has no tail
+            self._steps[name] = StepTail(tail, self._folder / name, self._name)
+        return self._steps[name]
+
+
+_WORKERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Worker] = weakref.WeakKeyDictionary()
