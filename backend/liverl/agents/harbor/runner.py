@@ -64,10 +64,10 @@ class Runner:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        # What Harbor shields from being cancelled, such as the end of an environment.
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        if rest:
-            await asyncio.wait(rest)
+        # Harbor shields the end of an environment from being cancelled; other tasks, such as LiteLLM's, have no end.
+        stops = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "stop"]
+        if stops:
+            await asyncio.wait(stops)
 
     async def _run(self, name: str, values: dict[str, Any]) -> None:
         from harbor.models.trial.config import TrialConfig
