@@ -335,7 +335,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tupl
         )
         reward = await KINDS[prompt.kind].run(trial, carrier, conversation)
         rows = await carrier.rows()
-        if not rows and not conversation.replies:
+        if not rows:
             raise silence(directory, settings.prompt_length + settings.response_length)
     except TrialFailed as error:
         repeated = isinstance(error, Repeat)
