@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.daemon.commands import Commands
+from liverl.daemon.data_check import environment_checks
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.state_writer import StateWriter
@@ -50,6 +51,7 @@ class Run:
             on_change=self._on_change,
             found_serving=self._found_serving,
             unwritten=self._unwritten,
+            environment_checks=environment_checks(plan, run_dir / "config.yaml"),
         )
         began_at = started_at or supervisor.now()
         oom_kills = OomKills()

@@ -135,9 +135,9 @@ class RunOutcome:
         fatal = slot.spec.ends_run or slot.spec.fatal
         if fatal and name in failed and machine.state == "waiting" and machine.wanted:
             # Only a service that waits for its environment fails; one that runs does not need it any more.
-            return Verdict(
-                "failed", ExitCode.FAILED, Cause(f"env:{name}", failed[name], self._supervisor.now())
-            )
+            refused = name in self._supervisor.environments.refused
+            cause = Cause(f"env:{name}", failed[name], self._supervisor.now())
+            return Verdict("failed", ExitCode.PREFLIGHT if refused else ExitCode.FAILED, cause)
         if slot.spec.ends_run and machine.state == "stopped" and machine.wanted:
             return Verdict("done", ExitCode.OK)
         if not fatal or machine.state not in ("failed", "gave_up") or slot.incoming is not None:

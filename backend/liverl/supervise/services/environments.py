@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from liverl.environments import BuildError, default_cache_dir, ensure
+from liverl.environments import BuildError, default_cache_dir, ensure, resolve
 from liverl.model import Level, ServiceState, ServiceStatus
 from liverl.plan.spec import EnvironmentSpec
+
+# Gets the interpreter of an environment that was just built; what does not hold in it, or "" if all does.
+Check = Callable[[Path], Awaitable[str]]
 
 
 @dataclass
@@ -25,16 +28,25 @@ class _Entry:
 
 class Environments:
     """``pythons``: interpreters of the environments that are ready, by name; ``self`` is the backend's own.
-    ``failed``: why an environment cannot be built, by name.
+    ``failed``: why an environment cannot be built, or what its check has found, by name. ``unchecked``: names of those
+    that are being built and have a check; ``refused``: of those whose check has failed.
 
     ``changed(name, text, level)`` is called for each step of a build and for its result.
     """
 
     def __init__(
-        self, specs: tuple[EnvironmentSpec, ...], changed: Callable[[str, str, Level], None]
+        self,
+        specs: tuple[EnvironmentSpec, ...],
+        changed: Callable[[str, str, Level], None],
+        checks: Mapping[str, Check] | None = None,
     ) -> None:
+        """``checks``: by name of the environment; called only for one that is built now: the preflight checks have
+        looked at any other."""
         self.pythons: dict[str, Path] = {"self": Path(sys.executable)}
         self.failed: dict[str, str] = {}
+        self.unchecked: set[str] = set()
+        self.refused: set[str] = set()
+        self._checks = checks or {}
         self._entries = {spec.name: _Entry(spec) for spec in specs if spec.name != "self"}
         self._changed = changed
         self._tasks: list[asyncio.Task[None]] = []
@@ -42,6 +54,8 @@ class Environments:
     def start(self) -> None:
         """Begin to check or build every environment; must be called on the event loop."""
         for entry in self._entries.values():
+            if entry.spec.name in self._checks and _is_to_be_built(entry.spec):
+                self.unchecked.add(entry.spec.name)
             self._tasks.append(asyncio.ensure_future(self._build(entry)))
 
     async def _build(self, entry: _Entry) -> None:
@@ -58,14 +72,25 @@ class Environments:
         try:
             python = await ensure(entry.spec, default_cache_dir(), progress)
         except BuildError as error:
-            self.failed[name] = str(error)
-            self._set(entry, "failed", str(error))
-            self._changed(name, f"cannot be built: {error}", "error")
+            self._fail(entry, str(error), f"cannot be built: {error}")
             return
+        if name in self.unchecked:
+            progress("checking the run's data in it", None)
+            found = await self._checks[name](python)
+            if found:
+                self.refused.add(name)
+                self._fail(entry, found, f"preflight check failed: {found}")
+                return
+            self.unchecked.discard(name)
         self.pythons[name] = python
         took = time.monotonic() - began
         self._set(entry, "ready", f"ready after {took:.1f} s")
         self._changed(name, entry.text, "info")
+
+    def _fail(self, entry: _Entry, why: str, words: str) -> None:
+        self.failed[entry.spec.name] = why
+        self._set(entry, "failed", why)
+        self._changed(entry.spec.name, words, "error")
 
     @staticmethod
     def _set(entry: _Entry, state: ServiceState, text: str) -> None:
@@ -102,3 +127,10 @@ class Environments:
             )
             for name, entry in self._entries.items()
         ]
+
+
+def _is_to_be_built(spec: EnvironmentSpec) -> bool:
+    try:
+        return not resolve(spec, default_cache_dir()).published
+    except BuildError:
+        return False  # the build reports it

@@ -18,7 +18,7 @@ from liverl.observe.gpu.ledger import GpuLedger
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.supervise.services import probes, state_machine
 from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
-from liverl.supervise.services.environments import Environments
+from liverl.supervise.services.environments import Check, Environments
 from liverl.supervise.services.event_log import words
 from liverl.supervise.services.failpoints import crashpoint
 from liverl.supervise.services.instance import Instance
@@ -47,11 +47,13 @@ class Supervisor:
         on_change: Callable[[], None] = lambda: None,
         found_serving: Callable[[], int] = lambda: 0,
         unwritten: Callable[[str], str | None] = lambda kind: None,
+        environment_checks: Mapping[str, Check] | None = None,
     ) -> None:
         """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called after every change of
         a service, from ``start`` on. ``found_serving`` returns how many of verl's replicas serve now.
         ``unwritten`` gets the kind of a service, and names a file that it reads when it starts as long as the newest
-        content is not written; worded to follow "waiting for".
+        content is not written; worded to follow "waiting for". ``environment_checks``: see ``Environments``; as long as
+        one of them has not succeeded, no service starts.
 
         Raises:
             OSError: the run directory cannot be written.
@@ -63,7 +65,7 @@ class Supervisor:
         self.attempt_dir = run_dir / f"attempt_{attempt:03d}"
         self.http = probes.Http()
         self.slots: dict[str, Slot] = {}
-        self.environments = Environments(plan.environments, self._environment_changed)
+        self.environments = Environments(plan.environments, self._environment_changed, environment_checks)
         self.ledger = GpuLedger()
         self.gpus: tuple[GpuStatus, ...] = ()  # from the last sample
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment permits
@@ -296,6 +298,9 @@ class Supervisor:
     def blocked_by(self, spec: ServiceSpec) -> str | None:
         """The first dependency that is not met, or a file that is not written yet, worded to follow "waiting for"; None
         if the service may start."""
+        unchecked = min(self.environments.unchecked, default=None)
+        if unchecked is not None:
+            return f"environment {unchecked}, in which the run's data is then checked"
         missing = next((why for d in spec.depends_on if (why := unmet(self, d)) is not None), None)
         return missing or self._unwritten(spec.kind)
 
