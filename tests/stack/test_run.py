@@ -158,6 +158,14 @@ def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
     assert (first.state, first.exit_code) == ("failed", 137)
     assert first.cause is not None and first.cause.service == "trainer" and "SIGKILL" in first.cause.text
     assert not run.tagged()
+    report = (run.run_dir / "attempt_001" / "report.md").read_text()
+    assert (
+        "trainer failed at " in report
+        and "SIGKILL" in report
+        and "- go on with: `liverl-tui up --resume" in report
+    )
+    kept = (run.run_dir / "attempt_001" / "litellm.yaml").read_text()
+    assert kept.count("api_base:") > (run.run_dir / "proxy" / "litellm.yaml").read_text().count("api_base:")
     run.start(resume=True)
     assert run.snapshot().attempt == 2
     second = run.result(300)

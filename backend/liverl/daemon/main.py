@@ -27,6 +27,7 @@ from liverl.daemon.plan_change import PlanChange, apply
 from liverl.daemon.run import Run
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted
+from liverl.diagnose.report import files, past_alerts, report
 from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
 from liverl.plan.slurm import within_batch_limits
@@ -260,6 +261,12 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
     await _in_time(
         supervisor, writing, RESULT_PATIENCE + END_LIMIT, "the result could not be written within {:g} s"
     )
+    await _in_time(
+        supervisor,
+        _write_report(run, result, directory),
+        END_LIMIT,
+        "report.md could not be written within {:g} s",
+    )
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
@@ -316,6 +323,19 @@ async def _write_result(
             if supervisor.now() >= give_up or not directory.path.exists():
                 return
         await asyncio.sleep(0.5)
+
+
+async def _write_report(run: Run, result: Result, directory: OpenDirectory) -> None:
+    """Write the attempt's ``report.md``; a run that has ended is no failure for want of it."""
+    snapshot, events = run.snapshot(), await asyncio.to_thread(run.events_since, 0)
+    where = directory.path
+    present = {name for name in files(result.attempt) if (where / name).exists()}
+    text = report(snapshot, result, past_alerts(events, result.started_at), present)
+    path = RunDir(where).report(result.attempt)
+    try:
+        await asyncio.to_thread(write_atomic, path, text.encode())
+    except OSError as error:
+        run.supervisor.records.write_failed(f"{path.name}: {error.strerror}")
 
 
 def main() -> None:

@@ -166,6 +166,10 @@ class RunDir:
         """Directory of the service logs of one attempt."""
         return self.attempt(attempt) / "logs"
 
+    def report(self, attempt: int) -> Path:
+        """What this attempt came to, on one page; exists once it has ended."""
+        return self.attempt(attempt) / "report.md"
+
     def attempts(self) -> list[int]:
         """Numbers of the attempts that have a directory, oldest first."""
         try:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from liverl.model import ProxyStatus
 from liverl.plan.spec import Plan
 from liverl.proxy.config import config_sha, render_litellm_config
+from liverl.rundir.layout import RunDir
 from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts, unknown_models
 from liverl.serving.route_file import RouteFile, number_of, text_of
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.newest_file import NewestFile
 from liverl.util.regular_file import read_text
 
 
@@ -20,6 +23,14 @@ class ProxyRoutes(RouteFile):
     def __init__(self, supervisor: Supervisor, plan: Plan, cooldown: float) -> None:
         super().__init__(supervisor, "proxy", "proxy/litellm.yaml", lambda data: config_sha(data.decode()))
         self._plan = plan
+        # The list of a run that ends has no replicas: for a later look at the run there is its last one with some.
+        self._kept = NewestFile(
+            RunDir(supervisor.run_dir).attempt(supervisor.attempt) / "litellm.yaml",
+            written=lambda data: None,
+            failed=supervisor.records.write_failed,
+            late=functools.partial(supervisor.records.warn, "storage"),
+            mode=0o600,  # it may contain the replicas' token
+        )
         self._cooldown = cooldown
         self._token = _replica_token(supervisor, plan)
         self._ended: dict[int, ProxyCounters] | None = None  # generation -> its counters; None = not read yet
@@ -40,6 +51,9 @@ class ProxyRoutes(RouteFile):
             prefix=self._plan.replica_engine.litellm_prefix,
             token=self._token,
         ).encode()
+
+    def _keep(self, data: bytes) -> None:
+        self._kept.put(data)
 
     def _more(self, wanted: set[int]) -> Callable[[], Callable[[], None]]:
         """The counters of processes that have ended."""

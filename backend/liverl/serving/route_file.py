@@ -77,7 +77,12 @@ class RouteFile:
             return
         self._sha = self._digest(data)
         self._file.put(data)
+        if backends:
+            self._keep(data)
         self._reload()
+
+    def _keep(self, data: bytes) -> None:
+        """Called with each list that has replicas."""
 
     @property
     def unwritten(self) -> bool:

@@ -1,0 +1,106 @@
+"""The report of an attempt that has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from kit.screens import snapshot as sample
+
+from liverl.diagnose.report import MOST_ALERTS, files, past_alerts, report
+from liverl.model import Cause, ConfigChange, Event, Result, Symptom
+
+START = 1_700_000_000.0
+
+
+def alert(
+    seq: int, what: str, name: str = "disk_low", at: float = START, text: str = "the disk is full"
+) -> Event:
+    return Event(seq, at + seq, "symptom", text, data={"id": name, "what": what})
+
+
+def result(**fields: Any) -> Result:
+    known: dict[str, Any] = {
+        "state": "failed",
+        "exit_code": 1,
+        "cause": Cause("trainer", "ValueError: x", START, "attempt_002/logs/trainer.1.log", 70),
+        "steps": 4,
+        "started_at": START,
+        "ended_at": START + 3725,
+        "attempt": 2,
+        "summary": "failed: ValueError: x",
+        "resume": "liverl-tui up --resume p/n",
+    }
+    return Result(**{**known, **fields})
+
+
+def page(ended: Result | None = None, alerts: tuple[Event, ...] = (), **state: Any) -> str:
+    state = {"symptoms": (), "changes": (), "total_steps": 9, **state}
+    ended = ended or result()
+    return report(sample(**state), ended, past_alerts(alerts, START), files(ended.attempt))
+
+
+def test_it_says_how_far_the_run_came_and_why_it_ended() -> None:
+    text = page()
+    for line in (
+        "- state: failed, exit code 1",
+        "- steps: 4 of 9",
+        "ValueError: x",
+        "It stands in `attempt_002/logs/trainer.1.log`, byte 70.",
+        "- go on with: `liverl-tui up --resume p/n`",
+    ):
+        assert f"{line}\n" in text
+    assert "1 h 2 min\n" in text
+    assert text.startswith("# ") and "attempt 2: failed: ValueError: x\n" in text
+
+
+def test_a_run_that_is_done_needs_no_cause() -> None:
+    done = result(state="done", exit_code=0, cause=None, resume=None, summary="done: 4 steps")
+    assert "## Why" not in page(done) and "go on" not in page(done)
+    assert "No cause was found." in page(result(cause=None))
+
+
+def test_alerts_have_the_times_of_their_begin_and_end() -> None:
+    events = (
+        alert(-5, "new", text="of the attempt before"),
+        alert(1, "new", text="first"),
+        alert(2, "worse", text="worse"),
+        alert(3, "new", "other", text="second"),
+        alert(4, "cleared"),
+        alert(5, "new", text="again"),
+        Event(6, START + 6, "note", "no alert"),
+    )
+    found = [(a.id, a.text, a.began - START, a.ended and a.ended - START) for a in past_alerts(events, START)]
+    assert found == [
+        ("disk_low", "worse", 1, 4),
+        ("other", "second", 3, None),
+        ("disk_low", "again", 5, None),
+    ]
+
+
+def test_an_alert_that_is_open_at_the_end_says_what_to_do() -> None:
+    symptom = Symptom(
+        "disk_low", "critical", "full", "it is full", "delete\nsomething", ("3 GB left",), START,
+        patch={"training.save_freq": "9"},
+    )  # fmt: skip
+    text = page(alerts=(alert(1, "new"),), symptoms=(symptom,))
+    assert (
+        "  - what to do: delete something\n  - change: `training.save_freq: 9`\n  - seen: 3 GB left\n" in text
+    )
+    ended = page(alerts=(alert(1, "new"), alert(2, "cleared")), symptoms=(symptom,))
+    assert "what to do" not in ended and "resolved at" in ended
+
+
+def test_many_alerts_are_counted() -> None:
+    events = tuple(alert(i, "new", f"n{i}", text="x" * 1000) for i in range(MOST_ALERTS + 3))
+    text = page(alerts=events)
+    assert "- and 3 more: `liverl-tui events" in text
+    assert max(map(len, text.splitlines())) < 400
+
+
+def test_it_names_the_files_that_exist_and_what_was_changed() -> None:
+    change = ConfigChange(2, "training.total_steps", 20, 8, "--set")
+    state = sample(symptoms=(), changes=(change, msgspec.structs.replace(change, attempt=1, after=7)))
+    text = report(state, result(), [], {"events.jsonl"})
+    assert "- `events.jsonl`: what happened, a line each\n" in text and "litellm" not in text
+    assert "- changed for this attempt: training.total_steps: 20 -> 8\n" in text and "-> 7" not in text
