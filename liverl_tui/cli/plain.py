@@ -110,6 +110,7 @@ class StopSignals:
 
     @property
     def count(self) -> int:
+        """How often a stop was requested."""
         return self._requests.count
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:

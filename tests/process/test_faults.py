@@ -32,6 +32,12 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("deaf now", flush=True)
 while True: time.sleep(60)
 """
+# Ends well after SIGUSR1.
+UNTIL_USR1 = """
+import signal
+signal.signal(signal.SIGUSR1, lambda *_: exit(0))
+while True: signal.pause()
+"""
 # Ready once a file says so.
 LATE = """
 import os, time
@@ -537,6 +543,29 @@ def _pending(pid: int) -> bool:
     return any(mask >> (signal.SIGTERM - 1) & 1 for mask in masks)
 
 
+@pytest.mark.parametrize("by", ["a command", "the training's end"])
+def test_signals_to_a_backend_that_stops_already(make: Make, by: str) -> None:
+    slow = (StopStage("TERM", "leader", 600.0), StopStage("KILL", "tree", 5.0))
+    probes = Probes(startup=Probe("log_line", pattern="deaf now", interval=0.1))
+    run = make(script("deaf", DEAF, stop=slow, probes=probes), script("task", UNTIL_USR1, ends_run=True))
+    backend = run.start()
+    deaf = wait_until(lambda: _pid(run, "deaf"))
+    task = wait_until(lambda: _pid(run, "task"))
+    if by == "a command":
+        run.command("stop", now=False)
+    else:
+        os.kill(task, signal.SIGUSR1)
+    wait_until(lambda: run.service("deaf").state == "stopping")
+    if by != "a command":
+        time.sleep(SAME_REQUEST_S)  # what is over is no request: the first one comes now
+    term(backend)
+    time.sleep(SAME_REQUEST_S)
+    assert procfs.alive(deaf, None)
+    os.kill(backend, signal.SIGTERM)
+    assert run.result().exit_code == (5 if by == "a command" else 0)
+    assert [("killing all" in text) for text in stops(run)] == [False, True]
+
+
 @pytest.mark.parametrize("first", ["up", "backend"])
 def test_sigterms_to_both_at_once_are_one_request_and_a_later_one_is_another(make: Make, first: str) -> None:
     slow = (StopStage("TERM", "leader", 600.0), StopStage("KILL", "tree", 5.0))
@@ -556,7 +585,7 @@ def test_sigterms_to_both_at_once_are_one_request_and_a_later_one_is_another(mak
         os.kill(process.pid if first == "up" else backend, signal.SIGTERM)
         out = finish(process)
         assert (process.returncode, run.result().exit_code) == (5, 5), out
-        assert "killing all services" in stops(run)[-1]
+        assert "killing all services" in stops(run)[-1] and len(stops(run)) <= 3
     finally:
         finish(process)
 

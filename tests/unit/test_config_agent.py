@@ -104,6 +104,15 @@ BOTH = "agent.command and agent.python are both set, and each could run the rows
                 "let your program read it from a file",
             ),
         ),
+        (
+            ["agent.path=[a, b:c]"],
+            refused(
+                "agent.path[1]",
+                "PYTHONPATH would take it for two directories",
+                "'b:c'",
+                "a directory without ':' in its path",
+            ),
+        ),
         (["reward.function=score"], refused("reward.function", FUNCTION[0], "'score'", FUNCTION[1])),
         (["reward.function=r.txt:f"], refused("reward.function", FUNCTION[0], "'r.txt:f'", FUNCTION[1])),
         (["reward.function=r.py:f g"], refused("reward.function", FUNCTION[0], "'r.py:f g'", FUNCTION[1])),
@@ -129,6 +138,7 @@ def test_what_cannot_work_is_refused(sets: list[str], problem: list[str]) -> Non
         ["agent.kind=tools", "agent.functions=f.py"],
         [PROGRAM, "agent.env={MODE: fast, OPENAI_ORG_ID: x, _a1: y}"],
         ["reward.function=dir/r.py:score", "reward.kwargs={a: 1}"],
+        ["agent.path=[a, b/c]"],
         # Rows are run by verl's own loop: nothing of section agent is used.
         ["verl.agent_loop=tool_agent", "agent.kind=command"],
         ["verl.agent_loop=tool_agent", PROGRAM, "agent.python=m:A"],

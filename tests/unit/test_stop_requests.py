@@ -25,6 +25,7 @@ SOON, LATE = SAME_REQUEST_S - 0.01, SAME_REQUEST_S
         ([(0, SIGINT), (0.1, SIGTERM)], 1),
         ([(0, SIGINT), (LATE, SIGTERM)], 2),
         ([(0, SIGINT), (LATE, SIGINT), (2 * LATE, SIGINT)], 3),
+        ([(0, SIGINT), (SOON, SIGINT), (LATE, SIGTERM)], 3),
     ],
 )
 def test_what_counts(signals: list[tuple[float, int]], count: int) -> None:

@@ -286,6 +286,30 @@ async def test_a_row_may_begin_with_examples_of_replies(trials: Callable[..., Tr
     assert steps[5]["message"] == "reply 2" and run.result(outcome)["turns"] == 1
 
 
+class Echo:
+    """A tool whose results are names of files."""
+
+    definitions = ({"type": "function", "function": {"name": "add", "parameters": {}}},)
+    last = ""
+
+    async def answer(self, _name: str, _arguments: dict[str, Any]) -> str:
+        return os.fsdecode(b"caf\xe9")
+
+
+async def test_texts_that_json_cannot_hold_are_sent_and_written_with_question_marks(
+    trials: Callable[..., Trials], replica: TokenReplica
+) -> None:
+    replica.reply = lambda _prompt, turn: "done" if turn else CALL
+    run = trials(kind="tools")
+    outcome = await run.run([{"role": "user", "content": "a\ud800b"}], tools=Echo())
+    assert outcome.exception is None and outcome.tool_calls == 1
+    sent = decode(replica.prompts[1])
+    assert "a?b" in sent and "caf?" in sent
+    outcome.record(1.0)
+    steps = run.story(outcome)
+    assert steps[0]["message"] == "a?b" and steps[1]["observation"]["results"][0]["content"] == "caf?"
+
+
 async def test_messages_that_no_server_takes_fail_their_trial_only(trials: Callable[..., Trials]) -> None:
     run = trials()
     outcome = await run.run([{"content": "whose?"}])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ from liverl.agents.loop import TrialFailed
 from liverl.verl_runtime.carriers import Lengths, Line
 from liverl.verl_runtime.kinds import command
 from liverl.verl_runtime.kinds.base import Trial
-from liverl.verl_runtime.kinds.process import HEAD, TAIL, NotStarted, run_program
+from liverl.verl_runtime.kinds.process import HEAD, TAIL, NotLogged, NotStarted, run_program
 
 TAG = f"LIVERL_TRIAL=test-{os.getpid()}"
 
@@ -125,9 +126,56 @@ async def test_a_program_that_is_missing_is_not_started(tmp_path: Path) -> None:
             await run_program([word], tmp_path, tmp_path / "log", {}, TAG, 60)
 
 
-async def test_a_log_that_cannot_be_written_is_not_the_programs_fault(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        await run_program(python(""), tmp_path, tmp_path / "no" / "log", {}, TAG, 60)
+async def test_a_program_whose_log_cannot_be_written_is_killed(tmp_path: Path) -> None:
+    environment = dict([TAG.split("=")])
+    text = """
+import os, sys, time
+open(f"pid-.{os.getpid()}", "w")
+if not os.fork(): open(f"pid-.{os.getpid()}", "w")
+while len([n for n in os.listdir() if n.startswith("pid-")]) < 2: time.sleep(0.01)
+print("words", flush=True)
+time.sleep(600)
+"""
+    began = time.monotonic()
+    with pytest.raises(NotLogged, match="No space left on device"):
+        await run_program(python(text), tmp_path, Path("/dev/full"), environment, TAG, 300)
+    assert time.monotonic() - began < 60
+    await gone(*await pids_in(tmp_path, 2))
+
+
+@pytest.mark.parametrize("log", ["no/log", "folder", "fifo"])
+async def test_a_log_that_cannot_be_opened(tmp_path: Path, log: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")  # nobody reads it, and opening it must not wait for that
+    with pytest.raises(NotLogged):
+        await run_program(python(""), tmp_path, tmp_path / log, {}, TAG, 60)
+
+
+async def test_a_program_that_has_ended_fails_if_the_end_of_its_log_is_lost(tmp_path: Path) -> None:
+    """The file takes its beginning, and a limit of this process stands for the full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (HEAD + 100, before[1]))
+    try:
+        with pytest.raises(NotLogged, match="File too large"):
+            await ran(tmp_path, f"import os\nfor _ in range(6): os.write(1, b'x' * {1 << 20})")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+async def test_a_program_that_prints_nothing_needs_no_room(tmp_path: Path) -> None:
+    assert await run_program(python(""), tmp_path, Path("/dev/full"), {}, TAG, 60) == 0
+
+
+async def test_a_cancelled_program_is_cancelled_also_without_room(tmp_path: Path) -> None:
+    text = "import os, time\nopen(f'pid-.{os.getpid()}', 'w')\ntime.sleep(600)"
+    program = asyncio.ensure_future(
+        run_program(python(text + "\n"), tmp_path, tmp_path / "no" / "log", {}, TAG, 300)
+    )
+    program.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await program
 
 
 async def test_a_flood_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
@@ -637,6 +685,52 @@ async def test_an_agent_cannot_put_a_folder_where_the_verifiers_reward_belongs(
 ) -> None:
     outcome = await trials("openai(Q); os.mkdir(E['LIVERL_REWARD'])", "reward(1)").run()
     assert (outcome.exception or "").startswith("RewardError: reward.txt cannot be"), outcome.exception
+
+
+FULL = "os.symlink('/dev/full', pathlib.Path(E['LIVERL_TRIAL_DIR'], 'agent', 'verifier.log'))"
+FIFO = FULL.replace("symlink('/dev/full', ", "mkfifo(")
+
+
+@pytest.mark.parametrize("put", [FULL, FIFO])
+async def test_a_verifier_whose_log_cannot_be_written_fails_the_trial_by_name(
+    trials: Callable[..., Trials], put: str
+) -> None:
+    run = trials(f"openai(Q)\n{put}", verifier="reward(1)\nprint('words', flush=True)\nsignal.pause()")
+    outcome = await run.run(trial_timeout=600)
+    words = "the verifier was ended, since its output cannot be written to agent/verifier.log: "
+    assert (outcome.exception or "").startswith(f"VerifierLogError: {words}")
+    assert (outcome.reward, outcome.rows) == (0.0, [])
+
+
+async def test_an_agent_whose_log_cannot_be_written_fails_the_trial_by_name(
+    trials: Callable[..., Trials], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trials("openai(Q)\nprint('words', flush=True)\nsignal.pause()")
+
+    async def on_a_full_disk(words: Any, work: Path, log: Path, *more: Any) -> int:
+        log.symlink_to("/dev/full")
+        return await run_program(words, work, log, *more)
+
+    monkeypatch.setattr("liverl.verl_runtime.kinds.command.run_program", on_a_full_disk)
+    outcome = await run.run(trial_timeout=600)
+    words = (
+        "the agent was ended, since its output cannot be written to agent/agent.log: No space left on device"
+    )
+    assert outcome.exception == f"AgentLogError: {words}"
+    assert run.result(outcome)["exception_info"]["exception_type"] == "AgentLogError"
+    assert (outcome.reward, outcome.rows) == (0.0, [])
+
+
+async def test_texts_that_json_cannot_hold_reach_the_program_all_the_same(
+    trials: Callable[..., Trials],
+) -> None:
+    run = trials("openai(Q)\nprint(ascii([Q[0]['content'], TASK['row']['note']]))")
+    outcome = await run.run(
+        [{"role": "user", "content": "a\ud800b\ud83d\ude00"}], row={"note": os.fsdecode(b"\xff")}
+    )
+    assert outcome.exception is None
+    log = (outcome.files.directory / "agent" / "agent.log").read_text()
+    assert log == ascii(["a?b\U0001f600", "?"]) + "\n"
 
 
 async def test_an_agent_that_removes_its_directory_fails_only_itself(trials: Callable[..., Trials]) -> None:

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from liverl.sessions.sampling import OVERFLOW
+from liverl.util.unicode_text import encode_json
 
 SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
 # Seconds between attempts of one turn: first and maximum delay, doubled each time.
@@ -246,7 +247,7 @@ async def _ask(
     conversation: Conversation,
 ) -> Reply:
     """Request one turn; retry with backoff while the proxy is unavailable, until the trial's timeout."""
-    body = msgspec.json.encode(request)
+    body = encode_json(request)
     wait, why, cut = _BACKOFF_START, "", ""
     while (left := deadline - time.monotonic()) > 0:
         try:

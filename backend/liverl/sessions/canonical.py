@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role
+from liverl.util.unicode_text import without_surrogates
 
 BILLING = (
     "x-anthropic-billing-header"  # begins a system block that differs from request to request (Claude Code)
@@ -35,7 +36,7 @@ def read_body(data: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise BadRequest(f"the body is {_kind(body)}, not a JSON object")
     if b"\\u" in data or b"\xed" in data:
-        cleaned: dict[str, Any] = _without_surrogates(body)
+        cleaned: dict[str, Any] = without_surrogates(body, "\ufffd")
         return cleaned
     return body
 
@@ -290,16 +291,6 @@ def _kind(value: Any) -> str:
         dict: "an object",
     }
     return names.get(type(value), type(value).__name__)
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    return value
 
 
 # -- OpenAI

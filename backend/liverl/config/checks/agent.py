@@ -67,6 +67,16 @@ def _programs(c: RunConfig) -> Iterator[Finding]:
             yield Finding(key, "names no program", "[]", "a program and its arguments, or null")
 
 
+@_rule("agent.path")
+def _path(c: RunConfig) -> Iterator[Finding]:
+    for number, directory in enumerate(c.agent.path):
+        if ":" in directory:
+            words = "PYTHONPATH would take it for two directories"
+            yield Finding(
+                f"agent.path[{number}]", words, f"'{directory}'", "a directory without ':' in its path"
+            )
+
+
 @_rule("agent.env")
 def _env(c: RunConfig) -> Iterator[Finding]:
     for name in c.agent.env:

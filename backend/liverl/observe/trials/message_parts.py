@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from liverl.util.unicode_text import without_surrogates
+
 PartKind = Literal["system", "user", "text", "reasoning", "call", "result", "error"]
 _FORGOTTEN = ("reasoning_content", "reasoning", "thinking_blocks", "provider_specific_fields")
 _decode = msgspec.json.Decoder().decode
@@ -34,7 +36,7 @@ def loads(data: bytes) -> Any:
         pass
     try:
         decoded = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _name: None)
-        return json.loads(json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace"))
+        return without_surrogates(decoded)
     except (ValueError, RecursionError):
         return None
 

@@ -13,7 +13,7 @@ from liverl.util.modes import DIRECTORY
 from liverl.util.regular_file import open_binary
 from liverl.verl_runtime.carriers import Carrier
 from liverl.verl_runtime.kinds.base import Trial
-from liverl.verl_runtime.kinds.process import NotStarted, run_program
+from liverl.verl_runtime.kinds.process import NotLogged, NotStarted, run_program
 from liverl.verl_runtime.kinds.rewards import read_reward
 
 # Of the caller's environment an agent gets these only, since it runs what a model wrote.
@@ -91,8 +91,8 @@ async def _run(
     deadline: float,
 ) -> None:
     """Raises:
-    TrialFailed: the program cannot be started, fails, or is not done at the deadline (Unix seconds).
-    OSError: its log cannot be written.
+    TrialFailed: the program cannot be started, fails, is not done at the deadline (Unix seconds), or its log cannot be
+        written.
     """
     kind = what.capitalize()
     seconds = max(0.0, deadline - time.time())
@@ -100,6 +100,9 @@ async def _run(
         status = await run_program(words, work, log, env, f"LIVERL_TRIAL={trial.name}", seconds)
     except NotStarted as error:
         raise TrialFailed(f"{kind}NotFoundError", f"agent.{_KEYS[what]} {words[0]}: {error}") from error
+    except NotLogged as error:
+        text = f"the {what} was ended, since its output cannot be written to {log.parent.name}/{log.name}: {error}"
+        raise TrialFailed(f"{kind}LogError", text) from error
     except TimeoutError:
         raise TrialFailed(f"{kind}TimeoutError", f"the {what} took longer than {seconds:.0f} s") from None
     if status:

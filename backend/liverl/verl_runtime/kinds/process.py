@@ -9,17 +9,23 @@ import signal
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from liverl.util.deadline import within
 
 HEAD, TAIL = 4 << 20, 1 << 20  # bytes of output that are kept: from its beginning, and from its end
 _CHUNK = 1 << 16
+# Opening never waits: a program can have put a FIFO where the log of the next one goes.
+_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _AFTER_S = 1.0  # seconds that output may come after the program's exit: by what it left in the background
 
 
 class NotStarted(Exception):
     """The program cannot be started; the text says why."""
+
+
+class NotLogged(Exception):
+    """The program's output cannot be written to its log; the text says why."""
 
 
 async def run_program(
@@ -31,7 +37,7 @@ async def run_program(
 
     Raises:
         NotStarted: it cannot be started.
-        OSError: the log cannot be written.
+        NotLogged: the log cannot be written, and so the program was killed.
         TimeoutError: it was still running after ``seconds``.
     """
     # A pipe of our own: ``Process.wait`` would also wait until all that holds one of asyncio's has ended.
@@ -45,11 +51,31 @@ async def run_program(
         process = None
         try:
             process = await _start(words, work, env, output)
-            return await within(process.wait(), seconds)
+            status = await within(_end_of(process, copying), seconds)
         finally:
             output.close()  # otherwise the output would never end
             # In a task of its own: another cancellation does not end it.
             await asyncio.shield(asyncio.ensure_future(_end(process, tag, copying, pipe)))
+        if not copying.cancelled():  # it is if somebody still held the output
+            copying.result()
+        return status
+
+
+async def _end_of(process: asyncio.subprocess.Process, copying: asyncio.Future[None]) -> int:
+    """The exit status of a program.
+
+    Raises:
+        NotLogged: its output could not be written before it has ended.
+    """
+    ending = asyncio.ensure_future(process.wait())
+    either: set[asyncio.Future[Any]] = {ending, copying}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            copying.result()
+        return await ending
+    finally:
+        ending.cancel()
 
 
 async def _start(
@@ -75,11 +101,7 @@ async def _end(
     copying: asyncio.Future[None],
     pipe: asyncio.ReadTransport,
 ) -> None:
-    """Kill what lives of a program, and wait for the last of its output.
-
-    Raises:
-        OSError: the log could not be written.
-    """
+    """Kill what lives of a program, and wait for the last of its output."""
     try:
         # In a thread: reading the environment of some thousand processes takes longer than a turn may wait.
         leader = None if process is None else process.pid
@@ -87,31 +109,43 @@ async def _end(
         with contextlib.suppress(TimeoutError):
             if process is not None:
                 await within(process.wait(), _AFTER_S)
-            await within(copying, _AFTER_S)
+            with contextlib.suppress(NotLogged):
+                await within(copying, _AFTER_S)
     finally:
         pipe.close()
 
 
 async def _copy(stream: asyncio.StreamReader, log: Path) -> None:
-    """Write the beginning of the output as it comes, and its end at last; what lies between is left out."""
+    """Write the beginning of the output as it comes, and its end at last; what lies between is left out.
+
+    Raises:
+        NotLogged: it cannot be written.
+    """
+    try:
+        with os.fdopen(os.open(log, _LOG_FLAGS, 0o666), "wb") as file:
+            await _copy_to(file, stream)
+    except OSError as error:
+        raise NotLogged(error.strerror or str(error)) from error
+
+
+async def _copy_to(file: IO[bytes], stream: asyncio.StreamReader) -> None:
     left, end, held, dropped = HEAD, deque[bytes](), 0, 0
-    with log.open("wb") as file:
-        try:
-            while chunk := await stream.read(_CHUNK):
-                file.write(chunk[:left])
-                file.flush()
-                rest = chunk[left:]
-                left = max(0, left - len(chunk))
-                if rest:
-                    end.append(rest)
-                    held += len(rest)
-                while held > TAIL and len(end) > 1:
-                    gone = len(end.popleft())
-                    held, dropped = held - gone, dropped + gone
-        finally:
-            if dropped:
-                file.write(f"\n[{dropped} bytes of output left out]\n".encode())
-            file.writelines(end)
+    try:
+        while chunk := await stream.read(_CHUNK):
+            file.write(chunk[:left])
+            file.flush()
+            rest = chunk[left:]
+            left = max(0, left - len(chunk))
+            if rest:
+                end.append(rest)
+                held += len(rest)
+            while held > TAIL and len(end) > 1:
+                gone = len(end.popleft())
+                held, dropped = held - gone, dropped + gone
+    finally:
+        if dropped:
+            file.write(f"\n[{dropped} bytes of output left out]\n".encode())
+        file.writelines(end)
 
 
 def _kill(leader: int | None, tag: str) -> None:
