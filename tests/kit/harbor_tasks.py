@@ -24,6 +24,7 @@ class Obedient(BaseAgent):
 
     async def setup(self, environment):
         print("a print of the agent")
+        await asyncio.sleep(float(os.environ.get("SETUP_SECONDS", "0")))
 
     async def run(self, instruction, environment, context):
         for line in instruction.strip().splitlines():

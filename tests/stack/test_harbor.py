@@ -161,6 +161,36 @@ async def test_five_tasks_with_an_agent_of_the_users(runs: Runs, replica: TokenR
     assert not living("sleep 1000")
 
 
+async def test_mounts_of_the_host_and_files_that_stay(runs: Runs, tmp_path: Path) -> None:
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "in" / "x").write_text("of the machine\n")
+    mounts = [
+        f"{tmp_path}/in:/opt/of-the-run/in:ro",
+        f"{tmp_path}/out:/given/out",
+        f"{tmp_path}/in/x:/etc/of-the-run",
+    ]
+    task = runs.task(
+        "hello", "say answer with hello", "shell cat /opt/of-the-run/in/x /etc/of-the-run; touch /opt/of-the-run/in/y; "
+        "touch /opt/of-the-run/z; echo made > /given/out/made; cat /etc/hostname /app/extra.txt; ls /opt",
+    )  # fmt: skip
+    (Path(task) / "environment" / "extra.txt").write_text("of the task\n")
+    outcome = await run(runs.settings(host_path_mounts=mounts, environment_delete=False), task)
+    assert outcome.reward == 1.0
+    folder = outcome.files.directory
+    seen = (folder / "agent" / "shell.txt").read_text()
+    assert seen.count("of the machine\n") == 2 and "of the task\n" in seen
+    assert Path("/etc/hostname").read_text() in seen and set(os.listdir("/opt")) < set(seen.split())
+    assert "/opt/of-the-run/in/y': Read-only file system" in seen and os.listdir(tmp_path / "in") == ["x"]
+    assert (tmp_path / "out" / "made").read_text() == "made\n"
+    assert not Path("/opt/of-the-run").exists() and not Path("/given").exists()
+    root = folder / "root" / "env"
+    assert (root / "app" / "hello.txt").read_text() == "hello\n" and (
+        root / "opt" / "of-the-run" / "z"
+    ).is_file()
+    assert not os.listdir(root / "usr"), "the machine's files are seen in the environment only"
+
+
 async def test_terminus_2(runs: Runs) -> None:
     task = runs.task("hello", 'Create a file /app/hello.txt with the text "hello".')
     outcome = await run(
@@ -195,6 +225,35 @@ async def test_a_time_out_ends_all_of_the_agents_processes(runs: Runs) -> None:
     )
     assert parsed is not None and (parsed.ended_by, parsed.reward) == ("AgentTimeoutError", 1.0)
     assert not living("sleep 4321")
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ({"max_timeout_sec": 1}, "AgentTimeoutError"),
+        ({"agent_timeout_multiplier": 0.001}, "AgentTimeoutError"),  # of 600 s
+        ({"agent_setup_timeout_multiplier": 0.001}, "AgentSetupTimeoutError"),  # of Harbor's 360 s
+        ({"verifier_timeout_multiplier": 0.001}, "VerifierTimeoutError"),  # of the task's 600 s
+        ({"environment_build_timeout_multiplier": 1e-6}, "EnvironmentStartTimeoutError"),
+    ],
+)
+async def test_each_time_ends_what_it_is_for(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], kind: str
+) -> None:
+    setup, agent, verifier = (
+        "30" if kind.startswith(name) else "0" for name in ("AgentSetup", "AgentT", "Verifier")
+    )
+    monkeypatch.setenv("SETUP_SECONDS", setup)
+    task = runs.task(
+        "hello",
+        "say x",
+        f"shell sleep {agent}",
+        verifier=f"sleep {verifier}; echo 0 > /logs/verifier/reward.txt",
+    )
+    began = time.monotonic()
+    await run(runs.settings(**keys, max_retries=0), task)
+    assert time.monotonic() - began < 20
+    assert exception(runs.directories[0]) == kind
 
 
 @pytest.mark.parametrize(

@@ -113,11 +113,11 @@ class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor is not 
             raise RuntimeError("the environment is not running")
         words = f"cd {shlex.quote(cwd or self._workdir)} || exit\n{command}"
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = await asyncio.create_subprocess_exec(
+            process = await _start(
                 "nsenter", "--target", self._pid, "--user", "--preserve-credentials", "--mount", "--pid",
                 "--root", "--wd", "/bin/bash", "-c", words,
                 env={**_environment(), **(self._merge_env(env) or {})},
-                stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err,
             )  # fmt: skip
             try:
                 async with asyncio.timeout(timeout_sec):
@@ -172,11 +172,11 @@ class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor is not 
         Raises:
             RuntimeError: it does not start; the text says why.
         """
-        self._holder = await asyncio.create_subprocess_exec(
+        self._holder = await _start(
             "unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child",
             "/bin/bash", "-c", self._script(),
             env=_environment(), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, start_new_session=True,
+            stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert self._holder.stdout is not None and self._holder.stderr is not None
         line = b""
@@ -267,6 +267,21 @@ class Layout:
             yield f"mkdir -p {target}; mount -R {source} {target}"
         elif stat.S_ISREG(mode):
             yield f": > {target}; mount -B {source} {target}"
+
+
+async def _start(*words: str, **options: Any) -> asyncio.subprocess.Process:
+    """Start a process in a session of its own. A caller that is cancelled meanwhile leaves none: asyncio itself would
+    wait for ever for the end of a process whose pipes are not connected yet."""
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(*words, **options, start_new_session=True)
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        process = await starting
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 def _environment() -> dict[str, str]:

@@ -52,8 +52,7 @@ class HarborRunner:
 
     def __init__(self, python: str, concurrent: int, log: Path, env: dict[str, str]) -> None:
         self._python, self._concurrent, self._log, self._env = python, concurrent, log, env
-        self._process: asyncio.subprocess.Process | None = None
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[asyncio.subprocess.Process] | None = None
         self._waiting: dict[str, asyncio.Future[Ended]] = {}
         self._reading: asyncio.Task[None] | None = None
 
@@ -86,15 +85,19 @@ class HarborRunner:
 
     async def close(self) -> None:
         """End the process with its trials."""
-        if self._process is not None and self._process.returncode is None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
-                await within(self._process.wait(), CANCEL_S)
-            except TimeoutError:
-                self._kill(self._process)
-        if self._reading is not None:
-            await self._reading
+        if self._starting is None:
+            return
+        try:
+            process = await self._starting
+        except RunnerDied:
+            return
+        assert process.stdin is not None and self._reading is not None
+        process.stdin.close()
+        try:
+            await within(process.wait(), CANCEL_S)
+        except TimeoutError:
+            self._kill(process)
+        await self._reading
 
     async def _cancel(
         self, process: asyncio.subprocess.Process, name: str, ended: asyncio.Future[Ended]
@@ -122,11 +125,18 @@ class HarborRunner:
             pass  # it has ended: its trials are told so when its output ends
 
     async def _running(self) -> asyncio.subprocess.Process:
-        async with self._starting:
-            if self._reading is None or self._reading.done():
-                self._process = await self._start()
-            assert self._process is not None
-            return self._process
+        """The process, of which there is one, however many trials wait for its start.
+
+        Raises:
+            RunnerDied: it cannot be started.
+        """
+        if self._starting is None or (self._starting.done() and not self._lives):
+            self._starting = asyncio.ensure_future(self._start())
+        return await asyncio.shield(self._starting)
+
+    @property
+    def _lives(self) -> bool:
+        return self._reading is not None and not self._reading.done()
 
     async def _start(self) -> asyncio.subprocess.Process:
         module = LOCAL.partition(":")[0]
