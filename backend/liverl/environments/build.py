@@ -17,6 +17,7 @@ from pathlib import Path
 
 from liverl.environments.errors import BuildError
 from liverl.environments.index import pip_environment, uv_environment, with_index
+from liverl.environments.interpreters import find
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.plan.spec import EnvironmentSpec, InstallStep
@@ -144,6 +145,8 @@ async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Pro
     uv = find_uv()
     began = time.monotonic()
     python = spec.python or sys.executable
+    if spec.python:  # uv looks for what we do not find, and says what it could not find
+        python = str(await asyncio.to_thread(find, spec.python) or spec.python)
     first = InstallStep(plan.first, spec.first.installer, spec.first.index_url or spec.index_url)
     # The first step's requirements are given again, so that the second step keeps them installed.
     rest = InstallStep((*plan.first, *plan.requirements), spec.installer, spec.index_url)
