@@ -248,11 +248,11 @@ def test_harbor_has_an_environment_of_its_own() -> None:
         return next(e for e in plan.environments if e.name == "harbor")
 
     built = environment("agent.kind=harbor")
-    assert (built.requirements, built.python) == (("harbor>=0.24,<0.26",), "3.12")
+    assert (built.requirements, built.python) == (("harbor>=0.24,<0.26",), ">=3.12")
     own = environment("environments.harbor.venv_path=/mine")  # rows decide which of them Harbor runs
     assert (own.venv_path, own.requirements) == ("/mine", ())
     pinned = environment("environments.harbor.requirements=[harbor==0.24.0]")
-    assert (pinned.requirements, pinned.python) == (("harbor==0.24.0",), "3.12")
+    assert (pinned.requirements, pinned.python) == (("harbor==0.24.0",), ">=3.12")
     assert "harbor" not in {e.name for e in plan_of().environments}
 
 

@@ -47,12 +47,12 @@ VARIANTS: dict[tuple[str, str, str], list[tuple[str, ...]]] = {
             "agent.kind=harbor",
             "harbor_agent.environment_import_path=null",
             "harbor_agent.environment_type=ack",
+            "harbor_agent.runtime_image=i",
         ),
         (
             "environments.harbor.venv_path=/h",
             "harbor_agent.environment_import_path=null",
             "harbor_agent.environment_type=local",
-            "harbor_agent.runtime_image=i",
         ),
         ("training.use_dynamic_bsz=false", "vllm.enable_chunked_prefill=false"),
         ("credentials.wandb_mode=disabled",),

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from liverl.config import sizing
 from liverl.config.carrier import agent_loop, carrier
 from liverl.config.schema import RunConfig
+from liverl.config.sections.run import HARBOR
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.engines import ENGINES
 
@@ -100,7 +101,7 @@ def runs_programs(c: RunConfig) -> bool:
 
 def harbor(c: RunConfig) -> bool:
     """Whether rows may be run by Harbor: rows of its tasks, or those that name it."""
-    return our_loop(c) and (c.agent.kind == "harbor" or "harbor" in c.environments)
+    return our_loop(c) and (c.agent.kind == "harbor" or HARBOR in c.environments)
 
 
 def harbor_class(c: RunConfig) -> bool:

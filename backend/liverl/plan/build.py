@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from liverl.config import LoadedConfig, conditions, inert_keys, sizing
 from liverl.config.dump import holds_secret_name, looks_secret, without_secrets
 from liverl.config.schema import RunConfig
-from liverl.config.sections.run import EnvironmentEntry
+from liverl.config.sections.run import HARBOR, EnvironmentEntry
 from liverl.engines import ENGINES
 from liverl.model import Carrier, Inert
 from liverl.plan import embedded_trainer, harbor, launch_script, proxy, ray, replica, sessions, verl_trainer
@@ -249,7 +249,7 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
     entry = config.environments.get(name)
     if entry is None and name == engine.environment and engine.requirements:
         entry = EnvironmentEntry(requirements=engine.requirements)
-    if name == harbor.ENVIRONMENT:
+    if name == HARBOR:
         entry = harbor.environment(entry)
     if entry is None:
         raise PlanError(

@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from liverl.config import conditions as when
 from liverl.config.schema import RunConfig
-from liverl.config.sections.run import EnvironmentEntry
+from liverl.config.sections.run import HARBOR, EnvironmentEntry
 from liverl.plan.spec import Dependency
 
-ENVIRONMENT = "harbor"
 _REQUIREMENTS = ("harbor>=0.24,<0.26",)
-_PYTHON = "3.12"  # the oldest that Harbor runs with
+_PYTHON = ">=3.12"  # all that Harbor runs with
 
 
 def environment(entry: EnvironmentEntry | None) -> EnvironmentEntry:
@@ -28,14 +27,11 @@ def environment(entry: EnvironmentEntry | None) -> EnvironmentEntry:
 
 def dependencies(config: RunConfig) -> tuple[Dependency, ...]:
     """What the trainer waits for."""
-    return (Dependency("environment_ready", ENVIRONMENT),) if when.harbor(config) else ()
+    return (Dependency("environment_ready", HARBOR),) if when.harbor(config) else ()
 
 
 def settings(config: RunConfig) -> dict[str, Any] | None:
-    """``HarborSettings`` as plain values; None if no row can be run by Harbor. Keys that nothing uses are empty.
-
-    Relative paths of tasks count from the directory of ``data.train_index``.
-    """
+    """``HarborSettings`` as plain values; None if no row can be run by Harbor. Keys that nothing uses are empty."""
     if not when.harbor(config):
         return None
     agent: dict[str, Any] = msgspec.to_builtins(config.harbor_agent)
@@ -55,10 +51,15 @@ def settings(config: RunConfig) -> dict[str, Any] | None:
     if not when.harbor_cluster(config):
         k8s |= {"kubeconfig": None, "namespace": None}
     return {
-        "python": f"{{python:{ENVIRONMENT}}}",
-        "tasks": os.path.dirname(config.data.train_index) or ".",
+        "python": f"{{python:{HARBOR}}}",
+        "tasks": tasks_directory(config),
         "workers": config.verl.agent_workers,
         "agent": agent,
         "runtime": msgspec.to_builtins(config.harbor_runtime),
         "k8s": k8s,
     }
+
+
+def tasks_directory(config: RunConfig) -> str:
+    """The directory from which relative paths of tasks count: that of ``data.train_index``."""
+    return os.path.dirname(config.data.train_index) or "."

@@ -35,7 +35,12 @@ _CLUSTERS = {"ack": ("namespace", "kubeconfig"), "openshift": ("namespace",)}
 
 
 class ConfigError(ValueError):
-    """Harbor cannot run trials with this configuration; the text names the key."""
+    """Harbor cannot run trials with this configuration. ``key``: the key to change; ``words``: why; ``found`` and
+    ``allowed``: its value and what it may be. The text is all of it in one sentence."""
+
+    def __init__(self, key: str, words: str, found: str, allowed: str) -> None:
+        super().__init__(f"{key}: {words}, found {found}, expected {allowed}")
+        self.key, self.words, self.found, self.allowed = key, words, found, allowed
 
 
 class HarborTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,20 +95,29 @@ def _agent(trial: HarborTrial, agent: Mapping[str, Any]) -> dict[str, Any]:
     name, import_path = agent["agent_name"] or None, agent["agent_import_path"] or None
     if name is None and import_path is None:
         raise ConfigError(
-            "harbor_agent.agent_name and harbor_agent.agent_import_path are both empty: Harbor would run the "
-            "reference solution; set one of them"
+            "harbor_agent.agent_name",
+            "without it and harbor_agent.agent_import_path Harbor would run the reference solution",
+            "neither",
+            "one of them",
         )
     if import_path is None and name in _WITHOUT_MODEL:
         raise ConfigError(
-            f"harbor_agent.agent_name is {name}, which asks no model: there would be nothing to train"
+            "harbor_agent.agent_name",
+            "this agent asks no model: there would be nothing to train",
+            name,
+            "another agent",
         )
     if import_path is None and name in _RESPONSES_ONLY:
         raise ConfigError(
-            f"harbor_agent.agent_name is {name}, which speaks only /v1/responses; sessions serve "
-            "/v1/chat/completions and /v1/messages: use another agent"
+            "harbor_agent.agent_name",
+            "this agent speaks only /v1/responses, and sessions serve /v1/chat/completions and /v1/messages",
+            str(name),
+            "another agent",
         )
     if import_path is not None and ":" not in import_path:
-        raise ConfigError(f"harbor_agent.agent_import_path is {import_path}; expected module:Class")
+        raise ConfigError(
+            "harbor_agent.agent_import_path", "not the name of a class", import_path, "module:Class"
+        )
     return {
         # With a name that it knows Harbor would not look at the import path.
         "name": None if import_path else name,
@@ -159,13 +173,20 @@ def _environment(settings: HarborSettings) -> dict[str, Any]:
     kind, import_path = agent["environment_type"] or None, agent["environment_import_path"] or None
     if kind is not None and import_path is not None:
         raise ConfigError(
-            f"harbor_agent.environment_type is {kind} and harbor_agent.environment_import_path is {import_path}: "
-            "set one of them"
+            "harbor_agent.environment_type",
+            f"set together with harbor_agent.environment_import_path {import_path}",
+            kind,
+            "one of them",
         )
     mounts = [*_host_mounts(agent["host_path_mounts"]), *_runtime(agent)]
     if kind == "local":
         if agent["runtime_image"]:
-            raise ConfigError("harbor_agent.runtime_image is set: environment_type local cannot mount images")
+            raise ConfigError(
+                "harbor_agent.runtime_image",
+                "environment_type local cannot mount images",
+                str(agent["runtime_image"]),
+                "null",
+            )
         kind, import_path = None, LOCAL
     elif import_path is None:
         kind = kind or "docker"
@@ -191,7 +212,12 @@ def _runtime(agent: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if not image:
         return
     if not target:
-        raise ConfigError("harbor_agent.runtime_image is set, but harbor_agent.runtime_mount_path is not")
+        raise ConfigError(
+            "harbor_agent.runtime_mount_path",
+            "harbor_agent.runtime_image needs it",
+            "nothing",
+            "an absolute path",
+        )
     mount = {"type": "image", "source": image, "target": target, "read_only": True}
     yield {**mount, "image": {"subpath": subpath}} if subpath else mount
 
@@ -203,11 +229,11 @@ def _host_mounts(value: Any) -> Iterator[dict[str, Any]]:
         try:
             value = json.loads(value) if value.strip() else None
         except ValueError as error:
-            raise ConfigError(f"{where} is no JSON list: {error}") from None
+            raise ConfigError(where, f"is no JSON: {error}", repr(value), "a list of mounts") from None
     if value is None:
         return
     if not isinstance(value, list):
-        raise ConfigError(f"{where} is {value!r}; expected a list of mounts")
+        raise ConfigError(where, "is no list", repr(value), "a list of mounts")
     for number, one in enumerate(value):
         if isinstance(one, str):
             source, _, rest = one.partition(":")
@@ -224,7 +250,10 @@ def _host_mounts(value: Any) -> Iterator[dict[str, Any]]:
         at = given.get("target") or given.get("mount_path") or given.get("mountPath") or path
         if wrong or not _absolute(path) or not _absolute(at):
             raise ConfigError(
-                f"{where}[{number}] is {one!r}; expected PATH, SOURCE:TARGET or SOURCE:TARGET:ro with absolute paths"
+                where,
+                f"entry {number} is no mount",
+                repr(one),
+                "PATH, SOURCE:TARGET or SOURCE:TARGET:ro with absolute paths",
             )
         read_only = bool(given.get("read_only", given.get("readOnly", False)))
         mount = {"type": "bind", "source": path, "target": at}

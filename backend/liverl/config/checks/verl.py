@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.schema import RunConfig
-from liverl.config.sections.run import SELF
+from liverl.config.sections.run import HARBOR, SELF
 from liverl.config.sizing import (
     SizeError,
     cpus_needed,
@@ -201,7 +201,7 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
     for name, entry in c.environments.items():
         if not SAFE_NAME.fullmatch(name):
             yield Finding(f"environments.{name}.python", "invalid environment name", f"'{name}'")
-        elif not entry.requirements and not entry.venv_path:
+        elif not entry.requirements and not entry.venv_path and name != HARBOR:
             words = "an environment requires venv_path or requirements"
             yield Finding(f"environments.{name}.requirements", words, "neither")
         elif name == "proxy" and entry.venv_path == SELF:

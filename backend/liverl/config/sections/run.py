@@ -28,6 +28,7 @@ from liverl.config.sections.value_types import (
 
 # As a venv_path: the interpreter that runs liverl-tui, with the component installed by an extra.
 SELF = "self"
+HARBOR = "harbor"  # the environment whose packages are known: an entry may be empty
 
 
 class Run(Struct, frozen=True, kw_only=True):
