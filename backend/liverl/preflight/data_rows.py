@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from liverl.agents.kinds import AgentSettings, kind_of
+from liverl.agents.harbor.settings import HarborSettings
+from liverl.agents.kinds import AgentSettings, harbor_task, kind_of
+from liverl.config import conditions as when
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections.agent import ROW_KINDS
@@ -26,6 +28,7 @@ _SECONDS = 60.0  # a cold network disk is slow
 _LOOP_FILE = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 _REWARD_FILE = "reward.custom_reward_function.path"
 _LOOPS = (*(loop for loop in AGENT_LOOPS if loop != "auto"), *ROW_KINDS)  # what rows may name
+_HARBOR = HarborSettings(python="", agent={}, runtime={}, k8s={})  # which it is does not matter for the kind
 _OF_VERL = tuple(loop for loop in AGENT_LOOPS if loop != "auto" and loop not in OUR_LOOPS)
 _SCORED_BY_VERL = ("chat", "tools", *_OF_VERL)  # kinds of agents that give no reward themselves
 # Each of these makes verl compute rewards without a function that is chosen by ``data_source``.
@@ -43,17 +46,34 @@ def first_rows(name):
     try:
         file = pq.ParquetFile(name)
         columns, count = file.schema_arrow.names, file.metadata.num_rows
-        loops, shown = {}, set(range(min(3, count)))
+        loops, tasks, groups, shown = {}, {}, set(), set(range(min(3, count)))
+        paths = task_paths(file)
+        names = [None] * count
         if "agent_name" in columns:
             names = pq.read_table(name, columns=["agent_name"])["agent_name"].to_pylist()
-            for number, loop in enumerate(names):
-                if str(loop) not in loops:
-                    shown.add(number)
-                loops[str(loop)] = loops.get(str(loop), 0) + 1
+        for number, loop in enumerate(map(str, names)):
+            loops[loop] = loops.get(loop, 0) + 1
+            path = str(paths[number]) if paths and paths[number] else ""
+            if (loop, bool(path)) not in groups:
+                groups.add((loop, bool(path)))
+                shown.add(number)
+            if path:
+                task = tasks.setdefault((loop, path), {"loop": loop, "path": path, "row": number, "count": 0})
+                task["count"] += 1
         rows = dict(chosen(file, sorted(shown)[:MOST]))
-        return {"count": count, "columns": columns, "rows": rows, "loops": loops}
+        loops = loops if "agent_name" in columns else {}
+        return {"count": count, "columns": columns, "rows": rows, "loops": loops, "tasks": list(tasks.values())}
     except Exception as error:
         return {"error": str(error).splitlines()[0] if str(error) else type(error).__name__}
+
+def task_paths(file):
+    import pyarrow as pa
+    schema = file.schema_arrow
+    kind = schema.field("extra_info").type if "extra_info" in schema.names else None
+    if kind is None or not pa.types.is_struct(kind) or kind.get_field_index("task_path") < 0:
+        return []
+    rows = file.read(columns=["extra_info.task_path"])["extra_info"].to_pylist()
+    return [row and row["task_path"] for row in rows]
 
 def chosen(file, numbers):
     start = 0
@@ -99,14 +119,24 @@ print(json.dumps({
 """
 
 
+class Task(msgspec.Struct, frozen=True):
+    """A task of Harbor's that rows with the ``agent_name`` ``loop`` name. ``row``: number of the first of them."""
+
+    path: str
+    row: int
+    count: int = 1
+    loop: str = "None"
+
+
 class File(msgspec.Struct, frozen=True):
     """A parquet file: number of rows, columns, and the number of rows by ``agent_name``. ``rows``: its first rows, and
-    the first one of each ``agent_name``, by their numbers from 0."""
+    the first one of each ``agent_name`` with and without a task of Harbor's, by their numbers from 0."""
 
     count: int = 0
     columns: tuple[str, ...] = ()
     rows: dict[int, dict[str, Any]] = {}
     loops: dict[str, int] = {}
+    tasks: tuple[Task, ...] = ()
     error: str = ""
 
 
@@ -181,6 +211,9 @@ def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
     if unknown := [loop for loop in file.loops if _foreign(config, loop)]:
         words = f"column agent_name has '{unknown[0]}', which is no agent loop"
         return "; ".join(filter(None, (words, did_you_mean(unknown[0], _LOOPS))))
+    for number, row in file.rows.items():
+        if _kind(config, row) == "harbor" and harbor_task(row) is None:
+            return f"row {number}: has no extra_info.task_path, the directory of a task of Harbor's"
     return _unscored(config, file, scored)
 
 
@@ -189,8 +222,9 @@ def _unscored(config: RunConfig, file: File, scored: Scored | None) -> str:
     own = config.reward.function or _override(config, _REWARD_FILE, "")
     if not own and _otherwise_rewarded(config):
         return ""
+    by_verl = _SCORED_BY_VERL if config.harbor_agent.verifier_enabled else (*_SCORED_BY_VERL, "harbor")
     for number, row in file.rows.items():
-        if _kind(config, row) not in _SCORED_BY_VERL:
+        if _kind(config, row) not in by_verl:
             continue
         source, model = row.get("data_source"), row.get("reward_model")
         if not isinstance(source, str):
@@ -210,24 +244,40 @@ def _otherwise_rewarded(config: RunConfig) -> bool:
     return "true" in models or any(_override(config, key, "") for key in _REWARD_MANAGERS)
 
 
+def harbor_tasks(config: RunConfig, file: File) -> tuple[Task, ...]:
+    """The tasks of Harbor's that rows of the file name and Harbor runs."""
+
+    def row(task: Task) -> dict[str, Any]:
+        loop = None if task.loop == "None" else task.loop
+        return {"agent_name": loop, "extra_info": {"task_path": task.path}}
+
+    return tuple(task for task in file.tasks if _kind(config, row(task)) == "harbor")
+
+
 def _kinds(config: RunConfig, file: File) -> str:
     counts = _kind_counts(config, file)
     told = ", ".join(f"{kind} {count}" for kind, count in counts.items())
     past = sum(count for loop, count in file.loops.items() if loop in AGENT_LOOPS and loop not in OUR_LOOPS)
     note = f"; {past} of them are run by verl's own agent loop, past the proxy" if past else ""
+    if file.tasks and not when.harbor(config):
+        tasks = sum(task.count for task in file.tasks)
+        note += f"; {tasks} of them have extra_info.task_path, and Harbor runs none: set environments.harbor"
     return f"{file.count} rows: {told}{note}"
 
 
 def _kind_counts(config: RunConfig, file: File) -> Counter[str]:
-    """How many rows each kind of agent runs. Those with the same ``agent_name`` are judged by the first one."""
-    first: dict[str, dict[str, Any]] = {}
+    """How many rows each kind of agent runs. Those with the same ``agent_name`` are judged by the first one, and by
+    the first one with a task of Harbor's."""
+    first: dict[tuple[str, bool], dict[str, Any]] = {}
     for row in file.rows.values():
-        first.setdefault(str(row.get("agent_name")), row)
+        first.setdefault((str(row.get("agent_name")), harbor_task(row) is not None), row)
     counts: Counter[str] = Counter()
     for loop, count in (file.loops or {"None": file.count}).items():
-        counts[_kind(config, {**first.get(loop, {}), "agent_name": None if loop == "None" else loop})] += (
-            count
-        )
+        with_task = sum(task.count for task in file.tasks if task.loop == loop)
+        name = None if loop == "None" else loop
+        for has_task, rows in ((True, with_task), (False, count - with_task)):
+            if rows:
+                counts[_kind(config, {**first.get((loop, has_task), {}), "agent_name": name})] += rows
     return counts
 
 
@@ -238,7 +288,8 @@ def _kind(config: RunConfig, row: Mapping[str, Any]) -> str:
     if named is None:
         return loop
     agent = config.agent
-    settings = AgentSettings(agent.kind, agent.python, agent.command or ())
+    harbor = _HARBOR if when.harbor(config) else None
+    settings = AgentSettings(agent.kind, agent.python, agent.command or (), harbor=harbor)
     return kind_of(row, named, settings, has_tools=bool(agent.tools or agent.functions))
 
 

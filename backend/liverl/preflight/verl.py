@@ -6,18 +6,21 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from liverl.config import conditions as when
 from liverl.config import sizing
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections.verl import OUR_LOOPS
 from liverl.environments import BuildError, resolve
 from liverl.model import Check
+from liverl.plan.harbor import tasks_directory
 from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import FORMATS
-from liverl.preflight import agents, data_rows
+from liverl.preflight import agents, data_rows, harbor
+from liverl.preflight.data_rows import Answer
 from liverl.preflight.modeldir import read_heads
 from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import open_binary
@@ -60,6 +63,7 @@ def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
     if config.trainer.kind != "verl":
         return
     yield from own_run(plan, config)
+    yield from harbor.checks(plan, config)
     yield from model(config)
     yield loggers(config)
     yield tool_parser(config)
@@ -123,8 +127,23 @@ def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
         except ValueError as error:
             yield Check("data rows", "warn", f"cannot be read by {python}: {error}")
     read = {c.name: c for c in data_rows.checks(config, answer, names)} if answer is not None else {}
-    yield from (read.get(check.name, check) for check in files)
+    yield from (_with_tasks(config, answer, read.get(check.name, check), names) for check in files)
     yield from agents.checks(config, answer)
+
+
+def _with_tasks(config: RunConfig, answer: Answer | None, check: Check, names: Mapping[str, str]) -> Check:
+    """The check of a data file, after the directories of the tasks of Harbor's that its rows name."""
+    base = tasks_directory(config)
+    if answer is None or not when.harbor(config) or check.status == "fail" or check.name not in names:
+        return check
+    for task in data_rows.harbor_tasks(config, answer.files[check.name]):
+        why = harbor.task_fault(Path(base, task.path), config.harbor_agent.verifier_enabled)
+        if why:
+            name = names[check.name]
+            return Check(
+                check.name, "fail", f"{name}: row {task.row}: extra_info.task_path {task.path}: {why}"
+            )
+    return check
 
 
 def _python(plan: Plan) -> Path | None:

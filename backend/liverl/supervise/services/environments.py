@@ -75,7 +75,7 @@ class Environments:
             self._fail(entry, str(error), f"cannot be built: {error}")
             return
         if name in self.unchecked:
-            progress("checking the run's data in it", None)
+            progress("checking the run's data and agents in it", None)
             found = await self._checks[name](python)
             if found:
                 self.refused.add(name)

@@ -1,0 +1,261 @@
+"""What tasks of Harbor's need before the start: Harbor itself, the user's classes, sandboxes, and the tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from liverl.config import conditions as when
+from liverl.config.schema import RunConfig
+from liverl.config.sections.run import HARBOR
+from liverl.environments import BuildError, default_cache_dir, resolve
+from liverl.environments.interpreters import find
+from liverl.model import Check
+from liverl.plan.spec import Plan
+from liverl.util.nearest import did_you_mean
+
+NAME = "environment harbor"
+LOCAL, DOCKER = "local", "docker"  # the environment that is ours, and Harbor's default
+# What the local environment starts; see ``agents.harbor.local_environment``.
+PROGRAMS = ("unshare", "nsenter", "mount", "chroot", "bash")
+_SECONDS = 60.0  # a cold network disk is slow
+_DAEMON_SECONDS = 15.0
+_NAMESPACES = (
+    "allow user namespaces (sysctl user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1, "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in a container also its seccomp profile), or set "
+    "harbor_agent.environment_type to docker"
+)
+# Runs in Harbor's environment. Importing a class executes the user's module, as Harbor does for each trial.
+_ASK = r"""
+import importlib, importlib.metadata, inspect, json, sys
+classes = json.loads(sys.argv[1])
+def names(module, enum):
+    try:
+        return [member.value for member in getattr(importlib.import_module(module), enum)]
+    except Exception:
+        return []
+def problem(path):
+    module, _, name = path.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except BaseException as error:
+        return f"module {module} cannot be imported: {type(error).__name__}: {error}", []
+    if inspect.isclass(getattr(found, name, None)):
+        return "", []
+    return f"{module} has no class {name}", [n for n, v in vars(found).items() if inspect.isclass(v)]
+try:
+    version = importlib.metadata.version("harbor")
+except importlib.metadata.PackageNotFoundError:
+    version = ""
+answer = {"python": "%d.%d" % sys.version_info[:2], "harbor": version}
+if version:
+    answer["environments"] = names("harbor.models.environment_type", "EnvironmentType")
+    answer["agents"] = names("harbor.models.agent.name", "AgentName")
+    answer["problems"] = {key: problem(path) for key, path in classes.items()}
+print()
+print(json.dumps(answer))
+"""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What an interpreter knows of Harbor. ``harbor``: its version, "" without it; ``environments`` and ``agents``: the
+    names that it knows; ``problems``: by configuration key, why a class cannot be used ("" if it can), and the classes
+    of its module."""
+
+    python: str
+    harbor: str
+    environments: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    problems: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+
+def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
+    """All checks but those of the rows; none if Harbor runs no rows."""
+    if not when.harbor(config):
+        return
+    spec = next((e for e in plan.environments if e.name == HARBOR), None)
+    assert spec is not None, "the plan has the environment of each service"
+    try:
+        place = resolve(spec, default_cache_dir())
+    except BuildError as error:
+        yield Check(NAME, "fail", error.text)
+        return
+    if place.published:
+        yield from _environment(place.python, config)
+    elif place.kind == "built":
+        yield to_build(spec.python or "")
+    else:
+        yield Check(NAME, "fail", f"{place.python} does not exist (environments.harbor.venv_path)")
+    yield from _sandbox(config)
+
+
+def to_build(wanted: str) -> Check:
+    """Whether the interpreter for an environment that has still to be built is on this machine. ``wanted``: a version,
+    or a path."""
+    python = Path(wanted) if os.sep in wanted else find(wanted)
+    if python is not None:
+        return Check(NAME, "ok", f"will be built with {python} at the start of the run")
+    words = (
+        f"Harbor needs Python {wanted.removeprefix('>=')} or newer, and neither PATH, pyenv nor uv has one"
+    )
+    ways = "install one (uv python install 3.12), or set environments.harbor.venv_path to an environment with Harbor"
+    return Check(NAME, "fail", f"{words}; {ways}")
+
+
+def ask(python: Path, classes: Mapping[str, str], path: tuple[str, ...]) -> Answer:
+    """Ask an interpreter about Harbor. ``classes``: ``module:Class`` by configuration key; ``path``: directories with
+    the user's modules.
+
+    Raises:
+        ValueError: it cannot be asked; the text says why.
+    """
+    folders = os.pathsep.join(filter(None, (*path, os.environ.get("PYTHONPATH", ""))))
+    env = {**os.environ, "PYTHONPATH": folders, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    try:
+        process = subprocess.run(
+            [str(python), "-c", _ASK, json.dumps(dict(classes))],
+            env=env,
+            cwd="/",  # what lies in the current directory is not found by Harbor either
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+        return msgspec.json.decode(process.stdout.splitlines()[-1], type=Answer)
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or "").strip().splitlines()
+        raise ValueError(lines[-1] if lines else str(error)) from error
+    except (OSError, subprocess.SubprocessError, IndexError, msgspec.DecodeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _environment(python: Path, config: RunConfig) -> Iterator[Check]:
+    agent = config.harbor_agent
+    named = {
+        "harbor_agent.agent_import_path": agent.agent_import_path,
+        "harbor_agent.environment_import_path": agent.environment_import_path,
+    }
+    try:
+        answer = ask(python, {key: path for key, path in named.items() if path}, config.agent.path)
+    except ValueError as error:
+        yield Check(NAME, "fail", f"{python} cannot be asked for Harbor: {error}")
+        return
+    yield from judged(config, answer, python)
+
+
+def judged(config: RunConfig, answer: Answer, python: Path) -> Iterator[Check]:
+    """What the interpreter's answer says about the configuration. Pure."""
+    if not answer.harbor:
+        ways = "install harbor there, or name an environment with Harbor in environments.harbor.venv_path"
+        yield Check(NAME, "fail", f"{python} (Python {answer.python}) has no package harbor; {ways}")
+        return
+    yield Check(NAME, "ok", f"harbor {answer.harbor}, Python {answer.python}")
+    agent = config.harbor_agent
+    if agent.agent_name and not agent.agent_import_path:
+        yield _name("harbor_agent.agent_name", agent.agent_name, answer.agents, "agent", answer.harbor)
+    other = agent.environment_type not in (None, "", LOCAL, DOCKER)  # ``_sandbox`` tries these two
+    if other and not agent.environment_import_path:
+        known = (LOCAL, *answer.environments) if answer.environments else ()
+        yield _name(
+            "harbor_agent.environment_type", str(agent.environment_type), known, "environment", answer.harbor
+        )
+    for key, (why, classes) in answer.problems.items():
+        yield _class(key, why, classes, config)
+
+
+def _name(key: str, value: str, known: tuple[str, ...], what: str, version: str) -> Check:
+    if not known or value in known or ":" in value:  # a class, or an agent of another registry
+        return Check(key, "ok", value)
+    close = did_you_mean(value, known) or f"it has {', '.join(known)}"
+    return Check(key, "fail", f"harbor {version} has no {what} {value}; {close}")
+
+
+def _class(key: str, why: str, classes: tuple[str, ...], config: RunConfig) -> Check:
+    _, _, path = key.rpartition(".")
+    named = str(getattr(config.harbor_agent, path))
+    if not why:
+        return Check(key, "ok", named)
+    if classes:
+        hint = did_you_mean(named.partition(":")[2], classes) or f"it has {', '.join(classes)}"
+    else:
+        hint = (
+            "agent.path adds directories with modules, and environments.harbor.venv_path names an environment "
+            "that has the module"
+        )
+    return Check(key, "fail", f"{why}; {hint}")
+
+
+def _sandbox(config: RunConfig) -> Iterator[Check]:
+    agent, key = config.harbor_agent, "harbor_agent.environment_type"
+    if agent.environment_import_path:
+        return
+    if agent.environment_type == LOCAL:
+        why = no_namespaces()
+        words = "local: separates paths only; trials see this machine's files, network and memory"
+        yield Check(key, "fail", f"local: {why}") if why else Check(key, "ok", words)
+    elif (agent.environment_type or DOCKER) == DOCKER:
+        why = no_docker(agent.docker_host)
+        yield Check(key, "fail", f"docker: {why}") if why else Check(key, "ok", "docker: its daemon answers")
+
+
+def no_namespaces(env: Mapping[str, str] = os.environ) -> str:
+    """Why the local environment cannot run on this machine, and what to do; "" if it can."""
+    path = env.get("PATH", os.defpath)
+    missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    if missing:
+        return f"it needs the programs {', '.join(missing)}, which are not on PATH; install them (util-linux)"
+    why = _failure(["unshare", "-rm", "true"], env)
+    return f"it needs user namespaces, and `unshare -rm true` fails: {why}; {_NAMESPACES}" if why else ""
+
+
+def no_docker(host: str, env: Mapping[str, str] = os.environ) -> str:
+    """Why Harbor could not use Docker, and what to do; "" if it can. ``host``: ``harbor_agent.docker_host``."""
+    ways = (
+        "set harbor_agent.docker_host, or harbor_agent.environment_type to local, which separates paths only"
+    )
+    if shutil.which("docker", path=env.get("PATH", os.defpath)) is None:
+        return (
+            f"there is no program docker on PATH; install it, or set harbor_agent.environment_type to {LOCAL}"
+        )
+    argv = ["docker", "version", "--format", "{{.Server.Version}}"]
+    why = _failure(argv, {**env, **({"DOCKER_HOST": host} if host else {})})
+    return f"its daemon does not answer: {why}; start it, {ways}" if why else ""
+
+
+def _failure(argv: list[str], env: Mapping[str, str]) -> str:
+    """The last line of a command that fails; "" if it succeeds."""
+    try:
+        process = subprocess.run(
+            argv,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=_DAEMON_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_DAEMON_SECONDS:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    lines = process.stderr.strip().splitlines()
+    return (lines[-1] if lines else f"exit {process.returncode}") if process.returncode else ""
+
+
+def task_fault(folder: Path, verifier: bool) -> str:
+    """Why a directory is no task of Harbor's that can be run, and scored if there is a verifier; "" if it is one."""
+    if not folder.is_dir():
+        return f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}"
+    if (folder / "steps").is_dir():
+        needed = ["task.toml"]  # a task of several steps has one instruction and one test for each
+    else:
+        needed = ["instruction.md", "task.toml", *(["tests/test.sh"] if verifier else [])]
+    missing = [name for name in needed if not (folder / name).is_file()]
+    return f"{folder} has no {' and no '.join(missing)}" if missing else ""
