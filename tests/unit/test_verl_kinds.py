@@ -26,7 +26,7 @@ from liverl.embedded.tokenizer import decode
 from liverl.sessions.store import _ID
 from liverl.verl_runtime.kinds import KINDS
 from liverl.verl_runtime.kinds.rewards import as_reward, read_reward
-from liverl.verl_runtime.loop_trial import LoopSettings, read_prompt
+from liverl.verl_runtime.loop_trial import LoopSettings, files_error, read_prompt
 from liverl.verl_runtime.plain import plain
 
 TASK_ID = next(iter(TASKS))
@@ -262,6 +262,81 @@ async def test_a_reward_that_is_known_elsewhere_is_none_in_the_result(trials: Ca
     outcome.record(None)
     assert run.result(outcome)["verifier_result"] is None
     assert not (outcome.files.directory / "verifier").exists()
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have the disk be full for files of this name; "": it has room again."""
+    chosen = ""
+    opened = os.open
+
+    def choose(name: str) -> None:
+        nonlocal chosen
+        chosen = name
+
+    def open_(path: Any, *more: Any, **named: Any) -> int:
+        if chosen and f".{chosen}." in str(path):
+            return opened("/dev/full", os.O_WRONLY)
+        return opened(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", open_)
+    return choose
+
+
+NO_ROOM = "TrialFilesError: {}/{}: No space left on device"
+
+
+async def test_a_task_that_cannot_be_written_fails_the_trial_by_name_and_ends_its_session(
+    trials: Callable[..., Trials], full: Callable[[str], None], host: SessionHost
+) -> None:
+    run = trials(command=("true",))
+    full("task.json")
+    outcome = await run.run()
+    folder = outcome.files.directory
+    assert outcome.exception == NO_ROOM.format(folder, "task.json")
+    assert (outcome.rows, outcome.reward, outcome.ended_by) == ([], 0.0, "exception")
+    assert run.result(outcome)["exception_info"]["exception_type"] == "TrialFilesError"
+    assert host.store.facts()["open"] == 0
+    full("")
+    assert (await trials(kind="chat").run()).exception is None
+
+
+async def test_a_result_that_cannot_be_written_fails_the_trial_by_name(
+    trials: Callable[..., Trials],
+    agent: Callable[[str], Trials],
+    full: Callable[[str], None],
+    host: SessionHost,
+) -> None:
+    run = agent("await chat(task['messages'])\nreturn 1.0")
+    full("result.json")
+    outcome = await run.run()
+    assert outcome.exception == NO_ROOM.format(outcome.files.directory, "result.json")
+    assert (outcome.rows, outcome.reward, outcome.recorded) == ([], 0.0, False)
+    assert host.store.facts()["open"] == 0
+    with pytest.raises(OSError, match="No space left"):
+        outcome.record(outcome.reward)
+    full("")
+    outcome.record(outcome.reward)
+    result = run.result(outcome)
+    assert result["exception_info"]["exception_type"] == "TrialFilesError"
+    assert (result["ended_by"], result["verifier_result"]) == ("exception", {"rewards": {"reward": 0.0}})
+
+
+async def test_a_result_that_cannot_be_written_when_verl_knows_the_reward(
+    trials: Callable[..., Trials], full: Callable[[str], None]
+) -> None:
+    run = trials()
+    outcome = await run.run()
+    full("result.json")
+    with pytest.raises(OSError) as raised:
+        outcome.record(1.0)
+    assert not outcome.recorded
+    full("")
+    outcome.fail(files_error(raised.value))
+    info = run.result(outcome)["exception_info"]
+    assert (
+        info["exception_type"] == "TrialFilesError" and "result.json: No space" in info["exception_message"]
+    )
 
 
 async def test_a_row_may_begin_with_examples_of_replies(trials: Callable[..., Trials]) -> None:

@@ -20,7 +20,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, sync: bool = Tru
 
     Raises:
         OSError: the directory is not writable or the disk is full; the old file is kept, the
-            temporary one removed.
+            temporary one removed. Its ``filename`` is ``path``.
     """
     temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
     try:
@@ -36,8 +36,9 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, sync: bool = Tru
         except IsADirectoryError:
             set_aside(path)
             os.replace(temporary, path)
-    except OSError:
+    except OSError as error:
         temporary.unlink(missing_ok=True)
+        error.filename = os.fspath(path)  # an error of the write itself names no file
         raise
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -20,9 +21,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from liverl.agents.kinds import AgentSettings
 from liverl.verl_runtime.carriers import Carrier, ProxyCarrier
-from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
+from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, files_error, read_prompt, run_trial
 from liverl.verl_runtime.tokens import Row
 from liverl.verl_runtime.verl_tools import verl_tools
+
+logger = logging.getLogger(__name__)
 
 
 class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed where types are checked
@@ -126,10 +129,13 @@ class Scored(AgentLoopOutput):  # type: ignore[misc]
         """See verl's ``AgentLoopOutput``.
 
         Raises:
-            OSError: the trial's files cannot be written.
+            TrialFailed: the trial's files cannot be written.
         """
         if self.reward_score is not None:
-            self._outcome.record(float(self.reward_score), self.extra_fields.get("reward_extra_info"))
+            try:
+                self._outcome.record(float(self.reward_score), self.extra_fields.get("reward_extra_info"))
+            except OSError as error:
+                raise files_error(error) from error
         found: dict[str, Any] = super().as_dict()
         return found
 
@@ -144,12 +150,15 @@ def _record_at_the_end(outcome: Outcome) -> None:
     whose exception is why; without one (a reward model that scores after the step), the reward is not known here."""
 
     def ended(task: asyncio.Task[Any]) -> None:
-        if task.cancelled():
-            outcome.fail(asyncio.CancelledError("the trial was cancelled before its reward was computed"))
-        elif (error := task.exception()) is not None:
-            outcome.fail(error)
-        elif not outcome.recorded:
-            outcome.record(None)
+        try:
+            if task.cancelled():
+                outcome.fail(asyncio.CancelledError("the trial was cancelled before its reward was computed"))
+            elif (error := task.exception()) is not None:
+                outcome.fail(error)
+            elif not outcome.recorded:
+                outcome.record(outcome.reward)
+        except OSError as error:
+            logger.error("trial %s: its result cannot be written: %s", outcome.name, error)
 
     task = asyncio.current_task()
     assert task is not None

@@ -125,9 +125,9 @@ class Outcome:
             OSError: they cannot be written.
         """
         if not self.recorded:
-            self.recorded = True
             self.reward = reward
             self.files.write(reward, plain(extras) if extras else None)
+            self.recorded = True
 
     def fail(self, error: BaseException) -> None:
         """Record that the trial failed after its last turn, unless it is recorded already.
@@ -138,6 +138,13 @@ class Outcome:
         if not self.recorded:
             self.files.exception = failure(error)
             self.record(0.0)
+
+    def unwritten(self, error: OSError) -> None:
+        """Fail the trial because ``error`` kept its result from being written: what is not on the disk is not trained.
+        ``record`` can be tried again."""
+        failed = files_error(error)
+        self.rows, self.reward, self.ended_by = [], 0.0, "exception"
+        self.exception, self.files.exception = f"{failed.kind}: {failed}", exception_info(failed)
 
 
 @dataclass
@@ -181,7 +188,13 @@ def failure(error: BaseException) -> dict[str, str]:
     # Ray's errors have the cause in the other process, such as a reward worker.
     cause = getattr(error, "cause", None)
     first = cause if isinstance(cause, BaseException) else error
-    return exception_info(TrialFailed(type(first).__name__, str(first)), _COLOURS.sub("", told))
+    named = first if isinstance(first, TrialFailed) else TrialFailed(type(first).__name__, str(first))
+    return exception_info(named, _COLOURS.sub("", told))
+
+
+def files_error(error: OSError) -> TrialFailed:
+    """What a trial fails with whose files cannot be written."""
+    return TrialFailed("TrialFilesError", f"{error.filename or 'a file'}: {error.strerror or error}")
 
 
 def read_prompt(
@@ -257,8 +270,11 @@ async def run_trial(
     One that may be run again has a name, a directory and a session of its own each time; those of the failed attempts
     are kept.
 
+    A trial whose files cannot be written fails as ``TrialFilesError``, and its session ends. If not even its result can
+    be written, the outcome is not ``recorded``.
+
     Raises:
-        OSError: the run directory cannot be written or a key cannot be read, so that no trial can run.
+        OSError: its directory cannot be made.
     """
     kind = KINDS[prompt.kind]
     where = Where(
@@ -337,9 +353,10 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tupl
         rows = await carrier.rows()
         if not rows:
             raise silence(directory, settings.prompt_length + settings.response_length)
-    except TrialFailed as error:
+    except (TrialFailed, OSError) as error:
         repeated = isinstance(error, Repeat)
-        reward, exception, rows = 0.0, exception_info(error), []
+        failed = files_error(error) if isinstance(error, OSError) else error
+        reward, exception, rows = 0.0, exception_info(failed), []
         await carrier.abandon()
     turns = len(conversation.replies) or sum(row.turns for row in rows)
     why = f"{exception['exception_type']}: {exception['exception_message']}" if exception else None
@@ -380,9 +397,12 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tupl
     if reward is None and not rows:
         reward = 0.0  # verl computes none for a trial without a row
     if reward is not None:
-        outcome.record(reward)
-    if why:
-        logger.warning("trial %s failed: %s", name, why)
+        try:
+            outcome.record(reward)
+        except OSError as error:
+            outcome.unwritten(error)
+    if outcome.exception:
+        logger.warning("trial %s failed: %s", name, outcome.exception)
     for mismatch in carrier.divergences[:1]:
         logger.warning(
             "trial %s: the prompt of turn %d differs from the sampled tokens at token %d of %d; "

@@ -34,6 +34,8 @@ HEAD, TAIL = (
 )  # bytes of a command's output that are kept: from its beginning, and from its end
 START_S, STOP_S = 30.0, 10.0
 _BUILD_FILES = ("Dockerfile", "docker-compose.yaml")
+_WAIT = 'echo "ready $0"; exec >/dev/null 2>&1; cd /; while read -r _; do :; done'
+_SYSTEM = "/usr/local/sbin:/usr/sbin:/sbin"  # chroot is there, and users often have them not on their PATH
 _NEEDED = ("unshare", "nsenter", "mount", "chroot", "bash")
 
 
@@ -51,7 +53,7 @@ class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor is not 
         return EnvironmentCapabilities(mounted=True)
 
     def _validate_definition(self) -> None:
-        missing = [name for name in _NEEDED if shutil.which(name) is None]
+        missing = [name for name in _NEEDED if shutil.which(name, path=_environment()["PATH"]) is None]
         if missing:
             raise RuntimeError(f"environment_type local needs the programs {', '.join(missing)}")
         for mount in self._mounts:
@@ -213,9 +215,8 @@ class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor is not 
             # In a container with a masked /proc a new one is refused; then processes outside are seen too.
             f"mount -t proc proc {root}/proc 2>/dev/null || mount -R /proc {root}/proc",
             "read -r pid _ < /proc/self/stat",  # as it is called outside
-            'echo "ready $pid"',
             # bash: it also reaps what is left of its descendants
-            f"exec chroot {root} /bin/bash -c 'exec >/dev/null 2>&1; cd /; while read -r _; do :; done'",
+            f"exec chroot {root} /bin/bash -c {shlex.quote(_WAIT)} \"$pid\"",
         ])  # fmt: skip
 
 
@@ -285,7 +286,9 @@ async def _start(*words: str, **options: Any) -> asyncio.subprocess.Process:
 
 
 def _environment() -> dict[str, str]:
-    return {**{name: os.environ[name] for name in PASSED if name in os.environ}, "TMPDIR": "/tmp"}
+    path = f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM}"
+    passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+    return {**passed, "PATH": path, "TMPDIR": "/tmp"}
 
 
 def _copy_tree(source: Path | str, target: Path | str, ignore: Any = None) -> None:
