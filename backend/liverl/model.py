@@ -406,6 +406,9 @@ class TrialHead(msgspec.Struct, frozen=True):
     sub_tokens: int | None = None
     tools_offered: bool | None = None  # its requests offer tools; None: that is not known
     failure: str = ""  # the exception that ended it, and its message, at most 80 characters; "" without one
+    # Only its row in verl's dump of the step is known: input, output and reward. What such a row does not have (turns,
+    # tool calls, tokens, times) is 0 or None.
+    dumped: bool = False
 
 
 class StepTrials(msgspec.Struct, frozen=True):
@@ -427,6 +430,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     session_tokens: int = 0  # tokens that were sampled in ``sessions`` ...
     sub_tokens: int = 0  # ... and those of them that sub-agents sampled
     failures: dict[str, int] = {}  # type of the exception that ended a trial -> trials
+    dumped: int = 0  # those of ``finished`` that are known from verl's dump only, see ``TrialHead.dumped``
 
     @property
     def running(self) -> int:
@@ -442,7 +446,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     def judged(self) -> int:
         """How many trials show whether tools are called: they have called one, or ended without a call."""
         if self.calling is None:
-            return max(self.finished, self.zero_tool_calls)
+            return max(self.finished - self.dumped, self.zero_tool_calls)
         return self.zero_tool_calls + self.calling
 
 
@@ -463,6 +467,7 @@ class TrialsStatus(msgspec.Struct, frozen=True):
     newest: tuple[TrialHead, ...] = ()  # newest first, capped
     steps: tuple[StepTrials, ...] = ()  # newest first, capped
     cut_off: int = 0
+    dumped: int = 0  # those of ``finished`` that are known from verl's dumps only, see ``TrialHead.dumped``
 
 
 class StepMetrics(msgspec.Struct, frozen=True):

@@ -10,8 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from liverl.model import TrialHead
+from liverl.observe.trials.dumped_trajectory import Reader, reader_of
 from liverl.observe.trials.files import head_of_file
-from liverl.observe.trials.trajectory import Trajectory, TrajectoryReader, no_tools, parser_in_use
+from liverl.observe.trials.trajectory import Trajectory, no_tools, parser_in_use
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
@@ -63,7 +64,7 @@ class TrajectoryScreen(RunScreen):
         # The turn at the cursor, and (top, cursor) of the trajectory, when the first raw record was opened.
         self._raw_from = 1
         self._places_before_raw: tuple[Place, Place] = (START, START)
-        self._reader: TrajectoryReader | None = None
+        self._reader: Reader | None = None
         self._reading = False
         self._reads_after_end = 0  # reads since the trial has ended
         self._parser: str | None = None  # the tool parser in use; read once a trial has no tool calls
@@ -137,7 +138,7 @@ class TrajectoryScreen(RunScreen):
         """Show the trial at ``path``, from its beginning."""
         self.path = path
         self.trajectory, self._raw, self._files, self._problem = None, None, {}, ""
-        self._reader = TrajectoryReader(self.liverl.source.run.path / path)
+        self._reader = reader_of(self.liverl.source.run.path / path)
         self._reading, self._reads_after_end = False, 0
         self._head = None
         self._listed()
@@ -149,7 +150,7 @@ class TrajectoryScreen(RunScreen):
             self._reading = True
             self.run_worker(self._read(self._reader), group="trajectory")
 
-    async def _read(self, reader: TrajectoryReader) -> None:
+    async def _read(self, reader: Reader) -> None:
         problem, trajectory = "", None
         try:
             trajectory = await asyncio.to_thread(reader.read)

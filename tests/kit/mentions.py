@@ -196,6 +196,8 @@ def known_elsewhere() -> frozenset[str]:
 OTHERS: dict[str, str] = {
     "data.prompt_key": "the name of the column with the messages, in verl's configuration",
     "verl.trainer.ppo.v1.trainer_separate_async": "the name of a logger of verl's",
+    "reward.reward_model.enable": "whether a model rewards, in verl's configuration",
+    "reward.reward_manager.module.path": "a reward manager of the user's, in verl's configuration",
     "verl.plugins": "verl's group of entry points, as package metadata name it",
 }
 _FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet|txt)")

@@ -23,6 +23,7 @@ from liverl_tui.data.view import View
 from liverl_tui.widgets.base.arranging import fitted
 from liverl_tui.widgets.base.fitting import heads
 from liverl_tui.widgets.base.trial_words import Tally, flagged, replica_name
+from liverl_tui.widgets.dashboard.trial_groups import Group, group_row, lone_row
 from liverl_tui.widgets.dashboard.trial_ids import short_ids, task_with_id
 from liverl_tui.widgets.dashboard.trial_rows import (
     TRIAL,
@@ -713,3 +714,28 @@ def test_names_of_replicas() -> None:
 
 def test_a_step_without_news_raises_no_alarm() -> None:
     assert "trials call" not in step_row(Tally(3, 16, 16), 80).text
+
+
+def dumped(name: str = "u1_0", **fields: Any) -> TrialHead:
+    path = f"rollouts/1.jsonl/{name}"
+    known = {"turns": 0, "tool_calls": 0, "completion_tokens": 0, "reward": 0.5, "dumped": True, "path": path}
+    known |= {"name": name, "finish_reason": None, "started_at": None, "replica": None}
+    return trial(0, **{**known, **fields})
+
+
+def test_a_trial_of_verls_own_loop_says_that_only_its_dump_is_known() -> None:
+    row = trial_row(dumped(preview="it is 5"), 200, RowContext(now=NOW)).text
+    assert "in verl's dump only" in row and "it is 5" in row and "0.5" in row
+    assert "no turn" not in row and " 0 " not in row
+    assert "in verl's dump only" in lone_row(dumped(), 120, "live", NOW).text
+    assert " 0 turn" not in lone_row(dumped(), 120, "live", NOW).text
+    assert not flagged(dumped()) and flagged(dumped(dumped=False))
+    assert [h.name for h in listed([dumped(), trial(1)], "verl's dump")] == ["u1_0"]
+
+
+def test_a_group_of_such_trials_has_no_means_of_what_is_not_known() -> None:
+    group = Group((1, "t", "u1", False), (dumped("u1_0"), dumped("u1_1", reward=1.0)))
+    wanted = frozenset({("turns", True), ("tokens", True)})
+    text = group_row(group, 160, expanded=False, equal=False, now=NOW, ended=False, wanted=wanted).text
+    assert "×2" in text and "mean 0.75" in text and "in verl's dump only" in text
+    assert "0.0" not in text and "NO TOOLS" not in text

@@ -115,6 +115,33 @@ def test_training_past_the_proxy_is_told_after_the_first_step() -> None:
     assert past_the_proxy(services=()) == [], "a launch script starts a proxy of its own"
 
 
+def test_trials_in_verls_dump_only_were_trained_past_the_proxy_once() -> None:
+    every = TrialsStatus(total=8, finished=8, dumped=8)
+    some = TrialsStatus(total=12, finished=12, dumped=8)
+    assert past_the_proxy(trials=every) == past_the_proxy(trials=every, step=None) == ["info"]
+    values: dict[str, Any] = {"topology": "verl", "step": 1}  # other trials go through the proxy
+    (found,) = fired("trained_past_the_proxy", snapshot(trials=some, **values))
+    assert found.title == "verl's own agent loops run some of the trials"
+    assert found.cause.startswith("the proxy carried no request of 8 of 12 trials: single_turn_agent and")
+    (found,) = fired("trained_past_the_proxy", snapshot(trials=every, **values))
+    assert found.title == "verl's own agent loops run the trials"
+    assert (
+        past_the_proxy(trials=every, topology="in_process") == past_the_proxy(trials=every, services=()) == []
+    )
+
+
+def test_trials_in_verls_dump_only_say_nothing_of_tool_calls() -> None:
+    quiet = replace(trials_of(1, 16, 0), dumped=16, calling=0)
+    assert fired("zero_tool_calls", with_trials(quiet)) == []
+    few = replace(trials_of(1, 16, 3), dumped=13, calling=0)
+    assert fired("zero_tool_calls", with_trials(few)) == [], "three trials tell nothing"
+    enough = replace(trials_of(1, 16, 4), dumped=12, calling=0)
+    assert [s.severity for s in fired("zero_tool_calls", with_trials(enough))] == ["critical"]
+    assert (
+        fired("agents_silent", with_trials(quiet)) == [] and fired("trials_failed", with_trials(quiet)) == []
+    )
+
+
 @pytest.mark.parametrize(
     ("finished", "zero", "calling", "severity"),
     [

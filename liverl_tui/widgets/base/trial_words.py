@@ -14,6 +14,8 @@ from liverl_tui.widgets.base.cells import Span
 
 NO_TOOLS = "✖ NO TOOLS"
 ALL_EQUAL = "same reward"
+DUMPED = "in verl's dump only"  # of a trial that one of verl's own agent loops ran
+UNKNOWN = "-"  # a number that a dump does not have
 EARLIER = "earlier attempt"  # of a step that was begun again
 
 # How a trial ended, in the words of its result -> (in ours, style). Exceptions of Harbor, and those of our agents.
@@ -79,7 +81,14 @@ def calls_of(head: TrialHead) -> tuple[str, str]:
     """(text, style) of a trial's number of tool calls; an alarm for a trial that ended without one."""
     if "zero_tool_calls" in head.flags:
         return NO_TOOLS, "alarm"
+    if head.dumped:
+        return UNKNOWN, "dim"
     return str(head.tool_calls), "text"
+
+
+def turns_of(head: TrialHead) -> Span:
+    """(text, style) of a trial's number of turns."""
+    return (UNKNOWN, "dim") if head.dumped else (str(head.turns), "text")
 
 
 def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
@@ -89,12 +98,14 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
         words.append(("failures", "bad"))
     if head.finish_reason in TRUNCATED:
         words.append(("truncated", "warn"))
-    if head.state == "finished" and not head.turns:
+    if head.state == "finished" and not head.turns and not head.dumped:
         words.append(("no turn", "warn"))
     if "moved_replica" in head.flags:
         words.append(("moved", "warn"))
     if "mostly_sub" in head.flags:
         words.append(("mostly sub-agents", "warn"))
+    if head.dumped:
+        words.append((DUMPED, "dim"))
     if equal:
         words.append((ALL_EQUAL, "dim"))
     if head.earlier:
@@ -105,7 +116,8 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
 def flagged(head: TrialHead) -> bool:
     """Whether a trial has a flag. Equal rewards do not count: late in a training most groups have them. Nor does a
     trial whose step was begun again."""
-    return not head.earlier and ("zero_tool_calls" in head.flags or bool(flag_words(head)))
+    problems = (style for _, style in flag_words(head) if style != "dim")
+    return not head.earlier and ("zero_tool_calls" in head.flags or any(problems))
 
 
 def part_of(shown: int, known: int, total: int) -> str:

@@ -15,7 +15,15 @@ from liverl_tui.text.words import count, one_line
 from liverl_tui.widgets.base.arranging import Wanted, fitted
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column
-from liverl_tui.widgets.base.trial_words import ALL_EQUAL, calls_of, flag_words, ran, state_of, time_word
+from liverl_tui.widgets.base.trial_words import (
+    ALL_EQUAL,
+    UNKNOWN,
+    calls_of,
+    flag_words,
+    ran,
+    state_of,
+    time_word,
+)
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 from liverl_tui.widgets.dashboard.trial_ids import task_with_id
 
@@ -199,10 +207,11 @@ def _means(group: Group) -> dict[str, Span | list[Span]]:
     """The cells of the columns that are not shown by default."""
     facts = GroupFacts(group, 0.0, False)
     deviation = _deviation(facts)
+    dumped = any(head.dumped for head in group.trials)
     return {
         "deviation": ("-" if deviation is None else f"{deviation:.2f}", "dim"),
-        "turns": (f"{facts.mean(lambda h: h.turns):.1f}", "dim"),
-        "tokens": (count(facts.mean(lambda h: h.completion_tokens)), "dim"),
+        "turns": (UNKNOWN if dumped else f"{facts.mean(lambda h: h.turns):.1f}", "dim"),
+        "tokens": (UNKNOWN if dumped else count(facts.mean(lambda h: h.completion_tokens)), "dim"),
     }
 
 
@@ -226,10 +235,10 @@ def _lone_spans(
         "size": state_of(head, link),
         "step": ("-" if head.step is None else str(head.step), "dim"),
         "task": (task_with_id(head.task, short_id, room), "text"),
-        "state": (f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
+        "state": (UNKNOWN if head.dumped else f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
         "reward": ("-", "dim") if head.reward is None else (f"{head.reward:.2f}", "text"),
         "calls": (calls, style)
-        if style == "alarm"
+        if style == "alarm" or head.dumped
         else (f"{calls} call{'' if calls == '1' else 's'}", style),
         "time": (time, "dim"),
         "flags": _joined(flag_words(head)),

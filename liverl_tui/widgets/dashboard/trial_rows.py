@@ -15,6 +15,7 @@ from liverl_tui.widgets.base.arranging import Wanted, fitted, matches
 from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Column
 from liverl_tui.widgets.base.trial_words import (
+    UNKNOWN,
     Tally,
     calls_of,
     ending,
@@ -26,6 +27,7 @@ from liverl_tui.widgets.base.trial_words import (
     reward_word,
     state_of,
     time_word,
+    turns_of,
 )
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 from liverl_tui.widgets.dashboard.trial_ids import task_with_id
@@ -120,11 +122,11 @@ def trial_row(head: TrialHead, width: int, context: RowContext) -> Row:
             head.step,
             head.task,
             context.ids.get(head.path, ""),
-            head.turns,
+            turns_of(head),
             calls_of(head),
             head.reward,
             ending(head, context.link),
-            head.completion_tokens,
+            None if head.dumped else head.completion_tokens,
             replica_name(head.replica, context.names),
             time_word(head, context.now, context.link == "ended"),
             flag_words(head, group_of(head) in context.equal),
@@ -142,11 +144,11 @@ def _trial_spans(
     step: int | None,
     task: str,
     short_id: str,
-    turns: int,
+    turns: Span,
     calls: Span,
     reward: float | None,
     finish: Span,
-    tokens: int,
+    tokens: int | None,
     replica: str,
     time: str,
     flags: tuple[Span, ...],
@@ -157,11 +159,11 @@ def _trial_spans(
     cells: dict[str, Span | list[Span]] = {
         "state": state,
         "step": ("-" if step is None else str(step), "dim"),
-        "turns": (str(turns), "text"),
+        "turns": turns,
         "calls": calls,
         "reward": (reward_word(reward), "dim" if reward is None else "text"),
         "finish": finish,
-        "tokens": (count(tokens), "dim"),
+        "tokens": (UNKNOWN if tokens is None else count(tokens), "dim"),
         "replica": (replica, "dim"),
         "time": (time, "dim"),
         "flags": _flags_cell(flags),

@@ -9,7 +9,7 @@ from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, duration, one_line
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.fitting import Part, pack
-from liverl_tui.widgets.base.trial_words import NO_TOOLS, replica_name, reward_word
+from liverl_tui.widgets.base.trial_words import DUMPED, NO_TOOLS, replica_name, reward_word
 
 _FLAGS = {
     "failed_turns": ("▲ failures", "bad"),
@@ -70,7 +70,11 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         ("✔ done", "ok") if not t.running else ("○ cut off", "dim") if cut_off else ("◐ running", "info")
     )
     calls: Span = (
-        (NO_TOOLS, "alarm") if "zero_tool_calls" in t.flags else (_counted(t.tool_calls, "call"), "text")
+        (DUMPED, "dim")
+        if t.dumped
+        else (NO_TOOLS, "alarm")
+        if "zero_tool_calls" in t.flags
+        else (_counted(t.tool_calls, "call"), "text")
     )
     rewards = [f"{one_line(key)} {reward_word(value)}" for key, value in t.rewards.items()]
     main = (
@@ -84,7 +88,7 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         _always(state),
         _part(3, f"step {t.step}" if t.step is not None else ""),
         _part(2, f"task {one_line(t.task)}"),
-        _part(1, _counted(max(len(t.turns), t.told_turns), "turn")),
+        _part(1, "" if t.dumped else _counted(max(len(t.turns), t.told_turns), "turn")),
         _always(calls),
         Part(4, tuple([(text, "strong")] if text else () for text in ("  ".join(rewards) or main, main, ""))),
         *(_always(_FLAGS[flag]) for flag in t.flags if flag in _FLAGS),

@@ -24,7 +24,7 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     heads = now.trials.newest
     before = {h.step for h in heads} - {h.step for h in heads if h.updated_at >= now.started_at}
     steps = (s for s in now.trials.steps if now.attempt == 1 or s.step not in before)
-    step = next((s for s in steps if max(s.finished, s.zero_tool_calls) >= FEWEST), None)
+    step = next((s for s in steps if max(s.finished - s.dumped, s.zero_tool_calls) >= FEWEST), None)
     if step is None:
         return
     without, judged = step.zero_tool_calls, step.judged
@@ -121,20 +121,27 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
-    """Steps are done, but no request has arrived and there is no trial: verl's own agent loops call its replicas as Ray
-    actors."""
-    now = window.now
+    """verl's own agent loops ran trials: those call its replicas as Ray actors, so that nothing carries their requests.
+    Of their trials there are only rows in verl's dump; without a dump, steps are done but there is no trial."""
+    now, trials = window.now, window.now.trials
     ours = now.topology == "verl" and now.service(now.carrier) is not None  # a launch script starts its own
-    if not ours or not now.step or now.trials.total or now.traffic.requests:
+    unseen = bool(now.step) and not trials.total and not now.traffic.requests
+    if not ours or not (trials.dumped or unseen):
         return
+    carrier = now.carrier_words.name
+    none = f"{now.step} steps are done, but {carrier} carried no request and there are no trials to show"
+    some = f"{carrier} carried no request of {trials.dumped} of {trials.total} trials"
     yield Symptom(
         id="trained_past_the_proxy",
         severity="info",
-        title="verl's own agent loops run the trials",
-        cause=f"{now.step} steps are done, but {now.carrier_words.name} carried no request and there are no trials to "
-        "show: single_turn_agent and tool_agent of verl's call the replicas directly",
-        fix="to see each trial, set verl.agent_loop: auto and leave out the column agent_name; reward.function, "
-        "agent.tools and agent.functions are used as before; until then only metrics and rollouts/ show what happens",
+        title="verl's own agent loops run the trials"
+        if trials.dumped == trials.total
+        else "verl's own agent loops run some of the trials",
+        cause=f"{some if trials.dumped else none}: single_turn_agent and tool_agent of verl's call the replicas "
+        "directly",
+        fix="to see their turns, set verl.agent_loop: auto and leave out the column agent_name; reward.function, "
+        "agent.tools and agent.functions are used as before; until then verl's dumps in rollouts/ are all "
+        "that is known of these trials",
     )
 
 

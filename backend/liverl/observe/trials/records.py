@@ -74,6 +74,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     ended_by: str | None = None  # how the agent ended, or the type of the exception that ended the trial
     group: str = ""  # the prompt among those of its step: verl's uid, or a number
     failure: str = ""  # the exception that ended it, and its message; "" without one
+    row: str = ""  # its key in verl's dumps, see ``dumps.DumpRow.trial``
 
 
 class _Choice(msgspec.Struct):
@@ -305,6 +306,7 @@ def parse_config(data: bytes) -> TrialResult | None:
         task=_task(document.get("task")),
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
         group=_group(document),
+        row=_row(document),
     )
 
 
@@ -407,6 +409,12 @@ def _failure(info: object) -> str:
         return ""
     words = [info.get("exception_type"), info.get("exception_message")]
     return short(": ".join(word for word in words if isinstance(word, str) and word))
+
+
+def _row(document: dict[str, Any]) -> str:
+    """``<uid>_<session>``: the trial's key in verl's dumps; "" if it is not verl's."""
+    uid, session = document.get("uid"), document.get("session")
+    return f"{uid}_{session}" if isinstance(uid, str) and isinstance(session, int) else ""
 
 
 def _group(document: dict[str, Any]) -> str:

@@ -37,6 +37,11 @@ class TrialRoot:
         self._folders: dict[str, Folder] = {}
         self._old_turn = 0
 
+    @property
+    def listed(self) -> bool:
+        """Whether every folder has been listed."""
+        return all(folder.mtime >= 0 for folder in self._folders.values())
+
     def newest_folders(self) -> list[str]:
         """The directories where new trials appear: the root and its newest steps."""
         newest = sorted(self._folders.values(), key=lambda folder: folder.step or 0)[-LIVE_STEPS:]
@@ -76,6 +81,7 @@ class TrialRoot:
             with os.scandir(path) as entries:
                 names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
         except (FileNotFoundError, NotADirectoryError):
+            folder.mtime = max(folder.mtime, 0)
             return []
         folder.mtime = mtime
         return names

@@ -9,12 +9,13 @@ from __future__ import annotations
 import heapq
 import os
 import time
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from pathlib import Path
 
 from liverl.logs.follow import MAX_LINE
 from liverl.model import TrialHead, TrialsStatus, UnreadableFile
 from liverl.observe.trials.cut_off import age_of, begun_again, ended_with, in_step, start_of
+from liverl.observe.trials.dumps import Dumps
 from liverl.observe.trials.root import Folder, TrialRoot
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
@@ -101,6 +102,8 @@ class TrialScanner:
 
     A trial that names no step counts for the step in whose time it began, from the first start of the trainer on.
 
+    What verl's own agent loops ran has no directory: such trials come from verl's dumps.
+
     ``bad_lines``: records and documents that could not be decoded; ``unattributed``: requests that named no
     trial; ``unread``: known trials not read yet; ``errors``: number of storage errors, with the last one in
     ``error``. A file that must not be read (a FIFO, a link out of ``trials/``) and a trial that cannot be read
@@ -121,6 +124,7 @@ class TrialScanner:
         self._starts = TrainerStarts(run_dir)
         self._times = StepTimes(run_dir)
         self._tools = ToolsOffered(run_dir)
+        self._dumps = Dumps(run_dir)
         self._unreadable: dict[str, dict[str, str]] = {}  # trial -> name of a file in it -> why
         self._unnamed_at = 0
         self._lines = LineReader()
@@ -144,6 +148,7 @@ class TrialScanner:
             changed |= self._times.poll()
             self._list(now, until)
             self._count_unnamed()
+            changed |= self._dumps.poll(until)
         except OSError as error:
             self._failed(error)
         waiting = sorted((trial.due, order) for order, (trial, _) in enumerate(self._open.values()))
@@ -153,6 +158,8 @@ class TrialScanner:
                 break
             changed |= self._check(*trials[order], now)
         self.unread = len(self._open) - len(self._heads)
+        if not self.unread and all(root.listed for root in self._roots.values()):
+            changed |= self._dumps.settle()
         if changed:
             self._settle()
             self.status = self._summary()
@@ -177,6 +184,8 @@ class TrialScanner:
             folder.listed.discard(trial.name)
             del self._open[trial.path]
             return self._heads.pop(trial.path, None) is not None
+        if trial.row:
+            self._dumps.know(trial.row)
         head = trial.head()
         self._tools.hear(head)
         changed = self._heads.get(trial.path) != head
@@ -215,9 +224,11 @@ class TrialScanner:
         ]
         for head in others:
             tallies.add(head, start_of(head, self._starts))
+        for dump, counts in self._dumps.counts():
+            tallies.put(dump.step, self._starts.number(dump.at), counts)
         unknown = self._tools.counts_unknown()
         every, back = tallies.all(), tallies.went_back()
-        newest = [*(entry[2] for entry in self._closed), *others]
+        newest = [*(entry[2] for entry in self._closed), *others, *self._dumps.newest(NEWEST)]
         newest.sort(key=lambda head: (age_of(head), head.path), reverse=True)
         return TrialsStatus(
             total=every.total,
@@ -229,6 +240,7 @@ class TrialScanner:
             ),
             steps=tallies.steps(back, unknown),
             cut_off=every.cut_off,
+            dumped=every.dumped,
         )
 
     @property
@@ -239,7 +251,8 @@ class TrialScanner:
             for trial, names in sorted(self._unreadable.items())
             for name, why in names.items()
         )
-        return tuple(islice(files, UNREADABLE))
+        dumps = starmap(UnreadableFile, self._dumps.problems())
+        return tuple(islice(chain(files, dumps), UNREADABLE))
 
     def _note(self, path: str, unreadable: dict[str, str]) -> None:
         """Remember which files of a trial were not read, and why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from liverl.model import TrialHead
 from liverl.observe.trials.cut_off import age_of, in_step, with_starts
+from liverl.observe.trials.dumps import dump_of, dumped_steps
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.scanner import TRIALS, LineReader, first_line
 from liverl.observe.trials.starts import TrainerStarts
@@ -20,13 +22,13 @@ from liverl.rundir.layout import RunDir
 
 
 def steps_on_disk(run_dir: str | os.PathLike[str]) -> list[int]:
-    """Return the steps that have trials, oldest first; none if the directory is missing. With trials outside of step
-    directories, all finished steps may have some.
+    """Return the steps that have trials or a dump of verl's, oldest first; none if there is neither. With trials
+    outside of step directories, all finished steps may have some.
 
     Raises:
         OSError: the storage failed.
     """
-    numbers, flat = set(), False
+    numbers, flat = set(dumped_steps(run_dir)), False
     for root in RunDir(Path(run_dir)).trial_roots():
         for name in _folders(root):
             match = STEP_DIR.fullmatch(name)
@@ -50,13 +52,20 @@ def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]
     starts, times = TrainerStarts(run_dir), StepTimes(run_dir)
     starts.poll()
     times.poll()
-    heads = []
+    heads: list[TrialHead] = []
+    known: set[int] = set()
     for root in RunDir(Path(run_dir)).trial_roots():
         for path, where in _trials_of(root, step, starts, times, now):
-            head = _head(Trial(str(root), path, where), read, now)
+            trial = Trial(str(root), path, where)
+            head = _head(trial, read, now)
+            if trial.row:
+                known.add(hash(trial.row))
             if head is not None and (root.name == TRIALS or age_of(head) >= starts.first):
                 tools.hear(head)
                 heads.append(in_step(head, starts, times)[0])
+    dump = dump_of(run_dir, step)
+    dump.read(math.inf)
+    heads += dump.heads(known)
     return sorted(
         map(tools.judged, with_starts(heads, starts)),
         key=lambda head: (age_of(head), head.path),

@@ -28,6 +28,7 @@ class Tally:
     rewritten: int = 0
     session_tokens: int = 0
     sub_tokens: int = 0
+    dumped: int = 0
     finishes: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
 
@@ -56,9 +57,19 @@ class Tally:
             self.session_tokens += head.completion_tokens
             self.sub_tokens += head.sub_tokens or 0
 
+    def add_dumped(self, score: float | None) -> None:
+        """Count one trial of which only its row in verl's dump is known."""
+        self.total += 1
+        self.finished += 1
+        self.dumped += 1
+        if score is not None:
+            self.reward_sum += score
+            self.rewards += 1
+
     def take(self, other: Tally) -> None:
         """Add the counts of other trials."""
         self.total += other.total
+        self.dumped += other.dumped
         self.finished += other.finished
         self.cut_off += other.cut_off
         self.zero += other.zero
@@ -90,6 +101,10 @@ class StepTallies:
     def add(self, head: TrialHead, start: int) -> None:
         """Count one trial of the trainer's start number ``start``."""
         self._steps.setdefault(head.step, {}).setdefault(start, Tally()).add(head)
+
+    def put(self, step: int, start: int, tally: Tally) -> None:
+        """Add the counts of trials of one step, which the trainer's start number ``start`` ran."""
+        self._steps.setdefault(step, {}).setdefault(start, Tally()).take(tally)
 
     def take(self, other: StepTallies) -> None:
         """Add the counts of other trials."""
@@ -158,4 +173,5 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         session_tokens=tally.session_tokens,
         sub_tokens=tally.sub_tokens,
         failures=tally.failures,
+        dumped=tally.dumped,
     )

@@ -53,6 +53,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     note: str = ""
     told_turns: int = 0  # number of turns in the result; the proxy may write records after it
     session: SessionFacts | None = None  # None if it went through no session
+    dumped: bool = False  # known from verl's dump only, see ``TrialHead.dumped``
 
     @property
     def tool_calls(self) -> int:

@@ -95,6 +95,7 @@ class Trial:
         "replica",
         "reward",
         "rewrites",
+        "row",
         "step",
         "sub_tokens",
         "task",
@@ -125,6 +126,7 @@ class Trial:
         self.ended_at: float | None = None
         self.ended_by: str | None = None
         self.group = self.preview = self.failure = ""
+        self.row = ""  # its key in verl's dumps, without the number of the output; "" if it is not verl's
         self.updated_at = 0.0
         self.due = 0.0
         self._names: frozenset[str] = frozenset()
@@ -354,7 +356,7 @@ class Trial:
         self._config = config is not None or now - mtime > SETTLE
         if config is not None:
             self._begun_at = mtime  # written when the trial begins, and never again
-            self.group = config.group
+            self.group, self.row = config.group, config.row
             self.task = config.task or self.task
             self.step = self.step if self.step is not None else config.step
 
