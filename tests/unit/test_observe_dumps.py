@@ -267,6 +267,12 @@ def test_input_output_and_reward_of_a_trial_are_shown(run: Run) -> None:
     assert json.loads(reader.raw_record(second.turns[0]))["output"] == "other"
 
 
+def test_rows_of_trials_with_a_longer_name_are_not_shown(run: Run) -> None:
+    path = run.dump(1, row("u1_10", 0.1), row("u1_1", 0.5), row("xu1_1", 0.9))
+    found = reader_of(path / "u1_1").read()
+    assert (found.rewards, len(found.turns)) == ({"reward": 0.5}, 1)
+
+
 def test_several_rows_of_a_trial_are_shown_one_behind_the_other(run: Run) -> None:
     path = run.dump(1, row("u1_0", 0.1, output="first"), row("u1_0", 0.7, place=1, output="second"))
     found = reader_of(path / "u1_0").read()
