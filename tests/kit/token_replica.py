@@ -35,6 +35,7 @@ class TokenReplica:
         self.context = context
         self.prompts: list[list[int]] = []  # of each sample
         self.replies: list[list[int]] = []
+        self.sampling: list[dict[str, Any]] = []  # the parameters of each sample
         self.scored: list[list[int]] = []  # the prompts whose log-probabilities were asked for
         self.parsed: list[dict[str, Any]] = []  # the ``chat_request`` of each parse
         self.version = 1
@@ -131,6 +132,7 @@ class TokenReplica:
         if self.cut_at:
             ids, finish = ids[: self.cut_at.pop(0)], "abort"
         self.prompts.append(prompt)
+        self.sampling.append(parameters)
         self.replies.append(ids)
         content = [{"token_id": token, "logprob": -token / 1000, "rank": 1} for token in ids]
         choice: dict[str, Any] = {

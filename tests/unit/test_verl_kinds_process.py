@@ -151,31 +151,39 @@ async def test_a_log_that_cannot_be_opened(tmp_path: Path, log: str) -> None:
         await run_program(python(""), tmp_path, tmp_path / log, {}, TAG, 60)
 
 
-async def test_a_program_that_has_ended_fails_if_the_end_of_its_log_is_lost(tmp_path: Path) -> None:
-    """The file takes its beginning, and a limit of this process stands for the full disk."""
+@pytest.fixture
+def nearly_full() -> Iterator[None]:
+    """A log takes its beginning, and not its end: a limit of this process stands for the full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (HEAD + 100, before[1]))
-    try:
-        with pytest.raises(NotLogged, match="File too large"):
-            await ran(tmp_path, f"import os\nfor _ in range(6): os.write(1, b'x' * {1 << 20})")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+FLOOD = f"import os\nfor _ in range(6): os.write(1, b'x' * {1 << 20})\n"
+
+
+@pytest.mark.usefixtures("nearly_full")
+async def test_a_program_that_has_ended_fails_if_the_end_of_its_log_is_lost(tmp_path: Path) -> None:
+    with pytest.raises(NotLogged, match="File too large"):
+        await ran(tmp_path, FLOOD)
+
+
+@pytest.mark.usefixtures("nearly_full")
+async def test_a_cancelled_program_is_cancelled_though_the_end_of_its_log_is_lost(tmp_path: Path) -> None:
+    text = FLOOD + "open(f'pid-.{os.getpid()}', 'w')\nimport signal\nsignal.pause()"
+    program = asyncio.ensure_future(ran(tmp_path, text))
+    pids = await pids_in(tmp_path / "work", 1)
+    program.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await program
+    await gone(*pids)
 
 
 async def test_a_program_that_prints_nothing_needs_no_room(tmp_path: Path) -> None:
     assert await run_program(python(""), tmp_path, Path("/dev/full"), {}, TAG, 60) == 0
-
-
-async def test_a_cancelled_program_is_cancelled_also_without_room(tmp_path: Path) -> None:
-    text = "import os, time\nopen(f'pid-.{os.getpid()}', 'w')\ntime.sleep(600)"
-    program = asyncio.ensure_future(
-        run_program(python(text + "\n"), tmp_path, tmp_path / "no" / "log", {}, TAG, 300)
-    )
-    program.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await program
 
 
 async def test_a_flood_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
