@@ -55,8 +55,8 @@ class Launch:
     def output(self, name: str) -> Path:
         return self.state / f"{name}.out"
 
-    def up(self, name: str, *sets: str) -> subprocess.Popen[bytes]:
-        """Start a run."""
+    def up(self, name: str, *sets: str, config: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start a run. ``config``: a file of the user's."""
         given = [
             *("infrastructure.ray_port=0", "infrastructure.ray_dashboard_port=0"),
             *("infrastructure.litellm_port=0", f"model.model_path=smoke:{self.model}", *sets),
@@ -64,7 +64,8 @@ class Launch:
         if self.venv is not None:
             given.append(f"environments.verl.venv_path={self.venv}")
         words = [word for text in given for word in ("--set", text)]
-        return self._start(name, "--profile", "cpu-verl", "--name", name, *words)
+        file = [] if config is None else ["--config", str(config)]
+        return self._start(name, "--profile", "cpu-verl", *file, "--name", name, *words)
 
     def resume(self, name: str) -> subprocess.Popen[bytes]:
         """Start the next attempt of a run."""
