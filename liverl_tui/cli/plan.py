@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +17,11 @@ from liverl_tui.cli.options import UpOptions, config_options, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 
+if TYPE_CHECKING:
+    from liverl.config.schema import RunConfig
+    from liverl.model import Check
+    from liverl.plan.spec import Plan
+
 
 @click.command("plan")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -26,6 +32,7 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
     """Show what a configuration would start; with --run, what that run was started as. Starts nothing."""
     from liverl.plan.render import plan_json, plan_text
 
+    checks: Iterable[Check] = ()
     if run is not None:
         plan, env = _stored(find_run(run, values["run_root"])), None
     else:
@@ -35,11 +42,24 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
         for warning in target.loaded.warnings:
             echo(f"warning: {warning}", err=True)
         plan, env = target.plan(), os.environ
+        checks = _own_run(plan, target.loaded.config)
     if as_json:
         echo_json(plan_json(plan, env).rstrip("\n"))
     else:
         echo(plan_text(plan, env).rstrip("\n"))
+        for check in checks:
+            echo(f"{'check' if check.status == 'ok' else check.status:<10} {check.name}: {check.text}")
     return ExitCode.OK
+
+
+def _own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
+    """What is found of the user's data, agents and tasks; the environments that exist are asked."""
+    if config.trainer.kind != "verl":
+        return
+    from liverl.preflight import harbor, verl
+
+    yield from verl.own_run(plan, config)
+    yield from harbor.checks(plan, config)
 
 
 def _stored(run: RunDir) -> Any:

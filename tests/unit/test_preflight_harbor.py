@@ -21,6 +21,7 @@ from liverl.model import Check
 from liverl.plan import make_plan
 from liverl.preflight import data_rows, harbor, verl
 from liverl.preflight.data_rows import File, Task
+from liverl_tui.cli import main as cli
 
 HARBOR_PYTHON = os.environ.get("LIVERL_TEST_HARBOR_PYTHON", "")
 VERL_PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON", "")
@@ -404,3 +405,29 @@ async def test_an_environment_that_was_built_is_asked_before_the_run_goes_on(
     assert "harbor_agent.agent_name: " not in await found("terminus-2")
     wrong = "harbor_agent.agent_name: harbor 0.24.0 has no agent terminus2; did you mean terminus-2?"
     assert wrong in await found("terminus2")
+
+
+def test_plan_tells_what_is_found_of_data_agents_and_harbor(
+    package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERL_CACHE_DIR", str(tmp_path / "cache"))
+    sets = [*GOOD, f"agent.path=[{package}]", f"environments.harbor.venv_path={sys.executable}"]
+    sets += ["harbor_agent.agent_name=terminus2", f"data.train_index={tmp_path}/none.parquet"]
+    told = [
+        "plan",
+        "--profile",
+        "cpu-verl",
+        "--name",
+        "n",
+        *(word for text in sets for word in ("--set", text)),
+    ]
+    assert cli.run(told) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"fail       {KEY}: cannot read {tmp_path}/none.parquet: No such file or directory" in lines
+    wrong = "harbor 0.24.0 has no agent terminus2; did you mean terminus-2?"
+    assert f"fail       harbor_agent.agent_name: {wrong}" in lines
+    assert any(line.startswith(f"check      {NAME}: harbor 0.24.0, Python 3.") for line in lines)
+    assert cli.run([*told, "--json"]) == 0
+    assert wrong not in capsys.readouterr().out
+    assert cli.run(["plan", "--name", "n"]) == 0
+    assert "check      data" not in capsys.readouterr().out
