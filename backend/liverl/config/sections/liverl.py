@@ -123,8 +123,8 @@ class Algorithm(Struct, frozen=True, kw_only=True):
 
 
 class HarborAgent(Struct, frozen=True, kw_only=True):
-    """``harbor_agent``: the agent, sandbox and verifier of a trial. All keys but turns and timeouts are only
-    exported as variables."""
+    """``harbor_agent``: the agent, sandbox and verifier of a trial of Harbor's; turns and timeouts hold for every
+    agent."""
 
     agent_name: str | None
     agent_import_path: str | None
