@@ -10,10 +10,10 @@ import json
 import math
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.real import records, trial_dirs
+from kit.trained import read, trained_scores
 from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, result_of, smoke_directory
 
 pytestmark = [
@@ -45,23 +45,6 @@ def compacting_environment(folder: Path) -> Path:
     )
     (site / "compacting.pth").write_text("\n".join(lines) + "\n")
     return environment
-
-
-def read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
-def trained_scores(run_dir: Path) -> dict[str, list[float]]:
-    """By trial (``<uid>_<session>``) the score of each row that verl trained. It fills up a batch with rows of its own,
-    whose uid begins with ``pad``."""
-    found: dict[str, list[float]] = {}
-    for path in (run_dir / "rollouts").glob("*.jsonl"):
-        for line in path.read_text().splitlines():
-            row = json.loads(line)
-            if not row["uid"].startswith("pad"):
-                found.setdefault(row["uid"].rsplit("_", 1)[0], []).append(row["score"])
-    return found
 
 
 def test_verl_trains_each_sampled_token_of_trials_with_several_rows_once(

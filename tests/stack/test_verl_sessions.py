@@ -18,7 +18,8 @@ import pytest
 from kit.cli import run_cli
 from kit.real import ask_replica, records, trial_dirs
 from kit.runs import ToyRun
-from kit.verl_runs import NEEDS_VERL, PYTHON, RUN, Launch, finished, nothing_lives, result_of, smoke_directory
+from kit.trained import decoded, read, rows_of, sampled_parts
+from kit.verl_runs import NEEDS_VERL, RUN, Launch, finished, nothing_lives, result_of, smoke_directory
 from kit.waiting import wait_until
 
 from liverl.control.messages import ControlError
@@ -37,13 +38,6 @@ TRIALS = 8 * 4  # of a step: prompts, and trials of each
 # Two engines compute the same probabilities: 0.0007 to 0.0018 was measured in 64 steps, 0 is not reached.
 DIFFERENCE = 0.005
 SUMMED = ("num_calls", "total_prompt_tokens", "total_completion_tokens")
-# Reads [[ids, ...], ...] and writes the texts as verl's trainer writes them in its rollouts.
-DECODE = """
-import json, sys
-from transformers import AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-print(json.dumps([tokenizer.decode(ids, skip_special_tokens=True) for ids in json.load(sys.stdin)]))
-"""
 
 
 class Ended:
@@ -121,29 +115,6 @@ def carrying(ended: Ended, process: subprocess.Popen[bytes]) -> dict[str, Any] |
     return None
 
 
-def read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
-def rows_of(trial: Path) -> list[dict[str, Any]]:
-    return list(read(trial / "proxy_trajectory.json")["rows"])
-
-
-def sampled_parts(row: dict[str, Any]) -> list[list[int]]:
-    """The ids of each reply: neighbours with mask 1."""
-    parts: list[list[int]] = []
-    before = 0
-    ids = row["traj_acc_ids"][row["initial_prompt_token_len"] :]
-    for token, bit in zip(ids, row["traj_response_mask"], strict=True):
-        if bit and not before:
-            parts.append([])
-        if bit:
-            parts[-1].append(token)
-        before = bit
-    return parts
-
-
 def every_trial_is_whole(run_dir: Path, steps: int) -> None:
     """None is lost and none failed; each has one row with its replies, all of them trained."""
     trials = trial_dirs(run_dir)
@@ -163,19 +134,6 @@ def every_trial_is_whole(run_dir: Path, steps: int) -> None:
         assert told["tokens_trained"] == sum(mask)
 
 
-def decoded(model: Path, several: list[list[int]]) -> list[str]:
-    told = subprocess.run(
-        [PYTHON, "-c", DECODE, str(model)],
-        input=json.dumps(several),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert told.returncode == 0, told.stderr[-2000:]
-    return list(json.loads(told.stdout.splitlines()[-1]))
-
-
 def verl_trained_on_the_rows(ended: Ended) -> None:
     """verl's own text of each row that it trained, from the ids in its queue, is the text of the session's row."""
     trained = {}
@@ -188,7 +146,7 @@ def verl_trained_on_the_rows(ended: Ended) -> None:
     rows = [rows_of(trial)[0] for trial in trials]
     texts = decoded(ended.model, [row["traj_acc_ids"][row["initial_prompt_token_len"] :] for row in rows])
     for trial, text in zip(trials, texts, strict=True):
-        config = read(trial / "config.json")
+        config = read(trial / "liverl.json")
         assert trained[f"{config['uid']}_{config['session']}"] == text
 
 
