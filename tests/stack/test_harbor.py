@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,9 @@ async def test_five_tasks_with_an_agent_of_the_users(runs: Runs, replica: TokenR
     for name, word in words.items():
         runs.task(name, f"say answer with {word}", "shell env; ls /; touch /app/mine; sleep 1000 & sleep 0")
     trials = runs.settings()
+    began = time.monotonic()
     outcomes = await asyncio.gather(*(run(trials, name) for name in words))
+    assert time.monotonic() - began < 30
     for outcome, (name, word) in zip(outcomes, words.items(), strict=True):
         folder = outcome.files.directory
         assert outcome.exception is None and outcome.reward == (1.0 if word == "hello" else 0.0)
@@ -141,6 +144,9 @@ async def test_five_tasks_with_an_agent_of_the_users(runs: Runs, replica: TokenR
         # Harbor's files and ours.
         assert result(folder)["trial_name"] == folder.name and exception(folder) is None
         assert result(folder)["agent_info"]["name"] == "obedient"
+        times = (result(folder)[name] for name in ("started_at", "finished_at"))
+        began_at, ended_at = map(datetime.fromisoformat, times)
+        assert (ended_at - began_at).total_seconds() < 9, "the environment ends at once"
         told = facts(folder)
         assert (told["step"], told["agent"], told["task"]) == (3, "harbor", name)
         assert told["result"]["verifier_result"] == {"rewards": {"reward": outcome.reward}}
@@ -359,7 +365,8 @@ async def test_as_many_trials_run_at_once_as_configured(runs: Runs, workers: int
         runs.task(name, "say answer with hello", "shell sleep 0.5")
     trials = runs.settings(runtime={"num_workers": 2}, workers=workers)
     await asyncio.gather(*(run(trials, name) for name in names))
-    spans = [(result(one)["started_at"], result(one)["finished_at"]) for one in runs.directories]
+    told = [facts(one)["result"] for one in runs.directories]
+    spans = [(one["started_at"], one["finished_at"]) for one in told]
     at_once = [sum(start <= begin < end for start, end in spans) for begin, _ in spans]
     assert len(spans) == 5 and max(at_once) == most
 

@@ -41,7 +41,6 @@ for line in sys.stdin:
         if trial != "deaf":
             ended(trial, cancelled=True)
     elif trial == "good":
-        tell(event="phase", trial=trial, phase="start")
         tell(event="ended", trial="another", rewards={"reward": 9})
         ended(trial, rewards={"reward": 0.5})
     elif trial == "bad":

@@ -133,6 +133,9 @@ def test_the_record_of_a_running_trial_says_nothing_of_its_end(tmp_path: Path) -
     assert head(folder).state == "running" and head(folder).turns == 0
     whole = read_trajectory(folder)
     assert whole.running and len(whole.turns) == 2
+    story = {**STORY, "steps": [step for step in STORY["steps"] if "tool_calls" not in step]}  # type: ignore[attr-defined]
+    (folder / "agent" / "trajectory.json").write_text(json.dumps(story))
+    assert read_trajectory(folder).flags == (), "it may still call a tool"
 
 
 # --- with liverl.json -------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ Imports nothing of liverl, and is started by its path. One JSON object per line.
 On stdout, where only this module writes (what Harbor and agents print goes to stderr):
 
 - ``{"event": "ready", "harbor": VERSION}``: first
-- ``{"event": "phase", "trial": NAME, "phase": NAME}``: Harbor's trial events, from ``start`` on
 - ``{"event": "ended", "trial": NAME, "rewards": {} or null, "exception": [TYPE, MESSAGE] or null, "retry": BOOL,
   "cancelled": BOOL}``: ``retry``: Harbor would repeat a trial with this exception
 - ``{"event": "failed", "trial": NAME, "exception": [TYPE, MESSAGE]}``: it could not be begun
@@ -36,7 +35,6 @@ class Runner:
 
     def __init__(self, concurrent: int, out: int) -> None:
         from harbor.models.job.config import RetryConfig
-        from harbor.trial.hooks import TrialEvent
         from harbor.trial.queue import TrialQueue
 
         self._out = out
@@ -44,8 +42,6 @@ class Runner:
         # Harbor would repeat a trial under its name, and remove the directory of the failed one.
         self._queue = TrialQueue(n_concurrent=concurrent, retry_config=RetryConfig(max_retries=0))
         self._final = set(RetryConfig().exclude_exceptions or ())
-        for event in TrialEvent:
-            self._queue.add_hook(event, self._phase)
 
     async def serve(self) -> None:
         """Take requests until stdin ends."""
@@ -90,9 +86,6 @@ class Runner:
             }
         del self._tasks[name]
         self._tell({**event, "trial": name})
-
-    async def _phase(self, event: Any) -> None:
-        self._tell({"event": "phase", "trial": event.config.trial_name, "phase": event.event.value})
 
     def _tell(self, event: dict[str, Any]) -> None:
         data = json.dumps(event, default=str).encode() + b"\n"
