@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kit.own_runs import Trials
-from liverl.util.deadline import within
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica
+
+from liverl.util.deadline import within
 
 ROUNDS = 2
 GROWTH_MB = 8.0  # that a later round may add
