@@ -1,0 +1,78 @@
+"""What may have ended a process whose log does not say it, with the check that tells. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from liverl.causes.finding import Explanation
+
+_MEMORY = Explanation(
+    "guess-memory",
+    "info",
+    "the kernel may have killed it for memory",
+    "The kernel ends the largest process when the host or the cgroup has no memory left.",
+    "If dmesg or memory.events (oom_kill) names the process, give the job more memory or use less.",
+    "dmesg -T | grep -iE 'out of memory|killed process'; cat /sys/fs/cgroup/memory.events",
+)
+_RAY = Explanation(
+    "guess-ray",
+    "info",
+    "Ray may have ended it: its node was lost, or ran low on memory",
+    "Ray ends workers when a node reaches RAY_memory_usage_threshold, and loses them with their node.",
+    "If a node is missing or raylet.out names the worker, start that node again or give its workers more memory.",
+    "ray status; grep -hE 'memory pressure|marked dead' /tmp/ray/session_latest/logs/raylet.out",
+)
+_GPU = Explanation(
+    "guess-gpu",
+    "info",
+    "a GPU or its driver may have failed",
+    "The driver reports such failures as Xid numbers to the kernel's log.",
+    "If there is an Xid, exclude that GPU or node and report it to whoever runs the machine.",
+    "dmesg -T | grep -i xid; nvidia-smi",
+)
+_NATIVE = Explanation(
+    "guess-native",
+    "info",
+    "native code may have crashed",
+    "Extensions that were built for another version of torch, CUDA or libc crash without a Python traceback.",
+    "Run it once more with PYTHONFAULTHANDLER=1: its log then shows where it crashed.",
+    "dmesg -T | grep -iE 'segfault|trap'",
+)
+_STOPPED = Explanation(
+    "guess-stopped",
+    "info",
+    "somebody or the batch system may have stopped it",
+    "A time limit, a preemption, or a person ends processes by a signal.",
+    "If the job's state is TIMEOUT, PREEMPTED or CANCELLED, ask for more time or resume the run.",
+    "sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,Elapsed,Timelimit,MaxRSS",
+)
+_DISK = Explanation(
+    "guess-disk",
+    "info",
+    "a disk or /dev/shm may be full",
+    "Processes that cannot write end in many ways, also without a message.",
+    "If a file system has no space left, free some.",
+    "df -h; df -i; df -h /dev/shm",
+)
+_WORDS = (
+    (re.compile(r"\b(?:ray|actor|raylet|node)\b", re.I), _RAY),
+    (re.compile(r"cuda|nccl|gpu", re.I), _GPU),
+)
+
+
+def guesses(number: int | None, text: str) -> tuple[Explanation, ...]:
+    """Likeliest first. ``number``: of the signal that ended the process, None if none or unknown; ``text``: what the
+    first error said, "" without one."""
+    if number == signal.SIGKILL:
+        found = [_MEMORY, _RAY, _STOPPED]
+    elif number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE):
+        found = [_NATIVE, _GPU, _MEMORY]
+    elif number == signal.SIGBUS:
+        found = [_DISK, _NATIVE, _GPU]
+    elif number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        found = [_STOPPED]
+    else:
+        told = [guess for words, guess in _WORDS if words.search(text)]
+        found = [*told, *(guess for guess in (_MEMORY, _DISK) if guess not in told)]
+    return tuple(found)

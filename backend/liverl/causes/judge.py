@@ -1,0 +1,336 @@
+"""Records of logs and exit statuses to a verdict: the cause, its proof, and what to do. Pure.
+
+What counts, in this order:
+
+1. a process killed for memory, which its cgroup counted;
+2. the earliest record that a signature of role ``cause`` explains, and that its process did not survive; one of a
+   library before one of Python itself, such as MemoryError;
+3. what a living process complained of until the end (``alive``), which is why somebody or a time-out ended it;
+4. how a process ended, if its log has no error: a log whose last line is healthy explains nothing;
+5. the first error that no signature explains, and then the first consequence, both as "cause unknown".
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.chain import kind, telling
+from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords, Verdict
+from liverl.causes.guesses import guesses
+from liverl.causes.match import Match
+from liverl.causes.signature import Signature
+from liverl.causes.timeline import Moment, timeline
+from liverl.causes.words import ending, explained, short, signal_of
+from liverl.logs.record import Raised, Record
+
+SYMPTOMS = 12  # of one verdict; more help nobody
+_ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
+_WEAK = frozenset(("KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit", "BrokenPipeError"))
+# A failed request or prompt: the server, or verl's agent loop, goes on after it.
+_HANDLED = re.compile(
+    r"Exception in ASGI application|LiteLLM[\w ]*:ERROR|HTTP/1\.1\" [45]\d\d|Error in extracting tool call"
+)
+_HANDLED_WRITER = "AgentLoopWorker"
+_SPECULATION = re.compile(r"\s*There are some potential root causes.*", re.DOTALL)
+_MEMORY = re.compile(r"oom|memory", re.IGNORECASE)
+_SHELL_SIGNALS = (
+    (re.compile(r"Segmentation fault"), signal.SIGSEGV),
+    (re.compile(r"Bus error"), signal.SIGBUS),
+    (re.compile(r"Aborted"), signal.SIGABRT),
+    (re.compile(r"\bKilled\b"), signal.SIGKILL),
+    (re.compile(r"\bTerminated\b"), signal.SIGTERM),
+)
+
+
+def judge(
+    logs: Sequence[LogRecords], exits: Sequence[Exit] = (), signatures: Sequence[Signature] = SIGNATURES
+) -> Verdict:
+    """Why a run, or one process, ended, from what was read of its logs and from how its processes ended.
+
+    ``exits``: as far as known; with some, and all of them 0, nothing failed and there are only symptoms. Without any,
+    the logs alone tell whether something failed.
+    """
+    moments = [m for m in timeline(logs, signatures) if m.record.kind != "healthy"]
+    hits = [(m, match) for m in moments for match in m.matched if match.signature.role == "cause"]
+    open_hits = [
+        (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
+    ]
+    fatal = [hit for hit in open_hits if not hit[1].signature.alive]
+    alive = [hit for hit in hits if hit[1].signature.alive]
+    failed = [e for e in exits if _failed(e)]
+    over = not exits or bool(failed)
+
+    cause: Explanation | None = None
+    more: tuple[Explanation, ...] = ()
+    if over:
+        cause = _memory_kill(failed, fatal) or _catalogued(fatal, moments, failed)
+        if cause is None:
+            cause = _waited_for([hit for hit in alive if not hit[0].survived], moments, failed)
+        if cause is None:
+            cause, more = _unexplained(moments, failed)
+    return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
+
+
+def _failed(exit_: Exit) -> bool:
+    return bool(exit_.code) or exit_.signal is not None or (exit_.code is None and exit_.oom_kills > 0)
+
+
+_Hit = tuple[Moment, Match]
+
+
+def _rank(hit: _Hit) -> tuple[bool, bool]:
+    signature = hit[1].signature
+    return (signature.component == "python", signature.severity == "info")
+
+
+def _catalogued(
+    fatal: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit]
+) -> Explanation | None:
+    if not fatal:
+        return None
+    best = min(_rank(hit) for hit in fatal)
+    first = next(hit for hit in fatal if _rank(hit) == best)
+    return _with_proof(_of_one_record(first, best, fatal), fatal, moments, exits)
+
+
+def _of_one_record(first: _Hit, best: tuple[bool, bool], fatal: Sequence[_Hit]) -> _Hit:
+    """Of the causes that one record names, that of the exception which the chain is about; else the catalogue's
+    first, where special signatures precede general ones."""
+    same = [hit for hit in fatal if hit[0] is first[0] and _rank(hit) == best]
+    if len(same) < 2 or not first[0].record.raised:
+        return first
+    wanted = telling(first[0].record.raised)
+    return min(same, key=lambda hit: len(same) if hit[1].raised is None else abs(hit[1].raised - wanted))
+
+
+def _with_proof(
+    hit: _Hit, fatal: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit]
+) -> Explanation:
+    moment, match = hit
+    proof = [_evidence(moment, match.text)]
+    again = [m for m, other in fatal if other.signature.id == match.signature.id and m is not moment]
+    proof += [_evidence(m, _text_of(m, match.signature.id)) for m in again[:2]]
+    after = _consequence_of(match, moments, moment)
+    if after is not None:
+        proof.append(after)
+    proof += [Evidence(f"{e.name} {ending(e)}", e.log or None) for e in exits[:3]]
+    return explained(match, tuple(proof))
+
+
+def _text_of(moment: Moment, wanted: str) -> str:
+    return next((m.text for m in moment.matched if m.signature.id == wanted), moment.record.text)
+
+
+def _consequence_of(match: Match, moments: Iterable[Moment], cause: Moment) -> Evidence | None:
+    """The first record after the cause that only reports it."""
+    own = match.signature.id
+    for moment in moments:
+        if moment.at < cause.at or moment is cause:
+            continue
+        for other in moment.matched:
+            signature = other.signature
+            if signature.role == "consequence" and (not signature.of or own in signature.of):
+                return _evidence(moment, _SPECULATION.sub("", other.text))
+    return None
+
+
+def _evidence(moment: Moment, text: str) -> Evidence:
+    return Evidence(short(text), moment.log, moment.record.offset)
+
+
+def _memory_kill(exits: Sequence[Exit], fatal: Sequence[_Hit]) -> Explanation | None:
+    """A cgroup's count proves what no log of the killed process can say."""
+    killed = next((e for e in exits if e.oom_kills), None)
+    if killed is None or any(_MEMORY.search(match.signature.id) for _, match in fatal):
+        return None
+    return Explanation(
+        "cgroup-oom-kill",
+        "critical",
+        f"{killed.name} was killed for memory: the memory limit of its cgroup was reached",
+        f"The kernel ended {_counted(killed.oom_kills, 'process', 'processes')} of {killed.name} because the memory "
+        "limit of its container, Slurm job or service was reached.",
+        "Raise the memory limit of the container or job (Slurm: --mem), or use less memory: fewer or smaller workers.",
+        "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory.max",
+        {},
+        (
+            Evidence(
+                f"memory.events of {killed.name}: oom_kill {killed.oom_kills}", value=float(killed.oom_kills)
+            ),
+            Evidence(f"{killed.name} {ending(killed)}", killed.log or None),
+        ),
+    )
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _waited_for(
+    alive: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit]
+) -> Explanation | None:
+    """What a process complained of, again and again or last, before somebody or a time-out ended it."""
+    if not alive:
+        return None
+    other = _first_error(moments)
+    if other is not None and not _weak(other.record):
+        return None
+    best = min(_rank(hit) for hit in alive)
+    first = next(hit for hit in alive if _rank(hit) == best)
+    if first[1].signature.severity == "info":
+        return None
+    return _with_proof(first, alive, moments, exits)
+
+
+def _unexplained(
+    moments: Sequence[Moment], exits: Sequence[Exit]
+) -> tuple[Explanation | None, tuple[Explanation, ...]]:
+    first = _first_error(moments)
+    unnatural = next((e for e in exits if signal_of(e) not in (None, *_ASKED)), None)
+    exit_ = unnatural or (exits[0] if exits else None)
+    proof = tuple(Evidence(f"{e.name} {ending(e)}", e.log or None) for e in exits[:3])
+    if first is None or (_weak(first.record) and exit_ is not None):
+        if exit_ is None:
+            return _said_by_shell(moments)
+        return _silent(exit_, proof), guesses(signal_of(exit_), "")
+    text = _told(first.record, first.matched)
+    if _weak(first.record):
+        title = f"interrupted: {short(text)}; nothing before it says why"
+        return (
+            Explanation(
+                "interrupted",
+                "warning",
+                title,
+                "Somebody or something interrupted the process, and no error stands before it.",
+                "If nobody interrupted it, look for what did: a batch system's time limit, or a parent that ended.",
+                evidence=(_evidence(first, text), *proof),
+            ),
+            (),
+        )
+    return (
+        Explanation(
+            "unknown",
+            "critical",
+            f"cause unknown; the first error was: {short(text)}",
+            "No rule explains this error; it is the earliest one that the process did not survive.",
+            "Read the log from there on. Where only a consequence is shown, the checks below tell causes apart.",
+            evidence=(_evidence(first, _line(first.record, first.matched)), *proof),
+        ),
+        guesses(None if exit_ is None else signal_of(exit_), first.record.whole),
+    )
+
+
+def _silent(exit_: Exit, proof: tuple[Evidence, ...]) -> Explanation:
+    number = signal_of(exit_)
+    asked = number in _ASKED
+    return Explanation(
+        "stopped" if asked else "silent-exit" if number is None else "killed",
+        "warning" if asked else "critical",
+        f"{exit_.name} {ending(exit_)}; its log says nothing about it",
+        "Somebody, a batch system or a parent process asked it to stop."
+        if asked
+        else "The process could not write why it ended, so its log cannot say it.",
+        "Look for who stopped it: a user, a time limit of the batch system, or a parent process that ended."
+        if asked
+        else "The checks below tell possible causes apart; do the first one first.",
+        evidence=proof,
+    )
+
+
+def _said_by_shell(moments: Sequence[Moment]) -> tuple[Explanation | None, tuple[Explanation, ...]]:
+    """A shell reports how its child ended, while nothing else in the logs is wrong."""
+    for moment in moments:
+        if moment.record.kind != "shell" or moment.survived or _role(moment) == "noise":
+            continue
+        number = next((n for p, n in _SHELL_SIGNALS if p.search(moment.record.whole)), None)
+        if number is None:
+            continue
+        text = moment.record.text
+        found = _silent(Exit("a process", signal=int(number)), (_evidence(moment, text),))
+        return found, guesses(int(number), text)
+    return None, ()
+
+
+def _role(moment: Moment) -> str:
+    roles = {match.signature.role for match in moment.matched}
+    return next((role for role in ("cause", "consequence", "noise") if role in roles), "")
+
+
+def _first_error(moments: Sequence[Moment]) -> Moment | None:
+    """The error that ended something, by rules of thumb: by how much it tells, then by time."""
+    best: tuple[int, Moment] | None = None
+    for moment in moments:
+        rank = _weight(moment)
+        if rank is not None and (best is None or rank < best[0]):
+            best = rank, moment
+    return None if best is None else best[1]
+
+
+def _weight(moment: Moment) -> int | None:
+    """How little an error tells: 0 an error that nothing else explains; None for what is no error."""
+    record, role = moment.record, _role(moment)
+    if moment.survived or role == "noise" or record.kind in ("ignored", "thread", "healthy", "shell"):
+        return None
+    if record.kind != "traceback" and record.level != "error":
+        return None
+    if any(match.signature.alive for match in moment.matched):
+        return None
+    if _weak(record):
+        return 4
+    if role == "consequence":
+        return 3
+    if _HANDLED.search(record.whole) or _HANDLED_WRITER in record.writer:
+        return 2
+    return 0 if record.kind == "traceback" else 1
+
+
+def _weak(record: Record) -> bool:
+    if record.raised:
+        return all(kind(one) in _WEAK for one in record.raised)
+    return record.text.strip().partition(":")[0].rpartition(".")[2] in _WEAK
+
+
+def _line(record: Record, matched: Sequence[Match]) -> str:
+    """The line that stands in the log."""
+    if record.raised:
+        chosen = record.raised[telling(record.raised)]
+        return chosen.text.partition("\n")[0]
+    own = next((m.text for m in matched if m.signature.role == "consequence"), None)
+    return _SPECULATION.sub("", own or record.text)
+
+
+def _told(record: Record, matched: Sequence[Match]) -> str:
+    """That line, and for an exception without words the place where it was raised."""
+    line = _line(record, matched)
+    if not record.raised:
+        return line
+    return line + _place(record.raised[telling(record.raised)])
+
+
+def _place(raised: Raised) -> str:
+    if len(raised.message) > 20 or not raised.frame:
+        return ""
+    return f" ({raised.frame}: {raised.source.strip()})" if raised.source.strip() else f" ({raised.frame})"
+
+
+def _symptoms(
+    cause: Explanation | None,
+    fatal: Sequence[_Hit],
+    alive: Sequence[_Hit],
+) -> tuple[Explanation, ...]:
+    """What else is wrong: each kind once, with its first and its last record."""
+    seen = {cause.id} if cause is not None else set()
+    found = []
+    for hit in (*alive, *fatal):
+        own = hit[1].signature.id
+        if own in seen:
+            continue
+        seen.add(own)
+        all_of = [h for h in (*alive, *fatal) if h[1].signature.id == own]
+        proof = [_evidence(all_of[0][0], all_of[0][1].text)]
+        if len(all_of) > 1:
+            proof.append(_evidence(all_of[-1][0], all_of[-1][1].text))
+        found.append(explained(hit[1], tuple(proof)))
+    return tuple(found[:SYMPTOMS])

@@ -1,0 +1,104 @@
+"""Which signatures a record matches, with what they captured. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import msgspec
+
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.signature import Signature
+from liverl.logs.record import Record
+
+SEARCHED = (
+    64 << 10
+)  # characters of a record that are searched: a pattern must not take long on a dump of megabytes
+_FORM = re.compile(
+    r"(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:\(\w+\))?(?::\s|$)"
+)  # "torch.OutOfMemoryError: ..."
+
+
+class Match(msgspec.Struct, frozen=True):
+    """``text``: the line that matched, of an exception its first line with the matched one; ``raised``: the index in
+    ``Record.raised`` of the exception that matched, None for a line; ``groups``: what was captured."""
+
+    signature: Signature
+    text: str
+    groups: dict[str, str] = {}
+    raised: int | None = None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def matches(record: Record, signatures: Sequence[Signature] = SIGNATURES) -> tuple[Match, ...]:
+    """Every signature that ``record`` matches, in the order of ``signatures``, each once: by the first exception of the
+    chain, or the first line, in which it is found."""
+    whole = record.whole[:SEARCHED]
+    found = []
+    for signature in signatures:
+        # Of a long record only the ends are kept as lines, while its exceptions are all there.
+        if signature.needle and not (
+            signature.needle in whole or any(signature.needle in one.text for one in record.raised)
+        ):
+            continue
+        match = _match(record, whole, signature)
+        if match is not None:
+            found.append(match)
+    return tuple(found)
+
+
+def _match(record: Record, whole: str, signature: Signature) -> Match | None:
+    pattern = _compiled(signature.pattern)
+    if signature.where == "exception":
+        for index, raised in enumerate(record.raised):
+            text = raised.text[:SEARCHED]
+            if found := pattern.search(text):
+                return Match(signature, _quoted(text, found), _groups(found), index)
+        for line in _lines_of_exceptions(record, whole):
+            if found := pattern.search(line):
+                return Match(signature, line.strip(), _groups(found))
+        return None
+    found = pattern.search(whole)
+    if found is None:
+        return None
+    for index, raised in enumerate(record.raised):
+        if inner := pattern.search(raised.text[:SEARCHED]):
+            return Match(signature, _quoted(raised.text, inner), _groups(inner), index)
+    start = whole.rfind("\n", 0, found.start() + 1) + 1
+    end = whole.find("\n", found.end())
+    return Match(signature, whole[start : end if end >= 0 else None].strip().split("\n")[0], _groups(found))
+
+
+def _lines_of_exceptions(record: Record, whole: str) -> Iterator[str]:
+    """What follows the name of an exception within lines: some are logged without their traceback."""
+    if record.raised:
+        return
+    for line in whole.split("\n"):
+        stripped = line.strip()
+        if _FORM.match(stripped):
+            yield stripped
+        elif stripped:
+            for place in re.finditer(
+                r"(?<=[\s\"'(])(?=[\w.]*[A-Z]\w*(?:Error|Exception|Timeout)\b)", stripped
+            ):
+                yield stripped[place.start() :]
+
+
+def _quoted(text: str, found: re.Match[str]) -> str:
+    """The first line of an exception, joined with that in which the match begins if it is another."""
+    first, _, rest = text.partition("\n")
+    at = found.start()
+    if at <= len(first) or not rest:
+        return first.strip()
+    start = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at)
+    return f"{first.strip().rstrip(':')}: {text[start : end if end >= 0 else None].strip()}"
+
+
+def _groups(found: re.Match[str]) -> dict[str, str]:
+    return {name: " ".join(value.split()) for name, value in found.groupdict().items() if value is not None}

@@ -1,0 +1,75 @@
+"""The records of several logs in the order in which they were written, and which of them a process survived. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.finding import LogRecords
+from liverl.causes.match import Match, matches
+from liverl.causes.signature import Signature
+from liverl.logs.record import Record
+
+# A process that failed may answer a few more requests (a probe per second) before it is gone; more than this many
+# signs of health of the same process mean that it went on.
+SURVIVED = 20
+# Seconds by which Ray may write a process's lines later than those of others.
+LATE = 120.0
+_STEP = re.compile(r"(?:^|\s)step:\d+ - ")
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """One record in its place. ``at``: when it was written, as well as its log tells: Unix seconds, 0 if nothing does;
+    ``survived``: its process, or the whole run, worked afterwards."""
+
+    log: str
+    record: Record
+    at: float
+    matched: tuple[Match, ...]
+    survived: bool
+
+
+def timeline(logs: Sequence[LogRecords], signatures: Sequence[Signature] = SIGNATURES) -> list[Moment]:
+    """All records by time. One without a stamp has that of the last one before it of the same process, if that is not
+    long ago, else of the same log, else the first one's. Ray writes lines of a process late, so within a log too
+    the stamp decides."""
+    entries = []
+    for place, log in enumerate(logs):
+        times = _times(log)
+        survived = _survived(log.records)
+        for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
+            moment = Moment(log.log, record, at, matches(record, signatures), survived[position])
+            entries.append((at, place, position, moment))
+    return [entry[-1] for entry in sorted(entries, key=lambda e: e[:3])]
+
+
+def _times(log: LogRecords) -> list[float]:
+    newest: float = next((r.at for r in log.records if r.at is not None), log.modified or 0.0)
+    of_writer: dict[str, float] = {}
+    times = []
+    for record in log.records:
+        if record.at is not None:
+            of_writer[record.writer] = at = newest = record.at
+        else:
+            own = of_writer.get(record.writer, newest)
+            at = own if 0 <= newest - own <= LATE else newest
+        times.append(at)
+    return times
+
+
+def _survived(records: Sequence[Record]) -> list[bool]:
+    """Of each record, whether enough healthy ones follow it: a step's metrics count for the whole log, since the run
+    went on; other signs count for the process that gave them."""
+    after: dict[str, int] = {}
+    steps = 0
+    result = []
+    for record in reversed(records):
+        result.append(steps > 0 or after.get(record.writer, 0) > SURVIVED)
+        if record.kind == "healthy":
+            if _STEP.search(record.text):
+                steps += 1
+            after[record.writer] = after.get(record.writer, 0) + 1 + record.repeated
+    return result[::-1]

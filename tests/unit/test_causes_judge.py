@@ -1,0 +1,285 @@
+"""``liverl.causes.judge``: from records and exit statuses to the cause that is shown."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from liverl.causes.finding import Exit, LogRecords, Verdict
+from liverl.causes.judge import judge as judge_with
+from liverl.causes.match import matches
+from liverl.causes.signature import Signature
+from liverl.logs.record import Raised, Record
+
+
+def row(id: str, pattern: str, role: Any = "cause", component: Any = "vllm", **more: Any) -> Signature:
+    more.setdefault("title", f"title of {id}")
+    more.setdefault("fix", f"fix of {id}")
+    return Signature(
+        id=id, component=component, role=role, pattern=pattern, fires="", spares="", source="test", **more
+    )
+
+
+ROWS = (
+    row(
+        "cuda-oom",
+        r"CUDA out of memory\. Tried to allocate (?P<size>[\d.]+ GiB)",
+        component="cuda",
+        where="exception",
+        needle="CUDA out of memory",
+        title="the GPU's memory is full: {size} more were wanted of {total}",
+        patch={"vllm.gpu_memory_utilization": "0.8", "vllm.gen_tp": "{total}"},
+    ),
+    row("memory", r"^MemoryError", component="python", where="exception"),
+    row("watchdog", "Watchdog caught collective", component="nccl"),
+    row("engine-dead", "EngineDeadError|Engine core initialization failed", role="consequence"),
+    row("actor-died", "ActorDiedError", role="consequence", component="ray", of=("watchdog",)),
+    row("pending", "No available node types", component="ray", alive=True),
+    row("leak", "resource_tracker", role="noise"),
+)
+
+
+def judge(logs: list[LogRecords], exits: list[Exit]) -> Verdict:
+    return judge_with(logs, exits, ROWS)
+
+
+class Maker:
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def __call__(self, text: str, **more: Any) -> Record:
+        record = Record(self.offset, self.offset + len(text) + 1, text, **more)
+        self.offset = record.end
+        return record
+
+    def error(self, text: str, **more: Any) -> Record:
+        return self(text, level="error", **more)
+
+    def raised(self, *chain: Raised | str, **more: Any) -> Record:
+        all_of = tuple(one if isinstance(one, Raised) else Raised(*one.partition(": ")[::2]) for one in chain)
+        more.setdefault("level", "error")
+        more.setdefault("kind", "traceback")
+        text = "Traceback (most recent call last):"
+        return self(text, more=tuple(one.text for one in all_of), raised=all_of, **more)
+
+    def healthy(self, text: str = 'INFO: "GET /health HTTP/1.1" 200 OK', **more: Any) -> Record:
+        return self(text, kind="healthy", level="info", **more)
+
+
+@pytest.fixture
+def say() -> Maker:
+    return Maker()
+
+
+def log(*records: Record, name: str = "a.log", **more: Any) -> LogRecords:
+    return LogRecords(name, records, records[-1] if records else None, **more)
+
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."
+
+
+def test_a_cause_beats_the_consequences_before_and_behind_it(say: Maker) -> None:
+    records = (
+        say.error(DEAD),
+        say.raised(OOM),
+        say.error(DEAD),
+        say.error("Engine core initialization failed"),
+    )
+    verdict = judge([log(*records)], [])
+    assert verdict.cause is not None
+    assert verdict.cause.id == "cuda-oom"
+    assert verdict.cause.title == "the GPU's memory is full: 2.00 GiB more were wanted of ?"
+    assert verdict.cause.patch == {"vllm.gpu_memory_utilization": "0.8"}
+    assert verdict.cause.fix == "fix of cuda-oom"
+    assert verdict.cause.evidence[0].text == OOM
+    assert (verdict.cause.evidence[0].log, verdict.cause.evidence[0].offset) == ("a.log", records[1].offset)
+    assert verdict.cause.evidence[1].text == DEAD
+    assert verdict.symptoms == ()
+
+
+def test_the_earliest_stamp_wins_over_the_place_in_the_file(say: Maker) -> None:
+    late = say.error("[E] Watchdog caught collective operation timeout", at=200.0, writer="rank 1")
+    early = say.raised(OOM, at=100.0, writer="rank 0")
+    verdict = judge([log(late, early)], [])
+    assert verdict.cause is not None and verdict.cause.id == "cuda-oom"
+    assert [symptom.id for symptom in verdict.symptoms] == ["watchdog"]
+
+
+def test_logs_are_ordered_among_each_other_by_their_stamps(say: Maker) -> None:
+    trainer = log(say.error("Watchdog caught collective", at=200.0), name="trainer.log")
+    replica = log(say("starting", at=90.0), say.raised(OOM), name="replica.log")
+    for logs in ([trainer, replica], [replica, trainer]):
+        cause = judge(logs, []).cause
+        assert cause is not None and cause.evidence[0].log == "replica.log"
+
+
+def test_a_general_signature_gives_way_to_a_special_one(say: Maker) -> None:
+    cause = judge([log(say.raised("MemoryError"), say.raised(OOM))], []).cause
+    assert cause is not None and cause.id == "cuda-oom"
+    cause = judge([log(say.raised("MemoryError"))], []).cause
+    assert cause is not None and cause.id == "memory"
+
+
+def test_what_a_process_survived_ended_nothing(say: Maker) -> None:
+    oom = say.raised(OOM, writer="A")
+    of_others = [say.healthy(writer="B") for _ in range(50)]
+    few = [say.healthy(writer="A") for _ in range(20)]
+    cause = judge([log(oom, *of_others, *few)], []).cause
+    assert cause is not None and cause.id == "cuda-oom"
+    assert judge([log(oom, *of_others, *few, say.healthy(writer="A"))], []).cause is None
+    assert judge([log(oom, say.healthy("step:4 - actor/loss:0.1", writer="B"))], []).cause is None
+
+
+def test_noise_and_the_exit_of_an_interpreter_are_no_failure(say: Maker) -> None:
+    records = (
+        say.error("resource_tracker: There appear to be 1 leaked semaphore objects"),
+        say.raised("AttributeError: x", kind="ignored"),
+        say.raised("ValueError: y", kind="thread"),
+    )
+    assert judge([log(*records)], []).cause is None
+
+
+def test_the_first_error_without_a_signature_is_said_to_be_unknown(say: Maker) -> None:
+    records = (
+        say.raised("ValueError: rewards must be numbers, not 'x'", writer="A"),
+        say.raised("foo.BarError: other", writer="B"),
+    )
+    verdict = judge([log(*records)], [])
+    assert verdict.cause is not None
+    assert verdict.cause.id == "unknown"
+    assert (
+        verdict.cause.title
+        == "cause unknown; the first error was: ValueError: rewards must be numbers, not 'x'"
+    )
+    assert verdict.guesses and all(guess.command for guess in verdict.guesses)
+
+
+def test_a_consequence_alone_is_shown_as_unknown_without_rays_speculation(say: Maker) -> None:
+    text = "ray.exceptions.ActorDiedError: The actor is dead. There are some potential root causes. (1) OOM killer"
+    verdict = judge([log(say.error(text))], [])
+    assert verdict.cause is not None
+    assert (
+        verdict.cause.title
+        == "cause unknown; the first error was: ray.exceptions.ActorDiedError: The actor is dead."
+    )
+    assert verdict.guesses[0].id == "guess-ray"
+
+
+def test_an_error_that_nothing_explains_beats_a_consequence_before_it(say: Maker) -> None:
+    verdict = judge([log(say.error(DEAD), say.raised("ValueError: the real one"))], [])
+    assert verdict.cause is not None and "the real one" in verdict.cause.title
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "guess"),
+    [(signal.SIGKILL, "SIGKILL", "guess-memory"), (signal.SIGSEGV, "SIGSEGV", "guess-native")],
+)
+@pytest.mark.parametrize("as_code", [False, True])
+def test_a_healthy_log_explains_no_signal(
+    say: Maker, number: int, name: str, guess: str, as_code: bool
+) -> None:
+    exit_ = Exit("replica-0", code=128 + number) if as_code else Exit("replica-0", signal=number)
+    verdict = judge([log(say.healthy())], [exit_])
+    assert verdict.cause is not None
+    assert verdict.cause.title == f"replica-0 was killed by {name}; its log says nothing about it"
+    assert verdict.guesses[0].id == guess
+
+
+def test_a_cause_in_the_log_counts_though_the_process_was_then_killed(say: Maker) -> None:
+    cause = judge([log(say.raised(OOM))], [Exit("trainer", signal=signal.SIGKILL)]).cause
+    assert cause is not None and cause.id == "cuda-oom"
+    assert cause.evidence[-1].text == "trainer was killed by SIGKILL"
+
+
+def test_a_stop_by_sigterm_is_a_warning(say: Maker) -> None:
+    cause = judge([log(say.healthy())], [Exit("trainer", signal=signal.SIGTERM)]).cause
+    assert cause is not None and cause.severity == "warning"
+    assert cause.title == "trainer was stopped by SIGTERM; its log says nothing about it"
+
+
+def test_an_exit_code_without_an_error_is_told(say: Maker) -> None:
+    cause = judge([log(say.healthy())], [Exit("trainer", code=3)]).cause
+    assert cause is not None and cause.title == "trainer exited with code 3; its log says nothing about it"
+
+
+def test_the_count_of_a_cgroup_beats_what_the_others_saw_of_it(say: Maker) -> None:
+    exits = [Exit("trainer", signal=signal.SIGKILL, oom_kills=2)]
+    cause = judge([log(say.error("Watchdog caught collective"))], exits).cause
+    assert cause is not None and cause.id == "cgroup-oom-kill"
+    assert cause.evidence[0].value == 2.0
+    cause = judge([log(say.raised("MemoryError"))], exits).cause
+    assert cause is not None and cause.id == "memory"
+
+
+def test_with_all_processes_well_there_are_symptoms_only(say: Maker) -> None:
+    records = (say.raised(OOM), say("No available node types can fulfill"))
+    verdict = judge([log(*records)], [Exit("trainer", code=0)])
+    assert verdict.cause is None
+    assert [symptom.id for symptom in verdict.symptoms] == ["pending"]
+
+
+def test_an_interrupt_is_a_consequence_of_what_was_waited_for(say: Maker) -> None:
+    waits = [say("No available node types can fulfill", level="error") for _ in range(3)]
+    cause = judge([log(*waits, say.raised("KeyboardInterrupt"))], []).cause
+    assert cause is not None and cause.id == "pending"
+    alone = judge([log(say.raised("KeyboardInterrupt"))], []).cause
+    assert alone is not None and alone.id == "interrupted"
+    # With an error besides, the waiting was not what ended it.
+    cause = judge([log(*waits, say.raised("ValueError: bad"))], []).cause
+    assert cause is not None and cause.id == "unknown"
+
+
+def test_a_failed_request_gives_way_to_any_other_error(say: Maker) -> None:
+    request = say.raised("ValueError: of a request", writer="AgentLoopWorker pid=3")
+    cause = judge([log(request, say.raised("ValueError: of the trainer"))], []).cause
+    assert cause is not None and "of the trainer" in cause.title
+
+
+def test_of_a_chain_the_exception_that_tells_most_is_shown(say: Maker) -> None:
+    disk = Raised("OSError", "[Errno 28] No space left on device")
+    closing = Raised(
+        "RuntimeError", "unexpected pos 5116 vs 5110", "serialization.py:5 in __exit__", "", "context"
+    )
+    cause = judge([log(say.raised(disk, closing))], []).cause
+    assert cause is not None and "No space left" in cause.title
+    lookup, told = (
+        Raised("KeyError", "'x'"),
+        Raised("ValueError", "no column 'x' in train.parquet", how="context"),
+    )
+    cause = judge([log(say.raised(lookup, told))], []).cause
+    assert cause is not None and "train.parquet" in cause.title
+
+
+def test_an_exception_without_words_is_shown_with_its_place(say: Maker) -> None:
+    bare = Raised("AssertionError", "", "fsdp.py:12 in step", "    assert a == b")
+    cause = judge([log(say.raised(bare))], []).cause
+    assert cause is not None
+    assert (
+        cause.title
+        == "cause unknown; the first error was: AssertionError (fsdp.py:12 in step: assert a == b)"
+    )
+
+
+def test_a_shell_that_reports_a_crash_is_evidence_of_the_signal(say: Maker) -> None:
+    shell = say("line 1: 99 Segmentation fault (core dumped) python x.py", kind="shell", level="error")
+    cause = judge([log(say.healthy(), shell)], []).cause
+    assert (
+        cause is not None and cause.title == "a process was killed by SIGSEGV; its log says nothing about it"
+    )
+
+
+def test_a_flood_of_consequences_after_the_cause_does_not_hide_it(say: Maker) -> None:
+    flood = [say.error(f"{DEAD} {n}") for n in range(3000)]
+    cause = judge([log(say.error(DEAD), say.raised(OOM), *flood)], []).cause
+    assert cause is not None and cause.id == "cuda-oom"
+
+
+def test_a_match_tells_its_line_and_groups(say: Maker) -> None:
+    (found,) = matches(say.raised("ValueError: first\nmore", OOM), ROWS)
+    assert (found.text, found.raised, found.groups) == (OOM, 1, {"size": "2.00 GiB"})
+    (found,) = matches(say(f"(pid=3) failed with {OOM}"), ROWS)
+    assert found.text == OOM
+    assert matches(say("CUDA out of memory. Tried to allocate 2.00 GiB"), ROWS) == ()
