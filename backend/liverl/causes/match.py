@@ -69,9 +69,17 @@ def _match(record: Record, whole: str, signature: Signature) -> Match | None:
     for index, raised in enumerate(record.raised):
         if inner := pattern.search(raised.text[:SEARCHED]):
             return Match(signature, _quoted(raised.text, inner), _groups(inner), index)
-    start = whole.rfind("\n", 0, found.start() + 1) + 1
-    end = whole.find("\n", found.end())
-    return Match(signature, whole[start : end if end >= 0 else None].strip().split("\n")[0], _groups(found))
+    if signature.pattern.startswith(r"\A"):  # it reads the frames before its line, and ends in that line
+        line = _line(whole, found.end())
+        place = next((index for index, one in enumerate(record.raised) if line in one.text), None)
+        return Match(signature, line, _groups(found), place)
+    return Match(signature, _line(whole, found.start()), _groups(found))
+
+
+def _line(text: str, at: int) -> str:
+    at += text.startswith("\n", at)
+    end = text.find("\n", at)
+    return text[text.rfind("\n", 0, at) + 1 : end if end >= 0 else None].strip()
 
 
 def _lines_of_exceptions(record: Record, whole: str) -> Iterator[str]:

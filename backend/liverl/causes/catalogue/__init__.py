@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from liverl.causes.catalogue import engines, hosts, proxies, training
+from liverl.causes.catalogue import gpus, hosts, kernels, nccl, ray, slurm
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     *hosts.SIGNATURES,
-    *training.SIGNATURES,
-    *engines.SIGNATURES,
-    *proxies.SIGNATURES,
+    *slurm.SIGNATURES,
+    *ray.SIGNATURES,
+    *gpus.SIGNATURES,
+    *nccl.SIGNATURES,
+    *kernels.SIGNATURES,
 )

@@ -1,0 +1,514 @@
+"""Signatures of CUDA and its memory."""
+
+from __future__ import annotations
+
+from liverl.causes.signature import Signature
+
+SIGNATURES: tuple[Signature, ...] = (
+    Signature(
+        id="cuda-oom-load",
+        component="cuda",
+        role="cause",
+        pattern=(
+            r"\A(?=[\s\S]*\bin (?:load_model|load_weights|make_layers|initialize_model|__init__)\b)(?![\s"
+            r"\S]*\bin (?:update_actor|update_policy|update_critic|compute_log_prob|backward|capture_model"
+            r"|profile_run|determine_available_memory|_initialize_kv_caches|update_weights)\b)[\s\S]*?CUDA"
+            r" out of memory\. Tried to allocate (?P<tried>[\d.]{1,12} [KMG]iB)\. GPU (?P<gpu>\d{1,3}) "
+            r"has a total capacity of (?P<total>[\d.]{1,12} [KMG]iB) of which (?P<free>[\d.]{1,12} "
+            "(?:[KMG]iB|bytes)) is free"
+        ),
+        needle="CUDA out of memory. Tried to allocate",
+        title="GPU {gpu} out of memory while loading: {tried} wanted, {free} free",
+        cause=(
+            "The GPU memory ({total}) does not hold the weights of the model: {free} were free when "
+            "{tried} more were wanted, or another process on the GPU holds a part."
+        ),
+        fix=(
+            "See with nvidia-smi whether another process holds memory on GPU {gpu}; else raise "
+            "vllm.gen_tp (tensor parallel over more GPUs) or use a smaller model."
+        ),
+        command="nvidia-smi",
+        source="recordings/cases/01-vllm08-oom-at-load.log",
+        fires=(
+            "Traceback (most recent call last):\n  File "
+            '"/opt/venv/lib/python3.12/site-packages/vllm/v1/worker/gpu_worker.py", line 136, in '
+            "load_model\n    self.model_runner.load_model()\ntorch.OutOfMemoryError: CUDA out of memory. "
+            "Tried to allocate 224.00 MiB. GPU 0 has a total capacity of 23.53 GiB of which 96.75 MiB is "
+            "free. Process 4102 has 23.43 GiB memory in use."
+        ),
+        spares=(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 0 has a total "
+            "capacity of 23.53 GiB of which 96.75 MiB is free."
+        ),
+    ),
+    Signature(
+        id="cuda-oom-training",
+        component="cuda",
+        role="cause",
+        pattern=(
+            r"\A(?=[\s\S]*\bin (?:update_actor|update_policy|update_critic|compute_log_prob|backward)\b)["
+            r"\s\S]*?CUDA out of memory\. Tried to allocate (?P<tried>[\d.]{1,12} [KMG]iB)\. GPU "
+            r"(?P<gpu>\d{1,3}) has a total capacity of (?P<total>[\d.]{1,12} [KMG]iB) of which "
+            r"(?P<free>[\d.]{1,12} (?:[KMG]iB|bytes)) is free"
+        ),
+        needle="CUDA out of memory. Tried to allocate",
+        title="GPU {gpu} out of memory in the update: {tried} wanted, {free} free",
+        cause=(
+            "The batch of the update does not fit the GPU ({total}) beside weights and optimizer: {free} "
+            "were free when {tried} more were wanted."
+        ),
+        fix=(
+            "Shorten training.max_response_length, raise training.sp_size, switch on "
+            "training.actor_offload and training.ref_offload, or give the engine less "
+            "(vllm.gpu_memory_utilization)."
+        ),
+        patch={"training.actor_offload": "true", "training.ref_offload": "true"},
+        source="verl issues; torch c10/cuda/CUDACachingAllocator.cpp",
+        fires=(
+            'Traceback (most recent call last):\n  File "/opt/verl/verl/workers/fsdp_workers.py", line '
+            "700, in update_actor\n    metrics = self.actor.update_policy(data=data)\ntorch.OutOfMemoryErro"
+            "r: CUDA out of memory. Tried to allocate 18.55 GiB. GPU 3 has a total capacity of 79.10 GiB "
+            "of which 9.61 GiB is free. Including non-PyTorch memory, this process has 69.48 GiB memory "
+            "in use."
+        ),
+        spares=(
+            'Traceback (most recent call last):\n  File "/opt/vllm/v1/worker/gpu_worker.py", line 136, in '
+            "load_model\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.55 GiB. GPU 3 "
+            "has a total capacity of 79.10 GiB of which 9.61 GiB is free."
+        ),
+    ),
+    Signature(
+        id="cuda-oom-capture",
+        component="cuda",
+        role="cause",
+        pattern=(
+            r"\A(?=[\s\S]*\bin (?:capture_model|_capture_cudagraphs|profile_run|determine_available_memory"
+            r"|_initialize_kv_caches)\b)[\s\S]*?CUDA out of memory\. Tried to allocate "
+            r"(?P<tried>[\d.]{1,12} [KMG]iB)\. GPU (?P<gpu>\d{1,3}) has a total capacity of "
+            r"(?P<total>[\d.]{1,12} [KMG]iB) of which (?P<free>[\d.]{1,12} (?:[KMG]iB|bytes)) is free"
+        ),
+        needle="CUDA out of memory. Tried to allocate",
+        title="GPU {gpu} out of memory while vLLM measures or captures ({tried} wanted)",
+        cause=(
+            "The weights fit the GPU ({total}), and the largest batch or the CUDA graphs did not: {free} "
+            "were free when {tried} more were wanted."
+        ),
+        fix=(
+            "Lower vllm.max_num_seqs or vllm.gpu_memory_utilization, or switch off CUDA graphs with "
+            "vllm.enforce_eager."
+        ),
+        patch={"vllm.enforce_eager": "true"},
+        source="vllm/v1/worker/gpu_model_runner.py; torch c10/cuda/CUDACachingAllocator.cpp",
+        fires=(
+            "Traceback (most recent call last):\n  File "
+            '"/opt/venv/lib/python3.12/site-packages/vllm/v1/worker/gpu_model_runner.py", line 2000, in '
+            "profile_run\n    hidden_states = self._dummy_run(self.max_num_tokens)\ntorch.OutOfMemoryError:"
+            " CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
+            "which 1.20 GiB is free."
+        ),
+        spares=(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total "
+            "capacity of 79.10 GiB of which 1.20 GiB is free."
+        ),
+    ),
+    Signature(
+        id="cuda-oom-weight-sync",
+        component="cuda",
+        role="cause",
+        pattern=(
+            r"\A(?=[\s\S]*\bin update_weights\b)(?![\s\S]*\bin "
+            "(?:update_actor|update_policy|update_critic|compute_log_prob|backward|capture_model|profile_"
+            r"run|determine_available_memory|_initialize_kv_caches)\b)[\s\S]*?CUDA out of memory\. Tried "
+            r"to allocate (?P<tried>[\d.]{1,12} [KMG]iB)\. GPU (?P<gpu>\d{1,3}) has a total capacity of "
+            r"(?P<total>[\d.]{1,12} [KMG]iB) of which (?P<free>[\d.]{1,12} (?:[KMG]iB|bytes)) is free"
+        ),
+        needle="CUDA out of memory. Tried to allocate",
+        title="GPU {gpu} out of memory in the weight sync: {tried} wanted, {free} free",
+        cause=(
+            "While the new weights go to the engine, both copies lie on the GPU ({total}); "
+            "session_proxy.rewrite recompute fragments the memory as well."
+        ),
+        fix=(
+            "Lower vllm.gpu_memory_utilization, switch on training.actor_offload, and use "
+            "session_proxy.rewrite mask in place of recompute."
+        ),
+        patch={"training.actor_offload": "true"},
+        source="LiveRL documentation, symptom B26; torch c10/cuda/CUDACachingAllocator.cpp",
+        fires=(
+            'Traceback (most recent call last):\n  File "/opt/verl/verl/workers/engine_workers.py", line '
+            "700, in update_weights\n    await self.rollout.update_weights(per_tensor_param)\ntorch.OutOfMe"
+            "moryError: CUDA out of memory. Tried to allocate 1.20 GiB. GPU 3 has a total capacity of "
+            "79.10 GiB of which 96.00 MiB is free."
+        ),
+        spares=(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.20 GiB. GPU 3 has a total "
+            "capacity of 79.10 GiB of which 96.00 MiB is free."
+        ),
+    ),
+    Signature(
+        id="cuda-oom",
+        component="cuda",
+        role="cause",
+        pattern=(
+            r"\A(?![\s\S]*\bin (?:load_model|load_weights|make_layers|initialize_model|__init__|update_act"
+            "or|update_policy|update_critic|compute_log_prob|backward|capture_model|_capture_cudagraphs|p"
+            r"rofile_run|determine_available_memory|_initialize_kv_caches|update_weights)\b)[\s\S]*?CUDA "
+            r"out of memory\. Tried to allocate (?P<tried>[\d.]{1,12} [KMG]iB)\. GPU (?P<gpu>\d{1,3}) has "
+            r"a total capacity of (?P<total>[\d.]{1,12} [KMG]iB) of which (?P<free>[\d.]{1,12} "
+            "(?:[KMG]iB|bytes)) is free"
+        ),
+        needle="CUDA out of memory. Tried to allocate",
+        title="GPU {gpu} out of memory: {tried} wanted, {free} of {total} free",
+        cause=(
+            "The GPU memory is used up: {free} of {total} were free when {tried} more were wanted. "
+            "Weights, KV cache and batches share it, or another process on the GPU holds a part."
+        ),
+        fix=(
+            "See with nvidia-smi who holds memory on GPU {gpu}; else lower vllm.gpu_memory_utilization "
+            "or batch lengths, raise vllm.gen_tp, or use a smaller model."
+        ),
+        command="nvidia-smi",
+        source="torch c10/cuda/CUDACachingAllocator.cpp",
+        fires=(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total "
+            "capacity of 79.10 GiB of which 1.61 GiB is free. Process 881 has 40.00 GiB memory in use."
+        ),
+        spares="RuntimeError: CUDA error: out of memory",
+    ),
+    Signature(
+        id="cuda-oom-old",
+        component="cuda",
+        role="cause",
+        pattern=(
+            r"CUDA out of memory\. Tried to allocate (?P<tried>[\d.]{1,12} [KMG]iB) \(GPU "
+            r"(?P<gpu>\d{1,3}); (?P<total>[\d.]{1,12} [KMG]iB) total capacity; (?P<used>[\d.]{1,12} "
+            r"[KMG]iB) already allocated; (?P<free>[\d.]{1,12} (?:[KMG]iB|bytes)) free"
+        ),
+        needle="CUDA out of memory. Tried to allocate",
+        title="GPU {gpu} out of memory: {tried} wanted, {free} of {total} free",
+        cause=(
+            "The GPU memory is used up: {used} are allocated by this process, {free} of {total} were "
+            "free when {tried} more were wanted."
+        ),
+        fix=(
+            "See with nvidia-smi who holds memory on GPU {gpu}; else lower vllm.gpu_memory_utilization "
+            "or batch lengths, raise vllm.gen_tp, or use a smaller model."
+        ),
+        command="nvidia-smi",
+        source="torch 1.x c10/cuda/CUDACachingAllocator.cpp",
+        fires=(
+            "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.70 GiB total "
+            "capacity; 22.11 GiB already allocated; 5.56 MiB free; 22.20 GiB reserved in total by "
+            "PyTorch)"
+        ),
+        spares=(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total "
+            "capacity of 23.70 GiB of which 5.56 MiB is free."
+        ),
+    ),
+    Signature(
+        id="cuda-oom-driver",
+        component="cuda",
+        role="cause",
+        pattern="CUDA error: out of memory",
+        needle="CUDA error: out of memory",
+        title="A GPU has no memory left, not even for a CUDA context",
+        cause="Another process holds nearly the whole GPU, or a previous run's process is still alive.",
+        fix="See with nvidia-smi who holds it, and stop leftovers of this run.",
+        command="nvidia-smi",
+        source="CUDA cudaErrorMemoryAllocation, as torch prints it",
+        fires="torch.AcceleratorError: CUDA error: out of memory",
+        spares="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+    ),
+    Signature(
+        id="cumem-oom",
+        component="cuda",
+        role="cause",
+        pattern=r"CUDA Error: out of memory at (?P<where>\S{0,200}cumem_allocator\.cpp):\d{1,6}",
+        needle="CUDA Error: out of memory at",
+        title="The GPU has no room when the engine wakes up beside the trainer",
+        cause=(
+            "vLLM gets its memory back after a training step, and the trainer still holds too much of "
+            "the GPU."
+        ),
+        fix=(
+            "Lower vllm.gpu_memory_utilization and switch on training.actor_offload and training.ref_offload."
+        ),
+        patch={
+            "vllm.gpu_memory_utilization": "0.45",
+            "training.actor_offload": "true",
+            "training.ref_offload": "true",
+        },
+        source="verl issue 302",
+        fires="CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
+        spares="torch.OutOfMemoryError: CUDA out of memory.",
+    ),
+    Signature(
+        id="sampler-oom",
+        component="vllm",
+        role="cause",
+        pattern=r"CUDA out of memory occurred when warming up sampler with (?P<seqs>\d{1,7}) dummy requests",
+        needle="CUDA out of memory occurred when warming up sampler with",
+        title="GPU out of memory: too many sequences at once ({seqs})",
+        cause="The sampler does not fit the GPU with {seqs} sequences.",
+        fix="Lower vllm.max_num_seqs or vllm.gpu_memory_utilization.",
+        patch={"vllm.max_num_seqs": "32"},
+        source="vllm/v1/worker/gpu_model_runner.py",
+        fires=(
+            "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. "
+            "Please try lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine."
+        ),
+        spares="INFO Warming up sampler with 256 dummy requests",
+    ),
+    Signature(
+        id="cuda-illegal-access",
+        component="cuda",
+        role="cause",
+        pattern="CUDA error: an illegal memory access was encountered",
+        needle="CUDA error: an illegal memory access was encountered",
+        title="A GPU kernel used an invalid address (illegal memory access)",
+        cause=(
+            "At the first forward pass: vllm.gen_tp does not fit the model's key/value heads. Later: a "
+            "kernel of this version, or the attention backend."
+        ),
+        fix=(
+            "Choose a vllm.gen_tp that divides num_key_value_heads; else set vllm.enforce_eager, or "
+            "another attention backend; CUDA_LAUNCH_BLOCKING=1 shows the kernel."
+        ),
+        patch={"vllm.enforce_eager": "true"},
+        source="github.com/vllm-project/vllm/issues/24430; LiveRL documentation, symptom B6",
+        fires="torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        spares="torch.AcceleratorError: CUDA error: device-side assert triggered",
+    ),
+    Signature(
+        id="cuda-assert",
+        component="cuda",
+        role="cause",
+        pattern="CUDA error: device-side assert triggered",
+        needle="CUDA error: device-side assert triggered",
+        title="A check inside a GPU kernel failed (usually an index out of range)",
+        cause=(
+            "A kernel got an index outside its table: a token id beyond the vocabulary, or probabilities "
+            "that are NaN or negative."
+        ),
+        fix=(
+            "Check that tokenizer and model belong together and that no metric is NaN; "
+            "CUDA_LAUNCH_BLOCKING=1 shows the call."
+        ),
+        source="CUDA cudaErrorAssert, as torch prints it",
+        fires="RuntimeError: CUDA error: device-side assert triggered",
+        spares="RuntimeError: CUDA error: an illegal memory access was encountered",
+    ),
+    Signature(
+        id="cuda-hardware",
+        component="cuda",
+        role="cause",
+        pattern=(
+            "CUDA error: (?P<what>uncorrectable ECC error encountered|unspecified launch failure|unknown "
+            "error|misaligned address|the launch timed out and was terminated)"
+        ),
+        needle="CUDA error:",
+        title="A GPU or its driver failed: {what}",
+        cause=(
+            "The device reported an error that a program cannot mend; after it, all later CUDA calls of "
+            "the process fail."
+        ),
+        fix=(
+            "Look at dmesg for NVRM Xid lines and at nvidia-smi -q -d ECC; leave that GPU out "
+            "(CUDA_VISIBLE_DEVICES) and have it reset."
+        ),
+        command="dmesg -T | grep -i xid",
+        source="CUDA error strings, as torch prints them",
+        fires="RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        spares="RuntimeError: CUDA error: out of memory",
+    ),
+    Signature(
+        id="nvidia-xid",
+        component="cuda",
+        role="cause",
+        pattern=r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): (?P<xid>\d{1,4}),",
+        needle="NVRM: Xid (PCI:",
+        title="The driver reports error Xid {xid} on GPU {bus}",
+        cause=(
+            "The GPU or its driver failed (48, 63, 64, 74, 79 and 94 are hardware; 13, 31 and 43 come "
+            "from a program; 79 = fallen off the bus)."
+        ),
+        fix="For hardware errors leave GPU {bus} out (CUDA_VISIBLE_DEVICES) and have the host checked.",
+        command="nvidia-smi -q",
+        source="NVIDIA XID documentation",
+        fires="[1234.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=4102, name=python3, GPU has fallen off the bus.",
+        spares="[1234.5] NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
+    ),
+    Signature(
+        id="gpu-memory-held",
+        component="vllm",
+        role="cause",
+        pattern=(
+            r"Free memory on device (?:cuda:(?P<gpu>\d{1,3}) "
+            r")?\((?P<free>[\d.]{1,12})/(?P<total>[\d.]{1,12}) GiB\) on startup is less than desired GPU "
+            r"memory utilization \((?P<share>[\d.]{1,8}), (?P<wanted>[\d.]{1,12}) GiB\)"
+        ),
+        needle="on startup is less than desired GPU memory utilization (",
+        title="GPU memory is held by somebody else: {free} of {total} GiB free",
+        cause=(
+            "vLLM wants {wanted} GiB ({share} of the GPU), and only {free} of {total} GiB are free: "
+            "another process holds the rest."
+        ),
+        fix=(
+            "See with nvidia-smi who holds the GPU and free it (stop leftovers of this run), or lower "
+            "vllm.gpu_memory_utilization below the free share."
+        ),
+        command="nvidia-smi",
+        source="recordings/cases/05-vllm09-gpu-already-used.log",
+        fires=(
+            "ValueError: Free memory on device (31.44/47.38 GiB) on startup is less than desired GPU "
+            "memory utilization (0.95, 45.01 GiB). Decrease GPU memory utilization or reduce GPU memory "
+            "used by other processes."
+        ),
+        spares=(
+            "INFO Free memory on device (31.44/47.38 GiB) on startup. Desired GPU memory utilization is "
+            "(0.5, 23.69 GiB)."
+        ),
+    ),
+    Signature(
+        id="gpu-memory-moved",
+        component="vllm",
+        role="cause",
+        pattern=(
+            r"Error in memory profiling\. Initial free memory (?P<before>[\d.]{1,20}(?: GiB)?), current "
+            r"free memory (?P<after>[\d.]{1,20}(?: GiB)?)"
+        ),
+        needle="Error in memory profiling. Initial free memory",
+        title="Another process changed GPU memory while vLLM measured it",
+        cause=(
+            "Free memory went from {before} to {after} while vLLM measured its own use: two replicas "
+            "started together on a GPU, or a process ended."
+        ),
+        fix=(
+            "Give each replica its own GPUs, and start replicas later one after another "
+            "(supervise.replica_stagger)."
+        ),
+        source="vllm/v1/worker/gpu_worker.py",
+        fires=(
+            "AssertionError: Error in memory profiling. Initial free memory 40.02 GiB, current free "
+            "memory 44.10 GiB. This happens when other processes sharing the same container release GPU "
+            "memory while vLLM is profiling during initialization."
+        ),
+        spares="INFO Memory profiling takes 2.11 seconds",
+    ),
+    Signature(
+        id="no-gpu",
+        component="cuda",
+        role="cause",
+        pattern="RuntimeError: No CUDA GPUs are available",
+        needle="No CUDA GPUs are available",
+        title="No GPU is visible to this process",
+        cause="CUDA_VISIBLE_DEVICES hides all GPUs, the container has no GPU runtime, or there is none.",
+        fix=(
+            "Check nvidia-smi and CUDA_VISIBLE_DEVICES; start the container with --gpus all. Without "
+            "GPUs use run.engine embedded or verl.device cpu."
+        ),
+        command="nvidia-smi; echo $CUDA_VISIBLE_DEVICES",
+        source="torch/cuda/__init__.py",
+        fires="RuntimeError: No CUDA GPUs are available",
+        spares="RuntimeError: CUDA error: out of memory",
+    ),
+    Signature(
+        id="no-nvidia-driver",
+        component="cuda",
+        role="cause",
+        pattern="Found no NVIDIA driver on your system",
+        needle="Found no NVIDIA driver on your system",
+        title="There is no NVIDIA driver on this host",
+        cause=(
+            "torch found no driver: the host has no GPU, or the container was started without its GPU "
+            "runtime."
+        ),
+        fix="Start the container with --gpus all, or use run.engine embedded or verl.device cpu.",
+        command="nvidia-smi",
+        source="torch/csrc/cuda/Module.cpp",
+        fires=(
+            "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA "
+            "GPU and installed a driver from http://www.nvidia.com/Download/index.aspx"
+        ),
+        spares="RuntimeError: No CUDA GPUs are available",
+    ),
+    Signature(
+        id="no-device-type",
+        component="vllm",
+        role="cause",
+        pattern="Failed to infer device type",
+        needle="Failed to infer device type",
+        title="vLLM found no GPU of any kind",
+        cause="No GPU is visible, or the installed vLLM was built for another kind of device.",
+        fix=(
+            "Check nvidia-smi, CUDA_VISIBLE_DEVICES and the container's GPU runtime; without GPUs use "
+            "run.engine embedded."
+        ),
+        command="nvidia-smi",
+        source="vllm/config/device.py",
+        fires=(
+            "RuntimeError: Failed to infer device type, please set the environment variable "
+            "`VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue."
+        ),
+        spares="INFO Automatically detected platform cuda.",
+    ),
+    Signature(
+        id="too-few-gpus-vllm",
+        component="vllm",
+        role="cause",
+        pattern=(
+            r"World size \((?P<wanted>\d{1,5})\) is larger than the number of available GPUs "
+            r"\((?P<has>\d{1,5})\) in this node"
+        ),
+        needle="World size (",
+        title="vLLM wants {wanted} GPUs, and this host shows {has}",
+        cause="vllm.gen_tp asks for {wanted} GPUs per replica, and {has} are visible on this host.",
+        fix="Lower vllm.gen_tp, or make more GPUs visible (CUDA_VISIBLE_DEVICES).",
+        patch={"vllm.gen_tp": "{has}"},
+        source="vllm/config/parallel.py",
+        fires=(
+            "ValueError: World size (8) is larger than the number of available GPUs (4) in this node. If "
+            "this is intentional and you are using:"
+        ),
+        spares="INFO world_size=8 rank=0 local_rank=0",
+    ),
+    Signature(
+        id="bf16-unsupported",
+        component="cuda",
+        role="cause",
+        pattern=(
+            r"Bfloat16 is only supported on GPUs with compute capability of at least 8\.0\. Your "
+            r"(?P<gpu>[^\n]{1,80}?) GPU has compute capability (?P<cc>\d{1,2}\.\d)"
+        ),
+        needle="Bfloat16 is only supported on GPUs with compute capability of at least",
+        title="{gpu} has no bfloat16 (compute capability {cc})",
+        cause="bfloat16 needs compute capability 8.0; {gpu} has {cc}.",
+        fix="Use float16: vllm.dtype.",
+        patch={"vllm.dtype": "float16"},
+        source="github.com/vllm-project/vllm/issues/1157",
+        fires=(
+            "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. "
+            "Your Tesla T4 GPU has compute capability 7.5. You can use float16 instead by explicitly "
+            "setting the`dtype` flag in CLI, for example: --dtype=half."
+        ),
+        spares="INFO Upcasting torch.bfloat16 to torch.float32",
+    ),
+    Signature(
+        id="expandable-segments",
+        component="cuda",
+        role="cause",
+        pattern="Expandable segments are not compatible with memory pool",
+        needle="Expandable segments are not compatible with memory pool",
+        title="PYTORCH_CUDA_ALLOC_CONF=expandable_segments cannot be used with sleep mode",
+        cause="vLLM's sleep mode uses a memory pool, which torch's expandable segments exclude.",
+        fix="Remove expandable_segments:True from PYTORCH_CUDA_ALLOC_CONF in the shell.",
+        command="unset PYTORCH_CUDA_ALLOC_CONF",
+        source="vllm/device_allocator/cumem.py; vllm issue 40812",
+        fires=(
+            "AssertionError: Expandable segments are not compatible with memory pool. Please track "
+            "https://github.com/pytorch/pytorch/issues/147851 for the latest updates."
+        ),
+        spares="INFO PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512",
+    ),
+)

@@ -1,0 +1,496 @@
+"""Signatures of Ray."""
+
+from __future__ import annotations
+
+from liverl.causes.signature import Signature
+
+SIGNATURES: tuple[Signature, ...] = (
+    Signature(
+        id="ray-memory-monitor",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"(?P<count>\d{1,5}) worker\(s\) were killed due to the node running low on memory\. Memory "
+            r"on the node \(IP: (?P<node>[^,\n]{1,60}), ID: \w{1,80}\) was (?P<used>[\d.]{1,12}GB) used / "
+            r"(?P<limit>[\d.]{1,12}GB) limit"
+        ),
+        needle="worker(s) were killed due to the node running low on memory",
+        title="Ray killed {count} workers: host memory is full ({used} of {limit})",
+        cause=(
+            "The memory of node {node} was {used} of {limit}, above Ray's limit of 95 %, so Ray's memory "
+            "monitor killed {count} workers."
+        ),
+        fix=(
+            "Use fewer workers (harbor_runtime.num_workers, verl.agent_workers) or a host with more "
+            "memory; the record lists the largest. RAY_memory_usage_threshold moves the limit."
+        ),
+        command="free -g",
+        source="recordings/verl_cpu/fail_ray_oom_kill.stderr.log",
+        fires=(
+            "ray.exceptions.OutOfMemoryError: 6 worker(s) were killed due to the node running low on "
+            "memory. Memory on the node (IP: 192.0.2.2, ID: "
+            "1af9b15f4b539579b202e87c70a2e68ccc8517fec8a0460744fd1efc) was 22.45GB used / 23.54GB limit "
+            "(0.953484)"
+        ),
+        spares="ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+        recorded=True,
+    ),
+    Signature(
+        id="ray-memory-monitor-task",
+        component="ray",
+        role="cause",
+        pattern="Task was killed due to the node running low on memory",
+        needle="Task was killed due to the node running low on memory",
+        title="Ray killed a worker: the node's host memory is full",
+        cause=(
+            "The memory of the node was above Ray's limit (95 %), so Ray's memory monitor killed a "
+            "worker; the largest processes are listed below the message."
+        ),
+        fix=(
+            "Use fewer workers (harbor_runtime.num_workers, verl.agent_workers) or a host with more "
+            "memory. RAY_memory_usage_threshold moves the limit."
+        ),
+        command="free -g",
+        source="recordings/cases/23-verl-ray-oom-killer-agent-loop.log",
+        fires=(
+            "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on "
+            "memory.\nMemory on the node (IP: 10.0.0.9, ID: 87d772) where the lease (lease ID: 790000, "
+            "name=agent_loop_worker_4_99f2:AgentLoopWorker.__init__, pid=2285, memory used=10.13GB) was "
+            "running was 891.06GB / 937.50GB (0.950459)"
+        ),
+        spares=(
+            "ray.exceptions.OutOfMemoryError: 6 worker(s) were killed due to the node running low on memory."
+        ),
+    ),
+    Signature(
+        id="ray-memory-monitor-raylet",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"(?P<count>\d{1,5}) Workers \(tasks / actors\) killed due to memory pressure "
+            r"\(OOM\)[^\n]{0,160}at node \(ID: \w{1,80}, IP: (?P<node>[^)\n]{1,60})\)"
+        ),
+        needle="Workers (tasks / actors) killed due to memory pressure (OOM)",
+        title="Ray killed {count} workers on {node}: its host memory is full",
+        cause=(
+            "The memory of node {node} was above Ray's limit (95 %), so Ray's memory monitor killed "
+            "{count} workers."
+        ),
+        fix=(
+            "Use fewer workers (harbor_runtime.num_workers, verl.agent_workers) or a host with more "
+            "memory. RAY_memory_usage_threshold moves the limit."
+        ),
+        command="ray logs raylet.out -ip {node}",
+        source="recordings/cases/23-verl-ray-oom-killer-agent-loop.log",
+        fires=(
+            "[2026-01-20 08:13:25,391 E 2105 2105] (raylet) node_manager.cc:3099: 1 Workers (tasks / "
+            "actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "
+            "(ID: 87d772, IP: 10.0.0.9) over the last time period."
+        ),
+        spares=(
+            "[2026-01-20 08:13:25,391 E 2105 2105] (raylet) node_manager.cc:3099: 0 Workers crashed due "
+            "to other reasons"
+        ),
+    ),
+    Signature(
+        id="ray-no-node-type",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"No available node types can fulfill resource request (?:defaultdict\(<class 'float'>, "
+            r")?\{(?P<asked>[^{}\n]{1,200})\}"
+        ),
+        needle="No available node types can fulfill resource request",
+        title="Ray has no node that offers {asked}",
+        cause=(
+            "Something asks for {asked} at once, and no node of this Ray cluster has that much, so it "
+            "waits for ever."
+        ),
+        fix=(
+            "Ask for less or give more: infrastructure.ngpus_per_node (verl's trainer.n_gpus_per_node) "
+            "and ray.num_cpus must fit the cluster; check that CUDA_VISIBLE_DEVICES does not hide GPUs."
+        ),
+        command="ray status",
+        source="recordings/cases/37-ray-placement-pending-then-interrupted.log",
+        fires=(
+            "Error: No available node types can fulfill resource request defaultdict(<class 'float'>, "
+            "{'CPU': 8.0, 'GPU': 8.0}). Add suitable node types to this cluster to resolve this issue."
+        ),
+        spares="Adding 1 node(s) of type worker.",
+    ),
+    Signature(
+        id="ray-cannot-schedule",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"The actor or task with ID (?P<id>\w{1,80}) cannot be scheduled right now\. It requires "
+            r"(?P<asked>\{[^\n]{1,200}?\}) for placement"
+        ),
+        needle="cannot be scheduled right now",
+        title="A Ray actor waits for {asked}, which no node has free",
+        cause="An actor asks for {asked}, and no node of the cluster has that much free.",
+        fix="Stop what holds the resources, or ask for less: infrastructure.ngpus_per_node, ray.num_cpus.",
+        command="ray status",
+        severity="warning",
+        alive=True,
+        source="Ray src/ray/raylet/node_manager.cc",
+        fires=(
+            "The actor or task with ID ffffffffffffffff63964fa4841d4a2ecb45751801000000 cannot be "
+            "scheduled right now. It requires {GPU: 1.000000}, {CPU: 1.000000} for placement, but this "
+            "node only has remaining {23.000000/24.000000 CPU}"
+        ),
+        spares="The actor with name TaskRunner was scheduled on node 8a",
+    ),
+    Signature(
+        id="ray-unregistered-worker",
+        component="ray",
+        role="cause",
+        pattern="Unable to register worker with raylet",
+        needle="Unable to register worker with raylet",
+        title="Ray's workers could not register: too few real CPUs or processes allowed",
+        cause=(
+            "A worker that Ray started did not reach its raylet: Ray counts more CPUs than Slurm or the "
+            "container allows, or a process limit is reached."
+        ),
+        fix="Set ray.num_cpus to the number of CPUs that nproc prints, and check ulimit -u.",
+        command="nproc; ulimit -u",
+        source="github.com/ray-project/ray/issues/21479",
+        fires=(
+            "core_worker.cc:451: Failed to register worker "
+            "01000000ffffffffffffffffffffffffffffffffffffffffffffffff to Raylet. IOError: [RayletClient] "
+            "Unable to register worker with raylet. Unknown error"
+        ),
+        spares="(raylet) Registered worker 01000000 with raylet",
+    ),
+    Signature(
+        id="ray-worker-registration-timeout",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"Some workers of the worker process\s?\((?P<pid>\d{1,10})\) have not registered within the "
+            r"timeout\. (?P<state>The process is [^\n]{1,80})"
+        ),
+        needle="have not registered within the timeout",
+        title="A Ray worker (pid {pid}) did not start in time",
+        cause="Ray started worker {pid}, and it did not register. {state}",
+        fix=(
+            "Look in the Ray session's worker-*.err for what stopped it: slow imports from a network "
+            "file system, too few CPUs (ray.num_cpus), or a crash while importing."
+        ),
+        command="ls -t /tmp/ray/session_latest/logs/worker-*.err | head",
+        source="github.com/RLinf/RLinf/issues/227",
+        fires=(
+            "(raylet) [2025-10-31 17:10:05,847 E 24507 24507] (raylet) worker_pool.cc:586: Some workers "
+            "of the worker process(27991) have not registered within the timeout. The process is dead, "
+            "probably it crashed during start."
+        ),
+        spares="(raylet) worker_pool.cc:265: Starting worker process with pid 27991",
+    ),
+    Signature(
+        id="ray-node-dead",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"The node with node id: (?P<id>\w{1,80}) and address: (?P<node>\S{1,80}) and node name: "
+            r"\S{1,80} has been marked dead because the detector has missed too many heartbeats from it"
+        ),
+        needle="has been marked dead because the detector has missed too many heartbeats",
+        title="Ray lost node {node}: it no longer answers",
+        cause=(
+            "Node {node} sent no heartbeats: its raylet was killed, the host is overloaded or down, or "
+            "the network is cut."
+        ),
+        fix=(
+            "Check the host (memory, dmesg, network) and its raylet.out; restart Ray there and then the "
+            "run, or leave the node out (infrastructure.nnodes)."
+        ),
+        command="ray list nodes",
+        source="Ray gcs_node_manager.cc, published as an error to the driver",
+        fires=(
+            "The node with node id: 5d2a49fdc3e8 and address: 10.0.0.9 and node name: 10.0.0.9 has been "
+            "marked dead because the detector has missed too many heartbeats from it. This can happen "
+            "when a \t(1) raylet crashes unexpectedly (OOM, etc.) \n\t(2) raylet has lagging heartbeats due "
+            "to slow network or busy workload."
+        ),
+        spares="The node with node id: 5d2a49fdc3e8 and address: 10.0.0.9 and node name: 10.0.0.9 was added",
+    ),
+    Signature(
+        id="ray-not-running",
+        component="ray",
+        role="cause",
+        pattern="ConnectionError: Could not find any running Ray instance",
+        needle="Could not find any running Ray instance",
+        title="There is no running Ray to connect to",
+        cause=(
+            'The program expected a running Ray (RAY_ADDRESS or address="auto"), and there is none on '
+            "this host."
+        ),
+        fix=(
+            "Start Ray first, or set ray.address to host:port of its head; an empty ray.address lets the "
+            "run start its own."
+        ),
+        command="ray status",
+        source="Ray python/ray/_private/services.py",
+        fires=(
+            "ConnectionError: Could not find any running Ray instance. Please specify the one to connect "
+            "to by setting `--address` flag or `RAY_ADDRESS` environment variable."
+        ),
+        spares="INFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.4:6379...",
+    ),
+    Signature(
+        id="ray-gcs-unreachable",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"Failed to connect to GCS(?: within (?P<seconds>\d{1,6}) seconds| at address "
+            r"(?P<address>\S{1,80})|\. Please check)"
+        ),
+        needle="Failed to connect to GCS",
+        title="Ray's head (GCS) cannot be reached",
+        cause="The process that holds Ray's state is down, or a firewall or a wrong address is between.",
+        fix=(
+            "Check ray.address and that the head runs (ray status there), and that port 6379 is open "
+            "from this host."
+        ),
+        command="ray status",
+        source="Ray gcs_rpc_client.h and python/ray/_private/state.py",
+        fires=(
+            "ray.exceptions.RaySystemError: System error: Failed to connect to GCS. Please check if the "
+            "GCS server is running and if this node can connect to the head node."
+        ),
+        spares="INFO -- Connected to GCS at 10.0.0.4:6379",
+    ),
+    Signature(
+        id="ray-version-mismatch",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"Version mismatch: The cluster was started with:\s{1,20}Ray: "
+            r"(?P<cluster>\S{1,40})\s{1,20}Python: (?P<python>\S{1,40})\s{1,20}This process on "
+            r"[^\n]{1,120} was started with:\s{1,20}Ray: (?P<ray>\S{1,40})\s{1,20}Python: "
+            r"(?P<mine>\S{1,40})"
+        ),
+        needle="Version mismatch: The cluster was started with:",
+        title="Ray {ray} (Python {mine}) cannot join a cluster of Ray {cluster} ({python})",
+        cause=(
+            "The cluster runs Ray {cluster} with Python {python}, and this process has Ray {ray} with "
+            "Python {mine}."
+        ),
+        fix="Use the same environment on all hosts: the same Ray and Python, see environments.verl.",
+        source="Ray python/ray/_private/utils.py check_version_info",
+        fires=(
+            "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.60.0\n    Python: "
+            "3.11.9\nThis process on node 10.0.0.5 was started with:\n    Ray: 2.49.1\n    Python: 3.11.9\n"
+        ),
+        spares=(
+            "WARNING utils.py:1434 -- Python patch version mismatch: The cluster was started with:\n    "
+            "Ray: 2.60.0"
+        ),
+    ),
+    Signature(
+        id="ray-cpus-with-cluster",
+        component="ray",
+        role="cause",
+        pattern=(
+            "When connecting to an existing cluster, (?P<what>num_cpus and "
+            r"num_gpus|resources|object_store_memory|_\w{1,60}) must not be provided"
+        ),
+        needle="When connecting to an existing cluster,",
+        title="{what} are given for a Ray that already runs",
+        cause=(
+            "A Ray is running (RAY_ADDRESS or ray start), and the program wants to set {what}, which "
+            "only the start of Ray can."
+        ),
+        fix=(
+            "Remove ray_kwargs.ray_init.num_cpus from trainer.overrides and set ray.num_cpus instead, or "
+            "unset RAY_ADDRESS."
+        ),
+        source="Ray python/ray/_private/worker.py",
+        fires=(
+            "ValueError: When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
+        ),
+        spares="INFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.4:6379...",
+    ),
+    Signature(
+        id="ray-already-running",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"Ray is trying to start at (?P<address>\S{1,80}), but is already running at "
+            r"(?P<running>\S{1,80})\."
+        ),
+        needle="Ray is trying to start at",
+        title="A Ray already runs at {running}",
+        cause="The run wants to start its own Ray at {address}, and one runs there already.",
+        fix="Use it (ray.address), stop it if it is a leftover of yours, or take another port.",
+        patch={"infrastructure.ray_port": "0"},
+        source="Ray python/ray/scripts/scripts.py",
+        fires=(
+            "ConnectionError: Ray is trying to start at 10.0.0.4:6379, but is already running at "
+            "10.0.0.4:6379. Please specify a different port using the `--port` flag of `ray start` "
+            "command."
+        ),
+        spares="Ray runtime started.",
+    ),
+    Signature(
+        id="ray-object-store-full",
+        component="ray",
+        role="cause",
+        pattern=r"ray\.exceptions\.ObjectStoreFullError",
+        needle="ray.exceptions.ObjectStoreFullError",
+        title="Ray's object store is full",
+        cause="All objects in Ray's shared memory are still in use, so no further one fits.",
+        fix=(
+            "Give it more with ray.object_store_memory (bytes; /dev/shm must hold them), or keep fewer "
+            "samples at a time (training.train_batch_size)."
+        ),
+        command="ray memory; df -h /dev/shm",
+        source="Ray python/ray/exceptions.py",
+        fires=(
+            "ray.exceptions.ObjectStoreFullError: Failed to put object ffff in object store because it "
+            "is full. Object size is 17179869184 bytes.\nThe local object store is full of objects that "
+            "are still in scope and cannot be evicted."
+        ),
+        spares="(raylet) Spilled 9212 MiB, 239997 objects, write throughput 326 MiB/s.",
+    ),
+    Signature(
+        id="ray-out-of-disk",
+        component="ray",
+        role="cause",
+        pattern=r"ray\.exceptions\.OutOfDiskError",
+        needle="ray.exceptions.OutOfDiskError",
+        title="Ray's object store and its disk are full",
+        cause="Ray moved objects to disk, and the disk under Ray's temporary directory is over 95 % full.",
+        fix="Free space there (df -h) or set ray.temp_dir to a path with room.",
+        command="df -h /tmp",
+        source="Ray python/ray/exceptions.py",
+        fires=(
+            "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the "
+            "local object store is full and the local disk's utilization is over capacity (95% by "
+            "default)."
+        ),
+        spares="(raylet) Spilled 9212 MiB, 239997 objects, write throughput 326 MiB/s.",
+    ),
+    Signature(
+        id="ray-disk-nearly-full",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"(?P<path>/\S{1,200}) is over (?P<share>[\d.]{1,6})% full, available space: "
+            r"(?P<free>[^;\n]{1,60});"
+        ),
+        needle="% full, available space:",
+        title="The disk under Ray's directory is over {share} % full ({free} left)",
+        cause=(
+            "The disk under Ray's temporary directory is nearly full; Ray will refuse objects that it "
+            "must move there."
+        ),
+        fix="Free space there, or set ray.temp_dir to a path with room.",
+        command="df -h {path}",
+        severity="warning",
+        alive=True,
+        source="Ray src/ray/common/file_system_monitor.cc",
+        fires=(
+            "(raylet) [2025-03-01 10:00:00,123 E 77 99] (raylet) file_system_monitor.cc:111: "
+            "/tmp/ray/session_2025-03-01_09-00-00_1_1 is over 95% full, available space: 4.81 GB; "
+            "capacity: 98.3 GB. Object creation will fail if spilling is required."
+        ),
+        spares="(raylet) Spilled 9212 MiB, 239997 objects, write throughput 326 MiB/s.",
+    ),
+    Signature(
+        id="ray-spilling",
+        component="ray",
+        role="cause",
+        pattern=r"Spilled (?P<mib>\d{1,10}) MiB, (?P<count>\d{1,10}) objects, write throughput",
+        needle=" objects, write throughput",
+        title="Ray moved {mib} MiB of objects to disk, which slows the run",
+        cause="Ray's shared memory was full, so {count} objects were written to disk.",
+        fix="Raise ray.object_store_memory (bytes; /dev/shm must hold them).",
+        severity="info",
+        alive=True,
+        source="github.com/ray-project/ray/issues/24070",
+        fires="(raylet, ip=172.31.82.154) Spilled 9212 MiB, 239997 objects, write throughput 326 MiB/s.",
+        spares="(raylet) Restored 120 MiB, 12 objects, read throughput 99 MiB/s",
+    ),
+    Signature(
+        id="ray-node-start-timeout",
+        component="ray",
+        role="cause",
+        pattern=r"The current node timed out during startup\. This could happen because",
+        needle="The current node timed out during startup",
+        title="Ray did not start in time on this host",
+        cause="Ray's raylet did not come up: it crashed while it started, or the head is overloaded.",
+        fix=(
+            "Read raylet.out and gcs_server.out in the logs of the Ray session; a leftover Ray or too "
+            "few file handles are usual."
+        ),
+        command="ls -t /tmp/ray/session_latest/logs | head",
+        source="Ray python/ray/_private/node.py",
+        fires=(
+            "Exception: The current node timed out during startup. This could happen because some of the "
+            "raylet failed to startup or the GCS has become overloaded."
+        ),
+        spares="INFO node.py:420 -- Node started.",
+    ),
+    Signature(
+        id="ray-unpicklable",
+        component="ray",
+        role="cause",
+        pattern=r"Could not serialize the (?:function|actor class|argument) (?P<what>[^\n]{1,120})",
+        needle="Could not serialize the",
+        title="Ray cannot send an object to a worker: it cannot be copied",
+        cause=(
+            "{what} holds something that cannot be copied to another process, such as a lock, a socket "
+            "or an open file."
+        ),
+        fix="Create that object inside the worker instead of passing it.",
+        source="Ray python/ray/_private/serialization.py",
+        fires=(
+            "TypeError: Could not serialize the argument <__main__.Agent object at 0x7f> for a task or "
+            "actor __main__.run:"
+        ),
+        spares="Serialized the argument of run",
+    ),
+    Signature(
+        id="ray-runtime-env",
+        component="ray",
+        role="cause",
+        pattern="RuntimeEnvSetupError: Failed to set up runtime environment",
+        needle="RuntimeEnvSetupError: Failed to set up runtime environment",
+        title="Ray could not prepare the runtime environment of a worker",
+        cause=(
+            "Ray's runtime_env (working directory, pip packages, variables) could not be made on a node; "
+            "the lines below say why."
+        ),
+        fix="Read the lines below it; paths must exist on every node and packages must be reachable.",
+        source="Ray python/ray/exceptions.py",
+        fires=(
+            "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\nCould not create "
+            "the actor because its associated runtime env failed to be created."
+        ),
+        spares="ray.exceptions.RuntimeEnvNotReady",
+    ),
+    Signature(
+        id="ray-shm-small",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"The configured object store size \((?P<wanted>[\d.]{1,20}) GB\) exceeds /dev/shm size "
+            r"\((?P<has>[\d.]{1,20}) GB\)"
+        ),
+        needle="The configured object store size (",
+        title="Ray's object store ({wanted} GB) does not fit /dev/shm ({has} GB)",
+        cause="Ray keeps its objects in /dev/shm, which has {has} GB, and {wanted} GB are configured.",
+        fix=(
+            "Lower ray.object_store_memory (bytes), free /dev/shm, or start the container with a larger "
+            "--shm-size."
+        ),
+        command="df -h /dev/shm",
+        source="Ray python/ray/_private/services.py",
+        fires=(
+            "ValueError: The configured object store size (64.0 GB) exceeds /dev/shm size (8.5 GB). This "
+            "will harm performance."
+        ),
+        spares="INFO services.py:1 -- The object store is using /dev/shm",
+    ),
+)

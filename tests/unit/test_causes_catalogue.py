@@ -1,0 +1,218 @@
+"""The catalogue of causes: every row fires where it should, nowhere else, and says what to do."""
+
+from __future__ import annotations
+
+import csv
+import re
+import string
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from kit import regexes
+from kit.cause_table import table
+
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.match import matches
+from liverl.causes.signature import Signature
+from liverl.config.schema import leaves
+from liverl.logs.record import Raised, Record
+
+DATA = Path(__file__).parent.parent / "data"
+BY_ID = {signature.id: signature for signature in SIGNATURES}
+each = pytest.mark.parametrize("signature", SIGNATURES, ids=[signature.id for signature in SIGNATURES])
+
+# Causes that also match the text of another row, and why that is right.
+ALSO: dict[str, set[str]] = {}
+
+
+def schema_has(key: str) -> bool:
+    """Whether the configuration has this key, or a section or table of this name."""
+    return any(leaf == key or leaf.startswith(key + ".") for leaf in leaves()) or key.startswith(
+        "environments."
+    )
+
+
+def templates(signature: Signature) -> list[str]:
+    return [
+        *(signature.title, signature.cause, signature.fix, signature.command),
+        *signature.patch.values(),
+    ]
+
+
+@each
+def test_a_row_fires_on_its_text_and_spares_its_near_miss(signature: Signature) -> None:
+    assert re.search(signature.pattern, signature.fires)
+    assert not re.search(signature.pattern, signature.spares)
+
+
+def test_ids_are_unique() -> None:
+    assert [name for name, count in Counter(one.id for one in SIGNATURES).items() if count > 1] == []
+
+
+@each
+def test_a_row_says_what_happened_and_what_to_do(signature: Signature) -> None:
+    if signature.role == "noise":
+        return
+    assert signature.fix
+    assert bool(signature.cause) == (signature.role == "cause")
+    for sentence in filter(None, (signature.cause, signature.fix)):
+        assert re.search(r"[.!}]$", sentence), sentence
+
+
+@each
+def test_words_name_only_groups_that_every_match_captures(signature: Signature) -> None:
+    certain = regexes.certain_groups(signature.pattern)
+    for template in templates(signature):
+        assert {name for _, name, _, _ in string.Formatter().parse(template) if name is not None} <= certain
+
+
+@each
+def test_a_title_is_one_short_line(signature: Signature) -> None:
+    match = re.search(signature.pattern, signature.fires)
+    assert match
+    title = signature.title.format(**match.groupdict())
+    assert len(title) <= 80 and "\n" not in title and not title.endswith(".")
+
+
+@each
+def test_a_patch_sets_keys_that_exist(signature: Signature) -> None:
+    assert [key for key in signature.patch if not schema_has(key)] == []
+
+
+@each
+def test_a_fix_names_keys_that_exist(signature: Signature) -> None:
+    sections = (
+        "run|model|data|infrastructure|vllm|training|algorithm|harbor_agent|harbor_runtime|trainer|agent|ray|"
+    )
+    sections += "verl|proxy|session_proxy|supervise|observe|environments|environment|reward|embedded"
+    text = f"{signature.cause} {signature.fix}"
+    named = re.findall(rf"(?<![\w.\-/~{{])((?:{sections})\.[a-z]\w*(?:\.\w+)*)(?![\w(])", text)
+    ours = [name for name in named if not name.startswith(("trainer.v1", "trainer.n_gpus", "trainer.max_"))]
+    assert [name for name in ours if not schema_has(name)] == []
+
+
+@each
+def test_a_needle_is_in_every_match(signature: Signature) -> None:
+    assert signature.needle or signature.role == "noise"
+    assert any(signature.needle in run for run in ["", *regexes.literals(signature.pattern)])
+
+
+@each
+def test_a_consequence_names_rows_that_exist(signature: Signature) -> None:
+    assert [one for one in signature.of if one not in BY_ID] == []
+    assert not signature.of or signature.role == "consequence"
+
+
+@each
+def test_no_other_cause_matches_the_text_of_a_row(signature: Signature) -> None:
+    causes = (one for one in SIGNATURES if one.role == "cause" and one.id != signature.id)
+    others = {one.id for one in causes if re.search(one.pattern, signature.fires)}
+    assert others == ALSO.get(signature.id, set())
+
+
+@each
+def test_a_search_takes_linear_time(signature: Signature) -> None:
+    assert regexes.unbounded(signature.pattern) == []
+
+
+@pytest.mark.timeout(120)
+def test_a_megabyte_of_near_misses_is_searched_quickly() -> None:
+    slow = {}
+    for signature in SIGNATURES:
+        pattern = re.compile(signature.pattern)
+        for text in (signature.fires[:-1], signature.fires[: len(signature.fires) // 2], signature.spares):
+            if not text or pattern.search(text * 3):
+                continue
+            flood = text * (2**18 // len(text))
+            start = time.process_time()
+            pattern.search(flood)
+            if (spent := time.process_time() - start) > 1:  # a quarter of a MiB; linear ones take hundredths
+                slow[signature.id] = round(spent, 1)
+    assert slow == {}
+
+
+class Case(NamedTuple):
+    file: str
+    line: str
+    words: tuple[str, ...]
+
+
+def cases() -> list[Case]:
+    """Of tests/data/cases: the file, part of its true cause's line, and words of a good explanation."""
+    index = DATA / "cases" / "index.tsv"
+    if not index.exists():
+        return []
+    with index.open(newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [
+            Case(row["file"], row["true cause line (substring)"], WORDS.get(row["file"][:2], ()))
+            for row in rows
+        ]
+
+
+# What the explanation of a case must speak of.
+WORDS: dict[str, tuple[str, ...]] = {
+    "01": ("gpu memory", "weights", "tensor parallel", "smaller model", "another process"),
+    "03": ("kv cache", "gpu_memory_utilization", "max_model_len"),
+    "05": ("holds", "free", "gpu_memory_utilization"),
+    "07": ("/dev/shm is full", "--shm-size", "--ipc=host", "nccl-"),
+    "10": ("transformers", "too old", "upgrade"),
+    "13": ("glibc", "container", "wheel"),
+    "16": ("worker", "hung", "restart", "nccl"),
+    "18": ("chat template", "--chat-template", "instruct"),
+    "20": ("rank", "collective", "hangs", "slow", "network", "timeout"),
+    "23": ("memory", "memory monitor", "fewer workers", "ray_memory_usage_threshold"),
+    "25": ("renamed", "+trainer.max_ckpt_to_keep"),
+    "27": ("train_batch_size", "multiple", "gpus"),
+    "29": ("checkpoint", "another model", "path"),
+    "31": ("disk", "full", "free", "checkpoints"),
+    "34": ("flash-attn", "another torch", "abi", "reinstall"),
+    "37": ("gpu", "8.0", "n_gpus_per_node", "cuda_visible_devices"),
+    "41": ("memory limit", "slurm step", "--mem", "fewer workers"),
+    "43": ("host's memory", "limit"),
+    "45": ("disk full", "path", "free"),
+    "47": ("type", "trainer.n_gpus_per_node"),
+    "50": ("renamed", "trainer.nodes"),
+    "53": ("port", "28513", "who holds"),
+    "56": ("key", "proxy", "not know"),
+    "58": ("slower", "timeout", "replicas"),
+    "61": ("line 3", "}"),
+}
+
+
+@pytest.mark.parametrize("case", cases(), ids=[case.file for case in cases()])
+def test_a_case_has_a_cause_that_speaks_of_it(case: Case) -> None:
+    text = re.sub(r"\x1b\[[\d;]*m", "", (DATA / "cases" / case.file).read_text())
+    said = []
+    for signature in SIGNATURES:
+        if signature.role == "cause":
+            for match in re.finditer(signature.pattern, text):
+                around = text[text.rfind("\n", 0, match.start()) + 1 : text.find("\n", match.end())]
+                if case.line in around:
+                    words = " ".join((signature.title, signature.cause, signature.fix, signature.command))
+                    said.append((signature.id, words.format(**match.groupdict()).lower()))
+    missing = {name: [word for word in case.words if word not in words] for name, words in said}
+    assert [] in missing.values(), missing
+
+
+def test_every_case_has_words() -> None:
+    assert [case.file for case in cases() if not case.words] == []
+
+
+def test_the_table_lists_each_row_with_what_it_rests_on() -> None:
+    lines = table(SIGNATURES)
+    for signature in SIGNATURES:
+        (row,) = (line for line in lines if line.split()[0] == signature.id)
+        assert ("recording" in row.split()) == signature.recorded
+
+
+def test_a_row_that_reads_frames_is_quoted_with_its_exception() -> None:
+    signature = BY_ID["cuda-oom-load"]
+    head, *more, last = signature.fires.split("\n")
+    raised = (Raised("TimeoutError", "first"), Raised(*last.split(": ", 1)))
+    record = Record(0, 1, text=head, kind="traceback", more=(*more, last), raised=raised)
+    (match,) = matches(record, [signature])
+    assert (match.text, match.raised, match.groups["tried"]) == (last, 1, "224.00 MiB")
