@@ -136,7 +136,7 @@ def test_rows_are_refused_in_an_environment_that_is_built_first(launch: Launch) 
 
 def test_services_start_once_the_rows_are_checked(launch: Launch) -> None:
     """They fail, as the environments hold nothing that they could run."""
-    launch.rows({**ROW, "data_source": "openai/gsm8k"})
+    launch.rows(*[{**ROW, "data_source": "openai/gsm8k"}] * 8)
     ended = launch.up()
     assert "data.train_index" not in ended.stdout and ended.returncode not in (0, 3)
     assert launch.started() != []

@@ -32,8 +32,11 @@ TYPE = "harbor_agent.environment_type"
 MESSAGES = [{"role": "user", "content": "do it"}]
 
 
+SMALL = ("training.train_batch_size=1", "training.train_prompt_mini_batch_size=1")  # of few rows
+
+
 def config(*sets: str) -> RunConfig:
-    return load_config(profile="cpu-verl", sets=sets, env={}).config
+    return load_config(profile="cpu-verl", sets=[*SMALL, *sets], env={}).config
 
 
 def checks(*sets: str) -> dict[str, Check]:

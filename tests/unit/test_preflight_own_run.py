@@ -27,8 +27,11 @@ ROW: dict[str, Any] = {
 SCORED = Scored(exact=("openai/gsm8k",), beginnings=("aime",))
 
 
+SMALL = ("training.train_batch_size=1", "training.train_prompt_mini_batch_size=1")  # of few rows
+
+
 def config(*sets: str) -> RunConfig:
-    return load_config(profile="cpu-verl", sets=sets, env={}).config
+    return load_config(profile="cpu-verl", sets=[*SMALL, *sets], env={}).config
 
 
 def file(row: dict[str, Any] | None = None, count: int = 5, **loops: int) -> File:
@@ -164,6 +167,30 @@ def found_agents(*sets: str, missing: dict[str, str] | None = None) -> dict[str,
     return {c.name: (c.status, c.text) for c in agents.checks(config(*sets), answer)}
 
 
+def test_fewer_rows_than_a_batch_are_refused() -> None:
+    sets = ("training.train_batch_size=5",)
+    assert told(file(count=5), *sets)[0] == "ok"
+    words = "has 4 rows, and training.train_batch_size is 5: verl trains whole batches only"
+    assert told(file(count=4), *sets) == ("fail", words)
+    answer = Answer(files={"data.val_index": file(count=4)}, scored=SCORED)
+    (check,) = data_rows.checks(config(*sets), answer, {"data.val_index": "/d/v.parquet"})
+    assert check.status == "ok", "a validation takes what there is"
+
+
+def test_prompts_that_are_too_long_are_refused_with_their_row() -> None:
+    sets = ("training.max_prompt_length=200",)
+    found = File(count=900, columns=tuple(ROW), rows={0: ROW, 7: ROW}, tokens={0: 200, 7: 201})
+    status, text = told(found, *sets)
+    assert status == "fail" and text == (
+        "row 7: prompt has at least 201 tokens, and training.max_prompt_length is 200: shorten it, raise that key, or "
+        "let verl leave such rows out (trainer.overrides: {data.filter_overlong_prompts: true})"
+    )
+    assert told(found, "training.max_prompt_length=201")[0] == "ok"
+    assert told(found, *sets, "trainer.overrides={data.filter_overlong_prompts: true}")[0] == "ok"
+    assert told(found, *sets, "agent.command=[sh]")[0] == "ok", "the program decides what it sends"
+    assert told(found, *sets, "verl.agent_loop=tool_agent")[0] == "ok", "verl cuts them"
+
+
 def test_nothing_is_said_of_what_is_not_set() -> None:
     assert found_agents() == {} and agents.modules(config()) == ()
 
@@ -171,7 +198,7 @@ def test_nothing_is_said_of_what_is_not_set() -> None:
 def test_programs_are_looked_for(tmp_path: Path) -> None:
     own = tmp_path / "agent"
     own.write_text("#!/bin/sh\n")
-    refused = ("fail", f"there is no program {own}")
+    refused = ("fail", f"{own} is not executable; chmod +x makes it so")
     assert found_agents(f"agent.command=[{own}]", "agent.verifier=[no-such-program]") == {
         "agent.command": refused,
         "agent.verifier": ("fail", "there is no program no-such-program"),
@@ -247,6 +274,42 @@ def test_an_interpreter_finds_modules_and_says_why_not(tmp_path: Path) -> None:
     assert answer.scored is None, "there is no verl here"
 
 
+def test_classes_are_looked_for_in_the_source_of_their_module(tmp_path: Path) -> None:
+    source, tools = tmp_path / "mine.py", tmp_path / "tools.yaml"
+    source.write_text("class Search: ...\nclass Agent: ...\n")
+    tools.write_text("tools: [{class_name: mine.Serch}]")
+    answer = data_rows.ask(Path(sys.executable), {}, ("mine", "json"), (str(tmp_path),))
+    assert answer.sources["mine"] == str(source) and answer.sources["json"].endswith("json/__init__.py")
+
+    def found(*sets: str) -> tuple[str, str]:
+        (check,) = agents.checks(config(*sets), answer)
+        return check.status, check.text
+
+    assert found(f"agent.tools={tools}") == ("fail", f"{source} defines no Serch; did you mean Search?")
+    assert found("agent.python=mine:Agnt") == ("fail", f"{source} defines no Agnt; did you mean Agent?")
+    assert found("agent.python=mine:Agent") == ("ok", "Agent of mine.py")
+    source.write_text("def __getattr__(name): ...\n")
+    assert found("agent.python=mine:Agnt")[0] == "ok", "it may make any"
+    source.write_text("class (:\n")
+    assert found("agent.python=mine:Agent")[1] == f"{source} is not Python: line 1: invalid syntax"
+
+
+def test_what_a_users_files_import_is_looked_for(tmp_path: Path) -> None:
+    text = "import gone.part, json\ntry:\n    import spare\nexcept ImportError: pass\ndef f(): import later\n"
+    (tmp_path / "r.py").write_text(f"from . import near\nfrom lost import x\n{text}")
+    key = f"reward.function={tmp_path}/r.py:f"
+    assert agents.modules(config(key)) == ("gone", "json", "lost")
+    assert agents.modules(config(f"agent.functions={tmp_path}/r.py")) == ("gone", "json", "lost")
+    missing = {"gone": "there is no such module"}
+    words = f"{tmp_path}/r.py imports gone, which cannot be imported: there is no such module"
+    assert found_agents(key, missing=missing)["reward.function"] == ("fail", words)
+    assert found_agents(f"agent.functions={tmp_path}/r.py", missing=missing)["agent.functions"] == (
+        "fail",
+        words,
+    )
+    assert found_agents(key)["reward.function"] == ("ok", "f of r.py")
+
+
 def test_an_interpreter_that_cannot_be_asked_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="No such file"):
         data_rows.ask(tmp_path / "python", {}, (), ())
@@ -267,6 +330,24 @@ def test_verls_environment_reads_rows_and_knows_its_sources(tmp_path: Path) -> N
     answer = data_rows.ask(Path(PYTHON), {KEY: str(path)}, (), ())
     found = answer.files[KEY]
     assert (found.count, found.loops) == (3003, {"tool_agent": 3002, "mine": 1})
+    assert found.tokens == {}
     assert found.rows == {n: {**ROW, "agent_name": loops[n], "n": n} for n in (0, 1, 2, 3000)}
     assert answer.scored is not None and answer.scored.has("openai/gsm8k") and answer.scored.has("aime2024")
     assert not answer.scored.has("my/own")
+
+
+@pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1")
+def test_verls_environment_counts_the_tokens_of_prompts(tmp_path: Path) -> None:
+    path, tokenizer = tmp_path / "t.parquet", tmp_path / "tokenizer.json"
+    rows = [{"chat": [{"role": "user", "content": "a b c"}, {"role": "user", "content": "d e"}]}]
+    make = (
+        f"import pyarrow as pa, pyarrow.parquet as pq; pq.write_table(pa.Table.from_pylist({rows!r}), {str(path)!r})\n"
+        "from tokenizers import Tokenizer, models, pre_tokenizers\n"
+        "words = Tokenizer(models.WordLevel({'x': 0}, unk_token='x'))\n"
+        f"words.pre_tokenizer = pre_tokenizers.Whitespace(); words.save({str(tokenizer)!r})"
+    )
+    subprocess.run([PYTHON, "-c", make], check=True)
+    for longest, tokens in ((100, 5), (5, 3), (6, 3), (7, 4)):
+        prompts = data_rows.Prompts("chat", str(tokenizer), longest)
+        answer = data_rows.ask(Path(PYTHON), {KEY: str(path)}, (), (), prompts)
+        assert answer.files[KEY].tokens == {0: tokens}

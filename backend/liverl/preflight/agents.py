@@ -16,9 +16,12 @@ from liverl.util.nearest import did_you_mean
 
 
 def modules(config: RunConfig) -> tuple[str, ...]:
-    """The modules that verl's processes must be able to import: of the Python agent, and of the tools' classes."""
+    """The modules that verl's processes must be able to import: of the Python agent, of the tools' classes, and those
+    that the files of the reward function and of the tools' functions import."""
     agent = config.agent
     named = {agent.python.partition(":")[0]} if agent.python else set()
+    for file in (config.reward.function.rpartition(":")[0], agent.functions):
+        named |= set(_imported(Path(file))) if file else set()
     if agent.tools:
         try:
             named |= {name.rpartition(".")[0] for name in _classes(Path(agent.tools))}
@@ -32,25 +35,51 @@ def checks(config: RunConfig, answer: Answer | None) -> Iterator[Check]:
     agent = config.agent
     for key, words in (("agent.command", agent.command), ("agent.verifier", agent.verifier)):
         if words:
-            found = shutil.which(words[0])
-            yield Check(key, "ok", found) if found else Check(key, "fail", f"there is no program {words[0]}")
+            yield _program(key, words[0])
     if agent.python:
-        yield _module("agent.python", agent.python.partition(":")[0], answer)
+        module, _, name = agent.python.partition(":")
+        yield _in_module("agent.python", module, name, answer)
     if agent.tools:
         yield _tools(Path(agent.tools), answer)
     if agent.functions:
-        yield _python_file("agent.functions", Path(agent.functions))
+        yield _python_file("agent.functions", Path(agent.functions), answer)
     if config.reward.function:
-        yield _function(config.reward.function)
+        yield _function(config.reward.function, answer)
 
 
-def _module(key: str, name: str, answer: Answer | None) -> Check:
-    why = answer.missing.get(name) if answer is not None else None
-    if why is None:
-        return Check(key, "ok", name)
-    return Check(
-        key, "fail", f"module {name} cannot be imported: {why}; agent.path adds directories with modules"
-    )
+def _program(key: str, name: str) -> Check:
+    found = shutil.which(name)
+    if found:
+        return Check(key, "ok", found)
+    if os.path.isfile(name):
+        return Check(key, "fail", f"{name} is not executable; chmod +x makes it so")
+    return Check(key, "fail", f"there is no program {name}")
+
+
+def _in_module(key: str, module: str, name: str, answer: Answer | None) -> Check:
+    """Whether a module can be imported and has the class ``name``, as far as its source tells."""
+    why = answer.missing.get(module) if answer is not None else None
+    if why is not None:
+        return Check(
+            key,
+            "fail",
+            f"module {module} cannot be imported: {why}; agent.path adds directories with modules",
+        )
+    source = answer.sources.get(module) if answer is not None else None
+    return _defines(key, Path(source), name) if source is not None else Check(key, "ok", f"{module}:{name}")
+
+
+def _defines(key: str, file: Path, name: str) -> Check:
+    """Whether a Python file binds ``name``."""
+    found = _python_file(key, file, None)
+    if found.status == "fail":
+        return found
+    names = set(_bound(ast.parse(file.read_text("utf-8"))))
+    if names.isdisjoint(("*", "__getattr__", name)):
+        return Check(
+            key, "fail", "; ".join(filter(None, (f"{file} defines no {name}", did_you_mean(name, names))))
+        )
+    return Check(key, "ok", f"{name} of {os.path.basename(file)}")
 
 
 def _tools(file: Path, answer: Answer | None) -> Check:
@@ -59,7 +88,8 @@ def _tools(file: Path, answer: Answer | None) -> Check:
     except ValueError as error:
         return Check("agent.tools", "fail", str(error))
     for name in classes:
-        found = _module("agent.tools", name.rpartition(".")[0], answer)
+        module, _, bare = name.rpartition(".")
+        found = _in_module("agent.tools", module, bare, answer)
         if found.status == "fail":
             return found
     return Check("agent.tools", "ok", f"{file}: {len(classes)} tools")
@@ -88,28 +118,42 @@ def _classes(file: Path) -> list[str]:
     return [str(tool["class_name"]) for tool in tools]
 
 
-def _python_file(key: str, file: Path) -> Check:
+def _python_file(key: str, file: Path, answer: Answer | None) -> Check:
+    """Whether a file can be read, is Python, and imports only what there is."""
     try:
         ast.parse(file.read_text("utf-8"))
     except OSError as error:
         return Check(key, "fail", f"cannot read {file}: {error.strerror}")
-    except (SyntaxError, ValueError) as error:
+    except SyntaxError as error:
+        return Check(key, "fail", f"{file} is not Python: line {error.lineno}: {error.msg}")
+    except ValueError as error:
         return Check(key, "fail", f"{file} is not Python: {error}")
+    missing = answer.missing if answer is not None else {}
+    for module in _imported(file):
+        if module in missing:
+            return Check(key, "fail", f"{file} imports {module}, which cannot be imported: {missing[module]}")
     return Check(key, "ok", str(file))
 
 
-def _function(named: str) -> Check:
+def _function(named: str, answer: Answer | None) -> Check:
     key = "reward.function"
     file, _, name = named.rpartition(":")
-    found = _python_file(key, Path(file))
-    if found.status == "fail":
-        return found
-    names = set(_bound(ast.parse(Path(file).read_text("utf-8"))))
-    if "*" not in names and name not in names:
-        return Check(
-            key, "fail", "; ".join(filter(None, (f"{file} defines no {name}", did_you_mean(name, names))))
-        )
-    return Check(key, "ok", f"{name} of {os.path.basename(file)}")
+    found = _defines(key, Path(file), name)
+    imports = _python_file(key, Path(file), answer)
+    return found if found.status == "fail" else imports if imports.status == "fail" else found
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """The modules that a Python file cannot do without: its own imports at the top, not those within ``try``."""
+    try:
+        tree = ast.parse(file.read_text("utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return  # ``checks`` reports it
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
 
 
 def _bound(tree: ast.Module) -> Iterator[str]:

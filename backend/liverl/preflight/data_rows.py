@@ -19,25 +19,29 @@ from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
-from liverl.config.sizing import bare_key
+from liverl.config.sizing import bare_key, model_path
 from liverl.model import Check
 from liverl.util.nearest import did_you_mean
 
 _PROMPT_KEY = "data.prompt_key"
 _SECONDS = 60.0  # a cold network disk is slow
+_FILTER = "data.filter_overlong_prompts"
+_CHARACTERS = 32  # of a token: more than in any text, so that what is longer has too many tokens
+_TRAIN = "data.train_index"
 _LOOP_FILE = "actor_rollout_ref.rollout.agent.agent_loop_config_path"
 _REWARD_FILE = "reward.custom_reward_function.path"
 _LOOPS = (*(loop for loop in AGENT_LOOPS if loop != "auto"), *ROW_KINDS)  # what rows may name
 _HARBOR = HarborSettings(python="", agent={}, runtime={}, k8s={})  # which it is does not matter for the kind
 _OF_VERL = tuple(loop for loop in AGENT_LOOPS if loop != "auto" and loop not in OUR_LOOPS)
 _SCORED_BY_VERL = ("chat", "tools", *_OF_VERL)  # kinds of agents that give no reward themselves
+_SENT_WHOLE = ("chat", "tools")  # kinds of agents that send the row's messages as they are
 # Each of these makes verl compute rewards without a function that is chosen by ``data_source``.
 _REWARD_MODELS = ("reward.reward_model.enable", "reward_model.enable")
 _REWARD_MANAGERS = ("reward.reward_manager.module.path", "reward_model.reward_loop_module_path")
 # Runs in verl's environment. Of verl only the source of its reward function is read: importing it takes 10 to 30 s.
 _ASK = r"""
 import ast, importlib.util, json, os, sys
-files, modules = json.loads(sys.argv[1])
+files, modules, prompts = json.loads(sys.argv[1])
 MOST = 100
 sys.path[:0] = [p for p in sys.argv[2].split(os.pathsep) if p]
 
@@ -62,9 +66,24 @@ def first_rows(name):
                 task["count"] += 1
         rows = dict(chosen(file, sorted(shown)[:MOST]))
         loops = loops if "agent_name" in columns else {}
-        return {"count": count, "columns": columns, "rows": rows, "loops": loops, "tasks": list(tasks.values())}
+        found = {"count": count, "columns": columns, "rows": rows, "loops": loops, "tasks": list(tasks.values())}
+        return {**found, "tokens": lengths(rows)}
     except Exception as error:
         return {"error": str(error).splitlines()[0] if str(error) else type(error).__name__}
+
+def lengths(rows):
+    try:
+        from tokenizers import Tokenizer
+        encoder = Tokenizer.from_file(prompts["tokenizer"])
+    except Exception:  # there is none: how long the prompts are is not known
+        return {}
+    found = {}
+    for number, row in rows.items():
+        messages = row.get(prompts["column"])
+        texts = [m.get("content") for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
+        text = "\n".join(text for text in texts if isinstance(text, str))[:prompts["longest"]]
+        found[number] = len(encoder.encode(text, add_special_tokens=False).ids)
+    return found
 
 def task_paths(file):
     import pyarrow as pa
@@ -101,11 +120,16 @@ def scored():
             beginnings.update(c.value for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant))
     return {"exact": sorted(exact), "beginnings": sorted(beginnings)}
 
+sources = {}
+
 def missing(module):
     try:
-        return "" if importlib.util.find_spec(module) else "there is no such module"
+        spec = importlib.util.find_spec(module)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+    if spec and spec.has_location and spec.origin.endswith(".py"):
+        sources[module] = spec.origin
+    return "" if spec else "there is no such module"
 
 try:
     known = scored()
@@ -115,6 +139,7 @@ print(json.dumps({
     "files": {key: first_rows(name) for key, name in files.items()},
     "scored": known,
     "missing": {module: why for module in modules if (why := missing(module))},
+    "sources": sources,
 }, default=str))
 """
 
@@ -130,13 +155,15 @@ class Task(msgspec.Struct, frozen=True):
 
 class File(msgspec.Struct, frozen=True):
     """A parquet file: number of rows, columns, and the number of rows by ``agent_name``. ``rows``: its first rows, and
-    the first one of each ``agent_name`` with and without a task of Harbor's, by their numbers from 0."""
+    the first one of each ``agent_name`` with and without a task of Harbor's, by their numbers from 0. ``tokens``: that
+    the prompts of these rows have at least, by the model's tokenizer; empty if that cannot be told."""
 
     count: int = 0
     columns: tuple[str, ...] = ()
     rows: dict[int, dict[str, Any]] = {}
     loops: dict[str, int] = {}
     tasks: tuple[Task, ...] = ()
+    tokens: dict[int, int] = {}
     error: str = ""
 
 
@@ -153,14 +180,30 @@ class Scored(msgspec.Struct, frozen=True):
 
 class Answer(msgspec.Struct, frozen=True):
     """What verl's environment knows. ``files``: by configuration key; ``scored``: None if that cannot be told;
-    ``missing``: modules that cannot be imported -> why."""
+    ``missing``: modules that cannot be imported -> why; ``sources``: Python files of the others."""
 
     files: dict[str, File] = {}
     scored: Scored | None = None
     missing: dict[str, str] = {}
+    sources: dict[str, str] = {}
 
 
-def ask(python: Path, files: Mapping[str, str], modules: tuple[str, ...], path: tuple[str, ...]) -> Answer:
+class Prompts(msgspec.Struct, frozen=True):
+    """How prompts are measured. ``column``: with the messages; ``tokenizer``: the model's ``tokenizer.json``;
+    ``longest``: characters that are looked at."""
+
+    column: str = "prompt"
+    tokenizer: str = ""
+    longest: int = 0
+
+
+def ask(
+    python: Path,
+    files: Mapping[str, str],
+    modules: tuple[str, ...],
+    path: tuple[str, ...],
+    prompts: Prompts | None = None,
+) -> Answer:
     """Ask the interpreter of verl's environment. ``path``: directories with the user's modules.
 
     Raises:
@@ -169,7 +212,13 @@ def ask(python: Path, files: Mapping[str, str], modules: tuple[str, ...], path: 
     folders = os.pathsep.join(filter(None, (*path, os.environ.get("PYTHONPATH", ""))))
     try:
         process = subprocess.run(
-            [str(python), "-c", _ASK, json.dumps([files, modules]), folders],
+            [
+                str(python),
+                "-c",
+                _ASK,
+                json.dumps([files, modules, msgspec.to_builtins(prompts or Prompts())]),
+                folders,
+            ],
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -188,7 +237,7 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
     """One check per file. ``names``: of the files, by configuration key. Pure."""
     for key, name in names.items():
         file = answer.files[key]
-        fault = _fault(config, file, answer.scored)
+        fault = _fault(config, file, answer.scored) or (_too_few(config, file) if key == _TRAIN else "")
         yield (
             Check(key, "fail", f"{name}: {fault}")
             if fault
@@ -197,7 +246,7 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
 
 
 def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
-    prompt = _override(config, _PROMPT_KEY, "prompt")
+    prompt = prompts_of(config).column
     if file.error:
         return f"cannot be read: {file.error}"
     if not file.count:
@@ -214,7 +263,37 @@ def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
     for number, row in file.rows.items():
         if _kind(config, row) == "harbor" and harbor_task(row) is None:
             return f"row {number}: has no extra_info.task_path, the directory of a task of Harbor's"
-    return _unscored(config, file, scored)
+    return _too_long(config, file) or _unscored(config, file, scored)
+
+
+def prompts_of(config: RunConfig) -> Prompts:
+    """How the prompts of a run are measured."""
+    tokenizer = os.path.join(model_path(config), "tokenizer.json")
+    longest = _CHARACTERS * config.training.max_prompt_length
+    return Prompts(_override(config, _PROMPT_KEY, "prompt"), tokenizer, longest)
+
+
+def _too_long(config: RunConfig, file: File) -> str:
+    """Which row that is shown has a prompt that could not be trained; empty if none has."""
+    most = config.training.max_prompt_length
+    if _override(config, _FILTER, "").lower() == "true":
+        return ""
+    for number, row in file.rows.items():
+        tokens = file.tokens.get(number, 0)
+        if tokens > most and _kind(config, row) in _SENT_WHOLE:
+            return (
+                f"row {number}: {prompts_of(config).column} has at least {tokens} tokens, and "
+                f"training.max_prompt_length is {most}: shorten it, raise that key, or let verl leave such rows out "
+                f"(trainer.overrides: {{{_FILTER}: true}})"
+            )
+    return ""
+
+
+def _too_few(config: RunConfig, file: File) -> str:
+    batch = config.training.train_batch_size
+    if file.count >= batch:
+        return ""
+    return f"has {file.count} rows, and training.train_batch_size is {batch}: verl trains whole batches only"
 
 
 def _unscored(config: RunConfig, file: File, scored: Scored | None) -> str:

@@ -120,10 +120,11 @@ def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
     files = list(data_files(config))
     there = {check.name for check in files if check.status == "ok"}
     names = {key: name for key, name in _files(config).items() if key in there and "://" not in name}
-    python, answer = _python(plan), None
-    if python is not None and (names or agents.modules(config)):
+    python, answer, modules = _python(plan), None, agents.modules(config)
+    if python is not None and (names or modules):
+        prompts = data_rows.prompts_of(config)
         try:
-            answer = data_rows.ask(python, names, agents.modules(config), config.agent.path)
+            answer = data_rows.ask(python, names, modules, config.agent.path, prompts)
         except ValueError as error:
             yield Check("data rows", "warn", f"cannot be read by {python}: {error}")
     read = {c.name: c for c in data_rows.checks(config, answer, names)} if answer is not None else {}
