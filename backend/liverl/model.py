@@ -399,7 +399,9 @@ class TrialHead(msgspec.Struct, frozen=True):
     )
     group: str = ""  # its prompt among those of the step: verl's uid, or a number
     preview: str = ""  # the last tool call or the last words of the model, at most 80 characters
-    earlier: bool = False  # the trainer was started again after it, and went back to its step or before it
+    # The trainer was started again after it, and went back to its step or before it; or it was itself run again, as
+    # another trial.
+    earlier: bool = False
     # Of a trial that goes through a session: how many times it went on with a changed history, and the tokens that its
     # sub-agents sampled; None if it goes through none.
     rewrites: int | None = None
@@ -423,7 +425,9 @@ class StepTrials(msgspec.Struct, frozen=True):
     calling: int | None = None  # trials that have called a tool
     finish_reasons: dict[str, int] = {}  # finish reason of a trial's last turn -> trials
     cut_off: int = 0  # trials without a result although the run, or the trainer that ran them, has ended
-    earlier: int = 0  # trials of the step that are not counted, because it was begun again after them
+    earlier: int = (
+        0  # trials of the step that are not counted, because it was begun again after them, or they were
+    )
     calling_now: int = 0  # those of ``calling`` that have no result yet
     sessions: int = 0  # finished trials that went through a session
     rewritten: int = 0  # those of ``sessions`` that went on with a changed history

@@ -19,8 +19,10 @@ from kit.own_runs import Trials
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica
 
+from liverl.model import TrialHead
 from liverl.observe.trials.records import parse_result
 from liverl.observe.trials.trajectory import read_trajectory
+from liverl.observe.trials.trial import Add, Trial
 from liverl.verl_runtime.kinds import harbor, harbor_runner
 from liverl.verl_runtime.loop_trial import Outcome
 
@@ -85,6 +87,19 @@ def result(trial: Path) -> dict[str, Any]:
 def exception(trial: Path) -> str | None:
     info = result(trial)["exception_info"]
     return None if info is None else info["exception_type"]
+
+
+def head_of(folder: Path) -> TrialHead:
+    trial = Trial(str(folder.parent), folder.name, 3)
+    assert trial.check(read_lines, time.time())
+    return trial.head()
+
+
+def read_lines(path: str, offset: int, add: Add, inside: str) -> tuple[int, bool]:
+    data = Path(path).read_bytes()
+    for line in data.splitlines():
+        add(line, 0, len(line))
+    return len(data), False
 
 
 async def run(trials: Trials, task: str, **settings: Any) -> Outcome:
@@ -309,6 +324,8 @@ async def test_a_failed_trial_is_repeated_under_another_name(runs: Runs, tmp_pat
     assert told["exception_info"]["exception_message"] == "the first time" and told["tokens_trained"] == 0
     assert (facts(repeated)["repeat"], facts(repeated)["repeat_of"]) == (1, failed.name)
     assert "repeat" not in facts(failed)
+    assert told["repeated"] is True and "repeated" not in facts(repeated)["result"]
+    assert [head_of(folder).earlier for folder in (failed, repeated)] == [True, False]
     keys = [runs.host.store._finished.get(folder.name).key for folder in (failed, repeated)]  # type: ignore[union-attr]
     assert keys[0] != keys[1]
     assert len(outcome.rows) == 1

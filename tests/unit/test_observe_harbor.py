@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from liverl.model import TrialHead
 from liverl.observe.trials.atif import atif_counts, atif_turns
+from liverl.observe.trials.tallies import StepTallies
 from liverl.observe.trials.trajectory import read_trajectory
 from liverl.observe.trials.trial import SETTLE, Trial
 
@@ -212,6 +214,19 @@ def test_a_trial_is_read_until_its_liverl_json_tells_its_end(tmp_path: Path) -> 
     os.utime(folder / "liverl.json", (later, later))
     trial.check(no_lines, later)
     assert trial.closed and trial.head().reward == 1.0
+
+
+def test_a_trial_that_was_run_again_does_not_count_in_its_step(tmp_path: Path) -> None:
+    folder = copied(tmp_path)
+    told(folder, repeated=True, verifier_result={"rewards": {"reward": 0.0}})
+    again = msgspec.structs.replace(head(folder), earlier=False, reward=1.0)
+    assert head(folder).earlier and not again.earlier
+    tallies, more = StepTallies(), StepTallies()
+    tallies.add(head(folder), 0)
+    more.add(again, 0)
+    tallies.take(more)
+    (step,) = tallies.steps(tallies.went_back(), unknown=True)
+    assert (step.total, step.finished, step.mean_reward, step.earlier) == (1, 1, 1.0, 1)
 
 
 def test_a_trial_that_is_not_harbors_is_closed_without(tmp_path: Path) -> None:

@@ -390,6 +390,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tupl
                 "divergences": [vars(divergence) for divergence in carrier.divergences],
                 "turns_trained": sum(row.turns for row in rows),
                 "tokens_trained": sum(sum(row.mask) for row in rows),
+                **({"repeated": True} if repeated else {}),
             },
             harbor=facts if prompt.kind == "harbor" else None,
         ),

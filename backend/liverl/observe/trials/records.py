@@ -74,6 +74,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     ended_by: str | None = None  # how the agent ended, or the type of the exception that ended the trial
     group: str = ""  # the prompt among those of its step: verl's uid, or a number
     failure: str = ""  # the exception that ended it, and its message; "" without one
+    repeated: bool = False  # it was run again, as another trial
     row: str = ""  # its key in verl's dumps, see ``dumps.DumpRow.trial``
 
 
@@ -292,6 +293,7 @@ def parse_result(data: bytes, facts: dict[str, Any] | None = None) -> TrialResul
         ended_at=moment(document.get("finished_at")),
         ended_by=_ended_by(document),
         failure=_failure(document.get("exception_info")),
+        repeated=document.get("repeated") is True,
     )
 
 

@@ -29,11 +29,15 @@ class Tally:
     session_tokens: int = 0
     sub_tokens: int = 0
     dumped: int = 0
+    earlier: int = 0  # trials that were run again: they do not count
     finishes: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
 
     def add(self, head: TrialHead) -> None:
         """Count one trial."""
+        if head.earlier:
+            self.earlier += 1
+            return
         self.total += 1
         self.finished += head.state == "finished"
         self.cut_off += head.state == "cut_off"
@@ -70,6 +74,7 @@ class Tally:
         """Add the counts of other trials."""
         self.total += other.total
         self.dumped += other.dumped
+        self.earlier += other.earlier
         self.finished += other.finished
         self.cut_off += other.cut_off
         self.zero += other.zero
@@ -166,7 +171,7 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         calling=tally.calling,
         finish_reasons=tally.finishes,
         cut_off=tally.cut_off,
-        earlier=sum(other.total for other in starts.values()) - tally.total,
+        earlier=sum(other.total + other.earlier for other in starts.values()) - tally.total,
         calling_now=tally.calling_now,
         sessions=tally.sessions,
         rewritten=tally.rewritten,

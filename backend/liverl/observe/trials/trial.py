@@ -92,6 +92,7 @@ class Trial:
         "path",
         "preview",
         "real_root",
+        "repeated",
         "replica",
         "reward",
         "rewrites",
@@ -114,6 +115,7 @@ class Trial:
         self.task = TASK.sub("", self.name)
         self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
         self.failed = self.moved = self.ended = self.closed = False
+        self.repeated = False  # it was run again, as another trial
         self.abandoned = False  # the last call was abandoned: a failure only if the trial continued or ended
         self.finish_reason: str | None = None
         self.writes: ToolFormat | None = None  # resembled by the text of its turns without a tool call
@@ -226,6 +228,7 @@ class Trial:
             sub_tokens=self.sub_tokens,
             tools_offered=self.offered,
             failure=self.failure,
+            earlier=self.repeated,
         )
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
@@ -325,6 +328,7 @@ class Trial:
             self._begun_at = _earlier(self._begun_at, result.started_at)
             self.ended_by = result.ended_by
             self.failure = result.failure
+            self.repeated = result.repeated
             self.ended_at = result.ended_at
         self.ended_at = self.ended_at if self.ended_at is not None else mtime
         self._result_at = mtime
