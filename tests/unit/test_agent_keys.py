@@ -67,6 +67,7 @@ def other(data_source, solution_str, ground_truth, extra_info=None, scale=1.0): 
 """
 REPLY_S = 0.6  # seconds to the first reply of a slow replica
 SHORT_S, LONG_S = 0.3, 60.0  # of a trial
+TIME_OUTS = ("TrialTimeoutError", "AgentTimeoutError", "SessionTimeoutError")
 SLOW = ("harbor_agent.override_timeout_sec", "harbor_agent.max_timeout_sec")
 
 
@@ -223,9 +224,7 @@ class Observer:
         run, replica = Run(self.folder, sets), self.replica
         for requests in (replica.prompts, replica.sampling, replica.parsed):
             requests.clear()
-        if slow:
-            replica.gate.clear()
-            asyncio.get_running_loop().call_later(REPLY_S, replica.gate.set)
+        late = asyncio.ensure_future(self._reply_late()) if slow else None
         tools, settings = run.tools(), run.settings()
         row = {
             "data_source": "d",
@@ -240,8 +239,19 @@ class Observer:
             outcome = await run_trial(settings, prompt, SessionCarrier(sessions, settings.lengths), tools)
         if not outcome.recorded:
             run.score(outcome)
-        await replica.gate.wait()
+        if late is not None:
+            late.cancel()
+            replica.gate.set()
         return self._found(run, outcome)
+
+    async def _reply_late(self) -> None:
+        """Have the trial's first reply come ``REPLY_S`` after it was asked for, and so later than ``SHORT_S`` after the
+        trial's begin."""
+        self.replica.begun.clear()
+        self.replica.gate.clear()
+        await self.replica.begun.wait()
+        await asyncio.sleep(REPLY_S)
+        self.replica.gate.set()
 
     def _found(self, run: Run, outcome: Outcome) -> dict[str, Any]:
         replica, folder = self.replica, outcome.files.directory
@@ -310,7 +320,7 @@ async def test_each_time_limit_ends_the_trial_of_a_kind(observer: Observer, kind
     assert (await observer.seen(before, slow=True))["failure"] is None
     for key in SLOW:
         now = await observer.seen({**before, key: observer.other(kind, key)}, slow=True)
-        assert now["failure"] in ("TrialTimeoutError", "AgentTimeoutError"), f"{key} for {kind}"
+        assert now["failure"] in TIME_OUTS, f"{key} for {kind}"
         assert now["reward"] == "0.0\n"
 
 
