@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from liverl.logs.prefixes import without_prefix
+from liverl.logs.prefix_chain import split_prefixes
 from liverl.model import Level
 
 RANK: dict[Level, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
@@ -16,6 +16,7 @@ _WORDS: dict[str, Level] = {
     "DEBUG": "debug",
     "INFO": "info",
     "NOTICE": "info",
+    "SUCC": "info",
     "WARN": "warning",
     "WARNING": "warning",
     "ERROR": "error",
@@ -42,21 +43,37 @@ _LOGGER = re.compile(
     r"[\[(<|]*+" + _WORD + r"\s{0,8}(?=[\s:|\]>),\-]|$)"
 )
 # torch "[rank0]:W1121 00:18:39.123", Ray's C++ "[2026-11-21 00:17:39,002 E 12 34] (raylet)", glog "I0521 12:00:00"
+# (torch writes the month without a leading zero, and some builds write no time: "[E321 02:07:08.4 ", "[E a.cpp:737]")
 _LETTER = re.compile(
-    r"(?:\[rank\d+\]: ?)?\[?(?:([DIWEFC])\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ ([DIWEFC]) \d+ \d+\])"
+    r"\[?(?:([DIWEFC])\d{3,4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ ([DIWEFC]) \d+ \d+\]"
+    r"|(?<=\[)([DIWEFC]) [\w./-]{1,80}\.(?:cpp|cc|cu|h):\d+\])"
 )
-_NCCL = re.compile(r"\S+:\d+:\d+ \[\d+\] .{0,60}?NCCL (INFO|WARN)")
+_NCCL = re.compile(r"(?:\[[\d:./T -]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] .{0,60}?NCCL (INFO|WARN)")
 _FIELD = re.compile(r'(?:\blevel=|"(?:level|severity|levelname)": ?)"?(\w+)', re.IGNORECASE)
 _BRACKET = re.compile(r"[\d/:.,\-T ]*\[(debug|info|warn|warning|error|critical|fatal)\]")
 _WARNS = re.compile(r"(?:\S+:\d+: )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*Warning: ")
 _FAILS = re.compile(
-    r"(?:\[rank\d+\]: ?)?(?:"
+    r"(?:"
     r"Traceback \(most recent call last\)|\+ Exception Group Traceback"
-    r"|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Expired)(?:: |:?$)"
+    r"|(?:[A-Za-z_]\w*\.){0,12}[A-Z]\w{0,80}(?:Error|Exception|ExceptionGroup|Interrupt|Exit|Expired)"
+    r"(?:\([\w.]*\))?(?:: |:?$)"
     r"|During handling of the above exception|The above exception was the direct cause"
-    r"|Fatal Python error|Segmentation fault|Bus error|terminate called|Out of memory|Killed$|Aborted$"
-    r"|(?:[\w./-]{1,60}: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL): "
+    r"|Fatal Python error|Segmentation fault|Bus error|terminate called|Out of memory|Memory cgroup out of memory"
+    r"|oom-kill:|Killed$|Aborted(?: \(core dumped\))?$|Terminated$|!{3,} ?Segfault encountered"
+    r"|\[ {0,8}\d+\.\d{3,9}\] (?:.{0,80}?(?:Out of memory|out of memory|oom-kill|segfault at|NVRM: Xid)|Killed process)"
+    r"|(?:ptxas|nvcc|nvlink|cicc) (?:fatal|error) {0,8}:?"
+    r"|(?:Error (?:executing job with|merging) override|Error in call to target|Could not override |Unhandled error )"
+    r"|(?:mismatched input '|no viable alternative at input |extraneous input ')"
+    r"|(?:Process \S{1,80}:$)"
+    r"|(?:[\w./-]{1,60}: )?(?:[Ee]rror|ERROR|[Ff]atal(?: error)?|FATAL|CRITICAL): "
     r"|\*\*\* SIG[A-Z]+ received)"
+)
+# bash: "bash: line 1: 99 Segmentation fault      (core dumped) python3", "/job.sh: line 12:  4567 Killed   python3"
+SHELL = re.compile(
+    r"(?:[\w./-]{1,200}: line \d+: +)(?:\d+ )?"
+    r"(?:Segmentation fault|Killed|Aborted|Terminated|Bus error|Illegal instruction"
+    r"|Floating point exception|Trace/breakpoint trap|Hangup)\b"
+    r"|(?:Segmentation fault|Killed|Aborted|Terminated|Bus error|Illegal instruction)(?: \(core dumped\))?(?:$| {2,})"
 )
 _QUICK: dict[str, Level] = {
     "INFO ": "info",
@@ -66,21 +83,22 @@ _QUICK: dict[str, Level] = {
 
 def own_level(line: str) -> Level | None:
     """Return the level that a plain line states itself; None if it states none."""
-    return _level(without_prefix(line)[1] if line.startswith("(") else line)
+    return level_of_text(split_prefixes(line).text)
 
 
-def _level(text: str) -> Level | None:
+def level_of_text(text: str) -> Level | None:
+    """Return the level that a plain line without prefixes states itself, or as what it says implies."""
     head = text[:HEAD]
     match = _LOGGER.match(head)
     if match is not None:
         return _WORDS[match[1]]
     if head[:1].isspace():
         return None
-    if _FAILS.match(head):
+    if _FAILS.match(head) or SHELL.match(head):
         return "error"
     match = _LETTER.match(head)
     if match is not None:
-        return _GLOG[match[1] or match[2]]
+        return _GLOG[match[1] or match[2] or match[3]]
     if _WARNS.match(head):
         return "warning"
     match = _BRACKET.match(head) or _NCCL.match(head)
@@ -93,6 +111,9 @@ def continues(text: str) -> bool:
     """Whether a line without a process prefix continues the line above: blank, indented, or a frame of an
     exception group."""
     return not text or text[0].isspace() or text[:2] in ("| ", "+-")
+
+
+_NO_WRITER = " None"  # the key of lines without a prefix
 
 
 class Levels:
@@ -111,10 +132,11 @@ class Levels:
         """Return the level of the next plain line."""
         quick = _QUICK.get(line[:5])
         if quick is not None:
-            self._last[""] = quick
+            self._last[_NO_WRITER] = quick
             return quick
-        prefix, text = without_prefix(line) if line.startswith("(") else ("", line)
-        level = _level(text)
+        chain = split_prefixes(line)
+        prefix, text = f"{chain.writer} {chain.rank}", chain.text
+        level = level_of_text(text)
         if level is None and continues(text):
             return self._last.get(prefix)
         if len(self._last) > 1000:

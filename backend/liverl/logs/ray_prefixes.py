@@ -38,8 +38,10 @@ def parse_prefixes(line: str) -> PrefixedLine:
     while (match := _PROCESS.match(line, at)) is not None:
         processes.append(LogProcess(match["name"] or "", int(match["pid"]), match["ip"] or ""))
         at = match.end()
-    text = line[at:]
+    return PrefixedLine(tuple(processes), *repeated_in(line[at:]))
+
+
+def repeated_in(text: str) -> tuple[str, int]:
+    """Split off Ray's note that it merged equal lines: the line without it, and how many they are, 0 without it."""
     folded = _REPEATED.search(text) if "x across cluster]" in text else None
-    if folded is None:
-        return PrefixedLine(tuple(processes), text)
-    return PrefixedLine(tuple(processes), text[: folded.start()], int(folded.group(1)))
+    return (text, 0) if folded is None else (text[: folded.start()], int(folded.group(1)))

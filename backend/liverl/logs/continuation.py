@@ -1,0 +1,69 @@
+"""Tells which lines belong to the record above them, although they are not indented. Pure."""
+
+from __future__ import annotations
+
+import re
+
+# Behind the last line of a traceback: messages of several lines, as the libraries write them
+_OF_EXCEPTION = re.compile(
+    # YAML
+    r"expected |but (?:found|got) |found |could not find |mapping values are|while (?:parsing|scanning) |in \""
+    # CUDA, torch and NCCL
+    r"|CUDA kernel errors |For debugging consider |Compile with |Device-side assert|Search for `|nccl\w+Error: "
+    r"|Last error:|Error while |Exception raised from |frame #\d|C\+\+ (?:Traceback|CapturedTraceback)"
+    # Ray
+    r"|The actor is dead because |The actor died |Memory on the node |Refer to the documentation |Top \d+ memory users"
+    r"|PID\s+MEM|\d+\s+[\d.]+\s|<other process>|Ray: |Python: |The node |The worker |Object |Ray killed "
+    # pydantic and transformers
+    r"|You can update |You should |Value error, |For further information "
+    # LiteLLM
+    r"|Deployment Info: |timeout: |LiteLLM: |LiteLLM Retried: |Received Model Group|Available Model Group|Requester IP "
+    # compilers
+    r"|ptxas |nvcc |Repro command: |Command: |stderr:|stdout:|/tmp/\S+:\d+"
+    r"|[\w./-]{1,200}:\d+(?::\d+)?: (?:fatal )?error: "
+    # Hydra and OmegaConf
+    r"|full_key: |object_type=|reference_type="
+)
+_OF_HYDRA = re.compile(
+    r"To append to |Or add |Key '|Value '|In '|Did you mean |Available options|Could not |See https://hydra"
+)
+_HYDRA = re.compile(
+    r"Could not override |Error merging override|mismatched input '|no viable alternative|extraneous input '|In '|Key '"
+    r"|Multiple values for |Could not append |Could not load |Error in call to target|Missing mandatory value|You must "
+)
+_OF_RAYLET = re.compile(
+    r"Considered workers|Selected to kill|\((?:Task: |Actor\()|\]$|Total non-selected |To see more information "
+    r"|Top \d+ "
+    r"|PID\s+MEM|\d+\s+[\d.]+\s|<other process>|Refer to the documentation|\.\.\. "
+)
+_INTRODUCES = re.compile(
+    r"Process \S+:$|Exception in thread |Exception ignored |.*(?:[Ee]xception|[Ee]rror|failed|failure)[^\n]{0,200}$"
+)
+RAY_TASK = "ray.exceptions.RayTaskError("  # its traceback in the worker follows, with its own last line
+_OVERRIDES = "Error executing job with overrides"
+
+
+def continues_exception(text: str, previous: str) -> bool:
+    """Whether an unindented line behind the end of a traceback, or a line below ``previous``, is of its message."""
+    return (
+        previous.endswith((":", ","))
+        or previous.startswith(RAY_TASK)
+        or _OF_EXCEPTION.match(text) is not None
+    )
+
+
+def continues_message(text: str, first: str, previous: str) -> bool:
+    """Whether an unindented line is of the message that begins with ``first``."""
+    if _HYDRA.match(first):
+        return _OF_HYDRA.match(text) is not None
+    return continues_exception(text, "") or (previous.endswith(":") and len(previous) < 200)
+
+
+def continues_raylet(text: str) -> bool:
+    """Whether a line without a prefix is of a report about memory that the raylet wrote above it."""
+    return _OF_RAYLET.match(text) is not None
+
+
+def introduces_traceback(text: str) -> bool:
+    """Whether a traceback below a line of the same process is of the same record."""
+    return not text.startswith(_OVERRIDES) and _INTRODUCES.match(text) is not None

@@ -1,0 +1,276 @@
+"""Reads the bytes of a log as records, in memory bounded by what is open at one time. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from liverl.logs.continuation import (
+    continues_exception,
+    continues_message,
+    continues_raylet,
+    introduces_traceback,
+)
+from liverl.logs.heads import LineHead, parse_head
+from liverl.logs.levels import SHELL
+from liverl.logs.moments import Resolver
+from liverl.logs.prefix_chain import PrefixChain, split_prefixes
+from liverl.logs.prefixes import colourless
+from liverl.logs.ray_prefixes import repeated_in
+from liverl.logs.record import MOST_LINES, Kind, Record
+from liverl.logs.text import last_state
+from liverl.logs.tracebacks import BEGINS, final_of, link_of, raised_in, ungrouped
+from liverl.model import Level
+
+LINE_BYTES = 1 << 15  # of a longer line only so many are kept
+MOST_OPEN = 64  # writers with a record that may go on
+STALE = 100  # lines of others after which a record is complete
+_HEALTHY = re.compile(
+    r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.|(?:^|\s)step:\d+ - '
+)
+
+
+class _Open:
+    """A record that may go on."""
+
+    __slots__ = (
+        "at", "between", "chained", "cut", "end", "ended", "frames", "head", "last", "level", "line", "more", "offset",
+        "rank", "repeated", "text", "writer",
+    )  # fmt: skip
+
+    def __init__(
+        self, chain: PrefixChain, head: LineHead, at: float | None, offset: int, end: int, line: int
+    ) -> None:
+        self.text, self.repeated = repeated_in(head.text)
+        self.writer = " ".join(name for name in (chain.writer, head.process) if name)
+        self.rank = chain.rank
+        self.head = head.head
+        self.level: Level | None = head.level
+        self.at = at
+        self.offset, self.end = offset, end
+        self.more: list[str] = []
+        self.cut = 0  # lines that were left out
+        self.between = 0  # blank lines since the last other one
+        self.last = self.text
+        self.line = line  # number of its latest line in the log
+        self.frames = BEGINS in self.text or "Exception Group Traceback" in self.text
+        self.ended = self.chained = False
+
+    def add(self, text: str, end: int, line: int) -> None:
+        self.more.extend([""] * self.between)
+        self.between = 0
+        self.more.append(text)
+        self.last, self.end, self.line = text, end, line
+        if len(self.more) >= 2 * MOST_LINES:
+            half = MOST_LINES // 2
+            self.cut += len(self.more) - MOST_LINES
+            self.more = [*self.more[:half], *self.more[-half:]]
+        plain = ungrouped(text)
+        if BEGINS in plain or plain.startswith("Exception Group Traceback"):
+            self.frames, self.ended, self.chained = True, False, False
+        elif link_of(plain):
+            self.chained, self.frames, self.ended = True, False, False
+        elif plain.lstrip(" ").startswith('File "') and self.level != "info":
+            self.frames, self.ended = True, False
+        elif self.frames and plain[:1].strip() and final_of(plain) is not None:
+            self.frames, self.ended = False, True
+
+    def takes(self, head: LineHead) -> bool:
+        """Whether a line of the same writer, not blank, goes on with this record."""
+        text = head.text
+        if head.head:
+            return head.head == self.head and self._same_head(text)
+        if text[0].isspace() or (text[:2] in ("| ", "+-") and self.frames):
+            return True
+        if link_of(text):
+            return self.ended
+        if text.startswith(BEGINS):
+            return self.chained or (not self.ended and not self.frames and self._introduces())
+        if self.frames:
+            return final_of(text) is not None and not SHELL.match(text)
+        if self.chained:
+            return False
+        if _HEALTHY.search(text) or SHELL.match(text):
+            return False
+        if self.ended:
+            return continues_exception(text, self.last)
+        return self.level in ("error", "warning") and continues_message(text, self.text, self.last)
+
+    def _introduces(self) -> bool:
+        if self.level == "info":
+            return False
+        return (bool(self.head) and self.level == "error") or introduces_traceback(self.text)
+
+    def _same_head(self, text: str) -> bool:
+        if not text.strip() or text[0].isspace() or self.frames or self.chained:
+            return True
+        if text == self.text:
+            return False
+        if text.startswith(BEGINS):
+            return not self.ended
+        return bool(link_of(text)) or (self.ended and self.level != "info")
+
+    def record(self) -> Record:
+        more = tuple(self.more)
+        if len(more) > MOST_LINES or self.cut:
+            half = MOST_LINES // 2
+            left_out = self.cut + max(0, len(more) - MOST_LINES)
+            more = (*more[:half], f"... {left_out} lines left out ...", *more[-half:])
+        traced = any(BEGINS in line for line in (self.text, *more)) or (
+            self.ended and any(line.lstrip(" ").startswith('File "') for line in more)
+        )
+        raised = raised_in((self.text, *more)) if traced else ()
+        kind, level = self._kind(bool(raised)), self.level
+        if kind in ("shell", "thread") or (kind == "traceback" and level in (None, "info", "debug")):
+            level = "error"
+        elif kind == "ignored":
+            level = "warning"
+        return Record(
+            offset=self.offset,
+            end=self.end,
+            text=self.text,
+            kind=kind,
+            writer=self.writer,
+            rank=self.rank,
+            at=self.at,
+            level=level,
+            more=more,
+            raised=raised,
+            repeated=self.repeated,
+        )
+
+    def _kind(self, raised: bool) -> Kind:
+        if self.text.startswith("Exception ignored "):
+            return "ignored"
+        if self.text.startswith("Exception in thread "):
+            return "thread"
+        if raised:
+            return "traceback"
+        if SHELL.match(self.text):
+            return "shell"
+        return "healthy" if self.level in (None, "info") and _HEALTHY.search(self.text) else "line"
+
+
+class RecordReader:
+    """Turns the bytes of one log into records, in the order of their first bytes. It may be fed in any pieces.
+
+    A record is complete when its writer writes something else, or has written nothing for ``STALE`` lines.
+    """
+
+    def __init__(self, modified: float | None = None, offset: int = 0) -> None:
+        """``modified``: Unix time at which the log was last written, for stamps without a year or date; ``offset``:
+        of the first byte that is fed."""
+        self._resolver = Resolver(modified)
+        self._offset = offset  # of the line that is being read
+        self._line = bytearray()
+        self._length = 0  # bytes of that line, with those that were left out
+        self._open: dict[tuple[str, int | None], _Open] = {}
+        self._done: list[_Open] = []  # complete, but begun after one that is open
+        self._count = 0  # lines
+        self._above: _Open | None = None  # the record of the line above
+
+    def feed(self, data: bytes) -> list[Record]:
+        """Return the records that ``data`` completes."""
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            self._add(piece)
+            self._length += 1
+            self._take()
+        self._add(rest)
+        return self._release()
+
+    def skip(self, length: int) -> None:
+        """Pass over whole lines that belong to no record of interest."""
+        self._offset += length
+        self._count += 1
+        waiting = self._open.get(("", None))
+        if waiting is not None and not waiting.frames:
+            self._close(("", None))
+        self._above = None
+
+    def end(self) -> list[Record]:
+        """Return what is left when the log ends."""
+        if self._length:
+            self._take()
+        for key in list(self._open):
+            self._close(key)
+        return self._release()
+
+    def _add(self, piece: bytes) -> None:
+        self._length += len(piece)
+        room = LINE_BYTES - len(self._line)
+        if room > 0:
+            self._line += piece[:room]
+
+    def _take(self) -> None:
+        raw, start = bytes(self._line), self._offset
+        self._offset += self._length
+        self._line.clear()
+        self._length = 0
+        line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
+        self._count += 1
+        self._next(line, start)
+        if self._count % 16 == 0:
+            self._expire()
+
+    def _next(self, line: str, start: int) -> None:
+        chain = split_prefixes(line)
+        key = (chain.writer, chain.rank)
+        waiting = self._open.get(key)
+        if not chain.text.strip():
+            if waiting is not None:
+                waiting.between += 1
+            return
+        head = parse_head(chain.text)
+        if waiting is not None and not (head.text.strip() or head.head == waiting.head):
+            waiting.between += 1
+            return
+        if not head.text:  # a head without a message: a blank line of a logged record
+            head = head._replace(text=" ") if waiting is not None else head
+        if waiting is not None and waiting.takes(head):
+            if head.text.strip():
+                waiting.add(head.text, self._offset, self._count)
+            else:
+                waiting.between += 1
+            self._above = waiting
+            return
+        above = self._above
+        if not chain.writer and above is not None and _of_ray(above) and continues_raylet(head.text):
+            above.add(head.text, self._offset, self._count)
+            return
+        opened = _Open(chain, head, self._at(chain, head), start, self._offset, self._count)
+        self._above = opened
+        if waiting is not None and waiting.frames and not opened.frames and not chain.writer:
+            self._done.append(opened)  # another writer, without a prefix, inside of a traceback
+            return
+        self._close(key)
+        self._open[key] = opened
+        if len(self._open) > MOST_OPEN:
+            self._close(min(self._open, key=lambda each: self._open[each].line))
+
+    def _at(self, chain: PrefixChain, head: LineHead) -> float | None:
+        moment = head.moment
+        if chain.moment is not None and (moment is None or chain.moment.offset is not None):
+            moment = chain.moment
+        return None if moment is None else self._resolver.at(moment)
+
+    def _expire(self) -> None:
+        for key, waiting in list(self._open.items()):
+            if self._count - waiting.line > STALE:
+                self._close(key)
+
+    def _close(self, key: tuple[str, int | None]) -> None:
+        closed = self._open.pop(key, None)
+        if closed is not None:
+            self._done.append(closed)
+
+    def _release(self) -> list[Record]:
+        first = min((waiting.offset for waiting in self._open.values()), default=None)
+        ready = [done for done in self._done if first is None or done.offset < first]
+        if not ready:
+            return []
+        self._done = [done for done in self._done if first is not None and done.offset >= first]
+        return [done.record() for done in sorted(ready, key=lambda done: done.offset)]
+
+
+def _of_ray(above: _Open) -> bool:
+    return above.writer.startswith("raylet") or "pid=" in above.writer

@@ -1,0 +1,90 @@
+"""Reads Python's tracebacks out of the lines of one record: chains, groups, Ray's and logged ones. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from liverl.logs.record import Raised
+
+BEGINS = "Traceback (most recent call la"  # LiteLLM cuts long records right behind these characters
+_FINAL = re.compile(r"((?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:\([\w.]*\))?)(?::(?: (.*))?)?$", re.DOTALL)
+_FRAME = re.compile(r'\s{1,8}File "(?:[^"\n]*/)?([^"/\n]*)", line (\d+)(?:, in (.*))?')
+_MARKS = re.compile(r"\s*[\^~]+[\s\^~]*$")
+_GROUP = re.compile(r"\s*(?:\| ?|\+ (?=Exception Group))+")
+_BETWEEN = re.compile(r"\s*\+[-+]")  # "+-+---------------- 1 ----------------"
+_ENDS_ONE = ("Set the environment variable HYDRA_FULL_ERROR",)
+Link = Literal["", "cause", "context"]
+
+
+def link_of(text: str) -> Link:
+    """What the exception behind this line is to the one before it; "" if the line says nothing about it."""
+    if text.startswith("The above exception was the direct cause"):
+        return "cause"
+    return "context" if text.startswith("During handling of the above exception") else ""
+
+
+def ungrouped(text: str) -> str:
+    """Return a line of an exception group as it would be without the group, "" for a line between its members."""
+    if not text.lstrip().startswith(("|", "+")):
+        return text
+    if _BETWEEN.match(text):
+        return ""
+    match = _GROUP.match(text)
+    return text[match.end() :] if match is not None else text
+
+
+def final_of(text: str) -> tuple[str, str] | None:
+    """Return type and message of the last line of a traceback, such as ``ValueError: no``; None if it is none."""
+    match = _FINAL.match(text)
+    return (match[1], match[2] or "") if match is not None else None
+
+
+def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
+    """Return the exceptions whose tracebacks stand in ``lines``, in the order printed."""
+    found: list[Raised] = []
+    message: list[str] = []
+    frame = source = ""
+    how: Link = ""
+    in_frames = wants_source = False
+
+    def close() -> None:
+        if found and message:
+            last = found[-1]
+            whole = "\n".join((last.message, *message)).rstrip()
+            found[-1] = Raised(last.type, whole, last.frame, last.source, last.how)
+        message.clear()
+
+    for line in lines:
+        text = ungrouped(line)
+        if text.startswith((BEGINS, "Exception Group Traceback")) or f": {BEGINS}" in text:
+            close()
+            in_frames, frame, source = True, "", ""
+            continue
+        if (link := link_of(text)) != "":
+            close()
+            how, in_frames = link, False
+            continue
+        at = _FRAME.match(text)
+        if at is not None and (in_frames or not text.startswith('  File "<unicode')):
+            close()
+            in_frames, wants_source, source = True, True, ""
+            frame = f"{at[1]}:{at[2]}" + (f" in {at[3]}" if at[3] else "")
+        elif in_frames:
+            if not text.strip() or _MARKS.match(text):
+                continue
+            if text[0].isspace():
+                if wants_source:
+                    source, wants_source = text.strip(), False
+                continue
+            final = final_of(text)
+            if final is not None:
+                found.append(Raised(final[0], final[1].rstrip(), frame, source, how))
+                in_frames, how, frame, source = False, "", "", ""
+        elif found and found[-1].type.endswith(")") and not message and (final := final_of(text)) is not None:
+            found.append(Raised(final[0], final[1].rstrip()))  # of Ray: one task failed in another
+        elif found and not text.startswith(_ENDS_ONE):
+            message.append(text.rstrip())
+    close()
+    return tuple(found)
