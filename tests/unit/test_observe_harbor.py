@@ -157,7 +157,7 @@ def told(folder: Path, **result: Any) -> None:
 
 def test_ours_goes_before_harbors_configuration(tmp_path: Path) -> None:
     folder = copied(tmp_path)
-    told(folder)
+    told(folder, turns=2)
     shown, whole = head(folder), read_trajectory(folder)
     assert (shown.step, shown.group, whole.step) == (3, "u7", 3)
     assert shown.reward == 0.0 and whole.rewards == {"reward": 0.0}
@@ -203,17 +203,19 @@ def test_our_reward_stands_beside_several_of_the_verifier(tmp_path: Path) -> Non
     assert read_trajectory(folder).rewards == {"speed": 0.25, "style": 0.5, "reward": 0.75}
 
 
-def test_a_trial_is_read_until_its_liverl_json_tells_its_end(tmp_path: Path) -> None:
+def test_a_trial_runs_until_its_liverl_json_tells_its_end(tmp_path: Path) -> None:
     folder = copied(tmp_path)
     told(folder)
     trial = checked(folder)
     later = time.time() + 10 * SETTLE
     trial.check(no_lines, later)
-    assert not trial.closed and trial.head().reward == 0.0
+    assert not trial.closed and (trial.head().state, trial.head().failure) == ("running", "")
     told(folder, verifier_result={"rewards": {"reward": 1.0}})
     os.utime(folder / "liverl.json", (later, later))
     trial.check(no_lines, later)
-    assert trial.closed and trial.head().reward == 1.0
+    assert (trial.head().state, trial.head().reward) == ("finished", 1.0)
+    trial.check(no_lines, later + 10 * SETTLE)
+    assert trial.closed
 
 
 def test_a_trial_that_was_run_again_does_not_count_in_its_step(tmp_path: Path) -> None:

@@ -156,11 +156,6 @@ class Trial:
         return self._size < 0
 
     @property
-    def _untold(self) -> bool:
-        """Whether its ``liverl.json`` will say more."""
-        return bool(self._facts) and "result" not in self._facts
-
-    @property
     def _over(self) -> bool:
         return self._result_at is not None or self.ended or over(self.finish_reason)
 
@@ -182,7 +177,7 @@ class Trial:
         self.updated_at = max(self.updated_at, mtime / 1e9)
         if not self._config and (FACTS in self._names or "config.json" in self._names):
             self._read_config(directory, now)
-        if "result.json" in self._names and (self._result_at is None or self._more_told(directory)):
+        if self._result_at is None and "result.json" in self._names and self._is_told(directory):
             self._read_result(directory, now)
         grown = self._read_trajectory(directory, lines, now)
         if self.turns == 0 and not self.ended:
@@ -190,7 +185,7 @@ class Trial:
         if self.reward is None and self._over and "verifier" in self._names:
             data, _ = self._read(f"{directory}/verifier/reward.txt")
             self.reward = parse_reward(data) if data else None
-        if self._result_at is not None and not grown and now - self._result_at > SETTLE and not self._untold:
+        if self._result_at is not None and not grown and now - self._result_at > SETTLE:
             self._close(directory, lines)
         idle = 0.0 if self._size < 0 else now - self.updated_at
         self.due = now + min(LONGEST_WAIT, max(0.0, idle / 10))
@@ -334,20 +329,20 @@ class Trial:
         self._result_at = mtime
         self.updated_at = max(self.updated_at, mtime)
 
-    def _more_told(self, directory: str) -> bool:
-        """Read the ``liverl.json`` of a trial that Harbor ran again; return whether it tells how the trial ended."""
-        if not self._untold:
-            return False
+    def _is_told(self, directory: str) -> bool:
+        """Whether the trial has ended: of one that Harbor ran its ``liverl.json`` says so, behind Harbor's result. Only
+        then it is known what was trained of it, and whether it is run again."""
+        if not self._facts or "result" in self._facts:
+            return True
         try:
             mtime = os.stat(f"{directory}/{FACTS}").st_mtime_ns
         except FileNotFoundError:
             return False
-        if mtime == self._told_at:
-            return False
-        self._told_at = mtime
-        data, _ = self._read(f"{directory}/{FACTS}", most=LARGEST_RESULT)
-        self._facts = (parse_object(data) if data else None) or self._facts
-        return not self._untold
+        if mtime != self._told_at:
+            self._told_at = mtime
+            data, _ = self._read(f"{directory}/{FACTS}", most=LARGEST_RESULT)
+            self._facts = (parse_object(data) if data else None) or self._facts
+        return "result" in self._facts
 
     def _read_config(self, directory: str, now: float) -> None:
         name = FACTS if FACTS in self._names else "config.json"
