@@ -18,6 +18,7 @@ from rich.cells import cell_len
 from textual.events import AppBlur, AppFocus, MouseScrollDown
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.trajectory import Trajectory
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.arranging import fitted
@@ -34,6 +35,7 @@ from liverl_tui.widgets.dashboard.trial_rows import (
     trial_row,
 )
 from liverl_tui.widgets.dashboard.trials import TrialsPane
+from liverl_tui.widgets.trajectory.head import header_rows
 
 ZERO = {"tool_calls": 0, "turns": 1, "reward": 0.0, "flags": ("zero_tool_calls",)}
 
@@ -739,3 +741,15 @@ def test_a_group_of_such_trials_has_no_means_of_what_is_not_known() -> None:
     text = group_row(group, 160, expanded=False, equal=False, now=NOW, ended=False, wanted=wanted).text
     assert "×2" in text and "mean 0.75" in text and "in verl's dump only" in text
     assert "0.0" not in text and "NO TOOLS" not in text
+
+
+def test_the_head_of_such_a_trial_says_no_turns_and_no_calls() -> None:
+    found = Trajectory("u1_0", "/r/rollouts/1.jsonl/u1_0", "t", 1, running=False, rewards={"reward": 0.5})
+    text = "\n".join(
+        row.text
+        for row in header_rows(160, "rollouts/1.jsonl/u1_0", msgspec.structs.replace(found, dumped=True))
+    )
+    assert "in verl's dump only" in text and "reward 0.5" in text and "step 1" in text
+    assert "turn" not in text and "call" not in text
+    text = "\n".join(row.text for row in header_rows(160, "trials/u1_0", found))
+    assert "0 turns" in text and "0 calls" in text and "dump" not in text
