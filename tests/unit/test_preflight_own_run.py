@@ -296,7 +296,7 @@ def test_classes_are_looked_for_in_the_source_of_their_module(tmp_path: Path) ->
 
 def test_what_a_users_files_import_is_looked_for(tmp_path: Path) -> None:
     text = "import gone.part, json\ntry:\n    import spare\nexcept ImportError: pass\ndef f(): import later\n"
-    (tmp_path / "r.py").write_text(f"from . import near\nfrom lost import x\n{text}")
+    (tmp_path / "r.py").write_text(f"from . import near\nfrom .other import x\nfrom lost import x\n{text}")
     key = f"reward.function={tmp_path}/r.py:f"
     assert agents.modules(config(key)) == ("gone", "json", "lost")
     assert agents.modules(config(f"agent.functions={tmp_path}/r.py")) == ("gone", "json", "lost")
