@@ -65,9 +65,14 @@ def anthropic_asker(streamed: bool) -> Ask:
     return ask
 
 
+def way_of(trial: str) -> str:
+    """How the agent of the trial with this name asks."""
+    return WAYS[zlib.crc32(trial.encode()) % len(WAYS)]
+
+
 def main() -> None:
     """Ask, and write the reward."""
-    way = WAYS[zlib.crc32(os.environ["LIVERL_TRIAL"].encode()) % len(WAYS)]
+    way = way_of(os.environ["LIVERL_TRIAL"])
     package, _, streamed = way.partition(" ")
     ask = (openai_asker if package == "openai" else anthropic_asker)(bool(streamed))
     messages = json.loads(Path(os.environ["LIVERL_TASK"]).read_text())["messages"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -16,10 +17,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from kit import sdk_agent
+from kit.sdk_agent import CALLS, WAYS, way_of
 from kit.token_replica import TokenReplica, call_text
+from kit.trained import sampled_parts
 
 from liverl.embedded.tokenizer import EOS_ID, decode
 from liverl.sessions.replica_file import file_digest, replica_file
+from liverl.sessions.server import PING_S
 from liverl.sessions.settings import SOCKET
 from liverl.util.deadline import within
 
@@ -204,6 +209,61 @@ async def test_killed_within_a_turn_it_goes_on_with_the_same_prefix(
         row["traj_acc_ids"][row["initial_prompt_token_len"] :], row["traj_response_mask"], strict=True
     ) if mine]  # fmt: skip
     assert kept == [*replica.replies[0], *replica.replies[-1]], "each reply once, as it was sampled"
+
+
+def sdk_agent_of(way: str, opened: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
+    """Start an agent with a package of OpenAI or Anthropic and its own retries, in the directory of its trial."""
+    (folder / "task.json").write_text(json.dumps({"messages": [USER]}))
+    given = {
+        "LIVERL_TRIAL": opened["id"],
+        "LIVERL_TASK": str(folder / "task.json"),
+        "LIVERL_REWARD": str(folder / "reward"),
+    }
+    for api in ("openai", "anthropic"):
+        values = {"BASE_URL": opened[f"{api}_url"], "API_KEY": opened["key"], "MODEL": "m"}
+        given |= {f"{api.upper()}_{name}": value for name, value in values.items()}
+    with open(folder / "log", "wb") as log:
+        argv = [sys.executable, sdk_agent.__file__]
+        return subprocess.Popen(argv, env={**os.environ, **given}, cwd=folder, stdout=log, stderr=log)
+
+
+async def test_agents_with_the_usual_packages_lose_no_call_when_it_is_killed(
+    service: Service, replica: TokenReplica
+) -> None:
+    replica.reply = lambda _prompt, turn: f"reply {turn}"
+    service.start()
+    await service.serving()
+    replica.gate.clear()
+    names = (f"task-{number:08x}" for number in itertools.count())
+    folders, agents = {}, {}
+    try:
+        for way in WAYS:
+            opened = await service.open(next(name for name in names if way_of(name) == way))
+            folders[way] = service.dir / "trials" / "step_0001" / opened["id"]
+            agents[way] = sdk_agent_of(way, opened, folders[way])
+        await service.until(lambda: service.report()["in_flight"] == len(WAYS))
+        # Replies take long: a stream that begins before there is one would end with the service.
+        long = time.monotonic() + PING_S + 1
+        await service.until(lambda: time.monotonic() > long)
+        service.processes[-1].send_signal(signal.SIGKILL)
+        await service.ended()
+        service.start()
+        await service.serving()
+        replica.gate.set()
+        for way, process in agents.items():
+            status = await asyncio.to_thread(process.wait, 60)
+            assert status == 0, f"{way}: {(folders[way] / 'log').read_text()}"
+    finally:
+        for process in agents.values():
+            process.kill()
+            process.wait()
+    for folder in folders.values():
+        calls = [json.loads(line) for line in (folder / "calls.jsonl").read_text().splitlines()]
+        assert [call["text"] for call in calls if "text" in call] == [f"reply {n}" for n in range(CALLS)]
+        status, body = await service.control("POST", f"/sessions/{folder.name}/finish")
+        (row,) = body["rows"]
+        texts = [decode(token for token in part if token != EOS_ID) for part in sampled_parts(row)]
+        assert (status, texts) == (200, [f"reply {n}" for n in range(CALLS)])
 
 
 async def test_a_compacted_conversation_is_one_row_with_the_replies_that_it_keeps(

@@ -119,6 +119,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_gets_the_same_repl
     host, replica, monkeypatch, api
 ):
     monkeypatch.setattr("liverl.sessions.server.PING_S", 0.02)
+    monkeypatch.setattr("liverl.sessions.server.FIRST_PING_S", 0.02)
     opened = await host.open()
     replica.gate.clear()
     path = "chat/completions" if api == "openai" else "messages"

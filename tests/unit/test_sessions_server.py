@@ -567,6 +567,7 @@ async def test_a_streamed_reply_that_takes_long_shows_signs_of_life_and_errors_l
     host, replica, monkeypatch
 ):
     monkeypatch.setattr("liverl.sessions.server.PING_S", 0.02)
+    monkeypatch.setattr("liverl.sessions.server.FIRST_PING_S", 0.02)
     opened = await host.open()
     for client_class, path in (
         (openai.AsyncOpenAI, "openai_url"),

@@ -27,6 +27,9 @@ from liverl.sessions.wire import Refusal
 logger = logging.getLogger(__name__)
 
 PING_S = 5.0  # seconds between two signs of life while a streamed reply is sampled
+# Seconds until the first one, below the 60 of common time-outs. Until then nothing is sent: clients repeat a request
+# whose connection ends without an answer, as when the service is killed, but not one whose stream has begun.
+FIRST_PING_S = 50.0
 _AGENT = "x-claude-code-agent-id"
 _AUXILIARY = "x-claude-code-auxiliary-type"
 _JSON = "application/json"
@@ -124,18 +127,18 @@ class AgentRoutes:
     async def _stream(
         self, request: web.Request, session: Session, chat: Chat, who: Who, api: Api
     ) -> web.StreamResponse:
-        """A turn is sampled whole and then streamed; meanwhile there is a sign of life every ``PING_S``. What is
-        refused before the first of them has its HTTP status, later it is an event."""
+        """A turn is sampled whole and then streamed. After ``FIRST_PING_S`` there is a sign of life every ``PING_S``: what
+        is refused before the first of them has its HTTP status, later it is an event."""
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = web.StreamResponse(headers=headers)
         sampling = asyncio.ensure_future(session.answer(chat, who, api))
         try:
+            await asyncio.wait({sampling}, timeout=FIRST_PING_S)
             while not sampling.done():
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(wire.PING[api])
                 await asyncio.wait({sampling}, timeout=PING_S)
-                if not sampling.done():
-                    if not response.prepared:
-                        await response.prepare(request)
-                    await response.write(wire.PING[api])
             digest, answer = sampling.result()
             if not response.prepared:
                 await response.prepare(request)
