@@ -127,8 +127,8 @@ class AgentRoutes:
     async def _stream(
         self, request: web.Request, session: Session, chat: Chat, who: Who, api: Api
     ) -> web.StreamResponse:
-        """A turn is sampled whole and then streamed. After ``FIRST_PING_S`` there is a sign of life every ``PING_S``: what
-        is refused before the first of them has its HTTP status, later it is an event."""
+        """A turn is sampled whole and then streamed. After ``FIRST_PING_S`` there is a sign of life every ``PING_S``:
+        what is refused before the first of them has its HTTP status, later it is an event."""
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = web.StreamResponse(headers=headers)
         sampling = asyncio.ensure_future(session.answer(chat, who, api))
