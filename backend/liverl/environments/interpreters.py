@@ -68,8 +68,8 @@ def _of_uv(version: str, env: Mapping[str, str]) -> Iterator[Path]:
         yield Path(process.stdout.strip())
 
 
-def _version(python: Path) -> str | None:
-    """The version of an interpreter; None if it cannot be started."""
+def _version(python: Path) -> str:
+    """The version of an interpreter; "" if it cannot be started."""
     try:
         process = subprocess.run(
             [str(python), "-I", "-S", "-c", _ASK],
@@ -80,5 +80,5 @@ def _version(python: Path) -> str | None:
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    return process.stdout.strip() if process.returncode == 0 else None
+        return ""
+    return process.stdout.strip()
