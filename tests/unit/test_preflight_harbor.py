@@ -123,6 +123,7 @@ def test_a_class_for_sandboxes_is_looked_for_too(package: Path) -> None:
 
 
 def test_names_are_not_judged_where_harbor_does_not_tell_them(package: Path) -> None:
+    assert judged(package, "harbor_agent.agent_name=acp:any")["harbor_agent.agent_name"][0] == "ok"
     (package / "harbor/models/agent/name.py").write_text("")
     (package / "harbor/models/environment_type.py").unlink()
     found = judged(package, "harbor_agent.agent_name=new", "harbor_agent.environment_type=gke")

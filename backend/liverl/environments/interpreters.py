@@ -41,7 +41,7 @@ def find(wanted: str, env: Mapping[str, str] = os.environ) -> Path | None:
 def _candidates(version: str, env: Mapping[str, str]) -> Iterator[Path]:
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
         for name in (f"python{version}", "python3"):
-            found = shutil.which(name, path=folder) if folder else None
+            found = shutil.which(name, path=folder)
             if found:
                 yield Path(found)
     root = env.get("PYENV_ROOT") or os.path.join(env.get("HOME", "/"), ".pyenv")

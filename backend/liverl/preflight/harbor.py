@@ -160,8 +160,7 @@ def judged(config: RunConfig, answer: Answer, python: Path) -> Iterator[Check]:
     agent = config.harbor_agent
     if agent.agent_name and not agent.agent_import_path:
         yield _name("harbor_agent.agent_name", agent.agent_name, answer.agents, "agent", answer.harbor)
-    other = agent.environment_type not in (None, "", LOCAL, DOCKER)  # ``_sandbox`` tries these two
-    if other and not agent.environment_import_path:
+    if agent.environment_type not in (None, "", LOCAL, DOCKER):  # ``_sandbox`` tries these two
         known = (LOCAL, *answer.environments) if answer.environments else ()
         yield _name(
             "harbor_agent.environment_type", str(agent.environment_type), known, "environment", answer.harbor
