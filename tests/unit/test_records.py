@@ -8,9 +8,14 @@ from calendar import timegm
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from liverl.logs.record import Record
-from liverl.logs.records import RecordReader
+from liverl.logs.levels import own_level
+from liverl.logs.prefixes import colourless
+from liverl.logs.record import MOST_LINES, Record
+from liverl.logs.records import LINE_BYTES, RecordReader
+from liverl.logs.text import last_state
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = DATA / "cases"
@@ -93,3 +98,187 @@ def test_two_writers_that_take_turns_have_a_record_each():
     first, second = read(text)
     assert [(r.writer, r.raised[0].message) for r in (first, second)] == [("A pid=1", "1"), ("B pid=2", "2")]
     assert first.offset < second.offset < first.end
+
+
+# --- time
+
+LEVEL_AND_TIME = {
+    "ERROR 11-18 18:07:28 engine.py:366] no": ("error", local(2026, 11, 18, 18, 7, 28)),
+    "ERROR 12-20 23:51:23 [core.py:1510] no": ("error", local(2025, 12, 20, 23, 51, 23)),
+    "ERROR:2026-11-21 00:02:09,570:no": ("error", local(2026, 11, 21, 0, 2, 9) + 0.57),
+    "[rank0]:[E321 02:07:11.123 ProcessGroupNCCL.cpp:607] no": (
+        "error",
+        local(2026, 3, 21, 2, 7, 11) + 0.123,
+    ),
+    "[rank0]:[W1121 02:07:11.5 ProcessGroupNCCL.cpp:607] no": (
+        "warning",
+        local(2026, 11, 21, 2, 7, 11) + 0.5,
+    ),
+    "[E ProcessGroupNCCL.cpp:737] no": ("error", None),
+    "[2026-11-21 00:17:39,002 C 65 65] (raylet) file.cc:12: no": (
+        "error",
+        local(2026, 11, 21, 0, 17, 39) + 0.002,
+    ),
+    "(raylet) [2026-11-21 00:17:39,002 E 65 65] (raylet) node_manager.cc:3099: no": (
+        "error",
+        local(2026, 11, 21, 0, 17, 39) + 0.002,
+    ),
+    "00:16:46 - LiteLLM Proxy:ERROR: file.py:12 - no": ("error", local(2026, 11, 22, 0, 16, 46)),
+    "23:16:46 - LiteLLM Proxy:WARNING: file.py:12 - no": ("warning", local(2026, 11, 21, 23, 16, 46)),
+    "ERROR:    no": ("error", None),
+    "2026-11-21 00:02:09.570 | ERROR    | mod:fun:12 - no": ("error", local(2026, 11, 21, 0, 2, 9) + 0.57),
+    "ERROR:root:no": ("error", None),
+    "2026-11-21 00:02:09,570 - trainer - ERROR - no": ("error", local(2026, 11, 21, 0, 2, 9) + 0.57),
+    "2026-11-21 00:02:09,570\tWARNING worker.py:12 -- no": ("warning", local(2026, 11, 21, 0, 2, 9) + 0.57),
+    "[2026-11-21 00:02:09,570][main][ERROR] - no": ("error", local(2026, 11, 21, 0, 2, 9) + 0.57),
+    "2026-11-21T00:02:09.5+02:00 no": (None, timegm((2026, 11, 20, 22, 2, 9)) + 0.5),
+    "I0521 12:00:00.25 12 a.cc:3] no": ("info", local(2026, 5, 21, 12, 0, 0) + 0.25),
+}
+
+
+@pytest.mark.parametrize("line", LEVEL_AND_TIME)
+def test_a_head_of_each_style_has_its_level_and_time_and_is_not_of_the_text(line):
+    record = only(line + "\n")
+    assert (record.text, record.level, record.at) == ("no", *LEVEL_AND_TIME[line])
+
+
+def test_a_missing_date_is_that_of_the_nearest_dated_record():
+    records = read("2026-03-01 23:59:50,000 INFO a\n00:00:10 - LiteLLM:ERROR: b\n")
+    assert records[1].at == local(2026, 3, 2, 0, 0, 10)
+    assert read("00:00:10 - LiteLLM:ERROR: b\n", None)[0].at is None
+
+
+LEVELS = {
+    "[rank0]:[E321 02:07:08.414640 ProcessGroupNCCL.cpp:607] Watchdog": "error",
+    "[E ProcessGroupNCCL.cpp:737] Watchdog": "error",
+    "(raylet) [2026-01-20 08:13:25,391 E 2105 2105] (raylet) node_manager.cc:3099: 1 Workers": "error",
+    "(autoscaler +34s) Error: No available node types": "error",
+    "[2025-10-13 09:06:25] host:3663:4044 [0] misc/shmutils.cc:129 NCCL WARN Error": "warning",
+    "RayTaskError(ValueError): no": "error",
+    "ray.exceptions.RayTaskError(ValueError): ray::f()": "error",
+    "ptxas fatal   : Value 'sm_90a' is not defined": "error",
+    "nvcc fatal   : Unsupported gpu architecture": "error",
+    "bash: line 1: 99 Segmentation fault      python3": "error",
+    "/job.sh: line 12:  4567 Killed                  python3 -m verl": "error",
+    "!!!!!!! Segfault encountered !!!!!!!": "error",
+    "Could not override 'trainer.x'.": "error",
+    "Error executing job with overrides: []": "error",
+    "vllm-1  | Traceback (most recent call last):": "error",
+    "2025-07-03T14:20:51.565Z Traceback (most recent call last):": "error",
+    "0: Traceback (most recent call last):": "error",
+    "[12345.678901] Out of memory: Killed process 12 (python3)": "error",
+    "slurmstepd: error: *** STEP 1.0 ON node7 CANCELLED AT 2025-07-03T14:20:51 ***": "error",
+    "srun: error: node7: task 0: Out Of Memory": "error",
+    "terminate called after throwing an instance of 'c10::Error'": "error",
+    "torch.AcceleratorError: CUDA error: an illegal memory access": "error",
+    "Killed": "error",
+    "killed by nobody": None,
+    "Error-free so far": None,
+    "0: ready": None,
+}
+
+
+@pytest.mark.parametrize("line", LEVELS)
+def test_no_style_of_an_error_is_without_a_level(line):
+    assert own_level(line) == LEVELS[line]
+    assert only(line + "\n").level == LEVELS[line]
+
+
+# --- kinds and messages of several lines
+
+KINDS = {
+    "Exception ignored in: <f>\n" + TRACEBACK + "ValueError: no\n": ("ignored", "warning", 1),
+    "Exception in thread Thread-1:\n" + TRACEBACK + "ValueError: no\n": ("thread", "error", 1),
+    "Process EngineCore_0:\n" + TRACEBACK + "ValueError: no\n": ("traceback", "error", 1),
+    "bash: line 1: 99 Segmentation fault      python3\n": ("shell", "error", 0),
+    "(T pid=1) step:81 - actor/lr:1\n": ("healthy", None, 0),
+    'INFO:     1.2.3.4:5 - "GET /health HTTP/1.1" 200 OK\n': ("healthy", "info", 0),
+    'INFO:     1.2.3.4:5 - "GET /health HTTP/1.1" 500 No\n': ("line", "info", 0),
+}
+
+
+@pytest.mark.parametrize("text", KINDS)
+def test_kinds(text):
+    record = only(text)
+    assert (record.kind, record.level, len(record.raised)) == KINDS[text]
+
+
+def test_a_chain_says_what_each_exception_is_to_the_one_before():
+    direct = "\nThe above exception was the direct cause of the following exception:\n\n"
+    during = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    record = only(TRACEBACK + "A: 1\n" + direct + TRACEBACK + "b.B: 2\n" + during + TRACEBACK + "C\n")
+    assert [(r.type, r.message, r.how) for r in record.raised] == [
+        ("A", "1", ""),
+        ("b.B", "2", "cause"),
+        ("C", "", "context"),
+    ]
+
+
+def test_the_members_of_an_exception_group_are_read():
+    record = only(
+        "  + Exception Group Traceback (most recent call last):\n"
+        '  |   File "/opt/a.py", line 3, in f\n  | ExceptionGroup: two (2 sub-exceptions)\n'
+        "  +-+---------------- 1 ----------------\n    | Traceback (most recent call last):\n"
+        '    |   File "/opt/b.py", line 4, in g\n    | ValueError: one\n'
+        "    +---------------- 2 ----------------\n    | KeyError: 'k'\n    +------------------------------------\n"
+    )
+    assert ("ValueError", "one", "b.py:4 in g") in [(r.type, r.message, r.frame) for r in record.raised]
+    assert record.raised[0].type == "ExceptionGroup"
+
+
+def test_lines_merged_by_ray_are_counted():
+    record = only("(A pid=1) it failed [repeated 3x across cluster]\n")
+    assert (record.text, record.repeated) == ("it failed", 3)
+
+
+def test_of_very_long_records_the_first_and_last_lines_are_kept():
+    record = only("ERROR:root:x\n" + "".join(f"  {n}\n" for n in range(5 * MOST_LINES)))
+    assert len(record.more) == MOST_LINES + 1
+    assert (record.more[0], record.more[-1]) == ("  0", f"  {5 * MOST_LINES - 1}")
+
+
+PIECES = [
+    *WRAPPERS,
+    *LEVEL_AND_TIME,
+    *LEVELS,
+    *KINDS,
+    "\n",
+    "  more\n",
+    "\r",
+    "\x1b[31m",
+    "\xff",
+    "((((",
+    "a" * 70,
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=25), st.lists(st.integers(1, 90), min_size=1))
+def test_pieces_do_not_matter_and_offsets_are_exact(parts, sizes):
+    data = "".join(parts).encode()
+    whole = read(data)
+    reader, place, found, turn = RecordReader(MODIFIED), 0, [], 0
+    while place < len(data):
+        size = sizes[turn % len(sizes)]
+        found += reader.feed(data[place : place + size])
+        place, turn = place + size, turn + 1
+    assert found + reader.end() == whole
+    assert [record.offset for record in whole] == sorted(record.offset for record in whole)
+    for record in whole:
+        line = data[record.offset : record.end].split(b"\n")[0]
+        assert record.text.strip() in colourless(last_state(line).decode("utf-8", "replace"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=400))
+def test_any_bytes_can_be_read(data):
+    read(data)
+
+
+@pytest.mark.parametrize(
+    "piece", ["(", "[", "a.", "1:", "| ", "A", " ", "-", "2025-", "%|", "\t", "Error: ", "'\"", "/a"]
+)
+def test_the_time_is_linear_in_the_length_of_a_line(piece):
+    begun = time.process_time()
+    read((piece * LINE_BYTES)[:LINE_BYTES] + "\n")
+    assert time.process_time() - begun < 2

@@ -51,6 +51,8 @@ _LETTER = re.compile(
 _NCCL = re.compile(r"(?:\[[\d:./T -]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] .{0,60}?NCCL (INFO|WARN)")
 _FIELD = re.compile(r'(?:\blevel=|"(?:level|severity|levelname)": ?)"?(\w+)', re.IGNORECASE)
 _BRACKET = re.compile(r"[\d/:.,\-T ]*\[(debug|info|warn|warning|error|critical|fatal)\]")
+# Hydra: "[2026-11-21 00:02:09,570][main][ERROR] - "
+_HYDRA = re.compile(r"\[[\d :.,-]{19,26}\]\[[^\]\n]{1,80}\]\[" + _WORD + r"\]")
 _WARNS = re.compile(r"(?:\S+:\d+: )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*Warning: ")
 _FAILS = re.compile(
     r"(?:"
@@ -101,7 +103,7 @@ def level_of_text(text: str) -> Level | None:
         return _GLOG[match[1] or match[2] or match[3]]
     if _WARNS.match(head):
         return "warning"
-    match = _BRACKET.match(head) or _NCCL.match(head)
+    match = _BRACKET.match(head) or _HYDRA.match(head) or _NCCL.match(head)
     if match is None and ("level" in head or "everity" in head):
         match = _FIELD.search(head)
     return _WORDS.get(match[1].upper()) if match is not None else None

@@ -57,6 +57,10 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
         message.clear()
 
     for line in lines:
+        if found and _BETWEEN.match(line):  # the next member of a group, which may have no frames
+            close()
+            in_frames, frame, source, how = True, "", "", ""
+            continue
         text = ungrouped(line)
         if text.startswith((BEGINS, "Exception Group Traceback")) or f": {BEGINS}" in text:
             close()

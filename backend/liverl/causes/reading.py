@@ -1,0 +1,288 @@
+"""Reads a log for what may explain an end: files of any size, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import BinaryIO
+
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.finding import LogRecords
+from liverl.logs.record import Record
+from liverl.logs.records import RecordReader
+from liverl.util.regular_file import open_binary
+
+BLOCK = 1 << 20  # bytes read at a time
+SURVIVED = 20  # a process that gave so many answers after an error did not end by it
+STEP = SURVIVED + 1  # so many answers does a finished step count as
+MOST_BEFORE = 500  # records with a needle from before the last healthy signs; of more the first and the last
+MOST_AFTER = 2000  # other records; of more the first and the last
+SAMPLE = 1 << 16  # bytes that tell a log from binary data
+MOST_SIGNS = 8192  # healthy signs whose places are remembered
+_TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
+
+_PREFIX = (
+    rb"(?:\x1b\[[\d;]{0,12}m|\([^()\n]{1,120}\) |\[rank\d{1,5}\]: ?|[\w.-]{1,60} {1,40}\| "
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-][\d:]{4,5}) |\d{1,5}: )*+"
+)
+# Lines that a healthy run writes by the thousand: answers, NCCL's details, vLLM's throughput
+_HEALTHY = re.compile(
+    rb"(?:" + _PREFIX + rb"(?:"
+    rb'INFO: {4,6}[^\s"]{3,60} - "[^"\n]{1,400}" 2\d\d[^\n]*+'
+    rb"|(?:\[[\d: .T/-]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] (?:[^\s:]{1,60}:\d+ )?NCCL INFO [^\n]*+"
+    rb"|INFO \d\d-\d\d [\d:]{8} \[[^\]\n]{1,60}\] Engine \d+: Avg prompt throughput[^\n]*+"
+    rb")\n)++"
+)
+_INFO = re.compile(
+    _PREFIX + rb"(?:INFO[ :]|DEBUG[ :]|\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3}(?:INFO|DEBUG)\b)[^\n]*\n"
+)
+_ANSWER = b'" 2'
+_THROUGHPUT = b"Avg prompt throughput"
+
+
+class NotTextError(OSError):
+    """A file that is no log: it holds binary data."""
+
+
+def read_log(path: str | os.PathLike[str], shown: str, start: int = 0) -> LogRecords:
+    """Return the records of a log that may explain an end: warnings and worse, tracebacks, and those in which a needle
+    of the catalogue stands. Of what its process survived only records with a needle are kept.
+
+    ``shown``: the log's path as shown; ``start``: the byte from which it is read.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no such file.
+        NotRegularFileError: it is a FIFO, a directory, a socket or a device.
+        NotTextError: it holds binary data.
+        OSError: it cannot be read.
+    """
+    with open_binary(path) as file:
+        modified = os.fstat(file.fileno()).st_mtime
+        file.seek(start)
+        reading = _Reading(start, modified)
+        for block in _lines(file):
+            if reading.offset == start and _is_binary(block):
+                raise NotTextError(22, "binary data, not a log", os.fspath(path))
+            reading.block(block)
+        return reading.result(shown, modified)
+
+
+def _lines(file: BinaryIO) -> Iterable[bytes]:
+    """Yield the file in blocks that end with a line, except where a line is longer than a block and at the end."""
+    rest = b""
+    while chunk := file.read(BLOCK):
+        cut = chunk.rfind(b"\n") + 1
+        if not cut and len(rest) + len(chunk) < 2 * BLOCK:
+            rest += chunk
+            continue
+        yield rest + (chunk[:cut] or chunk)
+        rest = chunk[cut:] if cut else b""
+    if rest:
+        yield rest
+
+
+@lru_cache(maxsize=1)
+def needles() -> tuple[str, ...]:
+    """What the catalogue's signatures look for first."""
+    return tuple(sorted({signature.needle for signature in SIGNATURES if signature.needle}))
+
+
+class _Kept:
+    """A bounded list: of more records the first and the last half are kept."""
+
+    def __init__(self, most: int) -> None:
+        self._half = most // 2
+        self.first: list[tuple[int, Record]] = []
+        self.last: deque[tuple[int, Record]] = deque()
+        self.left_out = 0
+
+    def add(self, alive: int, record: Record) -> None:
+        if len(self.first) < self._half and not self.last:
+            self.first.append((alive, record))
+            return
+        self.last.append((alive, record))
+        if len(self.last) > self._half:
+            self.last.popleft()
+            self.left_out += 1
+
+    def forget(self, before: int) -> list[Record]:
+        """Remove and return what was written before so many healthy signs."""
+        gone = []
+        if self.first and self.first[0][0] < before:
+            gone = [record for alive, record in self.first if alive < before]
+            self.first = self.first[len(gone) :]
+            if not self.first:
+                self.left_out = 0
+        while not self.first and self.last and self.last[0][0] < before:
+            gone.append(self.last.popleft()[1])
+        return gone
+
+    def all(self) -> list[Record]:
+        return [record for _, record in (*self.first, *self.last)]
+
+
+class _Reading:
+    def __init__(self, start: int, modified: float) -> None:
+        self.offset = start
+        self._modified = modified
+        self._reader = RecordReader(modified, start)
+        self._needles = [(needle, needle.encode()) for needle in needles()]
+        self._alive = 0  # healthy signs so far
+        self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are with it
+        self._kept = _Kept(MOST_AFTER)
+        self._before = _Kept(MOST_BEFORE)
+        self._healthy: Record | None = None  # the last one
+        self._last: Record | None = None
+        self._skipped: tuple[int, bytes] | None = (
+            None  # the last line that was passed over, and where it begins
+        )
+        self._inside = False  # of a line that is longer than a block
+
+    def block(self, data: bytes) -> None:
+        """Read further whole lines."""
+        place = 0
+        if self._inside:
+            place = data.find(b"\n") + 1 or len(data)
+            self._feed(data[:place])
+        parts = list(_parts(data, place))
+        present = self._present(b"".join(data[begin:end] for begin, end, healthy in parts if not healthy))
+        for begin, end, healthy in parts:
+            if healthy:
+                self._pass(data, begin, end)
+            else:
+                self._lines(data, begin, end, present)
+        self._inside = not data.endswith(b"\n")
+
+    def _present(self, text: bytes) -> list[bytes]:
+        return [sought for _, sought in self._needles if sought in text]
+
+    def _lines(self, data: bytes, place: int, end: int, present: list[bytes]) -> None:
+        """Feed the lines from ``place`` to ``end`` to the reader, but for those of level info without a needle."""
+        begin = place
+        while place < end:
+            match = _INFO.match(data, place, end)
+            if match is None or _matters(match[0], present):
+                place = data.find(b"\n", place, end) + 1 or end
+                continue
+            if place > begin:
+                self._feed(data[begin:place])
+            begin = place = match.end()
+            self._pass_line(match[0])
+        if end > begin:
+            self._feed(data[begin:end])
+
+    def _pass_line(self, line: bytes) -> None:
+        self._skipped = (self.offset, line)
+        self._reader.skip(len(line))
+        self.offset += len(line)
+
+    def _pass(self, data: bytes, begin: int, end: int) -> None:
+        """Pass over healthy lines; count the answers and throughputs in them."""
+        signs = data.count(_ANSWER, begin, end) + data.count(_THROUGHPUT, begin, end)
+        line = data.rfind(b"\n", begin, end - 1) + 1 or begin
+        self._skipped = (self.offset + line - begin, data[line:end])
+        start = self.offset
+        self._reader.skip(end - begin)
+        self.offset += end - begin
+        if signs:
+            self._sign(signs, start)
+            self._healthy = self._passed() or self._healthy
+
+    def _feed(self, data: bytes) -> None:
+        self.offset += len(data)
+        self._skipped = None
+        for record in self._reader.feed(data):
+            self._take(record)
+
+    def _sign(self, signs: int, offset: int) -> None:
+        self._alive += signs
+        self._signs.append((offset, self._alive))
+        if len(self._signs) > MOST_SIGNS:
+            del self._signs[: MOST_SIGNS // 2]
+        for record in self._kept.forget(self._alive - SURVIVED):
+            if self._has_needle(record):
+                self._before.add(0, record)
+
+    def _alive_at(self, offset: int) -> int:
+        """How many healthy signs stand before ``offset``: a record may be complete long after it began."""
+        place = bisect_left(self._signs, (offset, 0))
+        return self._signs[place - 1][1] if place else 0
+
+    def _take(self, record: Record) -> None:
+        self._last = record
+        if record.kind == "healthy":
+            self._sign(STEP if "step:" in record.text else 1, record.offset)
+            self._healthy = record
+            return
+        matters = record.level in ("warning", "error") or record.kind != "line"
+        if not matters and not self._has_needle(record):
+            return
+        alive = self._alive_at(record.offset)
+        if self._alive - alive <= SURVIVED:
+            self._kept.add(alive, record)
+        elif self._has_needle(record):
+            self._before.add(0, record)
+
+    def _has_needle(self, record: Record) -> bool:
+        whole = record.whole
+        return any(needle in whole for needle, _ in self._needles)
+
+    def _passed(self) -> Record | None:
+        """The last line that was passed over, as a record."""
+        if self._skipped is None:
+            return None
+        offset, line = self._skipped
+        reader = RecordReader(self._modified, offset)
+        return next(iter((*reader.feed(line), *reader.end())), None)
+
+    def result(self, shown: str, modified: float) -> LogRecords:
+        passed = self._passed()
+        for record in self._reader.end():
+            self._take(record)
+        last = self._last
+        if passed is not None and (last is None or passed.offset > last.offset):
+            last = passed
+        records = [*self._before.all(), *self._kept.all()]
+        if self._healthy is not None:
+            records.append(self._healthy)
+        return LogRecords(
+            log=shown,
+            records=tuple(sorted(records, key=lambda record: record.offset)),
+            last=last,
+            modified=modified,
+            left_out=self._before.left_out + self._kept.left_out,
+        )
+
+
+def _parts(data: bytes, place: int) -> Iterable[tuple[int, int, bool]]:
+    """Yield where runs of healthy lines and of other lines begin and end, and whether they are healthy."""
+    begin, size = place, len(data)
+    while place < size:
+        match = _HEALTHY.match(data, place)
+        if match is None:
+            place = data.find(b"\n", place) + 1 or size
+            continue
+        if place > begin:
+            yield begin, place, False
+        begin = place = match.end()
+        yield match.start(), place, True
+    if size > begin:
+        yield begin, size, False
+
+
+def _is_binary(data: bytes) -> bool:
+    """Whether the beginning of a file is no text. A log that was cut while it was written may begin with zeros."""
+    sample = data[:SAMPLE].lstrip(b"\0")
+    return len(sample.translate(None, _TEXT)) * 20 > len(sample)
+
+
+def _matters(line: bytes, present: list[bytes]) -> bool:
+    return (
+        b"step:" in line
+        or b"Application startup complete" in line
+        or any(sought in line for sought in present)
+    )

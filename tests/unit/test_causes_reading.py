@@ -1,0 +1,146 @@
+"""Reads of a log what may explain an end: of any size, past healthy lines, with clear errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from liverl.causes import reading
+from liverl.causes.finding import LogRecords
+from liverl.causes.reading import MOST_AFTER, MOST_BEFORE, SURVIVED, NotTextError, read_log
+from liverl.util.regular_file import NotRegularFileError
+
+OK = '(APIServer pid=1) INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+NCCL = "node7:3663:4044 [0] NCCL INFO Channel 01/24 : 0[0] -> 1[1] via P2P\n"
+INFO = "(EngineCore pid=2) INFO 11-20 23:51:23 [core.py:77] loading\n"
+FAILED = "(EngineCore pid=2) ERROR 11-20 23:51:24 [core.py:78] torch.OutOfMemoryError: CUDA out of memory\n"
+STEP = "(TaskRunner pid=3) step:4 - actor/lr:0.1\n"
+RECORDINGS = Path(__file__).parents[1] / "data/recordings"
+
+
+@pytest.fixture(autouse=True)
+def _needles(monkeypatch):
+    monkeypatch.setattr(reading, "needles", lambda: ("shm_broadcast", "flood of"))
+
+
+def read(tmp_path: Path, text: str | bytes, start: int = 0) -> LogRecords:
+    path = tmp_path / "a.log"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_log(path, "shown", start)
+
+
+def texts(logs: LogRecords) -> list[str]:
+    return [record.text for record in logs.records if record.kind != "healthy"]
+
+
+def test_an_error_is_found_between_healthy_lines_at_its_offset(tmp_path):
+    text = OK * 5 + NCCL * 3 + INFO + FAILED + NCCL * 20_000 + OK * SURVIVED
+    logs = read(tmp_path, text)
+    assert texts(logs) == ["torch.OutOfMemoryError: CUDA out of memory"]
+    assert logs.records[0].offset == text.index(FAILED)
+    assert logs.records[0].end == text.index(FAILED) + len(FAILED)
+    assert logs.log == "shown"
+    assert logs.modified == (tmp_path / "a.log").stat().st_mtime
+    assert logs.left_out == 0
+
+
+def test_what_a_process_survived_is_not_kept(tmp_path):
+    assert texts(read(tmp_path, FAILED + OK * SURVIVED)) != []
+    assert texts(read(tmp_path, FAILED + OK * (SURVIVED + 1))) == []
+    assert texts(read(tmp_path, FAILED + STEP)) == []
+    assert texts(read(tmp_path, FAILED + STEP + FAILED)) != []
+
+
+def test_of_what_was_survived_records_with_a_needle_are_kept(tmp_path):
+    warned = "WARNING 11-20 23:51:24 [shm_broadcast.py:7] shm_broadcast waits\n"
+    assert texts(read(tmp_path, warned + FAILED + STEP)) == ["shm_broadcast waits"]
+
+
+def test_a_line_of_level_info_is_kept_if_a_needle_stands_in_it(tmp_path):
+    line = "(EngineCore pid=2) INFO 11-20 23:51:23 [a.py:1] shm_broadcast waits\n"
+    assert texts(read(tmp_path, INFO + line + INFO)) == ["shm_broadcast waits"]
+    assert texts(read(tmp_path, INFO)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (FAILED + OK, "POST /v1"),
+        (OK + FAILED, "torch.OutOfMemoryError"),
+        (FAILED + INFO, "loading"),
+        (NCCL, "NCCL INFO"),
+    ],
+)
+def test_the_last_record_of_all_is_told(tmp_path, text, last):
+    found = read(tmp_path, text).last
+    assert found is not None and last in found.text
+    assert found.offset == text.rindex("\n", 0, -1) + 1 if "\n" in text[:-1] else found.offset == 0
+
+
+def test_the_last_healthy_sign_is_kept(tmp_path):
+    (record,) = read(tmp_path, OK * 3 + INFO).records
+    assert (record.kind, record.offset) == ("healthy", 2 * len(OK))
+
+
+def test_of_too_many_records_the_first_and_the_last_are_kept_and_the_rest_counted(tmp_path):
+    lines = [f"ERROR 11-20 23:51:24 [a.py:1] no {n}\n" for n in range(MOST_AFTER + 7)]
+    logs = read(tmp_path, "".join(lines))
+    assert logs.left_out == 7
+    assert len(logs.records) == MOST_AFTER
+    assert (logs.records[0].text, logs.records[-1].text) == ("no 0", f"no {MOST_AFTER + 6}")
+    flood = "".join(f"ERROR 11-20 23:51:24 [a.py:1] flood of {n}\n{STEP}" for n in range(MOST_BEFORE + 9))
+    logs = read(tmp_path, flood)
+    assert (logs.left_out, len(texts(logs))) == (9, MOST_BEFORE)
+
+
+def test_it_begins_at_the_start(tmp_path):
+    assert texts(read(tmp_path, FAILED + INFO, len(FAILED))) == []
+    assert read(tmp_path, FAILED + FAILED, len(FAILED)).records[0].offset == len(FAILED)
+
+
+@pytest.mark.parametrize(
+    "size", [reading.BLOCK - 50, reading.BLOCK, 2 * reading.BLOCK, 3 * reading.BLOCK + 5]
+)
+def test_lines_longer_than_a_block_are_no_obstacle(tmp_path, size):
+    text = "x" * size + "\n" + FAILED
+    logs = read(tmp_path, text)
+    assert [record.offset for record in logs.records] == [size + 1]
+
+
+def test_what_is_no_log_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_log(tmp_path / "none", "none")
+    os.mkfifo(tmp_path / "fifo")
+    for path, words in ((tmp_path / "fifo", "a FIFO"), (tmp_path, "a directory")):
+        with pytest.raises(NotRegularFileError, match=words):
+            read_log(path, "x")
+    with pytest.raises(NotTextError, match="binary data, not a log"):
+        read(tmp_path, bytes(range(256)) * 40)
+    assert texts(read(tmp_path, b"\0" * 5000 + b"\n" + FAILED.encode())) != []
+    empty = read(tmp_path, "")
+    assert (empty.records, empty.last) == ((), None)
+
+
+@pytest.mark.parametrize("name", ["vllm_startup.log", "vllm_startup_qwen3_coder.log", "h200/vllm0.log"])
+def test_healthy_recordings_have_no_errors(name):
+    assert [r.text for r in read_log(RECORDINGS / name, name).records if r.level == "error"] == []
+
+
+def test_memory_is_bounded(tmp_path):
+    path = tmp_path / "large.log"
+    chunk = ((OK + NCCL + INFO) * 3000 + FAILED).encode()
+    with path.open("wb") as file:
+        for _ in range(30_000_000 // len(chunk)):
+            file.write(chunk)
+    script = (
+        "import resource, sys\n"
+        "from liverl.causes.reading import read_log\n"
+        "usage = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = usage(); read_log(sys.argv[1], 'x'); print(usage() - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 40_000  # KiB
