@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from liverl.causes.catalogue import gpus, hosts, kernels, nccl, ray, slurm
+from liverl.causes.catalogue import (
+    consequences,
+    engines,
+    gpus,
+    hosts,
+    hydra,
+    kernels,
+    models,
+    nccl,
+    noise,
+    programs,
+    proxies,
+    ray,
+    slurm,
+    training,
+)
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -12,4 +27,12 @@ SIGNATURES: tuple[Signature, ...] = (
     *gpus.SIGNATURES,
     *nccl.SIGNATURES,
     *kernels.SIGNATURES,
+    *engines.SIGNATURES,
+    *models.SIGNATURES,
+    *training.SIGNATURES,
+    *hydra.SIGNATURES,
+    *programs.SIGNATURES,
+    *proxies.SIGNATURES,
+    *consequences.SIGNATURES,
+    *noise.SIGNATURES,
 )

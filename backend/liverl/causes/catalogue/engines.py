@@ -1,7 +1,388 @@
-"""Signatures of inference engines: vLLM, CUDA and NCCL as engines meet them."""
+"""Signatures of vLLM."""
 
 from __future__ import annotations
 
 from liverl.causes.signature import Signature
 
-SIGNATURES: tuple[Signature, ...] = ()
+SIGNATURES: tuple[Signature, ...] = (
+    Signature(
+        id="vllm-no-cache-blocks",
+        component="vllm",
+        role="cause",
+        pattern="No available memory for the cache blocks",
+        needle="No available memory for the cache blocks",
+        title="No GPU memory is left for the KV cache",
+        cause=(
+            "Weights and activations use all the GPU memory that vLLM may take "
+            "(vllm.gpu_memory_utilization), so nothing is left for the KV cache."
+        ),
+        fix=(
+            "Raise vllm.gpu_memory_utilization (vLLM's gpu_memory_utilization) if the GPU is otherwise "
+            "free, lower vllm.max_model_length (max_model_len) and vllm.max_num_seqs, or raise "
+            "vllm.gen_tp."
+        ),
+        patch={"vllm.gpu_memory_utilization": "0.92"},
+        source="recordings/cases/03-vllm06-no-cache-blocks-v0.log",
+        fires=(
+            "ValueError: No available memory for the cache blocks. Try increasing "
+            "`gpu_memory_utilization` when initializing the engine."
+        ),
+        spares="INFO # GPU blocks: 2101, # CPU blocks: 512",
+    ),
+    Signature(
+        id="vllm-context-too-long",
+        component="vllm",
+        role="cause",
+        pattern=(
+            r"To serve at least one request with the model's max seq len \((?P<wanted>\d{1,12})\), "
+            r"\(?(?P<need>[\d.]{1,12} GiB) KV cache is needed, which is larger than the available KV "
+            r"cache memory \((?P<has>[\d.]{1,12} GiB)\)[^\n]{0,100}the estimated maximum model length is "
+            r"(?P<fits>\d{1,12})"
+        ),
+        needle="To serve at least one request with the model's max seq len (",
+        title="The context of {wanted} tokens does not fit: {need} of KV cache, {has} free",
+        cause=(
+            "One request of {wanted} tokens needs {need} of KV cache, and {has} are available; {fits} "
+            "tokens fit."
+        ),
+        fix=(
+            "Set vllm.max_model_length to {fits} or less, or raise vllm.gpu_memory_utilization or "
+            "vllm.gen_tp."
+        ),
+        patch={"vllm.max_model_length": "{fits}"},
+        source="recordings/vllm_fail_kv_too_small.log",
+        fires=(
+            "ValueError: To serve at least one request with the model's max seq len (15000000), (7.15 "
+            "GiB KV cache is needed, which is larger than the available KV cache memory (1.0 GiB). Based "
+            "on the available memory, the estimated maximum model length is 2097024. Try increasing "
+            "`gpu_memory_utilization`"
+        ),
+        spares="INFO Maximum concurrency for 15000000 tokens per request: 0.14x",
+        recorded=True,
+    ),
+    Signature(
+        id="vllm-context-beyond-model",
+        component="vllm",
+        role="cause",
+        pattern=(
+            r"User-specified max_model_len \((?P<wanted>\d{1,12})\) is greater than the derived "
+            r"max_model_len \([^)\n]{0,120}?(?P<most>\d{1,12})(?: or model_max_length=\S{1,20})? in "
+            r"model's config\.json\)"
+        ),
+        needle="User-specified max_model_len (",
+        title="The context of {wanted} tokens is longer than the model's {most}",
+        cause="vllm.max_model_length is {wanted}, and the model was made for {most} tokens.",
+        fix="Set vllm.max_model_length to {most} or less, or use a model with a longer context.",
+        patch={"vllm.max_model_length": "{most}"},
+        source="github.com/vllm-project/vllm/issues/3676",
+        fires=(
+            "ValueError: User-specified max_model_len (131072) is greater than the derived max_model_len "
+            "(None=8192 in model's config.json). This may lead to incorrect model outputs"
+        ),
+        spares="INFO Using max model len 8192",
+    ),
+    Signature(
+        id="vllm-heads-not-divisible",
+        component="vllm",
+        role="cause",
+        pattern=(
+            r"Total number of attention heads \((?P<heads>\d{1,6})\) must be divisible by tensor parallel "
+            r"size \((?P<tp>\d{1,6})\)"
+        ),
+        needle="must be divisible by tensor parallel size (",
+        title="vllm.gen_tp {tp} does not divide the model's {heads} attention heads",
+        cause=(
+            "Tensor parallelism splits the {heads} attention heads evenly over vllm.gen_tp GPUs, and "
+            "{tp} does not divide {heads}."
+        ),
+        fix="Set vllm.gen_tp to a divisor of {heads}.",
+        patch={"vllm.gen_tp": "1"},
+        source="recordings/vllm_fail_tp_not_dividing.log",
+        fires=(
+            "  Value error, Total number of attention heads (4) must be divisible by tensor parallel "
+            "size (3). [type=value_error, input_value=ArgsKwargs((), {'model_co..."
+        ),
+        spares="INFO tensor_parallel_size=3",
+        recorded=True,
+    ),
+    Signature(
+        id="vllm-numa-binding",
+        component="vllm",
+        role="cause",
+        pattern=(
+            r"Not enough allowed NUMA nodes to bind threads of (?P<workers>\d{1,5}) local CPUWorkers\. "
+            r"Allowed NUMA nodes are (?P<nodes>\[[\d, ]{0,80}\])"
+        ),
+        needle="Not enough allowed NUMA nodes to bind threads of",
+        title="vLLM on CPU cannot bind {workers} workers to NUMA nodes {nodes}",
+        cause="Each of the {workers} workers wants a NUMA node of its own, and there are only {nodes}.",
+        fix="Lower vllm.gen_tp, or set VLLM_CPU_OMP_THREADS_BIND by hand.",
+        patch={"vllm.gen_tp": "1"},
+        source="recordings/vllm_fail_tp_numa_binding.log",
+        fires=(
+            "AssertionError: Not enough allowed NUMA nodes to bind threads of 3 local CPUWorkers. "
+            "Allowed NUMA nodes are [0]. Please try to bind threads manually or decrease DP/TP/PP."
+        ),
+        spares="INFO Binding threads of 3 local CPUWorkers to NUMA nodes [0, 1, 2]",
+        recorded=True,
+    ),
+    Signature(
+        id="vllm-parser-unknown",
+        component="vllm",
+        role="cause",
+        pattern=r"invalid tool call parser: (?P<parser>\S{1,60}) \(chose from",
+        needle="invalid tool call parser:",
+        title="This vLLM has no tool parser {parser}",
+        cause=(
+            "model.tool_parser is {parser}, which this version of vLLM does not have; the message lists "
+            "those it has."
+        ),
+        fix="Set model.tool_parser to one of the list: qwen3_coder for XML tool calls, hermes for JSON.",
+        patch={"model.tool_parser": "qwen3_coder"},
+        source="recordings/vllm_fail_bad_tool_parser.log",
+        fires=(
+            "KeyError: 'invalid tool call parser: qwen_coder (chose from { "
+            "apertus,cohere_command3,hermes,qwen3_coder,xlam })'"
+        ),
+        spares='INFO "auto" tool choice has been enabled',
+        recorded=True,
+    ),
+    Signature(
+        id="vllm-parser-missing",
+        component="vllm",
+        role="cause",
+        pattern="--enable-auto-tool-choice requires --tool-call-parser",
+        needle="--enable-auto-tool-choice requires --tool-call-parser",
+        title="vLLM was started for tool calls without a tool parser",
+        cause="--enable-auto-tool-choice was given, and --tool-call-parser was not.",
+        fix=(
+            "Set model.tool_parser to the format that the model writes: qwen3_coder (XML) or hermes (JSON)."
+        ),
+        patch={"model.tool_parser": "qwen3_coder"},
+        source="recordings/vllm_fail_no_parser.log",
+        fires="TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser",
+        spares='"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        recorded=True,
+    ),
+    Signature(
+        id="vllm-auto-tools-off",
+        component="vllm",
+        role="cause",
+        pattern=r'"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        needle='"auto" tool choice requires',
+        title="vLLM refuses requests with tools: it was started without a tool parser",
+        cause=(
+            "The agent sends tools, and vLLM runs without --enable-auto-tool-choice and --tool-call-parser."
+        ),
+        fix="Start it with both; runs of ours do so with model.tool_parser.",
+        patch={"model.tool_parser": "qwen3_coder"},
+        alive=True,
+        source="vllm/entrypoints/openai/chat_completion/serving.py",
+        fires='"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        spares="TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser",
+    ),
+    Signature(
+        id="vllm-tool-calls-unreadable",
+        component="vllm",
+        role="cause",
+        pattern="Error in extracting tool call from response",
+        needle="Error in extracting tool call from response",
+        title="vLLM cannot read the model's tool calls: the parser does not fit the model",
+        cause=(
+            "The model writes tool calls in another format than model.tool_parser reads, so agents get "
+            "no tool calls."
+        ),
+        fix=(
+            "Set model.tool_parser to the model's format: qwen3_coder where it writes <function=, hermes "
+            "where it writes JSON. Rare ones are slips of the model."
+        ),
+        patch={"model.tool_parser": "qwen3_coder"},
+        alive=True,
+        source="recordings/vllm_enginecore_killed.log",
+        fires=(
+            "ERROR 11-20 23:54:03 [hermes_tool_parser.py:117] Error in extracting tool call from response."
+        ),
+        spares="INFO Extracted 1 tool call from response",
+        recorded=True,
+    ),
+    Signature(
+        id="vllm-no-chat-template",
+        component="vllm",
+        role="cause",
+        pattern=(
+            "default chat template is no longer allowed, so you must provide a chat template if the "
+            "tokenizer does not define one"
+        ),
+        needle="default chat template is no longer allowed",
+        title="The model has no chat template, so every chat request is refused",
+        cause=(
+            "The tokenizer of this model defines no chat template (usual for base models), and vLLM "
+            "answers 400."
+        ),
+        fix=(
+            "Use the instruct model instead of the base model (model.model_path), or start vLLM with "
+            "--chat-template FILE."
+        ),
+        alive=True,
+        source="recordings/cases/18-vllm-no-chat-template-but-alive.log",
+        fires=(
+            "ValueError: As of transformers v4.44, default chat template is no longer allowed, so you "
+            "must provide a chat template if the tokenizer does not define one."
+        ),
+        spares="INFO Using supplied chat template:",
+    ),
+    Signature(
+        id="vllm-hung-worker",
+        component="vllm",
+        role="cause",
+        pattern=r"TimeoutError: RPC call to (?P<method>\w{1,60}) timed out",
+        needle="TimeoutError: RPC call to",
+        title="A vLLM worker hung in {method}",
+        cause=(
+            "A worker process did not return from {method}: it hangs in a collective (NCCL) or a kernel, "
+            "or was stopped. It is not the client's network."
+        ),
+        fix=(
+            "Restart the replica. If it happens again, look at the GPUs (dmesg, Xid), try "
+            "vllm.enforce_eager, and NCCL_DEBUG=INFO for collectives."
+        ),
+        source="recordings/cases/16-vllm-rpc-timeout-hung-worker.log",
+        fires="TimeoutError: RPC call to sample_tokens timed out.",
+        spares="TimeoutError: RPC server did not start",
+    ),
+    Signature(
+        id="vllm-broadcast-wait",
+        component="vllm",
+        role="consequence",
+        pattern=r"No available shared memory broadcast block found in (?P<seconds>\d{1,6}) seconds",
+        needle="No available shared memory broadcast block found in",
+        title="vLLM's workers have not answered for {seconds} seconds",
+        fix="Wait while it compiles; later, look with py-spy at the worker and restart the replica.",
+        severity="warning",
+        alive=True,
+        source="recordings/cases/16-vllm-rpc-timeout-hung-worker.log",
+        fires=(
+            "INFO 07-15 15:33:47 [shm_broadcast.py:705] No available shared memory broadcast block found "
+            "in 60 seconds. This typically happens when some processes are hanging or doing some "
+            "time-consuming work"
+        ),
+        spares="INFO shm_broadcast handle",
+    ),
+    Signature(
+        id="vllm-engine-start-timeout",
+        component="vllm",
+        role="cause",
+        pattern=r"Timed out waiting for engine core processes to start[^\n]{0,200}VLLM_ENGINE_READY_TIMEOUT_S",
+        needle="Timed out waiting for engine core processes to start",
+        title="vLLM's engine did not start within its time limit",
+        cause=(
+            "Loading or compiling took longer than VLLM_ENGINE_READY_TIMEOUT_S: a slow disk, a cold "
+            "compile cache, or a hung worker."
+        ),
+        fix=(
+            "Copy the weights to a local disk, raise VLLM_ENGINE_READY_TIMEOUT_S in the environment, or "
+            "set vllm.enforce_eager."
+        ),
+        patch={"vllm.enforce_eager": "true"},
+        source="vllm/v1/engine/core_client.py",
+        fires=(
+            "TimeoutError: Timed out waiting for engine core processes to start. This is often caused by "
+            "slow weight loading for large models. Waited 600s (configured by "
+            "VLLM_ENGINE_READY_TIMEOUT_S)."
+        ),
+        spares="INFO Waiting for engine core processes to start",
+    ),
+    Signature(
+        id="vllm-context-exceeded",
+        component="vllm",
+        role="cause",
+        pattern=r"This model's maximum context length is (?P<most>\d{1,12}) tokens",
+        needle="This model's maximum context length is",
+        title="A request was longer than the context of {most} tokens",
+        cause=(
+            "The conversation grew past vllm.max_model_length; such a trial counts as overlong and the "
+            "run goes on."
+        ),
+        fix="If most trials end so, raise vllm.max_model_length or lower harbor_agent.max_iterations.",
+        severity="warning",
+        alive=True,
+        source="vllm/entrypoints/openai/serving_engine.py",
+        fires=(
+            "ValueError: This model's maximum context length is 131072 tokens. However, you requested "
+            "133000 tokens in the messages"
+        ),
+        spares="INFO Using max model len 131072",
+    ),
+    Signature(
+        id="vllm-arguments-not-mapping",
+        component="vllm",
+        role="cause",
+        pattern="Can only get item pairs from a mapping",
+        needle="Can only get item pairs from a mapping",
+        title="The chat template wants tool arguments as a mapping, and got a string",
+        cause=(
+            "From the second turn on, the client sends the arguments of earlier tool calls as a JSON "
+            "string, which this chat template cannot read."
+        ),
+        fix=(
+            "Use a newer vLLM (environments.vllm.requirements), which converts them, or the model's "
+            "newer chat template."
+        ),
+        alive=True,
+        source="jinja2 filters.py do_items",
+        fires="TypeError: Can only get item pairs from a mapping.",
+        spares="KeyError: 'mapping'",
+    ),
+    Signature(
+        id="vllm-unknown-model-asked",
+        component="vllm",
+        role="cause",
+        pattern=r"The model `(?P<model>[^`\n]{1,200})` does not exist\.",
+        needle="The model `",
+        title="A request asks for the model {model}, which is not served",
+        cause="The client uses the model name {model}, and this server has no model of that name.",
+        fix=(
+            "Use a served name: that of model.served_model_name, or through the proxy claude-* or "
+            "hosted_vllm/NAME."
+        ),
+        severity="warning",
+        alive=True,
+        source="recordings/vllm_enginecore_killed.log",
+        fires=(
+            "ERROR 11-20 23:39:37 [serving.py:274] Error with model error=ErrorInfo(message='The model "
+            "`nope` does not exist. Valid aliases: policy.', type='NotFoundError', param='model', "
+            "code=404)"
+        ),
+        spares="INFO Loaded model `policy`",
+        recorded=True,
+    ),
+    Signature(
+        id="vllm-architecture-unsupported",
+        component="vllm",
+        role="cause",
+        pattern=r"Model architectures (?P<names>\[[^\]\n]{1,120}\]) are not supported for now",
+        needle="are not supported for now",
+        title="This vLLM does not know the model's architecture {names}",
+        cause="The installed vLLM has no implementation of {names}.",
+        fix="Use a newer vLLM (environments.vllm.requirements), or another model (model.model_path).",
+        source="vllm/model_executor/models/registry.py",
+        fires=(
+            "ValueError: Model architectures ['Qwen9ForCausalLM'] are not supported for now. Supported "
+            "architectures: dict_keys(['LlamaForCausalLM'])"
+        ),
+        spares="INFO Resolved architecture: Qwen3ForCausalLM",
+    ),
+    Signature(
+        id="vllm-metrics-off",
+        component="vllm",
+        role="cause",
+        pattern="Metrics monitoring requires disable_log_stats=False",
+        needle="Metrics monitoring requires disable_log_stats=False",
+        title="Metrics are wanted, and vLLM's statistics are switched off",
+        cause="Prometheus is on in verl's rollout, and disable_log_stats is true.",
+        fix='Set "actor_rollout_ref.rollout.disable_log_stats": false in trainer.overrides.',
+        source="verl verl/workers/config/rollout.py",
+        fires="AssertionError: Metrics monitoring requires disable_log_stats=False",
+        spares="INFO disable_log_stats=False",
+    ),
+)

@@ -1,0 +1,317 @@
+"""Signatures of records that say that something failed, and not what."""
+
+from __future__ import annotations
+
+from liverl.causes.signature import Signature
+
+SIGNATURES: tuple[Signature, ...] = (
+    Signature(
+        id="engine-dead",
+        component="vllm",
+        role="consequence",
+        pattern="EngineDeadError: EngineCore encountered an issue",
+        needle="EngineDeadError: EngineCore encountered an issue",
+        title="vLLM's engine process ended while it served",
+        fix=(
+            "Read the engine's own error before it; without one, look for an out-of-memory kill of the "
+            "host (dmesg, memory.events), then restart the replica."
+        ),
+        source="recordings/vllm_enginecore_killed.log",
+        fires=(
+            "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace "
+            "(above) for the root cause."
+        ),
+        spares="EngineCore started.",
+        recorded=True,
+    ),
+    Signature(
+        id="engine-init-failed",
+        component="vllm",
+        role="consequence",
+        pattern=r"Engine core initialization failed\. See root cause above",
+        needle="Engine core initialization failed. See root cause above",
+        title="vLLM's engine did not start",
+        fix=(
+            "Read the first error of another process before it; without one, look for an out-of-memory "
+            "kill of the host (dmesg, memory.events)."
+        ),
+        source="recordings/vllm_fail_kv_too_small.log",
+        fires=(
+            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+        ),
+        spares="INFO Engine core initialized.",
+        recorded=True,
+    ),
+    Signature(
+        id="engine-process-failed",
+        component="vllm",
+        role="consequence",
+        pattern="Engine process failed to start",
+        needle="Engine process failed to start",
+        title="vLLM's engine process did not start",
+        fix="Read the first error of another process before it.",
+        source="recordings/cases/03-vllm06-no-cache-blocks-v0.log",
+        fires="RuntimeError: Engine process failed to start. See stack trace for the root cause.",
+        spares="INFO Engine process started",
+    ),
+    Signature(
+        id="worker-init-failed",
+        component="vllm",
+        role="consequence",
+        pattern="WorkerProc initialization failed due to an exception in a background process",
+        needle="WorkerProc initialization failed due to an exception in a background process",
+        title="A vLLM worker did not start",
+        fix=(
+            "Read the worker's own error before it; with none and vllm.gen_tp above 1, the environment "
+            "may lie on a slow network file system (environment.venv_path)."
+        ),
+        source="recordings/cases/05-vllm09-gpu-already-used.log",
+        fires=(
+            "Exception: WorkerProc initialization failed due to an exception in a background process. "
+            "See stack trace for root cause."
+        ),
+        spares="INFO WorkerProc initialized",
+    ),
+    Signature(
+        id="frontend-failed",
+        component="vllm",
+        role="consequence",
+        pattern="Frontend process failed during engine core initialization",
+        needle="Frontend process failed during engine core initialization",
+        title="vLLM's API server ended while its engine started",
+        fix="Read the API server's own traceback.",
+        source="vllm/v1/engine/core.py",
+        fires="RuntimeError: Frontend process failed during engine core initialization",
+        spares="INFO Frontend process started",
+    ),
+    Signature(
+        id="engine-start-log",
+        component="vllm",
+        role="consequence",
+        pattern=r"EngineCore (?:failed to start|encountered a fatal error)\.",
+        needle="EngineCore",
+        title="vLLM's engine failed; the traceback below says why",
+        fix="Read the last line of the traceback that follows.",
+        source="recordings/vllm_fail_kv_too_small.log",
+        fires="(EngineCore pid=32282) ERROR 11-20 23:51:23 [core.py:1510] EngineCore failed to start.",
+        spares="INFO EngineCore waiting for work.",
+        recorded=True,
+    ),
+    Signature(
+        id="actor-died",
+        component="ray",
+        role="consequence",
+        pattern="The actor died unexpectedly before finishing this task",
+        needle="The actor died unexpectedly before finishing this task",
+        title="A Ray actor's process ended",
+        fix=(
+            "Look for its own error, an out-of-memory kill (dmesg, memory.events) and the Ray session's "
+            "raylet.out; Ray's list of common causes is no finding."
+        ),
+        source="recordings/verl_cpu/fail_server_actor_killed.stderr.log",
+        fires="ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        spares="INFO actor finished this task",
+        recorded=True,
+    ),
+    Signature(
+        id="actor-init-died",
+        component="ray",
+        role="consequence",
+        pattern="The actor died because of an error raised in its creation task",
+        needle="The actor died because of an error raised in its creation task",
+        title="A Ray actor failed while it started",
+        fix="Read the last exception of its traceback.",
+        source="Ray python/ray/exceptions.py",
+        fires=(
+            "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation "
+            "task, ray::WorkerDict.__init__() (pid=8702, ip=10.0.0.4)"
+        ),
+        spares="INFO actor created",
+    ),
+    Signature(
+        id="actor-unavailable",
+        component="ray",
+        role="consequence",
+        pattern=r"The actor \w{1,80} is unavailable: (?P<why>[^\n]{1,200})",
+        needle=" is unavailable:",
+        title="A Ray actor does not answer",
+        fix="Look whether its node is up and its process runs (ray list actors).",
+        source="Ray python/ray/exceptions.py",
+        fires=(
+            "ray.exceptions.ActorUnavailableError: The actor 81d55abbf97898da3aaf337e01000000 is "
+            "unavailable: The actor is temporarily unavailable: UnavailableError. The task may or may "
+            "not have been executed on the actor."
+        ),
+        spares="The proxy is unavailable now",
+    ),
+    Signature(
+        id="worker-exit-system-error",
+        component="ray",
+        role="consequence",
+        pattern="Worker exit type: SYSTEM_ERROR",
+        needle="Worker exit type: SYSTEM_ERROR",
+        title="A Ray worker's process ended from outside or crashed",
+        fix=(
+            "Look for an error of its own, a kill in dmesg and memory.events; Ray's list of common "
+            "causes is no finding."
+        ),
+        source="recordings/cases/20-verl-nccl-watchdog-timeout.log",
+        fires=(
+            "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR "
+            "Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
+        ),
+        spares="Worker exit type: INTENDED_USER_EXIT",
+    ),
+    Signature(
+        id="worker-crashed",
+        component="ray",
+        role="consequence",
+        pattern="The worker died unexpectedly while executing this task",
+        needle="The worker died unexpectedly while executing this task",
+        title="A Ray worker's process ended in the middle of a task",
+        fix="Look in worker-*.err and raylet.out of the Ray session, and in dmesg.",
+        source="Ray python/ray/exceptions.py",
+        fires=(
+            "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task. "
+            "Check python-core-worker-*.log files for more information."
+        ),
+        spares="INFO worker finished",
+    ),
+    Signature(
+        id="raylet-died",
+        component="ray",
+        role="consequence",
+        pattern="The task's local raylet died",
+        needle="The task's local raylet died",
+        title="Ray's process on this node (the raylet) ended",
+        fix=(
+            "Read raylet.out and raylet.err of the Ray session, and look for an out-of-memory kill in dmesg."
+        ),
+        source="Ray python/ray/exceptions.py",
+        fires=(
+            "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for "
+            "more information."
+        ),
+        spares="INFO raylet started",
+    ),
+    Signature(
+        id="child-failed",
+        component="torch",
+        role="consequence",
+        pattern=r"torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError",
+        needle="torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+        title="A process that torchrun started failed",
+        fix="Read the traceback of the rank that it names as the first failure.",
+        source="torch distributed/elastic/multiprocessing/errors",
+        fires="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        spares="INFO torch.distributed.elastic agent ready",
+    ),
+    Signature(
+        id="nccl-watchdog-abort",
+        component="nccl",
+        role="consequence",
+        pattern="To avoid data inconsistency, we are taking the entire process down",
+        needle="To avoid data inconsistency, we are taking the entire process down",
+        title="torch ended the process after a failed collective",
+        fix="Read the watchdog's line before it.",
+        of=("nccl-watchdog",),
+        source="recordings/cases/20-verl-nccl-watchdog-timeout.log",
+        fires=(
+            "[rank0]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:630] [Rank 0] To avoid data inconsistency, we "
+            "are taking the entire process down."
+        ),
+        spares="INFO process up",
+    ),
+    Signature(
+        id="aborted",
+        component="torch",
+        role="consequence",
+        pattern="Fatal Python error: Aborted",
+        needle="Fatal Python error: Aborted",
+        title="A library ended the process (abort)",
+        fix="Read what stands before it: a C++ exception (what():) or a watchdog's line.",
+        source="CPython Modules/faulthandler.c",
+        fires="Fatal Python error: Aborted",
+        spares="Fatal Python error: Segmentation fault",
+    ),
+    Signature(
+        id="srun-terminated",
+        component="slurm",
+        role="consequence",
+        pattern=(
+            r"srun: error: (?P<node>\S{1,80}): tasks? [\d,-]{1,80}: (?P<how>Terminated|Killed|Exited with "
+            r"exit code \d{1,3}|Out Of Memory|Aborted|Segmentation fault)"
+        ),
+        needle="srun: error:",
+        title="Slurm reports how tasks on {node} ended: {how}",
+        fix="Read the log of the task that ended first.",
+        source="github.com/desihub/desitarget/issues/628",
+        fires="srun: error: nid01934: tasks 2,4-5,7: Terminated",
+        spares="srun: error: Unable to allocate resources: Invalid account",
+    ),
+    Signature(
+        id="keyboard-interrupt",
+        component="python",
+        role="consequence",
+        pattern=r"(?:^|\n)KeyboardInterrupt\b",
+        needle="KeyboardInterrupt",
+        title="The process was interrupted (Ctrl-C or SIGINT)",
+        fix="If you did it because it hung, read what it waited for before.",
+        source="recordings/cases/37-ray-placement-pending-then-interrupted.log",
+        fires="KeyboardInterrupt",
+        spares="except KeyboardInterrupt",
+    ),
+    Signature(
+        id="cancelled",
+        component="python",
+        role="consequence",
+        pattern=r"asyncio\.exceptions\.CancelledError",
+        needle="asyncio.exceptions.CancelledError",
+        title="A task was cancelled because its program ended",
+        fix="Read what stands before it.",
+        source="recordings/litellm_fail_port_in_use.log",
+        fires="asyncio.exceptions.CancelledError",
+        spares="INFO cancelled order",
+    ),
+    Signature(
+        id="hydra-error",
+        component="verl",
+        role="consequence",
+        pattern="Error executing job with overrides:",
+        needle="Error executing job with overrides:",
+        title="verl's main program failed; the traceback below says why",
+        fix="Read the last exception of the traceback that follows.",
+        source="recordings/verl_cpu/fail_no_gpu.stderr.log",
+        fires="Error executing job with overrides: ['algorithm.adv_estimator=grpo']",
+        spares="INFO job with overrides",
+        recorded=True,
+    ),
+    Signature(
+        id="ray-task-error",
+        component="ray",
+        role="consequence",
+        pattern=r"ray\.exceptions\.RayTaskError\((?P<type>\w{1,80})\)",
+        needle="ray.exceptions.RayTaskError(",
+        title="A Ray task failed with {type}",
+        fix="Read the exception at the end of its traceback.",
+        source="recordings/verl_cpu/fail_no_gpu.stderr.log",
+        fires="ray.exceptions.RayTaskError(ValueError): ray::TaskRunnerV1.run() (pid=27293, ip=192.0.2.2)",
+        spares="INFO ray task done",
+        recorded=True,
+    ),
+    Signature(
+        id="terminate-called",
+        component="torch",
+        role="consequence",
+        pattern=(
+            "terminate called after throwing an instance of "
+            r"'(?P<type>(?!boost::wrapexcept<boost::system)[^'\n]{1,120})'"
+        ),
+        needle="terminate called after throwing an instance of '",
+        title="A library ended the process with {type}",
+        fix="Read the line what() below it, and what stands before it.",
+        source="libstdc++; recordings/cases/20-verl-nccl-watchdog-timeout.log",
+        fires="terminate called after throwing an instance of 'c10::DistBackendError'",
+        spares="terminated the instance of a server",
+    ),
+)

@@ -1,0 +1,94 @@
+"""Signatures of records that explain nothing."""
+
+from __future__ import annotations
+
+from liverl.causes.signature import Signature
+
+SIGNATURES: tuple[Signature, ...] = (
+    Signature(
+        id="exit-ignored",
+        component="python",
+        role="noise",
+        pattern="Exception ignored in",
+        needle="Exception ignored in",
+        title="Python reports an error while it exits",
+        source="recordings/cases/25-verl-hydra-renamed-key.log",
+        fires="Exception ignored in: <function ResourceTracker.__del__ at 0x7fa19867d940>",
+        spares="Exception in thread Thread-1",
+    ),
+    Signature(
+        id="nanobind-leaks",
+        component="python",
+        role="noise",
+        pattern=r"nanobind: leaked \d{1,6} (?:instances|types|functions)",
+        needle="nanobind: leaked",
+        title="A library reports what it did not free at exit",
+        source="recordings/vllm_enginecore_killed.log",
+        fires="nanobind: leaked 4 instances!",
+        spares="nanobind: loaded",
+        recorded=True,
+    ),
+    Signature(
+        id="resource-tracker",
+        component="python",
+        role="noise",
+        pattern=r"resource_tracker: There appear to be \d{1,6} leaked",
+        needle="resource_tracker: There appear to be",
+        title="Python frees shared memory that a process left behind",
+        source="recordings/vllm_fail_kv_too_small.log",
+        fires=(
+            "UserWarning: resource_tracker: There appear to be 1 leaked shared_memory objects to clean "
+            "up at shutdown"
+        ),
+        spares="resource_tracker started",
+        recorded=True,
+    ),
+    Signature(
+        id="engine-unavailable",
+        component="verl",
+        role="noise",
+        pattern=r"UserWarning: \w{1,40} engine is not available",
+        needle="engine is not available",
+        title="verl says which training engines are not installed",
+        source="recordings/verl_cpu/run6steps.stderr.log",
+        fires=(
+            "/venv/lib/python3.11/site-packages/verl/workers/engine/__init__.py:41: UserWarning: veomni "
+            "engine is not available: ModuleNotFoundError(\"No module named 'veomni'\")"
+        ),
+        spares="RuntimeError: engine failed",
+        recorded=True,
+    ),
+    Signature(
+        id="optional-extension",
+        component="vllm",
+        role="noise",
+        pattern=r"Failed to import from vllm\._(?:qutlass|moe|flashmla\w{0,20})_C",
+        needle="Failed to import from vllm._",
+        title="An optional extension of vLLM is not in this build",
+        source="recordings/h200/vllm_enginecore_killed_exit0.log",
+        fires=(
+            "WARNING 11-22 08:53:57 [cuda.py:45] Failed to import from vllm._qutlass_C: "
+            "ModuleNotFoundError(\"No module named 'vllm._qutlass_C'\")"
+        ),
+        spares=(
+            "WARNING Failed to import from vllm._C with ImportError(\"libc.so.6: version `GLIBC_2.32' not "
+            'found")'
+        ),
+        recorded=True,
+    ),
+    Signature(
+        id="open-files-warning",
+        component="vllm",
+        role="noise",
+        pattern=r"Found ulimit of \d{1,12} and failed to automatically increase",
+        needle="Found ulimit of",
+        title="vLLM warns of a low limit of open files",
+        source="recordings/vllm_fail_kv_too_small.log",
+        fires=(
+            "WARNING 11-20 23:47:09 [system_utils.py:255] Found ulimit of 20000 and failed to "
+            "automatically increase with error current limit exceeds maximum limit."
+        ),
+        spares="OSError: [Errno 24] Too many open files",
+        recorded=True,
+    ),
+)
