@@ -190,7 +190,8 @@ def test_a_case_has_a_cause_that_speaks_of_it(case: Case) -> None:
     said = []
     for signature in SIGNATURES:
         if signature.role == "cause":
-            for match in re.finditer(signature.pattern, text):
+            flags = re.MULTILINE if signature.where == "exception" else 0
+            for match in re.finditer(signature.pattern, text, flags):
                 around = text[text.rfind("\n", 0, match.start()) + 1 : text.find("\n", match.end())]
                 if case.line in around:
                     words = " ".join((signature.title, signature.cause, signature.fix, signature.command))

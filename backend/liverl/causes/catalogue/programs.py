@@ -70,7 +70,7 @@ SIGNATURES: tuple[Signature, ...] = (
             r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d{1,7})\n[^\n]{0,300}\n(?:[^\n]{0,300}\n)?(?:'
             r"SyntaxError|IndentationError|TabError): (?P<why>[^\n]{1,160})"
         ),
-        needle="Error:",
+        needle='File "',
         title="Line {line} of a Python file is not valid: {why}",
         cause="{file}, line {line}: {why}.",
         fix="Correct that line; if the file is a package's, this Python is too old for it.",

@@ -93,8 +93,9 @@ SIGNATURES: tuple[Signature, ...] = (
         component="verl",
         role="cause",
         pattern=(
-            "(?P<what>ppo_mini_batch_size|train_batch_size|Batch size|num_heads|n_gpus|world_size) "
-            r"\(?(?P<value>\d{1,9})\)? must be divisible by (?P<by>[^\n]{1,80})"
+            "(?<!real_)(?P<what>ppo_mini_batch_size|train_batch_size|Batch "
+            r"size|num_heads|n_gpus|world_size) \(?(?P<value>\d{1,9})\)? must be divisible by "
+            r"(?P<by>[^\n]{1,80})"
         ),
         needle=" must be divisible by",
         title="{what} ({value}) must be divisible by {by}",
