@@ -171,6 +171,25 @@ def test_a_growing_dump_is_read_on_from_where_it_was(run: Run, monkeypatch: pyte
     assert run.scan().total == 3 and len(taken) == 2
 
 
+def test_the_folder_is_listed_again_only_after_it_changed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.dump(1, row("u1_0"))
+    folder = run.path / "rollouts"
+    os.utime(folder, (1000, 1000))
+    run.scan()
+    listed: list[object] = []
+    scandir = os.scandir
+    monkeypatch.setattr(dumps.os, "scandir", lambda path: listed.append(path) or scandir(path))
+    run.scan()
+    assert listed == []
+    run.dump(2, row("u2_0"))
+    os.utime(folder, (2000, 2000))
+    assert run.scan().total == 2 and len(listed) == 1
+    os.utime(folder)  # it may change again within the resolution of this time
+    run.scan()
+    run.scan()
+    assert len(listed) == 3
+
+
 def test_a_dump_that_is_written_anew_replaces_its_trials(run: Run) -> None:
     """A trainer that was resumed repeats the step."""
     run.dump(1, row("u1_0"), row("u1_1"), at=T)

@@ -21,6 +21,7 @@ from liverl.model import TrialHead
 from liverl.observe.trials.preview import short, text_preview
 from liverl.observe.trials.records import parse_object
 from liverl.observe.trials.tallies import Tally
+from liverl.observe.trials.trial import FRESH
 from liverl.util.regular_file import RefusedFileError
 
 DUMPS = "rollouts"
@@ -202,6 +203,7 @@ class Dumps:
         self._run_dir = run_dir
         self._dumps: dict[int, Dump] = {}
         self._turn = 0
+        self._changed = -1  # modification time of the folder when it was last listed, in nanoseconds
         self._known: set[int] = set()  # hashes: of a long run there are many
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -220,9 +222,7 @@ class Dumps:
         Raises:
             OSError: the storage failed.
         """
-        for step in dumped_steps(self._run_dir):
-            if step not in self._dumps:
-                self._dumps[step] = dump_of(self._run_dir, step)
+        self._list()
         newest = sorted(self._dumps, reverse=True)
         old = newest[_LIVE:]
         turn = [old[(self._turn + i) % len(old)] for i in range(min(_OLD_PER_SCAN, len(old)))]
@@ -235,6 +235,19 @@ class Dumps:
                 if time.monotonic() > until:
                     break
         return news
+
+    def _list(self) -> None:
+        """Find new dumps, if the folder has changed since it was listed."""
+        try:
+            changed = os.stat(os.path.join(self._run_dir, DUMPS)).st_mtime_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if changed == self._changed and time.time() - changed / 1e9 > FRESH:
+            return
+        self._changed = changed
+        for step in dumped_steps(self._run_dir):
+            if step not in self._dumps:
+                self._dumps[step] = dump_of(self._run_dir, step)
 
     def _read(self, dump: Dump, until: float) -> bool:
         try:
