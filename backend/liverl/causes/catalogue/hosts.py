@@ -18,10 +18,9 @@ SIGNATURES: tuple[Signature, ...] = (
             "fewer checkpoints (training.save_freq), then restart."
         ),
         command="df -h '{path}'",
-        source="Python: OSError with a file name; printed by open() on a full file system",
+        source="errno 28 ENOSPC, as Python prints it with a file name",
         fires="OSError: [Errno 28] No space left on device: '/tmp/full/a'",
         spares="OSError: [Errno 28] No space left on device",
-        recorded=True,
     ),
     Signature(
         id="disk-full",
