@@ -25,12 +25,13 @@ class ExitCode(IntEnum):
         return member
 
     OK = 0, "done"
-    FAILED = 1, "the run or the command failed"
+    FAILED = 1, "the run or the command failed; `doctor`: something is wrong"
     USAGE = 2, "usage or configuration"
     PREFLIGHT = 3, "preflight found a fault; nothing was started"
-    NO_RUN = 4, "no such run here"
+    NO_RUN = 4, "no such run here; `doctor`: nothing to read"
     STOPPED = 5, "stopped, and can be resumed"
     HELD = 6, "another backend holds the run's lock", True
+    INTERNAL = 70, "`doctor` itself failed"
     LEFT_OVER = 75, "stopped, but some processes could not be killed"
     TIMEOUT = 124, "`wait` timed out"  # the code that timeout(1) uses
 

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "start": ("services", "Start a stopped service."),
     "stop": ("services", "Stop the run, or some of its services."),
     "scale": ("services", "Add or remove replicas."),
+    "doctor": ("doctor", "Tell from logs what is wrong with a run, also one started by other means."),
     "wait": ("wait", "Wait until a run is ready or done."),
     "plan": ("plan", "Show what a configuration would start."),
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),

@@ -57,7 +57,7 @@ _DISK = Explanation(
 )
 _WORDS = (
     (re.compile(r"\b(?:ray|actor|raylet|node)\b", re.I), _RAY),
-    (re.compile(r"cuda|nccl|gpu", re.I), _GPU),
+    (re.compile(r"cuda|nccl|gpu|engine", re.I), _GPU),
 )
 
 
@@ -74,5 +74,10 @@ def guesses(number: int | None, text: str) -> tuple[Explanation, ...]:
         found = [_STOPPED]
     else:
         told = [guess for words, guess in _WORDS if words.search(text)]
-        found = [*told, *(guess for guess in (_MEMORY, _DISK) if guess not in told)]
+        found = [
+            *(guess for guess in told if guess is _RAY),
+            _MEMORY,
+            *(g for g in told if g is not _RAY),
+            _DISK,
+        ]
     return tuple(found)

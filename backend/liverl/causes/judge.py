@@ -28,13 +28,25 @@ from liverl.logs.record import Raised, Record
 
 SYMPTOMS = 12  # of one verdict; more help nobody
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
+_UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
+_READ_ON = "Read the log from there on; the checks below tell possible causes apart."
 _WEAK = frozenset(("KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit", "BrokenPipeError"))
 # A failed request or prompt: the server, or verl's agent loop, goes on after it.
 _HANDLED = re.compile(
-    r"Exception in ASGI application|LiteLLM[\w ]*:ERROR|HTTP/1\.1\" [45]\d\d|Error in extracting tool call"
+    r"Exception in ASGI application|LiteLLM[\w ]*:ERROR|LiteLLM\.LoggingError|"
+    r"HTTP/1\.1\" [45]\d\d|Error in extracting tool call"
 )
+# What a library raises to report that another process failed.
+_WRAPPER = re.compile(
+    r"(?:RayTaskError|RayActorError|ActorDiedError|ActorUnavailableError|ChildFailedError|EngineDeadError|"
+    r"WorkerCrashedError|ProcessRaisedException|BrokenProcessPool)(?:\(|$)"
+)
+_NAMED = re.compile(r"[a-z](?:Error|Exception)\b")
+# What Ray's and glog's handler prints of a process that was asked to stop, with its stack.
+_STOPPED = re.compile(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s*(?:PC: )?@ +0x[0-9a-f]+ ")
 _HANDLED_WRITER = "AgentLoopWorker"
 _SPECULATION = re.compile(r"\s*There are some potential root causes.*", re.DOTALL)
+_VALIDATION = re.compile(r"\d+ validation errors? for ")
 _MEMORY = re.compile(r"oom|memory", re.IGNORECASE)
 _SHELL_SIGNALS = (
     (re.compile(r"Segmentation fault"), signal.SIGSEGV),
@@ -58,7 +70,7 @@ def judge(
     open_hits = [
         (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
     ]
-    fatal = [hit for hit in open_hits if not hit[1].signature.alive]
+    fatal = [hit for hit in open_hits if not hit[1].signature.alive and (exits or not _harmless(*hit))]
     alive = [hit for hit in hits if hit[1].signature.alive]
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
@@ -68,14 +80,20 @@ def judge(
     if over:
         cause = _memory_kill(failed, fatal) or _catalogued(fatal, moments, failed)
         if cause is None:
-            cause = _waited_for([hit for hit in alive if not hit[0].survived], moments, failed)
+            cause = _waited_for([hit for hit in alive if _lasted(hit, alive)], moments, failed)
         if cause is None:
-            cause, more = _unexplained(moments, failed)
+            cause, more = _unexplained([m for m in moments if exits or not m.outlived], failed)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
 
 
 def _failed(exit_: Exit) -> bool:
     return bool(exit_.code) or exit_.signal is not None or (exit_.code is None and exit_.oom_kills > 0)
+
+
+def _harmless(moment: Moment, match: Match) -> bool:
+    """Whether a server only logged that a request failed, or a general error, and was well at the end of its log."""
+    general = match.signature.component == "python" or _HANDLED.search(moment.record.whole) is not None
+    return moment.outlived and general
 
 
 _Hit = tuple[Moment, Match]
@@ -94,6 +112,14 @@ def _catalogued(
     best = min(_rank(hit) for hit in fatal)
     first = next(hit for hit in fatal if _rank(hit) == best)
     return _with_proof(_of_one_record(first, best, fatal), fatal, moments, exits)
+
+
+def _lasted(hit: _Hit, alive: Sequence[_Hit]) -> bool:
+    """Whether a complaint went on: not one alone, after which the process was well."""
+    moment, match = hit
+    if moment.survived:
+        return False
+    return not moment.outlived or sum(other.signature.id == match.signature.id for _, other in alive) > 1
 
 
 def _of_one_record(first: _Hit, best: tuple[bool, bool], fatal: Sequence[_Hit]) -> _Hit:
@@ -209,17 +235,24 @@ def _unexplained(
             ),
             (),
         )
+    known = _reported(first)
     return (
         Explanation(
             "unknown",
             "critical",
             f"cause unknown; the first error was: {short(text)}",
-            "No rule explains this error; it is the earliest one that the process did not survive.",
-            "Read the log from there on. Where only a consequence is shown, the checks below tell causes apart.",
+            (known and known.cause) or _UNEXPLAINED,
+            (known and known.fix) or _READ_ON,
             evidence=(_evidence(first, _line(first.record, first.matched)), *proof),
         ),
         guesses(None if exit_ is None else signal_of(exit_), first.record.whole),
     )
+
+
+def _reported(moment: Moment) -> Explanation | None:
+    """What the catalogue says of a consequence."""
+    match = next((m for m in moment.matched if m.signature.role == "consequence"), None)
+    return None if match is None else explained(match, ())
 
 
 def _silent(exit_: Exit, proof: tuple[Evidence, ...]) -> Explanation:
@@ -278,25 +311,34 @@ def _weight(moment: Moment) -> int | None:
     if any(match.signature.alive for match in moment.matched):
         return None
     if _weak(record):
-        return 4
-    if role == "consequence":
-        return 3
+        return 5
+    if role == "consequence" or _wrapped(record):
+        return 3 if record.raised or _NAMED.search(record.whole) else 4
     if _HANDLED.search(record.whole) or _HANDLED_WRITER in record.writer:
         return 2
     return 0 if record.kind == "traceback" else 1
 
 
 def _weak(record: Record) -> bool:
+    if _STOPPED.search(record.text):
+        return True
     if record.raised:
         return all(kind(one) in _WEAK for one in record.raised)
     return record.text.strip().partition(":")[0].rpartition(".")[2] in _WEAK
+
+
+def _wrapped(record: Record) -> bool:
+    return bool(record.raised) and _WRAPPER.search(record.raised[telling(record.raised)].type) is not None
 
 
 def _line(record: Record, matched: Sequence[Match]) -> str:
     """The line that stands in the log."""
     if record.raised:
         chosen = record.raised[telling(record.raised)]
-        return chosen.text.partition("\n")[0]
+        lines = chosen.text.split("\n")
+        # "1 validation error for ModelConfig" says nothing without the next line.
+        more = len(lines) > 1 and (_VALIDATION.search(lines[0]) or lines[0].rstrip().endswith(":"))
+        return f"{lines[0].rstrip(': ')}: {lines[1].strip()}" if more else lines[0]
     own = next((m.text for m in matched if m.signature.role == "consequence"), None)
     return _SPECULATION.sub("", own or record.text)
 

@@ -23,13 +23,15 @@ _STEP = re.compile(r"(?:^|\s)step:\d+ - ")
 
 class Moment(msgspec.Struct, frozen=True):
     """One record in its place. ``at``: when it was written, as well as its log tells: Unix seconds, 0 if nothing does;
-    ``survived``: its process, or the whole run, worked afterwards."""
+    ``survived``: its process, or the whole run, worked afterwards; ``outlived``: its log ends with a sign of health, so
+    that nothing in it is known to have ended anything."""
 
     log: str
     record: Record
     at: float
     matched: tuple[Match, ...]
     survived: bool
+    outlived: bool
 
 
 def timeline(logs: Sequence[LogRecords], signatures: Sequence[Signature] = SIGNATURES) -> list[Moment]:
@@ -40,8 +42,9 @@ def timeline(logs: Sequence[LogRecords], signatures: Sequence[Signature] = SIGNA
     for place, log in enumerate(logs):
         times = _times(log)
         survived = _survived(log.records)
+        well = _ends_well(log.records)
         for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
-            moment = Moment(log.log, record, at, matches(record, signatures), survived[position])
+            moment = Moment(log.log, record, at, matches(record, signatures), survived[position], well)
             entries.append((at, place, position, moment))
     return [entry[-1] for entry in sorted(entries, key=lambda e: e[:3])]
 
@@ -52,10 +55,11 @@ def _times(log: LogRecords) -> list[float]:
     times = []
     for record in log.records:
         if record.at is not None:
-            of_writer[record.writer] = at = newest = record.at
+            of_writer[record.writer] = at = record.at
+            newest = max(newest, at)
         else:
             own = of_writer.get(record.writer, newest)
-            at = own if 0 <= newest - own <= LATE else newest
+            at = own if newest - own <= LATE else newest
         times.append(at)
     return times
 
@@ -73,3 +77,12 @@ def _survived(records: Sequence[Record]) -> list[bool]:
                 steps += 1
             after[record.writer] = after.get(record.writer, 0) + 1 + record.repeated
     return result[::-1]
+
+
+def _ends_well(records: Sequence[Record]) -> bool:
+    for record in reversed(records):
+        if record.kind == "healthy":
+            return True
+        if record.level == "error" and record.kind not in ("ignored", "thread"):
+            return False
+    return False

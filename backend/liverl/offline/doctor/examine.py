@@ -1,0 +1,153 @@
+"""Files to a verdict, with the line and the byte of each piece of evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from liverl.causes.finding import Evidence, Explanation, LogRecords, Verdict
+from liverl.causes.judge import judge
+from liverl.causes.reading import read_log
+from liverl.offline.doctor.inputs import Input, collect
+from liverl.util.regular_file import open_binary
+
+MOST = 2 << 30  # bytes of one log that are read, its last ones
+NEAR = 1 << 20  # bytes behind the beginning of a record in which its line is searched
+COUNTED = 4 << 30  # bytes in which lines are counted
+_CHUNK = 1 << 20
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """``lines``: of (log, offset), the number of its line, from 1."""
+
+    verdict: Verdict
+    files: tuple[Input, ...]
+    lines: dict[tuple[str, int], int] = {}
+
+    @property
+    def read(self) -> bool:
+        """Whether anything could be searched."""
+        return any(one.read for one in self.files)
+
+    @property
+    def found(self) -> bool:
+        """Whether anything is wrong."""
+        return self.verdict.cause is not None or bool(self.verdict.symptoms)
+
+
+def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None) -> Examination:
+    """Read what is at ``paths`` and judge it. ``progress`` is told what is about to be read."""
+    inputs = collect(paths)
+    logs: list[LogRecords] = []
+    files = []
+    readable = sum(one.read for one in inputs.files)
+    for one in inputs.files:
+        if not one.read:
+            files.append(one)
+            continue
+        progress(f"reading {len(logs) + 1} of {readable} logs, {_mib(one.size or 0)}: {one.path}")
+        start = max(0, (one.size or 0) - MOST)
+        try:
+            logs.append(read_log(Path(one.path), one.path, start))
+        except OSError as error:
+            files.append(msgspec.structs.replace(one, what=f"cannot be read: {error.strerror}", read=False))
+            continue
+        part = f"; the last {_mib(MOST)} of {_mib(one.size or 0)} were read" if start else ""
+        files.append(msgspec.structs.replace(one, what=one.what + part))
+    verdict = _located(judge(logs, inputs.exits))
+    return Examination(verdict, tuple(files), dict(_lines(verdict)))
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
+
+
+def explanations(verdict: Verdict) -> tuple[Explanation, ...]:
+    """The cause first, then what else is wrong."""
+    return (*(() if verdict.cause is None else (verdict.cause,)), *verdict.symptoms)
+
+
+# --- the line of a piece of evidence --------------------------------------------------------------------
+
+
+def _located(verdict: Verdict) -> Verdict:
+    return Verdict(
+        None if verdict.cause is None else _with_lines(verdict.cause),
+        verdict.guesses,
+        tuple(_with_lines(one) for one in verdict.symptoms),
+    )
+
+
+def _with_lines(explanation: Explanation) -> Explanation:
+    evidence = tuple(_at_its_line(one) for one in explanation.evidence)
+    return msgspec.structs.replace(explanation, evidence=evidence)
+
+
+def _at_its_line(evidence: Evidence) -> Evidence:
+    """A record may be a traceback of many lines: of these, the one that is quoted."""
+    if evidence.log is None or evidence.offset is None:
+        return evidence
+    try:
+        with open_binary(evidence.log) as file:
+            file.seek(evidence.offset)
+            data = file.read(NEAR)
+    except OSError:
+        return evidence
+    return msgspec.structs.replace(evidence, offset=evidence.offset + offset_of(data, evidence.text))
+
+
+def offset_of(data: bytes, text: str) -> int:
+    """Where the line with ``text`` begins in ``data``; 0 if there is none. A text that was joined of two lines, or cut,
+    is found by one of its lines, or its beginning."""
+    parts = (
+        text,
+        text.rstrip("…")[:80],
+        text.partition(": ")[2].rstrip("…")[:80],
+        text.rpartition(": ")[2],
+        text[:30],
+    )
+    lines = list(_split(data))
+    for part in parts:
+        wanted = " ".join(part.split())
+        if len(wanted) < 4 and part is not text:
+            continue
+        for offset, line in lines:
+            if wanted in line:
+                return offset
+    return 0
+
+
+def _split(data: bytes) -> Iterator[tuple[int, str]]:
+    offset = 0
+    for raw in data.split(b"\n"):
+        yield offset, " ".join(raw.decode("utf-8", "replace").split())
+        offset += len(raw) + 1
+
+
+def _lines(verdict: Verdict) -> Iterator[tuple[tuple[str, int], int]]:
+    by_log: dict[str, set[int]] = {}
+    for explanation in explanations(verdict):
+        for one in explanation.evidence:
+            if one.log is not None and one.offset is not None:
+                by_log.setdefault(one.log, set()).add(one.offset)
+    for log, offsets in by_log.items():
+        try:
+            yield from (((log, offset), line) for offset, line in _numbers(log, sorted(offsets)))
+        except OSError:
+            continue
+
+
+def _numbers(log: str, offsets: list[int]) -> Iterator[tuple[int, int]]:
+    line, at = 1, 0
+    with open_binary(log) as file:
+        for offset in offsets:
+            if offset > COUNTED:
+                return
+            while at < offset:
+                data = file.read(min(_CHUNK, offset - at))
+                if not data:
+                    break
+                line, at = line + data.count(b"\n"), at + len(data)
+            yield offset, line

@@ -1,0 +1,95 @@
+"""What a file is, by its name and its first and last bytes. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+HEAD = 64 << 10  # bytes at each end of a file that are looked at
+_CONTROL = re.compile(
+    rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]"
+)  # not in text: ESC, tab, form feed and backspace may be
+
+
+class Kind(NamedTuple):
+    """``words``: for people; ``log``: whether a process may have written there why it ended."""
+
+    words: str
+    log: bool
+
+
+_DATA = {
+    **dict.fromkeys((".json", ".jsonl"), "JSON data"),
+    **dict.fromkeys((".yaml", ".yml", ".toml", ".ini", ".cfg"), "a configuration file"),
+    **dict.fromkeys((".py", ".sh", ".sbatch", ".ipynb"), "a program"),
+    **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "tabular data"),
+    **dict.fromkeys((".md", ".rst", ".html"), "a document"),
+    **dict.fromkeys((".safetensors", ".pt", ".pth", ".bin", ".distcp"), "model weights"),
+    **dict.fromkeys((".gz", ".zst", ".xz", ".bz2", ".zip", ".tar"), "compressed; unpack it first"),
+    ".idx": "an index of log times",
+}
+_RAY_NAMES = (
+    (re.compile(r"raylet\.(?:\d+\.)?(?:out|err|log)$"), "log of Ray's raylet"),
+    (re.compile(r"gcs_server\.(?:out|err|log)$"), "log of Ray's GCS"),
+    (re.compile(r"(?:\w+-)?worker-.*\.(?:out|err|log)$"), "log of a Ray worker"),
+    (
+        re.compile(
+            r"(?:dashboard\w*|monitor|log_monitor|agent|runtime_env_agent)(?:-\d+)?\.(?:out|err|log)$"
+        ),
+        "log of a Ray service",
+    ),
+    (re.compile(r"job-driver-.*\.log$"), "log of a Ray job"),
+)
+# By content, the most special first: a trainer's log has lines of its engines, too.
+_CONTENT = (
+    (re.compile(rb"^# (?:HELP|TYPE) \w", re.M), Kind("Prometheus metrics", False)),
+    (
+        re.compile(
+            rb"\(TaskRunner pid=|main_ppo|\bverl[./ ]|(?:^|\s)step:\d+ - |HYDRA_FULL_ERROR|resource_pool_spec"
+        ),
+        Kind("trainer log (verl, Ray)", True),
+    ),
+    (re.compile(rb"LiteLLM|litellm\.|\blitellm\b"), Kind("LiteLLM log", True)),
+    (
+        re.compile(
+            rb"vLLM API server|\(APIServer|\(EngineCore|LLM engine \(v|(?:api_server|core|async_llm)\.py:\d+\]|vllm\."
+        ),
+        Kind("vLLM log", True),
+    ),
+    (re.compile(rb"\[rank\d+\]:|torch\.distributed|torchrun|elastic_launch"), Kind("torch log", True)),
+    (
+        re.compile(rb"\(raylet\)|\(gcs_server\)|Started a local Ray instance|ray\.exceptions"),
+        Kind("Ray log", True),
+    ),
+    (re.compile(rb"oom-kill:|Out of memory: Killed process|NVRM: Xid"), Kind("kernel log", True)),
+)
+_SLURM = re.compile(rb"^(?:slurmstepd|srun|slurm_script|sbatch): ", re.M)
+_OWN_LOG = re.compile(r"[\w-]+\.\d+\.log$")
+_LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?$|^[^.]+$|^slurm-")
+
+
+def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, own: bool = False) -> Kind:
+    """What a file with these first and last bytes is. ``named``: the user asked for this very file, so that any text
+    is taken for a log; ``own``: it lies among the logs of a run of this program."""
+    if not head:
+        return Kind("empty", False)
+    suffix = name[name.rfind(".") :].lower() if "." in name else ""
+    data = _DATA.get(suffix)
+    if b"\0" in head or len(_CONTROL.findall(head)) * 20 > len(head):
+        return Kind(data or "binary", False)
+    if data is not None:
+        return Kind(data, False)
+    for pattern, words in _RAY_NAMES:
+        if pattern.search(name):
+            return Kind(words, True)
+    sample = head + b"\n" + tail
+    found = next((kind for pattern, kind in _CONTENT if pattern.search(sample)), None)
+    if found is None and _SLURM.search(sample):
+        found = Kind("Slurm output", True)
+    elif found is not None and found.log and _SLURM.search(sample):
+        found = Kind(f"Slurm output with a {found.words}", True)
+    if own and _OWN_LOG.search(name):
+        return Kind(f"log of {name.split('.')[0]} of this program", True)
+    if found is not None:
+        return found
+    return Kind("text", named or _LOG_NAME.search(name) is not None)

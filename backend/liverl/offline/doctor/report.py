@@ -1,0 +1,125 @@
+"""What the doctor says: as JSON for programs, as text for people. Pure."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from liverl.causes.finding import Evidence, Explanation
+from liverl.offline.doctor.examine import Examination, explanations
+
+WIDTH = 100
+LISTED = 40  # lines of files in the text; all of them are in the JSON
+
+
+def as_json(examination: Examination) -> str:
+    """``{"cause": ..., "symptoms": [...], "guesses": [...], "files": [...]}``."""
+    verdict = examination.verdict
+    return json.dumps(
+        {
+            "cause": None if verdict.cause is None else _cause(verdict.cause),
+            "symptoms": [_symptom(one, examination) for one in explanations(verdict)],
+            "guesses": [
+                {"id": one.id, "title": one.title, "cause": one.cause, "fix": one.fix, "command": one.command}
+                for one in verdict.guesses
+            ],
+            "files": [msgspec.to_builtins(one) for one in examination.files],
+        },
+        ensure_ascii=False,
+        indent=1,
+    )
+
+
+def _cause(cause: Explanation) -> dict[str, Any]:
+    proof = next((one for one in cause.evidence if one.offset is not None), None)
+    if proof is None:
+        log = next((one.log for one in cause.evidence if one.log), None)
+        return {"text": cause.title, "log": log, "offset": None}
+    return {"text": proof.text, "log": proof.log, "offset": proof.offset}
+
+
+def _symptom(one: Explanation, examination: Examination) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "severity": one.severity,
+        "title": one.title,
+        "cause": one.cause,
+        "fix": one.fix,
+        "command": one.command,
+        "patch": one.patch,
+        "evidence": [
+            {
+                "text": proof.text,
+                "log": proof.log,
+                "offset": proof.offset,
+                "line": examination.lines.get(
+                    (proof.log or "", -1 if proof.offset is None else proof.offset)
+                ),
+                "value": proof.value,
+            }
+            for proof in one.evidence
+        ],
+    }
+
+
+def as_text(examination: Examination) -> str:
+    """The report: the cause with its proof and what to do, what else is wrong, and what was read."""
+    verdict = examination.verdict
+    lines: list[str] = []
+    if verdict.cause is not None:
+        lines += _explained("cause", verdict.cause, examination)
+    elif not verdict.symptoms:
+        lines.append(
+            "nothing wrong was found" if examination.read else "nothing to read: no log is among these paths"
+        )
+    if verdict.guesses:
+        lines += ["", "possible causes, likeliest first:"]
+        for number, guess in enumerate(verdict.guesses, 1):
+            lines += [
+                f"  {number}. {guess.title}",
+                f"     check: {guess.command}",
+                *_wrapped("     then: ", guess.fix),
+            ]
+    for one in verdict.symptoms:
+        lines += ["", *_explained("also" if verdict.cause is not None else one.severity, one, examination)]
+    lines += ["", "files:"]
+    shown = examination.files[:LISTED]
+    lines += [f"  {one.path}: {one.what}" for one in shown]
+    if len(examination.files) > len(shown):
+        lines.append(f"  and {len(examination.files) - len(shown)} more; --json lists all")
+    return "\n".join(lines)
+
+
+def _explained(label: str, one: Explanation, examination: Examination) -> Iterator[str]:
+    yield f"{label}: {one.title}"
+    for proof in one.evidence:
+        yield from _proof(proof, examination)
+    if one.cause:
+        yield from _wrapped("  why: ", one.cause)
+    if one.fix:
+        yield from _wrapped("  fix: ", one.fix)
+    for key, value in one.patch.items():
+        yield f"  set: {key}: {value}"
+    if one.command:
+        yield f"  run: {one.command}"
+
+
+def _proof(proof: Evidence, examination: Examination) -> Iterator[str]:
+    if proof.log is None or proof.offset is None:
+        yield f"  proof: {proof.text}"
+        return
+    line = examination.lines.get((proof.log, proof.offset))
+    place = f"{proof.log}:{line}" if line is not None else proof.log
+    yield f"  {place} (byte {proof.offset}):"
+    yield f"    {proof.text}"
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    wrapper = textwrap.TextWrapper(
+        WIDTH, label, " " * len(label), break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.wrap(text)

@@ -1,0 +1,58 @@
+"""``doctor``: tell from files what is wrong with a run, also of one that was never ours."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import click
+
+from liverl.exit_codes import ExitCode
+from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.text.errors import CliError
+
+QUIET = 1.0  # seconds without a line on stderr
+INTERVAL = 2.0  # seconds between two lines
+
+
+@click.command("doctor")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
+    """Tell from logs what is wrong with a run, with the evidence and what to do.
+
+    PATH is a log, or a folder: of a run, of Ray's session, of a Slurm job, of anything else. Exits with 0 if nothing is
+    wrong, 1 if something was found, 4 if there is nothing to read, and 70 if the doctor itself failed.
+    """
+    from liverl.offline.doctor import report
+    from liverl.offline.doctor.examine import examine
+
+    try:
+        examination = examine([Path(path) for path in paths], _Progress().say)
+        text = report.as_json(examination) if as_json else report.as_text(examination)
+    except Exception as error:
+        echo("".join(traceback.format_exception(error)), err=True)
+        message = (
+            f"doctor itself failed: {type(error).__name__}: {error}; please report it with the lines above"
+        )
+        raise CliError(message, ExitCode.INTERNAL) from error
+    (echo_json if as_json else echo)(text)
+    if not examination.read and not examination.found:
+        return ExitCode.NO_RUN
+    return ExitCode.FAILED if examination.found else ExitCode.OK
+
+
+class _Progress:
+    """Says on stderr what is being read, once that takes longer than ``QUIET`` seconds."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + QUIET
+
+    def say(self, text: str) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + INTERVAL
+            echo(text, err=True)
+            sys.stderr.flush()

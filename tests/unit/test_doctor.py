@@ -1,0 +1,207 @@
+"""``liverl-tui doctor``: what files are, and what it says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liverl.model import Result
+from liverl.offline.doctor import examine as examine_module
+from liverl.offline.doctor.examine import examine, offset_of
+from liverl.offline.doctor.inputs import collect, look
+from liverl.offline.doctor.kinds import kind_of
+from liverl_tui.cli.main import run
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
+TRACEBACK = b"""starting
+Traceback (most recent call last):
+  File "/srv/train.py", line 3, in main
+    load(path)
+ValueError: the column 'prompt' is missing
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "log"),
+    [
+        ("a.log", b"(APIServer pid=1) INFO vLLM API server version 0.24.0\n", "vLLM log", True),
+        (
+            "a.log",
+            b"(TaskRunner pid=8) step:1 - actor/loss:0.1\n(EngineCore pid=3) x\n",
+            "trainer log (verl, Ray)",
+            True,
+        ),
+        ("a.log", b"LiteLLM: Proxy initialized\n", "LiteLLM log", True),
+        ("slurm-1.out", b"slurmstepd: error: Detected 1 oom_kill event\n", "Slurm output", True),
+        (
+            "slurm-1.out",
+            b"step:1 - x:2\nsrun: error: node7\n",
+            "Slurm output with a trainer log (verl, Ray)",
+            True,
+        ),
+        ("raylet.out", b"anything\n", "log of Ray's raylet", True),
+        ("gcs_server.err", b"anything\n", "log of Ray's GCS", True),
+        ("worker-ab12-01000000-77.err", b"anything\n", "log of a Ray worker", True),
+        ("dashboard_agent.log", b"anything\n", "log of a Ray service", True),
+        ("train.log", b"[rank0]: Traceback\n", "torch log", True),
+        ("metrics.txt", b"# HELP vllm:x y\n", "Prometheus metrics", False),
+        ("a.json", b"{}", "JSON data", False),
+        ("model.safetensors", b"\0\0\0", "model weights", False),
+        ("core", b"\x7fELF\0\0", "binary", False),
+        ("a.log", b"", "empty", False),
+        ("notes.log", b"hello\n", "text", True),
+        ("cut.log", "caf\u00e9".encode()[:-1], "text", True),
+    ],
+)
+def test_what_a_file_is(name: str, content: bytes, words: str, log: bool) -> None:
+    assert kind_of(name, content) == (words, log)
+
+
+def test_text_of_no_log_is_read_only_where_it_is_named() -> None:
+    assert kind_of("notes.foo", b"hello\n").log
+    assert not kind_of("notes.foo", b"hello\n", named=False).log
+    assert kind_of("slurm.out", b"hello\n", named=False).log
+
+
+def test_what_cannot_be_read_is_one_line_each(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "weights.log").write_bytes(bytes(1000))
+    (tmp_path / "empty.log").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    found = {
+        Path(one.path).name: one
+        for one in collect([tmp_path, tmp_path / "folder", tmp_path / "missing"]).files
+    }
+    assert not any(one.read for one in found.values())
+    assert {name: one.what for name, one in found.items()} == {
+        "fifo": "not a regular file but a FIFO",
+        "weights.log": "binary",
+        "empty.log": "empty",
+        "link": "cannot be read: No such file or directory",
+        "folder": "an empty folder",
+        "missing": "cannot be read: No such file or directory",
+    }
+
+
+def test_a_run_of_ours_is_read_with_its_exits(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", Result("failed", 1, None, 3, 1.0, 2.0))
+    found = collect([tmp_path])
+    assert [(Path(one.path).name, one.what) for one in found.files] == [
+        (run_dir.name, "a run of this program: failed, attempt 1"),
+        ("trainer.1.log", "log of trainer of this program"),
+    ]
+    assert [(e.name, e.code) for e in found.exits] == [("the run", 1)]
+
+
+def make_run(path: Path, result: Result) -> Path:
+    import msgspec
+
+    logs = path / "attempt_001" / "logs"
+    logs.mkdir(parents=True)
+    (path / "plan.json").write_text("{}")
+    (path / "result.json").write_bytes(msgspec.json.encode(result))
+    (logs / "trainer.1.log").write_bytes(TRACEBACK)
+    (logs / "trainer.1.log.idx").write_text("5 1.0\n")
+    return path
+
+
+def test_a_run_that_is_done_has_nothing_wrong(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", Result("done", 0, None, 3, 1.0, 2.0))
+    assert not examine([tmp_path]).found
+
+
+def test_a_trial_is_no_log(tmp_path: Path) -> None:
+    trial = tmp_path / "step_0001" / "hello-1"
+    (trial / "agent").mkdir(parents=True)
+    (trial / "agent" / "agent.log").write_bytes(TRACEBACK)
+    (trial / "result.json").write_text("{}")
+    (one,) = collect([tmp_path]).files
+    assert (one.path, one.read) == (str(trial), False)
+
+
+def test_the_line_of_a_quote_is_found() -> None:
+    assert offset_of(TRACEBACK, "ValueError: the column 'prompt' is missing") == TRACEBACK.index(
+        b"ValueError"
+    )
+    assert offset_of(b"a\n  ValueError:   two  blanks\n", "ValueError: two blanks") == 2
+    assert offset_of(b"pydantic: 1 error\nx\n  wrong value\n", "pydantic: 1 error: wrong value") in (0, 20)
+    assert offset_of(b"nothing", "of this") == 0
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = run(["doctor", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(TRACEBACK)
+    code, out, _ = doctor(capsys, log, "--json")
+    assert code == 1
+    said: dict[str, Any] = json.loads(out)
+    offset = TRACEBACK.index(b"ValueError")
+    text = "ValueError: the column 'prompt' is missing"
+    assert said["cause"] == {"text": text, "log": str(log), "offset": offset}
+    (symptom,) = said["symptoms"]
+    assert symptom.keys() == {"id", "severity", "title", "cause", "fix", "command", "patch", "evidence"}
+    assert symptom["fix"]
+    assert symptom["evidence"][0] == {
+        "text": text,
+        "log": str(log),
+        "offset": offset,
+        "line": 5,
+        "value": None,
+    }
+    assert said["files"] == [{"path": str(log), "what": "text", "read": True, "size": len(TRACEBACK)}]
+    code, out, _ = doctor(capsys, tmp_path)
+    assert code == 1
+    assert f"{log}:5 (byte {offset}):" in out
+    assert text in out and "fix: " in out
+
+
+def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fine.log").write_text("all is well\n")
+    assert doctor(capsys, tmp_path)[:2] == (
+        0,
+        f"nothing wrong was found\n\nfiles:\n  {tmp_path}/fine.log: text\n",
+    )
+    assert doctor(capsys)[0] == 2
+    code, out, _ = doctor(capsys, tmp_path / "missing")
+    assert code == 4
+    assert "cannot be read: No such file or directory" in out and "nothing to read" in out
+    code, out, _ = doctor(capsys, tmp_path / "missing", "--json")
+    assert code == 4 and json.loads(out)["cause"] is None
+
+
+def test_a_fault_of_its_own_is_no_diagnosis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(examine_module, "judge", fails)
+    code, out, err = doctor(capsys, tmp_path)
+    assert (code, out) == (70, "")
+    assert "doctor itself failed: KeyError: 'x'" in err
+
+
+def test_of_a_huge_log_the_end_is_read_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(b"ok\n" * 1000 + TRACEBACK)
+    monkeypatch.setattr(examine_module, "MOST", 500)
+    found = examine([log])
+    assert found.files[0].what.endswith("of 0.0 MiB were read")
+    assert found.verdict.cause is not None
+    assert found.verdict.cause.evidence[0].offset == 3000 + TRACEBACK.index(b"ValueError")
+
+
+def test_a_named_file_is_looked_at_without_its_folder(tmp_path: Path) -> None:
+    assert look(tmp_path / "nothing", named=True).what == "cannot be read: No such file or directory"

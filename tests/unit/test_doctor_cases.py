@@ -1,0 +1,129 @@
+"""``doctor`` on logs of real programs: failed ones with the line that is the cause, and healthy ones."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from liverl.offline.doctor.examine import Examination, examine
+
+DATA = Path(__file__).parents[1] / "data"
+CASES, RECORDINGS = DATA / "cases", DATA / "recordings"
+
+
+class Case(NamedTuple):
+    """``lines``: substrings of the line that is the cause, any of them."""
+
+    log: Path
+    lines: tuple[str, ...]
+
+
+def cases() -> Iterator[Case]:
+    with (CASES / "index.tsv").open() as file:
+        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            right = (row["true cause line (substring)"], *row["also right"].split(" | "))
+            yield Case(CASES / row["file"], tuple(one.strip() for one in right if one.strip()))
+    for name, line in FAILED.items():
+        yield Case(RECORDINGS / name, (line,))
+
+
+FAILED = {
+    "litellm_backend_down.log": "Cannot connect to host",
+    "litellm_fail_no_config.log": "Config file not found",
+    "litellm_fail_port_in_use.log": "address already in use",
+    "verl_cpu/fail_no_gpu.stderr.log": "Total available GPUs 0 is less than total desired GPUs",
+    "verl_cpu/fail_ray_oom_kill.stderr.log": "node running low on memory",
+    "verl_cpu/fail_zero_response_mask.stderr.log": "ValueError",
+    "vllm_fail_bad_model_path.log": "ValidationError",
+    "vllm_fail_bad_tool_parser.log": "invalid tool call parser",
+    "vllm_fail_kv_too_small.log": "KV cache",
+    "vllm_fail_no_parser.log": "--enable-auto-tool-choice requires --tool-call-parser",
+    "vllm_fail_port_in_use.log": "Address already in use",
+    "vllm_fail_tp_not_dividing.log": "must be divisible by tensor parallel size",
+}
+HEALTHY = (
+    "h200/litellm.log",
+    "h200/verl.log",
+    "h200/vllm0.log",
+    "h200/vllm1.log",
+    "litellm_sigterm_inflight.log",
+    "litellm_startup.log",
+    "litellm_w2.log",
+    "ray_job.log",
+    "ray_start.log",
+    "verl_cpu/run6steps.stderr.log",
+    "verl_cpu/run6steps.stdout.log",
+    "vllm_metrics.txt",
+    "vllm_serve_options.txt",
+    "vllm_sigterm_shutdown.log",
+    "vllm_startup.log",
+    "vllm_startup_qwen3_coder.log",
+)
+
+
+def explained(found: Examination) -> bool:
+    cause = found.verdict.cause
+    return cause is not None and cause.id != "unknown" and bool(cause.cause and cause.fix)
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.log.name)
+def test_a_failed_log_gets_the_right_line_and_a_fix(case: Case) -> None:
+    found = examine([case.log])
+    cause = found.verdict.cause
+    assert cause is not None
+    proof = cause.evidence[0]
+    assert any(line in proof.text for line in case.lines), (cause.id, proof.text)
+    assert explained(found), cause
+    line = case.log.read_bytes()[proof.offset :].split(b"\n", 1)[0].decode("utf-8", "replace")
+    assert any(part in line for part in (*case.lines, proof.text[:40])), (line, proof.text)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_log_has_nothing_wrong(name: str) -> None:
+    found = examine([RECORDINGS / name])
+    assert (found.verdict.cause, found.verdict.symptoms) == (None, ())
+
+
+UMBRELLA = (
+    b"ERROR 07-15 15:38:47 [core.py:1240] EngineCore failed to start.\n"
+    b"RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+    b"ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+)
+FLOOD = b"".join(b"node1:77:99 [0] NCCL INFO Channel %02d/24 : 0 1 2 3\n" % (n % 24) for n in range(30000))
+
+
+@pytest.mark.parametrize("place", ["first", "last", "between", "flood"])
+@pytest.mark.parametrize(
+    "case", [c for c in cases() if "oom-at-load" in c.log.name or "disk-full" in c.log.name]
+)
+def test_what_only_reports_a_failure_never_hides_it(case: Case, place: str, tmp_path: Path) -> None:
+    log = tmp_path / case.log.name
+    content = case.log.read_bytes()
+    cut = content.index(b"\n", len(content) // 3) + 1
+    log.write_bytes(
+        {
+            "first": UMBRELLA + content,
+            "last": content + UMBRELLA,
+            "between": content[:cut] + UMBRELLA.split(b"\n")[0] + b"\n" + content[cut:] + UMBRELLA,
+            "flood": content + FLOOD + UMBRELLA,
+        }[place]
+    )
+    assert len(FLOOD) > 1.2 * (1 << 20)
+    cause = examine([log]).verdict.cause
+    assert cause is not None
+    assert any(line in cause.evidence[0].text for line in case.lines), (cause.id, cause.evidence[0].text)
+
+
+def test_logs_of_one_run_give_one_verdict(tmp_path: Path) -> None:
+    case = next(c for c in cases() if "oom-at-load" in c.log.name)
+    shutil.copy(case.log, tmp_path / "replica-0.log")
+    (tmp_path / "trainer.log").write_bytes(UMBRELLA)
+    shutil.copy(RECORDINGS / "litellm_startup.log", tmp_path / "litellm.log")
+    cause = examine([tmp_path]).verdict.cause
+    assert cause is not None
+    assert cause.evidence[0].log == str(tmp_path / "replica-0.log")
