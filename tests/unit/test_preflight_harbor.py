@@ -435,3 +435,13 @@ def test_plan_tells_what_is_found_of_data_agents_and_harbor(
     assert wrong not in capsys.readouterr().out
     assert cli.run(["plan", "--name", "n"]) == 0
     assert "check      data" not in capsys.readouterr().out
+
+
+def test_classes_in_the_current_directory_are_not_found(
+    package: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path_factory.mktemp("here")
+    (here / "near.py").write_text("class Agent: ...\n")
+    monkeypatch.chdir(here)
+    found = judged(package, "harbor_agent.agent_import_path=near:Agent")["harbor_agent.agent_import_path"]
+    assert found[0] == "fail" and found[1].startswith("module near cannot be imported: ModuleNotFoundError")
