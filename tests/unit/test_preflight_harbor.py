@@ -360,7 +360,7 @@ def test_each_task_of_a_file_is_looked_at(tmp_path: Path, task: Path, loops: boo
         f"pq.write_table(pa.Table.from_pylist({rows!r}), {str(tmp_path / 't.parquet')!r})"
     )
     subprocess.run([VERL_PYTHON, "-c", write], check=True)
-    sets = (*GOOD, "environments.harbor.venv_path=/v", f"environments.verl.venv_path={VERL_PYTHON}")
+    sets = (*GOOD[1:], "environments.harbor.venv_path=/v", f"environments.verl.venv_path={VERL_PYTHON}")
     files = (f"data.train_index={tmp_path}/t.parquet", f"data.val_index={tmp_path}/t.parquet")
     loaded = load_config(profile="cpu-verl", sets=(*sets, *files), env={})
 
