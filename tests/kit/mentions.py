@@ -53,7 +53,9 @@ def texts() -> Iterator[Text]:
     """Every text that a user may read."""
     for package in PACKAGES:
         for path in sorted(package.rglob("*.py")):
-            if path.is_relative_to(CATALOGUE):  # it quotes other programs; its own test checks the keys it names
+            if path.is_relative_to(
+                CATALOGUE
+            ):  # it quotes other programs; its own test checks the keys it names
                 continue
             name = str(path.relative_to(ROOT))
             yield from python_texts(name, path.read_text("utf-8"))

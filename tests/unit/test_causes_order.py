@@ -102,3 +102,14 @@ def test_a_log_that_ends_well_outlived_its_errors() -> None:
     ignored = Record(2, 3, "x", "ignored", level="error")
     assert [m.outlived for m in timeline([LogRecords("a", (error, well, ignored))], ())] == [True] * 3
     assert [m.outlived for m in timeline([LogRecords("a", (well, error))], ())] == [False] * 2
+
+
+def test_healthy_records_that_were_not_kept_count_by_the_byte_up_to_which_they_do() -> None:
+    records = (
+        record(0, writer="A"),
+        record(1, writer="B"),
+        record(2, writer="A"),
+        Record(9, 10, "up", "healthy", "A"),
+    )
+    moments = timeline([LogRecords("a", records, survived=2)], ())
+    assert [m.survived for m in moments[:3]] == [True, False, False]

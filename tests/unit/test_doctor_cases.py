@@ -127,3 +127,14 @@ def test_logs_of_one_run_give_one_verdict(tmp_path: Path) -> None:
     cause = examine([tmp_path]).verdict.cause
     assert cause is not None
     assert cause.evidence[0].log == str(tmp_path / "replica-0.log")
+
+
+def test_an_error_that_was_handled_is_no_cause(tmp_path: Path) -> None:
+    case = next(c for c in cases() if "oom-at-load" in c.log.name)
+    content = case.log.read_bytes()
+    healthy = b'(EngineCore pid=9) INFO:     127.0.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+    step = b"(TaskRunner pid=8413) step:7 - actor/loss:0.1 - timing_s/step:92.1\n"
+    for after in (step, step + healthy * 30):
+        log = tmp_path / "run.log"
+        log.write_bytes(content + after)
+        assert examine([log]).verdict.cause is None

@@ -35,13 +35,15 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
 class LogRecords(msgspec.Struct, frozen=True):
     """What was read of one log. ``log``: its path as shown; ``records``: those that may matter, in their order;
     ``last``: the last record of all, None for an empty log; ``modified``: Unix time of the file; ``left_out``: how many
-    records that may matter were left out, because there are too many."""
+    records that may matter were left out, because there are too many; ``survived``: the byte before which records were
+    followed by so many healthy signs, most of them not among ``records``, that their process went on."""
 
     log: str
     records: tuple[Record, ...]
     last: Record | None = None
     modified: float | None = None
     left_out: int = 0
+    survived: int = 0
 
 
 class Exit(msgspec.Struct, frozen=True):

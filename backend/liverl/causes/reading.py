@@ -136,6 +136,7 @@ class _Reading:
         self._kept = _Kept(MOST_AFTER)
         self._before = _Kept(MOST_BEFORE)
         self._healthy: Record | None = None  # the last one
+        self._step: Record | None = None  # the last metrics of a step
         self._last: Record | None = None
         self._skipped: tuple[int, bytes] | None = (
             None  # the last line that was passed over, and where it begins
@@ -246,15 +247,16 @@ class _Reading:
         last = self._last
         if passed is not None and (last is None or passed.offset > last.offset):
             last = passed
-        records = [*self._before.all(), *self._kept.all()]
-        if self._healthy is not None:
-            records.append(self._healthy)
+        before = self._before.all()
+        healthy = {one.offset: one for one in (self._healthy, self._step) if one is not None}
+        records = [*before, *self._kept.all(), *healthy.values()]
         return LogRecords(
             log=shown,
             records=tuple(sorted(records, key=lambda record: record.offset)),
             last=last,
             modified=modified,
             left_out=self._before.left_out + self._kept.left_out,
+            survived=max((record.end for record in before), default=0),
         )
 
 

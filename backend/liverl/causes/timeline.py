@@ -41,7 +41,7 @@ def timeline(logs: Sequence[LogRecords], signatures: Sequence[Signature] = SIGNA
     entries = []
     for place, log in enumerate(logs):
         times = _times(log)
-        survived = _survived(log.records)
+        survived = _survived(log)
         well = _ends_well(log.records)
         for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
             moment = Moment(log.log, record, at, matches(record, signatures), survived[position], well)
@@ -64,18 +64,18 @@ def _times(log: LogRecords) -> list[float]:
     return times
 
 
-def _survived(records: Sequence[Record]) -> list[bool]:
+def _survived(log: LogRecords) -> list[bool]:
     """Of each record, whether enough healthy ones follow it: a step's metrics count for the whole log, since the run
     went on; other signs count for the process that gave them."""
     after: dict[str, int] = {}
-    steps = 0
+    stepped = False
     result = []
-    for record in reversed(records):
-        result.append(steps > 0 or after.get(record.writer, 0) > SURVIVED)
+    for record in reversed(log.records):
         if record.kind == "healthy":
-            if _STEP.search(record.text):
-                steps += 1
+            stepped = stepped or _STEP.search(record.text) is not None
             after[record.writer] = after.get(record.writer, 0) + 1 + record.repeated
+        enough = 0 if record.end <= log.survived else SURVIVED
+        result.append(stepped or after.get(record.writer, 0) > enough)
     return result[::-1]
 
 
