@@ -352,7 +352,7 @@ def test_tasks_that_nothing_runs_by_harbor_are_told() -> None:
 @pytest.mark.skipif(not VERL_PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1")
 @pytest.mark.parametrize("loops", [False, True])
 def test_each_task_of_a_file_is_looked_at(tmp_path: Path, task: Path, loops: bool) -> None:
-    rows = [row("tasks/hello")] * 3 + [row("tasks/gone")] * 2
+    rows = [row("tasks/hello")] * 6 + [row("tasks/gone")] * 4
     if loops:
         rows = [{**one, "agent_name": "liverl_session"} for one in rows]
     write = (
@@ -369,10 +369,10 @@ def test_each_task_of_a_file_is_looked_at(tmp_path: Path, task: Path, loops: boo
         return next(c for c in verl.own_run(plan, loaded.config) if c.name == KEY)
 
     where = f"{tmp_path}/t.parquet"
-    words = f"{where}: row 3: extra_info.task_path tasks/gone: there is no directory {tmp_path}/tasks/gone"
+    words = f"{where}: row 6: extra_info.task_path tasks/gone: there is no directory {tmp_path}/tasks/gone"
     assert found() == Check(KEY, "fail", words)
     (tmp_path / "tasks" / "gone").symlink_to(task)
-    assert found() == Check(KEY, "ok", f"{where}: 5 rows: harbor 5")
+    assert found() == Check(KEY, "ok", f"{where}: 10 rows: harbor 10")
 
 
 @pytest.mark.skipif(not HARBOR_PYTHON, reason="LIVERL_TEST_HARBOR_PYTHON names no Python with Harbor")
