@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import time
+import threading
 import traceback
 from pathlib import Path
+from typing import Self
 
 import click
 
@@ -30,7 +30,8 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
     from liverl.offline.doctor.examine import examine
 
     try:
-        examination = examine([Path(path) for path in paths], _Progress().say)
+        with Progress() as progress:
+            examination = examine([Path(path) for path in paths], progress.say)
         text = report.as_json(examination) if as_json else report.as_text(examination)
     except Exception as error:
         echo("".join(traceback.format_exception(error)), err=True)
@@ -44,15 +45,30 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
     return ExitCode.FAILED if examination.found else ExitCode.OK
 
 
-class _Progress:
-    """Says on stderr what is being read, once that takes longer than ``QUIET`` seconds."""
+class Progress:
+    """While it is entered, says on stderr what is being read: after ``quiet`` seconds, and then every ``INTERVAL``."""
 
-    def __init__(self) -> None:
-        self._next = time.monotonic() + QUIET
+    def __init__(self, quiet: float = QUIET) -> None:
+        self._quiet = quiet
+        self._text = ""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def say(self, text: str) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + INTERVAL
-            echo(text, err=True)
-            sys.stderr.flush()
+        """What is being read from now on."""
+        self._text = text
+
+    def _run(self) -> None:
+        wait = self._quiet
+        while not self._over.wait(wait):
+            wait = INTERVAL
+            if self._text:
+                echo(self._text, err=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()

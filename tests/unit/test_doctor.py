@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from liverl.offline.doctor import examine as examine_module
 from liverl.offline.doctor.examine import examine, offset_of
 from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
+from liverl_tui.cli.doctor import Progress
 from liverl_tui.cli.main import run
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
@@ -205,3 +207,15 @@ def test_of_a_huge_log_the_end_is_read_and_that_is_said(
 
 def test_a_named_file_is_looked_at_without_its_folder(tmp_path: Path) -> None:
     assert look(tmp_path / "nothing", named=True).what == "cannot be read: No such file or directory"
+
+
+def test_what_takes_long_to_read_is_told_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    deadline, said = time.monotonic() + 20, ""
+    with Progress(quiet=0.01) as progress:
+        progress.say("reading 1 of 1 logs, 300.0 MiB: a.log")
+        while "a.log" not in said and time.monotonic() < deadline:
+            said += capsys.readouterr().err
+    assert said == "reading 1 of 1 logs, 300.0 MiB: a.log\n"
+    with Progress(quiet=60.0) as progress:
+        progress.say("nothing")
+    assert capsys.readouterr().err == ""
