@@ -235,6 +235,7 @@ def running(run_dir: Path, **changes: Any) -> tuple[ReplicaRegistry, Any]:
         slots={"replica-0": slot},
         stopping=False,
         run_dir=run_dir,
+        attempt=1,
         now=lambda: 1000.0,
         say=lambda *a, **k: None,
         kick=lambda: None,

@@ -49,6 +49,7 @@ class Replica:
             slots={"replica-0": slot, "trainer": trainer},
             stopping=False,
             run_dir=run_dir,
+            attempt=1,
             now=lambda: 1000.0,
             say=lambda *a, **k: None,
             kick=lambda: None,

@@ -29,7 +29,7 @@ class Proxy:
             spec=SimpleNamespace(host="127.0.0.1"),
         )
         records = SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail)
-        self._supervisor = SimpleNamespace(run_dir=run_dir, slots={"proxy": slot}, records=records)
+        self._supervisor = SimpleNamespace(run_dir=run_dir, attempt=1, slots={"proxy": slot}, records=records)
         self.list = self.another_backend()
 
     def another_backend(self) -> ProxyRoutes:

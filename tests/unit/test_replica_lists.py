@@ -55,6 +55,7 @@ class Fake:
             slots={"replica-0": self.replica, "proxy": proxy},
             stopping=False,
             run_dir=run_dir,
+            attempt=1,
             now=lambda: self.clock,
             say=lambda *a, **k: None,
             kick=self._kick,
@@ -83,6 +84,9 @@ class Fake:
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     made = Fake(tmp_path)
     monkeypatch.setattr(tree, "send", lambda member, number: made.signals.append(number))
+    monkeypatch.setattr(
+        made.proxy, "_keep", lambda data: None
+    )  # the storage here is asked for the lists only
     return made
 
 
@@ -168,7 +172,7 @@ def test_only_what_keeps_a_list_of_replicas_is_said_to_get_them(tmp_path: Path, 
             return [ReplicaEndpoint("v0", self.state, "", A, 1, 0, 1.0, (), "verl")]  # type: ignore[arg-type]
 
     supervisor: Any = SimpleNamespace(
-        slots={}, stopping=False, run_dir=tmp_path, now=lambda: 1.0, kick=lambda: None,
+        slots={}, stopping=False, run_dir=tmp_path, attempt=1, now=lambda: 1.0, kick=lambda: None,
         say=lambda kind, text, *_, **__: said.append(text),
         records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),
     )  # fmt: skip

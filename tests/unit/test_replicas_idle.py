@@ -30,6 +30,7 @@ class Fake:
             slots=self.slots,
             stopping=False,
             run_dir=run_dir,
+            attempt=1,
             now=lambda: self.clock,
             say=lambda *a, **k: None,
             kick=lambda: None,

@@ -85,6 +85,7 @@ async def test_what_is_known_of_a_dead_replica_lists_no_other(tmp_path: Path) ->
         slots={"replica-0": replica, "trainer": trainer},
         stopping=False,
         run_dir=tmp_path,
+        attempt=1,
         say=lambda *a, **k: 0,
         kick=lambda: None,
         records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),

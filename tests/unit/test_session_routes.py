@@ -43,6 +43,7 @@ def supervisor(run_dir: Path, *names: str) -> Supervisor:
     made: Any = SimpleNamespace(
         slots={name: slot(name) for name in names},
         run_dir=run_dir,
+        attempt=1,
         now=lambda: 1000.0,
         kick=lambda: None,
         records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),

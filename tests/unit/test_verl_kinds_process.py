@@ -781,6 +781,9 @@ async def test_64_trials_at_once_leave_nothing_open(trials: Callable[..., Trials
     assert [outcome.reward for outcome in outcomes] == [float(len(outcome.name)) for outcome in outcomes]
     assert len({outcome.name for outcome in outcomes}) == 64
     give_up = time.monotonic() + 20
-    while (now := left_open()[1:]) != before:
+    while True:  # a thread of an earlier test may have ended meanwhile
+        now = left_open()[1:]
+        if all(left <= first for left, first in zip(now, before, strict=True)):
+            break
         assert time.monotonic() < give_up, (before, now)
         await asyncio.sleep(0.01)
