@@ -31,7 +31,8 @@ from liverl_tui.keys.bindings import KEYS, key_name
 ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "backend" / "liverl", ROOT / "liverl_tui")
 CONFIGURATION = ROOT / "backend" / "liverl" / "config"
-CATALOGUE = ROOT / "backend" / "liverl" / "causes" / "catalogue"
+# These quote other programs and their options. The catalogue's own test checks the keys that it names.
+QUOTING = (PACKAGES[0] / "causes", PACKAGES[0] / "logs" / "continuation.py")
 HOLE = "\0"  # a value of an f-string that only the running program knows
 
 
@@ -53,9 +54,7 @@ def texts() -> Iterator[Text]:
     """Every text that a user may read."""
     for package in PACKAGES:
         for path in sorted(package.rglob("*.py")):
-            if path.is_relative_to(
-                CATALOGUE
-            ):  # it quotes other programs; its own test checks the keys it names
+            if any(path.is_relative_to(quoting) for quoting in QUOTING):
                 continue
             name = str(path.relative_to(ROOT))
             yield from python_texts(name, path.read_text("utf-8"))
