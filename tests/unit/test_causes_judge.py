@@ -283,3 +283,29 @@ def test_a_match_tells_its_line_and_groups(say: Maker) -> None:
     (found,) = matches(say(f"(pid=3) failed with {OOM}"), ROWS)
     assert found.text == OOM
     assert matches(say("CUDA out of memory. Tried to allocate 2.00 GiB"), ROWS) == ()
+
+
+def test_only_what_a_cause_can_bring_about_is_its_proof(say: Maker) -> None:
+    died = "ray.exceptions.ActorDiedError: The actor died"
+    cause = judge([log(say.raised(OOM), say.error(died))], []).cause
+    assert cause is not None and [proof.text for proof in cause.evidence] == [OOM]
+    cause = judge([log(say.error("Watchdog caught collective"), say.error(died))], []).cause
+    assert cause is not None and cause.evidence[-1].text == died
+
+
+def test_an_unexplained_error_that_was_survived_ended_nothing(say: Maker) -> None:
+    records = (say.raised("ValueError: of a request"), *(say.healthy() for _ in range(21)))
+    cause = judge([log(*records)], [Exit("replica-0", code=1)]).cause
+    assert cause is not None and cause.title == "replica-0 exited with code 1; its log says nothing about it"
+
+
+def test_one_complaint_of_a_server_that_is_well_is_a_symptom(say: Maker) -> None:
+    complaint = "No available node types can fulfill"
+    once = judge([log(say(complaint), say.healthy())], [])
+    assert once.cause is None and [symptom.id for symptom in once.symptoms] == ["pending"]
+    twice = judge([log(say(complaint), say(complaint), say.healthy())], [])
+    assert twice.cause is not None and twice.cause.id == "pending"
+
+
+def test_a_line_without_words_is_no_error(say: Maker) -> None:
+    assert judge([log(say.error("^^^^^^^~~~"))], []).cause is None

@@ -113,3 +113,10 @@ def test_healthy_records_that_were_not_kept_count_by_the_byte_up_to_which_they_d
     )
     moments = timeline([LogRecords("a", records, survived=2)], ())
     assert [m.survived for m in moments[:3]] == [True, False, False]
+
+
+def test_a_record_of_a_process_without_stamps_is_as_new_as_the_newest_before_it() -> None:
+    log = LogRecords(
+        "a", (record(0, at=100.0, writer="A"), record(1, at=50.0, writer="B"), record(2, writer="C"))
+    )
+    assert order(log) == ["r1", "r0", "r2"]

@@ -112,8 +112,11 @@ def make_run(path: Path, result: Result) -> Path:
     return path
 
 
-def test_a_run_that_is_done_has_nothing_wrong(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", Result("done", 0, None, 3, 1.0, 2.0))
+@pytest.mark.parametrize(
+    "result", [Result("done", 0, None, 3, 1.0, 2.0), Result("stopped", 5, None, 3, 1.0, 2.0)]
+)
+def test_a_run_that_did_not_fail_has_nothing_wrong(result: Result, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", result)
     assert not examine([tmp_path]).found
 
 

@@ -138,3 +138,12 @@ def test_an_error_that_was_handled_is_no_cause(tmp_path: Path) -> None:
         log = tmp_path / "run.log"
         log.write_bytes(content + after)
         assert examine([log]).verdict.cause is None
+
+
+def test_an_error_after_which_a_server_answered_on_is_no_cause(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    error = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB\n"
+    log.write_bytes(error)
+    assert examine([log]).verdict.cause is not None
+    log.write_bytes(error + b'INFO:     127.0.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n' * 30)
+    assert examine([log]).verdict.cause is None

@@ -41,6 +41,7 @@ _WRAPPER = re.compile(
     r"(?:RayTaskError|RayActorError|ActorDiedError|ActorUnavailableError|ChildFailedError|EngineDeadError|"
     r"WorkerCrashedError|ProcessRaisedException|BrokenProcessPool)(?:\(|$)"
 )
+_LETTER = re.compile(r"[^\W\d_]")
 _NAMED = re.compile(r"[a-z](?:Error|Exception)\b")
 # What Ray's and glog's handler prints of a process that was asked to stop, with its stack.
 _STOPPED = re.compile(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s*(?:PC: )?@ +0x[0-9a-f]+ ")
@@ -306,7 +307,7 @@ def _weight(moment: Moment) -> int | None:
     record, role = moment.record, _role(moment)
     if moment.survived or role == "noise" or record.kind in ("ignored", "thread", "healthy", "shell"):
         return None
-    if record.kind != "traceback" and record.level != "error":
+    if record.kind != "traceback" and (record.level != "error" or not _LETTER.search(record.text)):
         return None
     if any(match.signature.alive for match in moment.matched):
         return None
