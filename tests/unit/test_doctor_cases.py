@@ -14,6 +14,7 @@ from liverl.offline.doctor.examine import Examination, examine
 
 DATA = Path(__file__).parents[1] / "data"
 CASES, RECORDINGS = DATA / "cases", DATA / "recordings"
+ON_GPUS = DATA / "gpu_logs"  # vLLM 0.24.0 and torch 2.11.0 on an H100
 
 
 class Case(NamedTuple):
@@ -30,6 +31,8 @@ def cases() -> Iterator[Case]:
             yield Case(CASES / row["file"], tuple(one.strip() for one in right if one.strip()))
     for name, line in FAILED.items():
         yield Case(RECORDINGS / name, (line,))
+    for name, line in FAILED_ON_GPUS.items():
+        yield Case(ON_GPUS / name, (line,))
 
 
 FAILED = {
@@ -45,6 +48,16 @@ FAILED = {
     "vllm_fail_no_parser.log": "--enable-auto-tool-choice requires --tool-call-parser",
     "vllm_fail_port_in_use.log": "Address already in use",
     "vllm_fail_tp_not_dividing.log": "must be divisible by tensor parallel size",
+}
+FAILED_ON_GPUS = {
+    "context_too_long.log": "User-specified max_model_len (999999)",
+    "gpu_held_by_others.log": "Free memory on device cuda:0 (28.53/79.18 GiB)",
+    "model_config_wrong.log": "Class validation error for validator 'validate_layer_type'",
+    "model_type_unknown.log": "model type `qwen9`",
+    "more_gpus_than_there_are.log": "World size (4) is larger than the number of available GPUs (1)",
+    "no_model.log": "'/tmp/nowhere'",
+    "oom_in_update.log": "Tried to allocate 13.41 GiB",
+    "parser_unknown.log": "invalid tool call parser: qwen9",
 }
 HEALTHY = (
     "h200/litellm.log",
@@ -87,6 +100,12 @@ def test_a_failed_log_gets_the_right_line_and_a_fix(case: Case) -> None:
 def test_a_healthy_log_has_nothing_wrong(name: str) -> None:
     found = examine([RECORDINGS / name])
     assert (found.verdict.cause, found.verdict.symptoms) == (None, ())
+
+
+def test_an_engine_that_was_asked_to_stop_has_not_failed() -> None:
+    found = examine([ON_GPUS / "sigterm.log"]).verdict
+    assert found.cause is None
+    assert [s.title for s in found.symptoms] == ["A request asks for the model nope, which is not served"]
 
 
 UMBRELLA = (

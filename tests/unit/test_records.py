@@ -282,3 +282,16 @@ def test_the_time_is_linear_in_the_length_of_a_line(piece):
     begun = time.process_time()
     read((piece * LINE_BYTES)[:LINE_BYTES] + "\n")
     assert time.process_time() - begun < 2
+
+
+def test_a_bare_traceback_is_not_of_a_logger_that_heads_each_line() -> None:
+    text = (
+        "(A pid=1) WARNING 11-24 03:51:10 [utils.py:5] It failed to do it\n"
+        "(A pid=1) Traceback (most recent call last):\n"
+        '(A pid=1)   File "a.py", line 1, in f\n'
+        "(A pid=1) ValueError: x\n"
+    )
+    reader = RecordReader()
+    first, second = [*reader.feed(text.encode()), *reader.end()]
+    assert (first.level, first.kind) == ("warning", "line")
+    assert (second.level, second.kind, second.raised[0].text) == ("error", "traceback", "ValueError: x")

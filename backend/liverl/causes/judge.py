@@ -16,7 +16,10 @@ import re
 import signal
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue.noise import ASKED_TO_STOP
 from liverl.causes.chain import kind, telling
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords, Verdict
 from liverl.causes.guesses import guesses
@@ -66,7 +69,7 @@ def judge(
     ``exits``: as far as known; with some, and all of them 0, nothing failed and there are only symptoms. Without any,
     the logs alone tell whether something failed.
     """
-    moments = [m for m in timeline(logs, signatures) if m.record.kind != "healthy"]
+    moments = _without_stops([m for m in timeline(logs, signatures) if m.record.kind != "healthy"])
     hits = [(m, match) for m in moments for match in m.matched if match.signature.role == "cause"]
     open_hits = [
         (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
@@ -85,6 +88,23 @@ def judge(
         if cause is None:
             cause, more = _unexplained([m for m in moments if exits or not m.outlived], failed)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
+
+
+def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
+    """The records without what the processes of an engine report of each other once it was asked to stop. Nothing in
+    its log is known to have ended it then."""
+    asked = {m.log for m in moments if any(match.signature.id == ASKED_TO_STOP for match in m.matched)}
+    kept, stopping = [], set()
+    for moment in moments:
+        if moment.log not in asked:
+            kept.append(moment)
+            continue
+        if any(match.signature.id == ASKED_TO_STOP for match in moment.matched):
+            stopping.add(moment.log)
+        roles = {match.signature.role for match in moment.matched}
+        if moment.log not in stopping or "consequence" not in roles or "cause" in roles:
+            kept.append(replace(moment, outlived=True))
+    return kept
 
 
 def _failed(exit_: Exit) -> bool:

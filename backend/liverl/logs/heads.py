@@ -66,6 +66,12 @@ class LineHead(NamedTuple):
     text: str
 
 
+def heads_each_line(head: str) -> bool:
+    """Whether its logger prints the head before each line of a message, as vLLM's does: a line without it is of
+    another record."""
+    return _STYLES[0].match(head) is not None
+
+
 def parse_head(text: str) -> LineHead:
     """Parse a line without colours and prefixes."""
     level = level_of_text(text)

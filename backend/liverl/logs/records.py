@@ -10,7 +10,7 @@ from liverl.logs.continuation import (
     continues_raylet,
     introduces_traceback,
 )
-from liverl.logs.heads import LineHead, parse_head
+from liverl.logs.heads import LineHead, heads_each_line, parse_head
 from liverl.logs.levels import SHELL
 from liverl.logs.moments import Resolver
 from liverl.logs.prefix_chain import PrefixChain, split_prefixes
@@ -96,7 +96,7 @@ class _Open:
         return self.level in ("error", "warning") and continues_message(text, self.text, self.last)
 
     def _introduces(self) -> bool:
-        if self.level == "info":
+        if self.level == "info" or heads_each_line(self.head):
             return False
         return (bool(self.head) and self.level == "error") or introduces_traceback(self.text)
 

@@ -61,12 +61,34 @@ SIGNATURES: tuple[Signature, ...] = (
         recorded=True,
     ),
     Signature(
+        id="model-config-invalid",
+        component="vllm",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"StrictDataclassClassValidationError: Class validation error for validator '(?P<check>\w{1,80})':"
+            r"\s{1,20}(?P<reason>[^\n]{1,200})"
+        ),
+        needle="StrictDataclassClassValidationError: Class validation error for validator '",
+        title="The model's config.json contradicts itself",
+        cause="transformers refuses the model's config.json ({check}): {reason}.",
+        fix="Correct the model's config.json, or get it again from where the model came from.",
+        source="tests/data/gpu_logs/model_config_wrong.log",
+        fires=(
+            "huggingface_hub.errors.StrictDataclassClassValidationError: Class validation error for validator "
+            "'validate_layer_type':\n    ValueError: `num_hidden_layers` (48) must be equal to the number of "
+            "layer types (2)"
+        ),
+        spares="huggingface_hub.errors.StrictDataclassFieldValidationError: Validation error for field 'x':",
+        recorded=True,
+    ),
+    Signature(
         id="vllm-context-beyond-model",
         component="vllm",
         role="cause",
         pattern=(
             r"User-specified max_model_len \((?P<wanted>\d{1,12})\) is greater than the derived "
-            r"max_model_len \([^)\n]{0,120}?(?P<most>\d{1,12})(?: or model_max_length=\S{1,20})? in "
+            r"max_model_len \([^)\n]{0,120}?=(?P<most>\d{1,12})(?:\.0)?(?: or model_max_length=\S{1,20})? in "
             r"model's config\.json\)"
         ),
         needle="User-specified max_model_len (",
@@ -76,9 +98,10 @@ SIGNATURES: tuple[Signature, ...] = (
         patch={"vllm.max_model_length": "{most}"},
         source="github.com/vllm-project/vllm/issues/3676",
         fires=(
-            "ValueError: User-specified max_model_len (131072) is greater than the derived max_model_len "
-            "(None=8192 in model's config.json). This may lead to incorrect model outputs"
+            "Value error, User-specified max_model_len (999999) is greater than the derived max_model_len "
+            "(max_position_embeddings=2048.0 or model_max_length=None in model's config.json)."
         ),
+        recorded=True,
         spares="INFO Using max model len 8192",
     ),
     Signature(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from liverl.causes.signature import Signature
 
+ASKED_TO_STOP = "vllm-asked-to-stop"  # what its processes report of each other from then on is no failure
+
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="exit-ignored",
@@ -74,6 +76,18 @@ SIGNATURES: tuple[Signature, ...] = (
             "WARNING Failed to import from vllm._C with ImportError(\"libc.so.6: version `GLIBC_2.32' not "
             'found")'
         ),
+        recorded=True,
+    ),
+    Signature(
+        id=ASKED_TO_STOP,
+        component="vllm",
+        role="noise",
+        pattern=r"\[shutdown\] API server: shutdown triggered",
+        needle="[shutdown] API server: shutdown triggered",
+        title="vLLM was asked to stop",
+        source="tests/data/gpu_logs/sigterm.log",
+        fires="INFO 11-24 03:53:08 [launcher.py:100] [shutdown] API server: shutdown triggered",
+        spares="INFO 11-24 03:53:08 [core_client.py:655] [shutdown] MPClient: start timeout=0s",
         recorded=True,
     ),
     Signature(
