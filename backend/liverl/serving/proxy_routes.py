@@ -29,7 +29,7 @@ class ProxyRoutes(RouteFile):
             written=lambda data: None,
             failed=supervisor.records.write_failed,
             late=functools.partial(supervisor.records.warn, "storage"),
-            mode=0o600,  # it may contain the replicas' token
+            mode=0o600,
         )
         self._cooldown = cooldown
         self._token = _replica_token(supervisor, plan)
@@ -53,7 +53,8 @@ class ProxyRoutes(RouteFile):
         ).encode()
 
     def _keep(self, data: bytes) -> None:
-        self._kept.put(data)
+        token = self._token if isinstance(self._token, str) else ""
+        self._kept.put(data.replace(token.encode(), b"REPLICA_TOKEN") if token else data)
 
     def _more(self, wanted: set[int]) -> Callable[[], Callable[[], None]]:
         """The counters of processes that have ended."""
