@@ -787,3 +787,17 @@ async def test_64_trials_at_once_leave_nothing_open(trials: Callable[..., Trials
             break
         assert time.monotonic() < give_up, (before, now)
         await asyncio.sleep(0.01)
+
+
+async def test_a_program_that_ends_well_when_its_time_is_over_has_timed_out(
+    trials: Callable[..., Trials], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session refuses it at the deadline, and it takes that for its end before it is killed."""
+
+    async def ends_late(_words: Any, _work: Any, _log: Any, _env: Any, _tag: Any, seconds: float) -> int:
+        await asyncio.sleep(seconds)
+        return 0
+
+    monkeypatch.setattr("liverl.verl_runtime.kinds.command.run_program", ends_late)
+    outcome = await trials("pass").run(trial_timeout=1.0)
+    assert outcome.exception == "TrialTimeoutError: the trial took longer than 1 s"

@@ -351,6 +351,9 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tupl
         )
         reward = await KINDS[prompt.kind].run(trial, carrier, conversation)
         rows = await carrier.rows()
+        if not rows and time.time() >= deadline:
+            # Its session refused it from then on, and the agent has taken that for its end.
+            raise TrialFailed("TrialTimeoutError", f"the trial took longer than {rules.seconds:.0f} s")
         if not rows:
             raise silence(directory, settings.prompt_length + settings.response_length)
     except (TrialFailed, OSError) as error:
