@@ -327,13 +327,16 @@ async def _write_result(
 
 async def _write_report(run: Run, result: Result, directory: OpenDirectory) -> None:
     """Write the attempt's ``report.md``; a run that has ended is no failure for want of it."""
-    snapshot, events = run.snapshot(), await asyncio.to_thread(run.events_since, 0)
-    where = directory.path
-    present = {name for name in files(result.attempt) if (where / name).exists()}
-    text = report(snapshot, result, past_alerts(events, result.started_at), present)
+    snapshot, where = run.snapshot(), directory.path
     path = RunDir(where).report(result.attempt)
+
+    def write() -> None:
+        present = {name for name in files(result.attempt) if (where / name).exists()}
+        alerts = past_alerts(run.events_since(0), result.started_at)
+        write_atomic(path, report(snapshot, result, alerts, present).encode())
+
     try:
-        await asyncio.to_thread(write_atomic, path, text.encode())
+        await asyncio.to_thread(write)  # a storage that hangs must not hold up the end
     except OSError as error:
         run.supervisor.records.write_failed(f"{path.name}: {error.strerror}")
 

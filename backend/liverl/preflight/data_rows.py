@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,10 +20,10 @@ from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.config.sizing import bare_key, model_path
 from liverl.model import Check
+from liverl.preflight.interpreter import ask_python, module_path
 from liverl.util.nearest import did_you_mean
 
 _PROMPT_KEY = "data.prompt_key"
-_SECONDS = 60.0  # a cold network disk is slow
 _FILTER = "data.filter_overlong_prompts"
 _CHARACTERS = 32  # of a token: more than in any text, so that what is longer has too many tokens
 _TRAIN = "data.train_index"
@@ -209,28 +208,8 @@ def ask(
     Raises:
         ValueError: it cannot be asked; the text says why.
     """
-    folders = os.pathsep.join(filter(None, (*path, os.environ.get("PYTHONPATH", ""))))
-    try:
-        process = subprocess.run(
-            [
-                str(python),
-                "-c",
-                _ASK,
-                json.dumps([files, modules, msgspec.to_builtins(prompts or Prompts())]),
-                folders,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
-        return msgspec.json.decode(process.stdout.splitlines()[-1], type=Answer)
-    except subprocess.CalledProcessError as error:
-        lines = (error.stderr or "").strip().splitlines()
-        raise ValueError(lines[-1] if lines else str(error)) from error
-    except (OSError, subprocess.SubprocessError, IndexError, msgspec.DecodeError) as error:
-        raise ValueError(str(error)) from error
+    wanted = json.dumps([files, modules, msgspec.to_builtins(prompts or Prompts())])
+    return ask_python(python, _ASK, [wanted, module_path(path)], Answer)
 
 
 def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Iterator[Check]:

@@ -18,13 +18,13 @@ from liverl.environments import BuildError, default_cache_dir, resolve
 from liverl.environments.interpreters import find
 from liverl.model import Check
 from liverl.plan.spec import Plan
+from liverl.preflight.interpreter import ask_python, module_path
 from liverl.util.nearest import did_you_mean
 
 NAME = "environment harbor"
 LOCAL, DOCKER = "local", "docker"  # the environment that is ours, and Harbor's default
 # What the local environment starts; see ``agents.harbor.local_environment``.
 PROGRAMS = ("unshare", "nsenter", "mount", "chroot", "bash")
-_SECONDS = 60.0  # a cold network disk is slow
 _DAEMON_SECONDS = 15.0
 _NAMESPACES = (
     "allow user namespaces (sysctl user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1, "
@@ -115,25 +115,9 @@ def ask(python: Path, classes: Mapping[str, str], path: tuple[str, ...]) -> Answ
     Raises:
         ValueError: it cannot be asked; the text says why.
     """
-    folders = os.pathsep.join(filter(None, (*path, os.environ.get("PYTHONPATH", ""))))
-    env = {**os.environ, "PYTHONPATH": folders, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    try:
-        process = subprocess.run(
-            [str(python), "-c", _ASK, json.dumps(dict(classes))],
-            env=env,
-            cwd="/",  # what lies in the current directory is not found by Harbor either
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
-        return msgspec.json.decode(process.stdout.splitlines()[-1], type=Answer)
-    except subprocess.CalledProcessError as error:
-        lines = (error.stderr or "").strip().splitlines()
-        raise ValueError(lines[-1] if lines else str(error)) from error
-    except (OSError, subprocess.SubprocessError, IndexError, msgspec.DecodeError) as error:
-        raise ValueError(str(error)) from error
+    env = {**os.environ, "PYTHONPATH": module_path(path), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    # What lies in the current directory is not found by Harbor either.
+    return ask_python(python, _ASK, [json.dumps(dict(classes))], Answer, env=env, cwd="/")
 
 
 def _environment(python: Path, config: RunConfig) -> Iterator[Check]:

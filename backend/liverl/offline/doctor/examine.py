@@ -86,7 +86,7 @@ def _with_lines(explanation: Explanation) -> Explanation:
 
 
 def _at_its_line(evidence: Evidence) -> Evidence:
-    """A record may be a traceback of many lines: of these, the one that is quoted."""
+    """The evidence at the offset of the line that it quotes; its record may begin many lines above."""
     if evidence.log is None or evidence.offset is None:
         return evidence
     try:

@@ -1,0 +1,52 @@
+"""Asks an environment's interpreter by a program that prints one JSON document as its last line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+_SECONDS = 60.0  # a cold network disk is slow
+T = TypeVar("T")
+
+
+def ask_python(
+    python: Path,
+    program: str,
+    arguments: Sequence[str],
+    answer: type[T],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> T:
+    """What ``program`` answers. ``env``, ``cwd``: of its process, by default ours.
+
+    Raises:
+        ValueError: it cannot be asked; the text says why.
+    """
+    try:
+        process = subprocess.run(
+            [str(python), "-c", program, *arguments],
+            env=env,
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+        return msgspec.json.decode(process.stdout.splitlines()[-1], type=answer)
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or "").strip().splitlines()
+        raise ValueError(lines[-1] if lines else str(error)) from error
+    except (OSError, subprocess.SubprocessError, IndexError, msgspec.DecodeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def module_path(path: Sequence[str]) -> str:
+    """The PYTHONPATH by which the user's modules are found: ``path``, then that of the shell."""
+    return os.pathsep.join(filter(None, (*path, os.environ.get("PYTHONPATH", ""))))
