@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from kit.harbor_tasks import write_agent, write_task
 from kit.real import trial_dirs
+from kit.trained import read, rows_of, trained_scores
 from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, result_of, smoke_directory
 
 from liverl.agents.tools import TOOLS
@@ -136,26 +137,10 @@ def write_run(folder: Path, smoke: Path) -> Path:
     return path
 
 
-def read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
 def outcome(trial: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Our facts of a trial, and its result."""
     facts = read(trial / "liverl.json")
     return facts, facts.get("result") or read(trial / "result.json")
-
-
-def trained(run_dir: Path) -> dict[str, float]:
-    """By trial the score that verl trained."""
-    found = {}
-    for path in (run_dir / "rollouts").glob("*.jsonl"):
-        for line in path.read_text().splitlines():
-            one = json.loads(line)
-            if not one["uid"].startswith("pad"):
-                found[one["uid"].rsplit("_", 1)[0]] = one["score"]
-    return found
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -177,16 +162,17 @@ def test_all_kinds_of_agents_train_in_one_run(
     events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
     assert [event["text"] for event in events if event["kind"] == "symptom"] == []
 
-    scores, seen = trained(run_dir), dict.fromkeys(kinds(), 0)
+    scores, seen = trained_scores(run_dir), dict.fromkeys(kinds(), 0)
     trials = trial_dirs(run_dir)
     assert len(trials) == STEPS * PROMPTS * TRIALS == len(scores)
     for trial in trials:
         facts, told = outcome(trial)
         assert told["exception_info"] is None and told["divergences"] == []
         reward = told["verifier_result"]["rewards"]["reward"]
-        assert reward == pytest.approx(scores[f"{facts['uid']}_{facts['session']}"], abs=1e-6)
+        (score,) = scores[f"{facts['uid']}_{facts['session']}"]
+        assert reward == pytest.approx(score, abs=1e-6)
         seen[facts["agent"]] += 1
-        sampled = sum(sum(one["traj_response_mask"]) for one in read(trial / "proxy_trajectory.json")["rows"])
+        sampled = sum(sum(one["traj_response_mask"]) for one in rows_of(trial))
         assert sampled == told["tokens_trained"] > 0
         if facts["agent"] == "harbor":
             assert reward in (0.0, 0.75)
