@@ -91,3 +91,16 @@ def test_a_file_that_was_cut_does_not_shrink() -> None:
     growth = [Growth(1.0, "a.log", 8), Growth(2.0, "a.log", 3), Growth(3.0, "a.log", 99)]
     shown = changes(growth, {"a.log": b"one\ntwo\nsix\n"}, begin=0.0)
     assert b"".join(change.data for change in shown) == b"one\ntwo\nsix\n"
+
+
+def test_a_line_appears_when_it_says_and_never_before_the_line_above_it() -> None:
+    content = b'{"at":12.5,"k":1}\n{"k":2}\n{"at":12.0}\n{"at":14.01}\n{"at":13.0}\n'
+    growth = [Growth(14.0, "events.jsonl", 51), Growth(15.0, "events.jsonl", 99)]
+    shown = changes(growth, {"events.jsonl": content}, begin=10.0)
+    assert [(c.at, c.data) for c in shown] == [
+        (12.5, b'{"at":12.5,"k":1}\n'),
+        (13.0, b'{"k":2}\n'),
+        (13.0, b'{"at":12.0}\n'),
+        (14.01, b'{"at":14.01}\n'),  # the file's time stamp was 0.01 s older
+        (14.01, b'{"at":13.0}\n'),
+    ]

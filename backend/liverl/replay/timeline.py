@@ -1,7 +1,7 @@
 """Which bytes of which file exist at a recorded time. Pure.
 
-The recorder looks every two seconds. Lines that were added between two looks are spread over that time, so that a log
-scrolls as it did; a document appears whole.
+The recorder looks every two seconds. A line that was added between two looks appears at the time that it states itself;
+lines without one are spread over that time, so that a log scrolls as it did. A document appears whole.
 """
 
 from __future__ import annotations
@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from liverl.replay.growth import Growth
 
 SPREAD_S = 2.0  # seconds before a recorded size over which the lines up to it appear
 _LINES = (".log", ".jsonl")
+
+
+class _Stamped(msgspec.Struct):
+    """A line of a ``.jsonl`` file that states when it was written, in Unix seconds."""
+
+    at: float
 
 
 class Change(NamedTuple):
@@ -37,19 +45,32 @@ def changes(growth: Iterable[Growth], files: Mapping[str, bytes], begin: float) 
         content = files[row.path]
         before, first = done.get(row.path, (row.at - SPREAD_S, 0))
         end = max(first, min(row.size or 0, len(content)))
-        done[row.path] = (row.at, end)
         new = content[first:end]
         if row.path.endswith(_LINES) and row.at > begin:
             result += _spread(row.path, new, max(before, row.at - SPREAD_S), row.at)
         else:
             result.append(Change(row.at, row.path, new))
+        done[row.path] = (result[-1].at, end)
     return sorted(result, key=lambda change: change.at)
 
 
 def _spread(path: str, data: bytes, begin: float, end: float) -> list[Change]:
-    """The lines of ``data``, evenly between two times; the last one at ``end``."""
+    """The lines of ``data`` in their order: each at the time that it states, others evenly between two times, the last
+    one at ``end``. A file's time stamp may be some milliseconds older than its newest line."""
     lines = data.splitlines(keepends=True)
     if not lines:
         return [Change(end, path, b"")]
     each = (end - begin) / len(lines)
-    return [Change(begin + each * (place + 1), path, line) for place, line in enumerate(lines)]
+    shown, at = [], begin
+    for place, line in enumerate(lines):
+        own = _stated(line) if path.endswith(".jsonl") else None
+        at = max(at, begin + each * (place + 1) if own is None else own)
+        shown.append(Change(at, path, line))
+    return shown
+
+
+def _stated(line: bytes) -> float | None:
+    try:
+        return msgspec.json.decode(line, type=_Stamped).at
+    except msgspec.DecodeError:
+        return None
