@@ -491,6 +491,15 @@ class Rewards(msgspec.Struct, frozen=True):
     newest: tuple[float, ...] = ()
 
 
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One piece of proof. ``log`` and ``offset``: where ``text`` stands; ``value``: a number that was measured."""
+
+    text: str
+    log: str | None = None
+    offset: int | None = None
+    value: float | None = None
+
+
 class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
     """An alert: what is wrong, the evidence, the cause, and what to do."""
 

@@ -7,15 +7,9 @@ from typing import Literal
 import msgspec
 
 from liverl.logs.record import Record
+from liverl.model import Evidence
 
-
-class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One piece of proof. ``log`` and ``offset``: where ``text`` stands; ``value``: a number that was measured."""
-
-    text: str
-    log: str | None = None
-    offset: int | None = None
-    value: float | None = None
+__all__ = ["Evidence", "Exit", "Explanation", "LogRecords", "Verdict"]
 
 
 class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
