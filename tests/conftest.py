@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,10 +25,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-pictures", action="store_true", help=help)
 
 
+@pytest.fixture(scope="session")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder beside those of the tests: pytest lists all of them to number a new one."""
+    return tmp_path_factory.mktemp("states")
+
+
 @pytest.fixture(autouse=True)
-def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_state(states: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The index of live runs must not be the user's."""
-    state = tmp_path_factory.mktemp("state")
+    state = Path(tempfile.mkdtemp(dir=states))
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     return state
 
