@@ -34,7 +34,7 @@ Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
-SCHEMA = 1
+SCHEMA = 2
 
 SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
 
@@ -492,12 +492,22 @@ class Rewards(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One piece of proof. ``log`` and ``offset``: where ``text`` stands; ``value``: a number that was measured."""
+    """One piece of proof. ``log``: the file that holds it, of a run relative to its directory, as in ``Cause``;
+    ``offset``: the byte at which ``text`` begins in it, None if the end of ``log``, or all of it, is meant; ``text``:
+    what was seen, empty if that is only ``log``; ``value``: the number that was measured."""
 
     text: str
     log: str | None = None
     offset: int | None = None
     value: float | None = None
+
+    @property
+    def words(self) -> str:
+        """One line that says where the proof is and what it is."""
+        if self.log is None:
+            return self.text
+        at = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{self.log}{at}: {self.text}" if self.text else f"{self.log}{at}"
 
 
 class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -508,7 +518,7 @@ class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
     title: str
     cause: str
     fix: str
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
     since: float | None = None
     action: str | None = None  # a command that applies the fix
     patch: dict[

@@ -7,11 +7,20 @@ new field needs no edit here. ``FlatSnapshot`` is the type of the JSON form.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
-from liverl.model import EngineFacts, ReplicaSet, ReplicaStatus, Snapshot, published_facts
+from liverl.model import (
+    EngineFacts,
+    Evidence,
+    ReplicaSet,
+    ReplicaStatus,
+    Snapshot,
+    Symptom,
+    published_facts,
+)
 
 _ENGINE = "engine"
 _OWN = tuple(field for field in ReplicaStatus.__struct_fields__ if field != _ENGINE)
@@ -42,7 +51,15 @@ _FlatReplica = msgspec.defstruct(
 _items: Any = tuple[_FlatReplica, ...]  # type: ignore[valid-type]  # built at run time above
 _FlatReplicas = msgspec.defstruct("_FlatReplicas", _definitions(ReplicaSet, items=_items), frozen=True)
 FlatSnapshot = msgspec.defstruct("FlatSnapshot", _definitions(Snapshot, replicas=_FlatReplicas), frozen=True)
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(FlatSnapshot)
+# With schema 1 evidence was text, which named a log in this form.
+_OLD_PLACE = re.compile(r"(attempt_\d+/logs/[^/\n]+\.\d+\.log)(?: at byte (\d{1,18}): (.*)|$)", re.DOTALL)
+_evidence: Any = tuple[Evidence | str, ...]
+_ReadSymptom = msgspec.defstruct("_ReadSymptom", _definitions(Symptom, evidence=_evidence), frozen=True)
+_symptoms: Any = tuple[_ReadSymptom, ...]  # type: ignore[valid-type]  # built at run time above
+_ReadSnapshot = msgspec.defstruct(
+    "_ReadSnapshot", _definitions(Snapshot, replicas=_FlatReplicas, symptoms=_symptoms), frozen=True
+)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ReadSnapshot)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
@@ -69,7 +86,24 @@ def decode_snapshot(data: bytes | msgspec.Raw) -> Snapshot:
     )
     values = {name: getattr(flat, name) for name in Snapshot.__struct_fields__}
     replicas = {name: getattr(flat.replicas, name) for name in ReplicaSet.__struct_fields__}
-    return Snapshot(**{**values, "replicas": ReplicaSet(**{**replicas, "items": items})})
+    symptoms = tuple(_symptom(read) for read in flat.symptoms)
+    return Snapshot(
+        **{**values, "replicas": ReplicaSet(**{**replicas, "items": items}), "symptoms": symptoms}
+    )
+
+
+def _symptom(read: Any) -> Symptom:
+    values = {name: getattr(read, name) for name in Symptom.__struct_fields__}
+    evidence = tuple(_older(one) if isinstance(one, str) else one for one in read.evidence)
+    return Symptom(**{**values, "evidence": evidence})
+
+
+def _older(line: str) -> Evidence:
+    """What an older version wrote as one line: a log with a byte and its text, a log alone, or any other text."""
+    match = _OLD_PLACE.fullmatch(line)
+    if match is None:
+        return Evidence(line)
+    return Evidence(match[3] or "", match[1], None if match[2] is None else int(match[2]))
 
 
 def replica_of(fields: dict[str, Any]) -> ReplicaStatus:

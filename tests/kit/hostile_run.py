@@ -10,7 +10,7 @@ import msgspec
 from kit.hostile import infect
 from kit.screens import NOW, event, gpu, replica, service, snapshot, trial
 from liverl.control.service_detail import Generation, GpuUse, ProbeFacts, ServiceDetail
-from liverl.model import Exit, ReplicaSet, Snapshot, Symptom, UnreadableFile
+from liverl.model import Evidence, Exit, ReplicaSet, Snapshot, Symptom, UnreadableFile
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl_tui.data.view import View
 
@@ -25,8 +25,17 @@ def state(run_dir: Path, pid: int) -> Snapshot:
         gpus=(gpu(0, owner="r0"), gpu(1, owner="foreign pid 1 (ada)", utilization=0.9)),
         gpu_note="no NVML",
         symptoms=(
-            Symptom("a", "critical", "a title", "a cause", "a fix", ("evidence",), since=NOW - 3, action="x"),
-            Symptom("b", "info", "a title", "a cause", "a fix", ("evidence",), action="x"),
+            Symptom(
+                "a",
+                "critical",
+                "a title",
+                "a cause",
+                "a fix",
+                (Evidence("evidence"),),
+                since=NOW - 3,
+                action="x",
+            ),
+            Symptom("b", "info", "a title", "a cause", "a fix", (Evidence("evidence"),), action="x"),
         ),
         unreadable=(UnreadableFile("trials/x", "a FIFO"),),
     )

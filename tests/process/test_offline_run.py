@@ -148,7 +148,8 @@ def test_a_giving_up_is_a_symptom_that_is_told_once_and_taken_over(make: Make) -
     wait_until(lambda: run.snapshot().symptoms, what="the symptom")
     (symptom,) = run.snapshot().symptoms
     assert (symptom.severity, symptom.cause) == ("critical", "ValueError: the toy cannot go on")
-    assert symptom.action == "restart bad" and "attempt_001/logs/bad.4.log at byte" in symptom.evidence[0]
+    assert symptom.action == "restart bad" and symptom.evidence[0].log == "attempt_001/logs/bad.4.log"
+    assert symptom.evidence[0].text == symptom.cause and symptom.evidence[0].offset is not None
     assert told() == ["bad failed too often: ValueError: the toy cannot go on"]
     wait_until(lambda: any("a" in s.services for s in read_history(run.run_dir)), what="history.jsonl")
     wait_until(lambda: RunDir(run.run_dir).read_snapshot(), what="snapshot.json")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from kit.runs import ToyRun
+from kit.symptoms import proof
 from kit.vllm_like import ask, run_of, token_of
 from kit.waiting import wait_until
 
@@ -27,7 +28,7 @@ def test_a_request_that_changes_weights_is_an_alert_until_the_replica_is_restart
     url = f"http://127.0.0.1:{port}"
 
     def alerts() -> dict[str, tuple[str, ...]]:
-        return {s.id: s.evidence for s in run.snapshot().symptoms if s.id.startswith("weights_requested")}
+        return {s.id: proof(s) for s in run.snapshot().symptoms if s.id.startswith("weights_requested")}
 
     def polled() -> bool:
         items = {r.name: r.engine.running for r in run.snapshot().replicas.items}

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit import pilots
 from kit.screens import NOW, FakeSource, settle, view
+from kit.symptoms import proof
 from rich.cells import cell_len
 
-from liverl.model import Symptom
+from liverl.model import Evidence, Symptom
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.alerts import AlertsScreen
 from liverl_tui.screens.dashboard import Dashboard
@@ -31,7 +32,7 @@ NO_TOOLS = Symptom(
     title="trials call no tool",
     cause="all 32 trials of step 7 called none: format and parser do not match",
     fix="set model.tool_parser to the format that the model writes",
-    evidence=("trials/step_0007/sort-1", "trials/step_0007/sort-2"),
+    evidence=(Evidence("trials/step_0007/sort-1"), Evidence("trials/step_0007/sort-2")),
     since=NOW - 125,
 )
 IDLE = Symptom(
@@ -40,7 +41,7 @@ IDLE = Symptom(
     title="r1 is loaded but idle",
     cause="nothing has run on it for 75 s while there was work",
     fix="a restart brings it back",
-    evidence=("r1: ready, 0 running", "r0: ready, 3 running"),
+    evidence=(Evidence("r1: ready, 0 running"), Evidence("r0: ready, 3 running")),
     since=NOW - 75,
     action="restart r1",
 )
@@ -101,7 +102,7 @@ async def test_each_alert_has_cause_fix_and_evidence(size: tuple[int, int]) -> N
         if size != (40, 10):
             for part in (
                 NO_TOOLS.cause,
-                *NO_TOOLS.evidence,
+                *proof(NO_TOOLS),
                 "▲ r1 is loaded but idle",
                 "f applies the fix: restart r1",
             ):
@@ -112,14 +113,14 @@ async def test_each_alert_has_cause_fix_and_evidence(size: tuple[int, int]) -> N
 
 
 async def test_the_trials_under_the_cursor_are_those_that_enter_opens() -> None:
-    later = ("trials/step_0008/sort-9",)
+    later = (Evidence("trials/step_0008/sort-9"),)
     async with opened(NO_TOOLS, IDLE) as screen:
-        idle = msgspec.structs.replace(IDLE, evidence=("r1: ready, 1 running",))
+        idle = msgspec.structs.replace(IDLE, evidence=(Evidence("r1: ready, 1 running"),))
         screen.take(msgspec.structs.replace(NO_TOOLS, title="no trial calls a tool", evidence=later), idle)
         assert "no trial calls a tool" in screen.text and "step_0008" not in screen.text
         await screen.press("enter")
         await screen.until(lambda: isinstance(screen.app.screen, TrajectoryScreen))
-        assert screen.app.screen.path == NO_TOOLS.evidence[0]  # type: ignore[attr-defined]
+        assert screen.app.screen.path == proof(NO_TOOLS)[0]  # type: ignore[attr-defined]
         await screen.press("escape")
         await screen.until(lambda: isinstance(screen.app.screen, AlertsScreen))
         await screen.press("down")
@@ -193,6 +194,8 @@ def test_a_copy_has_all_of_it() -> None:
 
 @given(st.text(), st.text(), st.text(), st.lists(st.text(), max_size=3), st.integers(20, 200))
 def test_any_text_fits(title: str, cause: str, fix: str, evidence: list[str], width: int) -> None:
-    symptom = Symptom("x", "warning", title, cause, fix, tuple(evidence), since=NOW - 5, action="restart x")
+    symptom = Symptom(
+        "x", "warning", title, cause, fix, tuple(map(Evidence, evidence)), since=NOW - 5, action="restart x"
+    )
     for row in alert_rows(symptom, width, NOW):
         assert cell_len(row.text) <= max(width, LEAST + 4)

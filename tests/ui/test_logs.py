@@ -18,8 +18,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
-from liverl.diagnose.evidence import log_line
-from liverl.model import Cause, Result, Symptom
+from liverl.model import Cause, Evidence, Result, Symptom
 from liverl.rundir.layout import RunDir
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
@@ -608,7 +607,7 @@ def failed(run: Path, **fields: Any) -> View:
         "trainer", "RuntimeError: out of luck", 5.0, str(path.relative_to(run)), text.index("Runtime")
     )
     result = Result("failed", 1, cause, 3, 0.0, 9.0)
-    evidence = log_line(str(path.relative_to(run)), cause.offset, cause.text)
+    evidence = Evidence(cause.text, cause.log, cause.offset)
     alert = Symptom("service_failed:trainer", "critical", "t", "c", "f", (evidence,))
     made = view(
         run_dir=str(run),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kit.plans import plan_of
 from kit.screens import NOW, in_workers, replica, service, snapshot, through_sessions, trial
+from kit.symptoms import proof
 from msgspec.structs import replace
 
 from liverl.daemon.phase import phase_words
@@ -284,7 +285,7 @@ def test_a_replica_that_the_sessions_do_not_use() -> None:
     symptom = found(unread)["replica_unlisted:r1"]
     assert symptom.cause == "the sessions have not loaded the newest list of replicas"
     assert symptom.action == "restart sessions"
-    assert "the sessions route to http://127.0.0.1:8000" in symptom.evidence
+    assert "the sessions route to http://127.0.0.1:8000" in proof(symptom)
     # what LiteLLM has loaded is nobody's concern
     assert found(replace(ours, proxy=replace(ours.proxy, backends=()))) == {}
     assert found(with_service("sessions", unread, state="starting")) == {}

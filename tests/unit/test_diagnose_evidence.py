@@ -8,31 +8,43 @@ import msgspec
 import pytest
 from kit.screens import service, view
 
-from liverl.diagnose.evidence import LogPlace, failure_place, log_line, log_place
-from liverl.model import Cause, Result, Snapshot, Symptom
+from liverl.diagnose.evidence import LogPlace, failure_place, log_place
+from liverl.model import Cause, Evidence, Result, Snapshot, Symptom
 
 LOG = "attempt_002/logs/my.trainer.1.log"
 RESULT = Result("failed", 1, Cause("trainer", "ValueError: x", 5.0, LOG, 2008), 3, 0.0, 9.0)
 
 
-def test_a_place_is_read_as_it_was_written():
-    assert log_place(["trainer: exit 1", log_line(LOG, 2008, "at byte 3: x")]) == ("my.trainer", LOG, 2008)
-    assert log_place([log_line(LOG, None, "x")]) == ("my.trainer", LOG, None)
+def test_the_first_log_of_a_service_is_the_place():
+    exit_ = Evidence("trainer: exit 1")
+    assert log_place([exit_, Evidence("x", LOG, 2008)]) == ("my.trainer", LOG, 2008)
+    assert log_place([exit_, Evidence("", LOG), Evidence("x", LOG, 1)]) == ("my.trainer", LOG, None)
 
 
 @pytest.mark.parametrize(
-    "line",
+    "log",
     [
-        "trials/step_0007/sort-1",
-        "r1: ready, 0 running",
-        "said attempt_001/logs/x.1.log at byte 3: y",
-        "attempt_001/logs/../x/y.1.log at byte 3: y",
-        "attempt_001/logs/x.1.log is missing",
-        "attempt_001/logs/x.1.log at byte -1: y",
+        None,
+        "",
+        "trials/_unattributed/litellm-trajectory.jsonl",
+        "/attempt_001/logs/x.1.log",
+        "ray/attempt_001/logs/x.1.log",
+        "attempt_001/logs/../x/y.1.log",
+        "attempt_001/trials/x.1.log",
+        "attempt_001/logs/x.1.txt",
+        "attempt_001/logs/x.log",
+        "attempt_001/logs/.1.log",
+        "attempt_001/logs/x.y.log",
     ],
 )
-def test_other_evidence_names_no_place(line):
-    assert log_place([line]) is None
+def test_other_evidence_names_no_place(log):
+    assert log_place([Evidence(f"{LOG} at byte 3: y", log, 3)]) is None
+
+
+def test_the_words_of_evidence_say_where_it_stands():
+    assert Evidence("r1: exit 1", value=1.0).words == "r1: exit 1"
+    assert Evidence("x", LOG, 0).words == f"{LOG} at byte 0: x"
+    assert (Evidence("", LOG).words, Evidence("x", LOG).words) == (LOG, f"{LOG}: x")
 
 
 def snapshot(state: str, **fields: Any) -> Snapshot:
@@ -54,7 +66,7 @@ def test_the_result_names_the_line_of_a_failed_run():
 def test_before_there_is_a_result_the_first_failed_service_is_it():
     path = "attempt_001/logs/trainer.1.log"
     assert failure_place(snapshot("stopping")) == LogPlace("trainer", path)
-    alert = Symptom("service_failed:trainer", "critical", "t", "c", "f", (log_line(path, 7, "x"),))
+    alert = Symptom("service_failed:trainer", "critical", "t", "c", "f", (Evidence("x", path, 7),))
     assert failure_place(snapshot("stopping", symptoms=(alert,))) == LogPlace("trainer", path, 7)
 
 

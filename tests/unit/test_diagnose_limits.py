@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
+from kit.symptoms import proof
 from msgspec.structs import replace
 
 from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
@@ -91,7 +92,7 @@ def test_a_failure_is_told_by_its_most_frequent_words() -> None:
     assert found.cause.startswith(
         "7 of 16 trials of step 8 ended with an exception, 5 of them with KeyError: b; 2"
     )
-    assert found.evidence == tuple(head.path for head in failed)
+    assert proof(found) == tuple(head.path for head in failed)
 
 
 def test_failures_of_steps_long_ago_are_no_symptom() -> None:
@@ -175,7 +176,7 @@ def test_zero_tool_calls_names_flagged_trials_of_that_step_only() -> None:
     flagged = [trial(n, step=8, flags=flag, updated_at=NOW - 100 + n) for n in range(10)]
     others = [trial(20, step=7, flags=flag, updated_at=NOW - 900), trial(21, step=8, updated_at=NOW - 900)]
     found = one("zero_tool_calls", with_trials(trials_of(8, 16, 16), newest=(*others, *flagged)))
-    assert found.evidence == tuple(f"trials/step_0008/trial-{n:03}" for n in range(8))
+    assert proof(found) == tuple(f"trials/step_0008/trial-{n:03}" for n in range(8))
     assert found.since == NOW - 100
     assert one("zero_tool_calls", with_trials(trials_of(8, 16, 16))).since is None
 
@@ -240,7 +241,7 @@ def test_equal_rewards_are_shown_from_trials_of_that_step() -> None:
     other = trial(30, step=7, reward=0.25, updated_at=NOW)
     steps = (StepTrials(7, 16, 1, 0, 0.25, calling=1), StepTrials(6, 9, 9, 0, 0.5, calling=9))
     found = one("rewards_equal", with_trials(*steps, newest=(other, *of_step), step=6))
-    assert found.evidence == tuple(f"trials/step_0006/trial-{n:03}: reward 0.5" for n in range(8))
+    assert proof(found) == tuple(f"trials/step_0006/trial-{n:03}: reward 0.5" for n in range(8))
     assert found.since == NOW - 42, "when the last of them had ended"
     assert "step 6" in found.cause
 
@@ -314,7 +315,7 @@ def test_rollout_mismatch_at_its_limits(
     found = fired("rollout_mismatch", measured(**values))
     assert [s.severity for s in found] == ([] if severity is None else [severity])
     for s in found:
-        assert s.evidence == evidence
+        assert proof(s) == evidence
         assert s.cause.startswith(f"in step 7 {evidence[0]}: ")
 
 
@@ -334,7 +335,7 @@ def test_a_learning_rate_of_zero_between_the_first_step_and_the_last(
     assert bool(found) is fires
     for s in found:
         assert s.cause == f"the learning rate (actor/lr) was 0 in step {step}: updates change no weights"
-        assert s.evidence == (f"step {step}: actor/lr 0",) and s.severity == "critical"
+        assert proof(s) == (f"step {step}: actor/lr 0",) and s.severity == "critical"
     assert fired("learning_rate_zero", measured(step, total, **{"actor/lr": 1e-12})) == []
     assert fired("learning_rate_zero", measured(step, total)) == [], "it is not known"
 
@@ -343,12 +344,12 @@ def test_trajectories_dropped_above_a_tenth() -> None:
     ratio = "trajectory_filter/invalid_ratio"
     assert fired("trajectories_dropped", measured(**{ratio: 0.1})) == []
     found = one("trajectories_dropped", measured(**{ratio: 0.12345}))
-    assert found.evidence == (f"{ratio} 0.123",)
+    assert proof(found) == (f"{ratio} 0.123",)
     assert found.cause.startswith("12% of the trajectories of step 7 ") and found.severity == "warning"
     assert one("trajectories_dropped", measured(**{ratio: 0.1001})).id == "trajectories_dropped"
     reasons = {f"trajectory_filter/reason/r{n}": float(n) for n in range(1, 10)}
     found = one("trajectories_dropped", measured(**{ratio: 1.0}, **reasons))
-    assert found.evidence == tuple(f"r{n}: {n}" for n in range(9, 1, -1)), "the eight largest"
+    assert proof(found) == tuple(f"r{n}: {n}" for n in range(9, 1, -1)), "the eight largest"
 
 
 # --- agents that send nothing ---------------------------------------------------------------------------
@@ -475,7 +476,7 @@ def test_agents_silent_counts_trials_of_this_attempt_and_step() -> None:
     assert not is_silent(heads(updated_at=NOW - 11))
     assert not is_silent(heads(step=7)) and not is_silent(heads(state="finished"))
     found = one("agents_silent", heads(turns=3), heads())
-    assert found.evidence == tuple(f"trials/step_0008/trial-{n:03}: 3 turns" for n in range(8))
+    assert proof(found) == tuple(f"trials/step_0008/trial-{n:03}: 3 turns" for n in range(8))
 
 
 # --- trials that do not begin ---------------------------------------------------------------------------
@@ -491,12 +492,12 @@ def test_trials_do_not_begin_after_three_minutes(ago: float, fires: bool) -> Non
     assert bool(found) is fires
     for s in found:
         assert s.cause.startswith("for 180 s 2 replicas ") and s.since == NOW - ago
-        assert s.evidence == ("r0: updating, 0 running", "r1: updating, 0 running")
+        assert proof(s) == ("r0: updating, 0 running", "r1: updating, 0 running")
 
 
 def test_trials_do_not_begin_where_every_ready_replica_waits() -> None:
     waits = updating(0, 300.0, running=None)
-    assert one("trials_do_not_begin", with_replicas(waits)).evidence == ("r0: updating, 0 running",)
+    assert proof(one("trials_do_not_begin", with_replicas(waits))) == ("r0: updating, 0 running",)
     boots = updating(1, 1.0, state="starting")
     assert len(fired("trials_do_not_begin", with_replicas(waits, boots))) == 1
     for other in (
@@ -509,7 +510,7 @@ def test_trials_do_not_begin_where_every_ready_replica_waits() -> None:
     assert fired("trials_do_not_begin", with_replicas(boots)) == []
     many = with_replicas(*(updating(n, 300.0) for n in range(9)))
     found = one("trials_do_not_begin", many)
-    assert len(found.evidence) == 8 and "9 replicas" in found.cause
+    assert len(proof(found)) == 8 and "9 replicas" in found.cause
 
 
 # --- requests that are not answered ---------------------------------------------------------------------
@@ -547,13 +548,13 @@ def test_unknown_models_are_named_as_far_as_they_are_known() -> None:
     assert many.title == "agents request 'm0', which is not served"
     assert "'m6', 'm7' and were rejected" in many.cause and "'m8'" not in many.cause
     assert many.fix == "set the agents' model name to one of: policy"
-    assert many.evidence == ("proxy/litellm.yaml: model_list",)
-    assert one("model_unknown", with_proxy(unknown=1, config=None), with_proxy()).evidence == ()
+    assert proof(many) == ("proxy/litellm.yaml: model_list",)
+    assert proof(one("model_unknown", with_proxy(unknown=1, config=None), with_proxy())) == ()
 
 
 def test_a_refused_key_is_shown_with_the_address_that_was_asked() -> None:
-    assert one("key_refused", with_proxy(refused=1), with_proxy()).evidence == ("http://127.0.0.1:8002",)
-    assert one("key_refused", with_proxy(refused=1, address=None), with_proxy()).evidence == ()
+    assert proof(one("key_refused", with_proxy(refused=1), with_proxy())) == ("http://127.0.0.1:8002",)
+    assert proof(one("key_refused", with_proxy(refused=1, address=None), with_proxy())) == ()
 
 
 # --- replicas -------------------------------------------------------------------------------------------
@@ -601,7 +602,7 @@ def test_an_idle_replica_is_shown_beside_those_that_work() -> None:
     )
     found = one("replica_idle", with_replicas(idle, rests, queue, *busy, gpus=gpus))
     assert "for 75 s" in found.cause and found.since == NOW - 75.4
-    assert found.evidence == (
+    assert proof(found) == (
         "r0: degraded, load unknown",
         "GPU 1: ? GiB used, 12 % utilization",
         "GPU 2: 2 GiB used, ? % utilization",
@@ -632,7 +633,7 @@ def test_an_unlisted_replica_and_what_gives_it_a_place() -> None:
     assert without.cause.startswith("r1 has policy version None, the trainer has 7; ")
     (refused,) = unlisted(listed=False)
     assert "is not in the proxy's list" in refused.cause and refused.action == "restart r1"
-    assert refused.evidence == (f"r1: {B}, policy version 7", f"the proxy routes to {A}/v1")
+    assert proof(refused) == (f"r1: {B}, policy version 7", f"the proxy routes to {A}/v1")
     (stale,) = unlisted(listed=True)
     assert "newest list" in stale.cause and stale.action == "restart proxy"
     (foreign,) = unlisted(listed=False, kind="verl", owner="adopted", policy_version=6)
@@ -644,7 +645,7 @@ def test_an_unlisted_replica_and_what_gives_it_a_place() -> None:
     (managed,) = unlisted(listed=False, owner="adopted", policy_version=6)
     assert managed.action is None
     (nobody,) = unlisted({"backends": ()})
-    assert nobody.evidence[1] == "the proxy routes to no replica"
+    assert proof(nobody)[1] == "the proxy routes to no replica"
     assert {s.severity for s in (behind, refused, stale, foreign)} == {"warning"}
     assert refused.title == "r1 is ready but receives no trials" and refused.id == "replica_unlisted:r1"
 
@@ -677,7 +678,7 @@ def test_a_replica_that_the_proxy_does_not_ask() -> None:
     )
     second, first = fired("proxy_cooled_down", up)
     assert (first.id, second.id) == ("proxy_cooled_down:r0", "proxy_cooled_down:r1")
-    assert second.evidence == (
+    assert proof(second) == (
         f"in cooldown: {B}/v1",
         "r1: ready, 2 running, 1 waiting",
         "0 of 0 requests failed so far",
@@ -726,17 +727,17 @@ def test_the_evidence_of_a_failure(rule: str) -> None:
     more = ("1 restarts so far",) if rule == "service_backing_off" else ()
     now = fallen(state, log="logs/r1.1.log", restarts=1)
     plain = one(rule, now)
-    assert plain.cause == "exit 1" and plain.evidence == ("logs/r1.1.log", "r1: exit 1", *more)
+    assert plain.cause == "exit 1" and proof(plain) == ("logs/r1.1.log", "r1: exit 1", *more)
     line = Cause("r1", "CUDA error", NOW, "logs/r1.1.log", 80)
     told = one(rule, now, causes={"r1": line})
     assert told.cause == "CUDA error"
-    assert told.evidence == ("logs/r1.1.log at byte 80: CUDA error", "r1: exit 1", *more)
+    assert proof(told) == ("logs/r1.1.log at byte 80: CUDA error", "r1: exit 1", *more)
     # a cause that no log holds, and one that says no more than the state does
-    assert one(rule, now, causes={"r1": replace(line, log=None)}).evidence[0] == "logs/r1.1.log"
+    assert proof(one(rule, now, causes={"r1": replace(line, log=None)}))[0] == "logs/r1.1.log"
     same = one(rule, now, causes={"r1": replace(line, text="exit 1")})
-    assert same.evidence == ("logs/r1.1.log at byte 80: exit 1", *more)
+    assert proof(same) == ("logs/r1.1.log at byte 80: exit 1", *more)
     silent_ = one(rule, fallen(state, log=None, restarts=1), causes={"trainer": line})
-    assert silent_.evidence == ("r1: exit 1", *more)
+    assert proof(silent_) == ("r1: exit 1", *more)
 
 
 def test_backing_off_is_over_when_nothing_will_be_tried_again() -> None:
@@ -758,7 +759,7 @@ def test_a_disk_with_less_than_a_gibibyte(free: int | None, fires: bool) -> None
 def test_free_space_is_told_in_mebibytes() -> None:
     found = one("disk_low", snapshot(), disk_free=300 * MIB)
     assert found.cause.startswith("300 MiB are free ") and found.severity == "warning"
-    assert found.evidence == ("/runs/liverl/first: 300 MiB free",)
+    assert proof(found) == ("/runs/liverl/first: 300 MiB free",)
 
 
 # --- the windows of each rule ---------------------------------------------------------------------------

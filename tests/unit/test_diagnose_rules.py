@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
+from kit.symptoms import proof
 from msgspec.structs import replace
 
 from liverl.diagnose.catalogue.agents import SILENT_S
@@ -60,7 +61,7 @@ def test_replica_idle() -> None:
     symptom = found(replicas(replica(0), idle, gpus=(gpu(1, utilization=0.0),)))["replica_idle:r1"]
     assert (symptom.severity, symptom.since, symptom.action) == ("warning", NOW - 75, "restart r1")
     assert "75 s" in symptom.cause and symptom.title == "r1 is loaded but idle"
-    assert symptom.evidence == (
+    assert proof(symptom) == (
         "r1: ready, 0 running, 0 waiting",
         "GPU 1: 118 GiB used, 0 % utilization",
         "r0: ready, 3 running, 0 waiting",
@@ -84,7 +85,7 @@ def test_replica_slow() -> None:
     assert symptom.title == "r1 answers 14 times slower than the other replica"
     assert (symptom.severity, symptom.action) == ("warning", "restart r1")
     assert "2.10 s for an answer" in symptom.cause and "the others is 0.15 s" in symptom.cause
-    assert symptom.evidence == (
+    assert proof(symptom) == (
         "r1: 2.10 s per answer, 140.0 ms per token, 30 answers in the last minute",
         "r0: 0.15 s per answer, 10.0 ms per token, 30 answers in the last minute",
         "r1: ready, 13 running, 0 waiting",
@@ -155,7 +156,7 @@ def test_replica_unlisted() -> None:
     assert refused.action == "restart r1" and refused.severity == "warning"
     stale = replace(snapshot().proxy, backends=(A,))
     unread = found(snapshot(proxy=stale))["replica_unlisted:r1"]
-    assert unread.action == "restart proxy" and f"the proxy routes to {A}" in unread.evidence
+    assert unread.action == "restart proxy" and f"the proxy routes to {A}" in proof(unread)
     for harmless in (
         replica(1, listed=False, leaving=True),
         replica(1, "starting", listed=False),
@@ -187,7 +188,7 @@ def test_replica_missing(state: str, kind: str) -> None:
     now = replicas(replica(0, kind=kind), gone)
     symptom = found(now)["replica_missing:r1"]
     assert (symptom.severity, symptom.title, symptom.cause) == ("warning", "r1 is missing", why)
-    assert symptom.evidence == ("1 of 2 replicas are up",)
+    assert proof(symptom) == ("1 of 2 replicas are up",)
     assert symptom.action == (None if kind == "verl" else "restart r1")
     assert symptom.fix == (
         "r1 is managed by verl; restart the trainer to restart it" if kind == "verl" else "restart r1"
@@ -263,7 +264,7 @@ def test_proxy_cooled_down() -> None:
     cold = replace(snapshot().proxy, cooled_down=(B,), failures=3)
     symptom = found(snapshot(proxy=cold))["proxy_cooled_down:r1"]
     assert symptom.severity == "warning" and symptom.action == "restart r1"
-    assert "3 of 1031 requests failed so far" in symptom.evidence
+    assert "3 of 1031 requests failed so far" in proof(symptom)
     # That a replica which has died cannot be reached is its own symptom.
     dead = ReplicaSet(2, 1, 1, (replica(0), replica(1, "backing_off", address=None)))
     assert "proxy_cooled_down:r1" not in found(snapshot(proxy=cold, replicas=dead))
@@ -287,7 +288,7 @@ def test_service_down(state: str) -> None:
     symptom = found(now, causes={"r1": cause})[f"service_{state}:r1"]
     assert (symptom.severity, symptom.cause) == ("critical", "RuntimeError: CUDA error")
     assert (symptom.since, symptom.action) == (NOW - 9, "restart r1")
-    assert symptom.evidence == (
+    assert proof(symptom) == (
         "attempt_001/logs/r1.6.log at byte 812: RuntimeError: CUDA error",
         "r1: failed 6 times within 300 s; last failure: exit 1",
     )
@@ -302,7 +303,7 @@ def test_service_backing_off() -> None:
     now = snapshot(services=(*snapshot().services[:2], falls))
     symptom = found(now)["service_backing_off:r1"]
     assert (symptom.severity, symptom.cause, symptom.action) == ("warning", "exit 1", "restart r1")
-    assert "2 restarts so far" in symptom.evidence
+    assert "2 restarts so far" in proof(symptom)
     again = snapshot(services=(*snapshot().services[:2], service("r1", "replica", "starting")))
     assert found(again) == {}
     # One symptom as long as it goes on failing, whatever it does in between.
@@ -331,14 +332,14 @@ def test_a_restarted_service_is_named_for_some_minutes() -> None:
     symptom = found(restarted())["service_restarted:r1"]
     assert symptom.title == "r1 failed (killed by SIGKILL); it serves again"
     assert (symptom.severity, symptom.since) == ("warning", NOW - 12)
-    assert symptom.evidence == ("attempt_001/logs/r1.1.log",)
+    assert proof(symptom) == ("attempt_001/logs/r1.1.log",)
     assert "OOM killer" in symptom.cause and "restarted 1 time in" in symptom.cause
     for state in ("preparing", "starting", "degraded"):
         assert found(restarted(state))["service_restarted:r1"].title.endswith("; it is being restarted")
     assert found(restarted(failed_at=NOW - 299))
     assert "restarted 2 times" in found(restarted(restarts=2))["service_restarted:r1"].cause
-    assert found(restarted(log=None))["service_restarted:r1"].evidence == ()
-    assert found(restarted(log="attempt_001/logs/r1.1.log"))["service_restarted:r1"].evidence == ()
+    assert proof(found(restarted(log=None))["service_restarted:r1"]) == ()
+    assert proof(found(restarted(log="attempt_001/logs/r1.1.log"))["service_restarted:r1"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -391,7 +392,7 @@ def test_zero_tool_calls() -> None:
         "zero_tool_calls"
     ]
     assert every.severity == "critical" and "all 5 trials of step 8" in every.cause
-    assert every.evidence == tuple(f"trials/step_0008/trial-{i:03}" for i in range(8))
+    assert proof(every) == tuple(f"trials/step_0008/trial-{i:03}" for i in range(8))
     assert "model.tool_parser" in every.fix and every.patch == {}, "nobody knows what the model writes"
     half = found(trials(step(8, 16, 8)))["zero_tool_calls"]
     assert half.severity == "warning" and "8 of 16 trials" in half.cause
@@ -502,7 +503,7 @@ def test_rewards_equal() -> None:
         return trials(steps, newest=heads)
 
     low = found(now(0.0))["rewards_equal"]
-    assert low.severity == "warning" and "step 7" in low.cause and len(low.evidence) == 8
+    assert low.severity == "warning" and "step 7" in low.cause and len(proof(low)) == 8
     assert found(now(1.0))["rewards_equal"].severity == "info"
     assert found(now(1.0, odd=0.0, mean=0.9)) == {}
     assert found(now(1.0, mean=0.75)) == {}, "a large step's older trials were different"
@@ -541,13 +542,13 @@ def test_a_proxy_without_descriptors_is_the_cause_not_its_replicas() -> None:
     (symptom, *_) = found(snapshot(proxy=full), snapshot(proxy=replace(full, dropped=2))).values()
     assert symptom.id == "proxy_descriptors" and symptom.severity == "critical"
     assert symptom.title == "the proxy has no file descriptors left" and "LimitNOFILE" in symptom.fix
-    assert symptom.evidence[:2] == (
+    assert proof(symptom)[:2] == (
         "open files and connections: 973 of 1,024",
         "refused so far because none was left: 7",
     )
     assert not found(snapshot(proxy=replace(full, descriptors=972)), snapshot(proxy=full))
     unknown = replace(before.proxy, turned_away=1)
-    assert "unknown of unknown" in found(snapshot(proxy=unknown), before)["proxy_descriptors"].evidence[0]
+    assert "unknown of unknown" in proof(found(snapshot(proxy=unknown), before)["proxy_descriptors"])[0]
     # What looks like failures of replicas is not blamed on them.
     cold = replace(full, cooled_down=("http://127.0.0.1:4001/v1",))
     idle = replicas(replica(0), replica(1, idle_for=50.0))
@@ -569,17 +570,17 @@ def test_what_the_proxy_closed_refused_and_lost() -> None:
     assert symptoms["proxy_clients"].severity == "info"
     assert "2 requests so far" in symptoms["request_too_large"].cause
     assert "proxy.max_body_bytes" in symptoms["request_too_large"].fix
-    assert symptoms["records_lost"].evidence == (why,) and "1 requests" in symptoms["records_lost"].cause
+    assert proof(symptoms["records_lost"]) == (why,) and "1 requests" in symptoms["records_lost"].cause
     assert found(snapshot(proxy=proxy), snapshot(proxy=proxy)) == {}
     assert found(snapshot(proxy=proxy)) == {}, "nothing is known of before"
     silent = replace(proxy, record_error=None)
-    assert found(snapshot(proxy=silent), before)["records_lost"].evidence == (
+    assert proof(found(snapshot(proxy=silent), before)["records_lost"]) == (
         "the error is in the proxy's log",
     )
 
 
 def test_disk_low() -> None:
-    assert found(snapshot(), disk_free=LOW_DISK - 1)["disk_low"].evidence == (
+    assert proof(found(snapshot(), disk_free=LOW_DISK - 1)["disk_low"]) == (
         "/runs/liverl/first: 1024 MiB free",
     )
     assert found(snapshot(), disk_free=LOW_DISK) == {}
@@ -595,7 +596,7 @@ def test_agents_silent() -> None:
     before = replicas(*idle, step=7, trials=TrialsStatus(newest=heads, steps=(step,)))
     symptom = found(before, before)["agents_silent"]
     assert "24 of 32 trials of step 8 are running" in symptom.cause and "2 replicas are idle" in symptom.cause
-    assert symptom.severity == "warning" and len(symptom.evidence) == 8
+    assert symptom.severity == "warning" and len(proof(symptom)) == 8
     assert found(before) == {}, "nothing to compare with"
     asked = replace(before, proxy=replace(before.proxy, requests=(before.proxy.requests or 0) + 1))
     for harmless in (
@@ -664,7 +665,7 @@ def test_rollout_mismatch() -> None:
     assert found(measured(**usual)) == {}
     off = found(measured(**{**usual, "training__rollout_probs_diff_mean": 0.02}))["rollout_mismatch"]
     assert off.severity == "warning" and "disable_cascade_attn" in off.fix
-    assert off.evidence == ("training/rollout_probs_diff_mean 0.02, above 0.01",)
+    assert proof(off) == ("training/rollout_probs_diff_mean 0.02, above 0.01",)
     assert "rollout_mismatch" in found(measured(**{**usual, "rollout_corr__kl": -0.02}))
     corrupt = {"training__rollout_probs_diff_mean": 0.004, "training__rollout_actor_probs_pearson_corr": 0.75}
     assert found(measured(**corrupt))["rollout_mismatch"].severity == "critical"
@@ -699,7 +700,7 @@ def test_trajectories_dropped() -> None:
     share = {"trajectory_filter__invalid_ratio": 0.25, "trajectory_filter__reason__env_setup_failed": 14.0}
     symptom = found(measured(**share))["trajectories_dropped"]
     assert (
-        symptom.evidence == ("env_setup_failed: 14",) and "25% of the trajectories of step 7" in symptom.cause
+        proof(symptom) == ("env_setup_failed: 14",) and "25% of the trajectories of step 7" in symptom.cause
     )
     assert found(measured(trajectory_filter__invalid_ratio=0.1)) == {}
 

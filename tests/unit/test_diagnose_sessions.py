@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kit.screens import NOW, replica, service, snapshot, through_sessions, trial
+from kit.symptoms import proof
 from msgspec.structs import replace
 
 from liverl.diagnose.catalogue.rules import FILE_RULES, RULES
@@ -64,7 +65,7 @@ def test_a_jump_of_changed_histories() -> None:
         symptom.title == "9 of 16 agents of step 100 change their history" and symptom.severity == "warning"
     )
     assert "in the steps before it 6% did" in symptom.cause
-    assert symptom.evidence == ("trials/step_0100/trial-001: 3 changes",)
+    assert proof(symptom) == ("trials/step_0100/trial-001: 3 changes",)
     assert JUMP in found(now, FILE_RULES), "the files of a run without a backend are enough"
 
 
@@ -110,7 +111,7 @@ def test_sub_agents_that_sample_most() -> None:
     symptom = found(steps(step(8, 4, of_sub=620), heads=heads))[SUB]
     assert symptom.title == "sub-agents sample 62% of the tokens of step 8"
     assert "620 of 1,000 tokens" in symptom.cause and "session_proxy.main_agent_prefix_match" in symptom.fix
-    assert symptom.evidence == ("trials/step_0008/trial-001: 300 of 420 tokens by sub-agents",)
+    assert proof(symptom) == ("trials/step_0008/trial-001: 300 of 420 tokens by sub-agents",)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +149,10 @@ def test_a_silent_session() -> None:
     symptom = found(silent(one(900), one(30, "trial-008")))[SILENT]
     assert symptom.title == "1 trial sends no requests" and symptom.since == NOW - 900
     assert "1 of 16 open sessions" in symptom.cause and "10 minutes" in symptom.cause
-    assert symptom.evidence == ("trials/step_0007/trial-007: no request for 15 minutes",)
+    assert proof(symptom) == ("trials/step_0007/trial-007: no request for 15 minutes",)
     unlisted = found(silent(one(900, "elsewhere"), one(700, "x")))[SILENT]
     assert unlisted.title == "at least 2 trials send no requests", "the report names no more"
-    assert unlisted.evidence[0] == "elsewhere: no request for 15 minutes"
+    assert proof(unlisted)[0] == "elsewhere: no request for 15 minutes"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from kit.screens import NOW, snapshot
 from msgspec.structs import replace
 
 from liverl.diagnose.tracker import Diagnosis, Resolved, Rule, RunContext, SymptomChange, Window, words
-from liverl.model import Snapshot, Symptom
+from liverl.model import Evidence, Snapshot, Symptom
 
 
 def symptom(id: str = "bad", severity: str = "warning", since: float | None = None) -> Symptom:
@@ -93,10 +93,10 @@ def test_what_was_never_told_ends_without_a_word() -> None:
 def test_it_keeps_its_beginning_and_takes_the_newest_words() -> None:
     looks = Looks()
     looks.at(0, symptom())
-    later = replace(symptom(since=NOW + 4), cause="for another reason", evidence=("line 2",))
+    later = replace(symptom(since=NOW + 4), cause="for another reason", evidence=(Evidence("line 2"),))
     assert looks.at(4, later) == []
     (shown,) = looks.diagnosis.symptoms
-    assert (shown.since, shown.cause, shown.evidence) == (NOW, "for another reason", ("line 2",))
+    assert (shown.since, shown.cause, shown.evidence) == (NOW, "for another reason", (Evidence("line 2"),))
 
 
 def test_a_rule_is_shown_the_look_before() -> None:

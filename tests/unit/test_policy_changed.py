@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from kit.newest import lists_written
 from kit.plans import plan_of
+from kit.symptoms import proof
 
 from liverl.diagnose.catalogue import serving
 from liverl.diagnose.catalogue.rules import RULES
@@ -211,7 +212,7 @@ def test_the_alert_names_the_replica_and_the_restart() -> None:
     (symptom,) = serving.policy_changed(window)
     assert (symptom.id, symptom.severity) == ("policy_changed:replica-1", "critical")
     assert symptom.action == "restart replica-1"
-    assert f"digest of its weights: {OTHER}" in symptom.evidence
+    assert f"digest of its weights: {OTHER}" in proof(symptom)
     (rule,) = (rule for rule in RULES if rule.look is serving.policy_changed)
     assert (rule.hold, rule.linger) == (0.0, 0.0)
     assert "replica_unlisted:replica-1" not in {
@@ -226,7 +227,7 @@ def test_verls_replicas_are_restarted_with_their_trainer() -> None:
     )  # fmt: skip
     (symptom,) = serving.policy_changed(window_of(item))
     assert symptom.action is None and "restart the trainer" in symptom.fix
-    assert f"digest of its weights: {OTHER}" in symptom.evidence
+    assert f"digest of its weights: {OTHER}" in proof(symptom)
 
 
 def test_the_alert_of_vllm_serve_names_what_was_asked_and_when() -> None:
@@ -236,5 +237,5 @@ def test_the_alert_of_vllm_serve_names_what_was_asked_and_when() -> None:
     (symptom,) = serving.weights_requested(window_of(*items))
     assert (symptom.id, symptom.since) == ("weights_requested:replica-1", 7.0)
     assert symptom.severity == "warning", "it may be the user's own trainer"
-    assert "requests since its start: /sleep (1), /update_weights (2)" in symptom.evidence
+    assert "requests since its start: /sleep (1), /update_weights (2)" in proof(symptom)
     assert serving.weights_requested in {rule.look for rule in RULES}

@@ -8,7 +8,7 @@ import msgspec
 from kit.screens import snapshot as sample
 
 from liverl.diagnose.report import MOST_ALERTS, files, past_alerts, report
-from liverl.model import Cause, ConfigChange, Event, Result, Symptom
+from liverl.model import Cause, ConfigChange, Event, Evidence, Result, Symptom
 
 START = 1_700_000_000.0
 
@@ -80,7 +80,7 @@ def test_alerts_have_the_times_of_their_begin_and_end() -> None:
 
 def test_an_alert_that_is_open_at_the_end_says_what_to_do() -> None:
     symptom = Symptom(
-        "disk_low", "critical", "full", "it is full", "delete\nsomething", ("3 GB left",), START,
+        "disk_low", "critical", "full", "it is full", "delete\nsomething", (Evidence("3 GB left"),), START,
         patch={"training.save_freq": "9"},
     )  # fmt: skip
     text = page(alerts=(alert(1, "new"),), symptoms=(symptom,))

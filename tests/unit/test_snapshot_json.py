@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from kit.screens import replica, snapshot
 
 from liverl.control.messages import ProtocolMismatch, decode_incoming, encode_line
-from liverl.model import EngineFacts, ReplicaSet, ReplicaStatus, published_facts
+from liverl.model import EngineFacts, Evidence, ReplicaSet, ReplicaStatus, Symptom, published_facts
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import decode_snapshot, encode_snapshot, plain_snapshot, replica_of
 
 RECORDED = Path(__file__).parents[1] / "data" / "recordings" / "h200_run" / "snapshots.jsonl"
+COMPAT = Path(__file__).parents[1] / "data" / "compat"
 FACTS = EngineFacts.__struct_fields__
 # The fields of a replica in `status --json` and snapshot.json: scripts read them.
 PUBLISHED = {
@@ -85,6 +86,46 @@ def test_what_an_older_version_wrote_is_read(tmp_path: Path) -> None:
             assert "kv_blocks" not in fields and item.engine.kv_blocks is None
             flat = {name: getattr(item.engine if name in FACTS else item, name) for name in fields}
             assert json.loads(json.dumps(flat)) == fields
+
+
+def test_evidence_of_an_older_version_is_read_from_its_text(tmp_path: Path) -> None:
+    failed = COMPAT / "2026-11-21" / "failed" / "snapshot.json"
+    RunDir(tmp_path).snapshot.write_bytes(failed.read_bytes())
+    shown = RunDir(tmp_path).read_snapshot()
+    assert shown is not None and [s.evidence for s in shown.symptoms] == [
+        (
+            Evidence("ValueError: the toy cannot go on", "attempt_001/logs/task.1.log", 213),
+            Evidence("task: exit 1"),
+        )
+    ]
+    assert decode_snapshot(encode_snapshot(shown)) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "evidence"),
+    [
+        ("attempt_002/logs/my.a.1.log", Evidence("", "attempt_002/logs/my.a.1.log")),
+        ("attempt_002/logs/a.1.log at byte 0: x\ny: z", Evidence("x\ny: z", "attempt_002/logs/a.1.log", 0)),
+        ("attempt_002/logs/a.1.log at byte -1: x", None),
+        ("see attempt_002/logs/a.1.log", None),
+        ("attempt_002/logs/a.1.log is missing", None),
+        ("trials/step_0007/sort-1: reward 0", None),
+        ("", None),
+    ],
+)
+def test_a_line_of_evidence_of_an_older_version(line: str, evidence: Evidence | None) -> None:
+    plain = plain_snapshot(snapshot(symptoms=(Symptom("a", "info", "t", "c", "f"),)))
+    plain["symptoms"][0]["evidence"] = [line]
+    (symptom,) = decode_snapshot(json.dumps(plain).encode()).symptoms
+    assert symptom.evidence == (evidence or Evidence(line),)
+
+
+def test_evidence_is_written_without_what_is_unknown() -> None:
+    known = (Evidence("x", "a.log", 7, 0.5), Evidence("y"))
+    shown = snapshot(symptoms=(Symptom("a", "info", "t", "c", "f", known, since=1.0, patch={"a.b": "1"}),))
+    written = json.loads(encode_snapshot(shown))["symptoms"][0]["evidence"]
+    assert written == [{"text": "x", "log": "a.log", "offset": 7, "value": 0.5}, {"text": "y"}]
+    assert decode_snapshot(encode_snapshot(shown)) == shown
 
 
 def test_a_snapshot_on_the_socket_is_flat_and_read_back() -> None:

@@ -21,7 +21,7 @@ from kit.screens import NOW, event, gpu, replica, snapshot
 
 import liverl_tui
 from liverl.logs.ansi import coloured
-from liverl.model import Cause, ReplicaSet, Result, Symptom
+from liverl.model import Cause, Evidence, ReplicaSet, Result, Symptom
 from liverl.util.visible import visible, visible_json
 from liverl_tui.app.crash import report
 from liverl_tui.cli import main, status_table
@@ -90,7 +90,7 @@ def test_text_that_needs_nothing_is_the_same_object() -> None:
 
 
 def hostile() -> object:
-    symptom = Symptom("a", "critical", "a title", "a cause", "a fix", ("evidence",), since=NOW - 3)
+    symptom = Symptom("a", "critical", "a title", "a cause", "a fix", (Evidence("evidence"),), since=NOW - 3)
     result = Result("failed", 1, Cause("r0", "the cause", NOW), 3, NOW - 9, NOW, summary="a summary")
     state = snapshot(
         gpus=(gpu(0), gpu(1, owner="foreign pid 1 (ada)")),

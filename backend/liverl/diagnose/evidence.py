@@ -1,14 +1,12 @@
-"""A line of evidence that names a place in a log: how rules write it, and how views read it. Pure."""
+"""The places in logs of services that evidence and failures name. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from liverl.model import Snapshot
+from liverl.model import Evidence, Snapshot
 
-_PLACE = re.compile(r"(attempt_\d+/logs/(?P<service>[^/\n]+)\.\d+\.log)(?: at byte (\d{1,18}): |$)")
 _FAILING = ("stopping", "failed")  # states of a run that a failed service has ended
 _FAILED = ("failed", "gave_up")
 
@@ -21,18 +19,22 @@ class LogPlace(NamedTuple):
     offset: int | None = None
 
 
-def log_line(log: str, offset: int | None, text: str) -> str:
-    """The line of evidence for ``text``, which stands at byte ``offset`` of ``log``."""
-    return log if offset is None else f"{log} at byte {offset}: {text}"
-
-
-def log_place(evidence: Iterable[str]) -> LogPlace | None:
-    """The first place in a log that lines of evidence name; None if they name none."""
-    for line in evidence:
-        match = _PLACE.match(line)
-        if match is not None:
-            return LogPlace(match["service"], match[1], None if match[3] is None else int(match[3]))
+def log_place(evidence: Iterable[Evidence]) -> LogPlace | None:
+    """The first place in a service's log that evidence names; None if it names none."""
+    for one in evidence:
+        service = _service_of(one.log or "")
+        if service:
+            return LogPlace(service, one.log or "", one.offset)
     return None
+
+
+def _service_of(log: str) -> str:
+    """The service that writes ``attempt_NNN/logs/<service>.<generation>.log``; empty for any other file."""
+    attempt, _, rest = log.partition("/")
+    folder, _, name = rest.partition("/")
+    service, _, generation = name.removesuffix(".log").rpartition(".")
+    ours = attempt.startswith("attempt_") and folder == "logs" and "/" not in name and name.endswith(".log")
+    return service if ours and generation.isdecimal() else ""
 
 
 def failure_place(snapshot: Snapshot) -> LogPlace | None:

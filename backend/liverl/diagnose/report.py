@@ -134,8 +134,8 @@ def _help(symptom: Symptom) -> Iterator[str]:
     yield f"  - what to do: {_quoted(symptom.fix)}"
     for key, value in symptom.patch.items():
         yield f"  - change: `{key}: {value}`"
-    for line in symptom.evidence[:MOST_EVIDENCE]:
-        yield f"  - seen: {_quoted(line)}"
+    for one in symptom.evidence[:MOST_EVIDENCE]:
+        yield f"  - seen: {_quoted(one.words)}"
 
 
 def _files(snapshot: Snapshot, result: Result, present: Container[str]) -> Iterator[str]:

@@ -73,8 +73,8 @@ def alert_rows(symptom: Symptom, width: int, now: float, parts: Collection[str] 
         add(symptom.fix, "strong", "fix: ")
     if (applied := applied_words(symptom)) is not None and "fix" in shown:
         add(applied, "info")
-    for line in symptom.evidence if "evidence" in shown else ():
-        rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(line)}", room).rstrip(), "dim")))
+    for one in symptom.evidence if "evidence" in shown else ():
+        rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(one.words)}", room).rstrip(), "dim")))
     return rows
 
 
@@ -90,12 +90,12 @@ def alert_text(symptom: Symptom) -> str:
     """An alert as plain text for the clipboard: severity and title, cause, fix, evidence."""
     lines = [f"{symptom.severity}: {symptom.title}", symptom.cause]
     lines += [f"fix: {symptom.fix}"] if symptom.fix else []
-    return "\n".join([*lines, *(f"- {line}" for line in symptom.evidence)])
+    return "\n".join([*lines, *(f"- {one.words}" for one in symptom.evidence)])
 
 
 def first_trial(symptom: Symptom) -> str | None:
     """The directory of the first trial that its evidence names; None if it names none."""
-    named = (m[1] for line in symptom.evidence if (m := _TRIAL.match(line)))
+    named = (m[1] for one in symptom.evidence if (m := _TRIAL.match(one.words)))
     return next((path for path in named if not path.endswith(".jsonl")), None)
 
 

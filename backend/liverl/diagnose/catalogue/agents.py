@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Symptom, TrialHead
+from liverl.model import Evidence, Symptom, TrialHead
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
@@ -40,7 +40,7 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"trials call no tool{found.title}",
         cause=f"{counted}: {found.cause}",
         fix=found.fix,
-        evidence=tuple(head.path for head in heads[:SHOWN]),
+        evidence=tuple(Evidence(head.path) for head in heads[:SHOWN]),
         since=min((head.updated_at for head in heads), default=None),
         patch=found.patch,
     )
@@ -115,7 +115,7 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"{failed} of {step.finished} trials of step {step.step} ended with an exception, "
         f"{count} of them with {words}{others}",
         fix="open one of these trials: its result has the whole traceback, and its agent's log what was printed before",
-        evidence=tuple(head.path for head in heads[:SHOWN]),
+        evidence=tuple(Evidence(head.path) for head in heads[:SHOWN]),
         since=min((head.updated_at for head in heads), default=None),
     )
 
@@ -177,7 +177,7 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
         fix="check the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps) and the last tool call "
         "of these trials; each trial times out after harbor_agent.override_timeout_sec seconds: lower that "
         "to end stuck trials earlier",
-        evidence=tuple(f"{head.path}: {head.turns} turns" for head in heads[:SHOWN]),
+        evidence=tuple(Evidence(f"{h.path}: {h.turns} turns", value=h.turns) for h in heads[:SHOWN]),
     )
 
 
@@ -198,7 +198,9 @@ def trials_do_not_begin(window: Window) -> Iterator[Symptom | Resolved]:
         "waiting for the first request after that: the transfer or the agent loop is slow or stuck",
         fix="check the last lines of the trainer's log; run py-spy dump --pid on ray::AgentLoopWorker and on "
         "ray::TaskRunner to see where they are stuck",
-        evidence=tuple(f"{r.name}: {r.activity}, {r.engine.running or 0:.0f} running" for r in ready[:SHOWN]),
+        evidence=tuple(
+            Evidence(f"{r.name}: {r.activity}, {r.engine.running or 0:.0f} running") for r in ready[:SHOWN]
+        ),
         since=max(waits),
     )
 
@@ -215,7 +217,7 @@ def trials_unattributed(window: Window) -> Iterator[Symptom | Resolved]:
             title="requests without a trial name",
             cause=f"{proxy.unattributed} requests so far named no trial and were not counted for any trial",
             fix="give each trial its own API key (<run key>.<trial>), or send the header x-litellm-routing-key",
-            evidence=("trials/_unattributed/litellm-trajectory.jsonl",),
+            evidence=(Evidence("", log="trials/_unattributed/litellm-trajectory.jsonl"),),
         )
 
 
@@ -235,7 +237,7 @@ def model_unknown(window: Window) -> Iterator[Symptom | Resolved]:
             fix=f"set the agents' model name to one of: {', '.join(served)}"
             if served
             else "set the agents' model name to a model that is served",
-            evidence=(f"{proxy.config}: model_list",) if proxy.config else (),
+            evidence=(Evidence(f"{proxy.config}: model_list"),) if proxy.config else (),
         )
 
 
@@ -250,7 +252,7 @@ def request_too_large(window: Window) -> Iterator[Symptom | Resolved]:
             cause=f"{proxy.too_large} requests so far were answered with 413, because they have more bytes than "
             "proxy.max_body_bytes allows; their trials fail",
             fix="shorten what the agents send, or raise proxy.max_body_bytes and resume the run",
-            evidence=(f"{proxy.address}",) if proxy.address else (),
+            evidence=(Evidence(proxy.address),) if proxy.address else (),
         )
 
 
@@ -264,7 +266,7 @@ def records_lost(window: Window) -> Iterator[Symptom | Resolved]:
             title="turns are missing in the trials' records",
             cause=f"{proxy.unrecorded} requests so far were answered, but their record could not be written",
             fix="remove the cause that the error names; the missing records cannot be restored",
-            evidence=(proxy.record_error or "the error is in the proxy's log",),
+            evidence=(Evidence(proxy.record_error or "the error is in the proxy's log"),),
         )
 
 
@@ -280,5 +282,5 @@ def key_refused(window: Window) -> Iterator[Symptom | Resolved]:
             f"belong to another run or were "
             "given another key",
             fix="give the agents the key in secrets/run_key as their API key, or <that key>.<trial>",
-            evidence=(f"{proxy.address}",) if proxy.address else (),
+            evidence=(Evidence(proxy.address),) if proxy.address else (),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
-from liverl.model import Symptom
+from liverl.model import Evidence, Symptom
 
 
 def file_unreadable(window: Window) -> Iterator[Symptom | Resolved]:
@@ -21,5 +21,5 @@ def file_unreadable(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"cannot read {first.path}{more}",
         cause=f"{first.path}: {first.why}; what the run's views show leaves this file out",
         fix="remove the file, or replace it by a regular file that you may read; nothing has to be restarted",
-        evidence=tuple(f"{file.path}: {file.why}" for file in files[:SHOWN]),
+        evidence=tuple(Evidence(f"{file.path}: {file.why}") for file in files[:SHOWN]),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Snapshot, StepTrials, Symptom
+from liverl.model import Evidence, Snapshot, StepTrials, Symptom
 
 PROBS_DIFF = 0.01  # verl's FAQ: below 0.005 is normal, above this the engine's precision is off
 PEARSON = 0.99  # of the probabilities that engine and trainer give a token; 0.999 is usual
@@ -41,7 +41,7 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
         "that are too hard"
         if low
         else "all tasks of this step are solved; use harder tasks",
-        evidence=tuple(f"{head.path}: reward {reward:g}" for head in heads[:SHOWN]),
+        evidence=tuple(Evidence(f"{h.path}: reward {reward:g}", value=reward) for h in heads[:SHOWN]),
         since=max(head.updated_at for head in heads),
     )
 
@@ -54,15 +54,16 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     diff = metrics.values.get("training/rollout_probs_diff_mean")
     pearson = metrics.values.get("training/rollout_actor_probs_pearson_corr")
     kl = metrics.values.get("rollout_corr/kl")
-    off: list[str] = []
+    off: list[Evidence] = []
     if diff is not None and diff > PROBS_DIFF:
-        off.append(f"training/rollout_probs_diff_mean {diff:.4g}, above {PROBS_DIFF}")
+        off.append(Evidence(f"training/rollout_probs_diff_mean {diff:.4g}, above {PROBS_DIFF}", value=diff))
     if diff is not None and diff < PEARSON_FROM:
         pearson = None  # where all probabilities are nearly 1, only noise is left, which has no correlation
     if pearson is not None and pearson < PEARSON:
-        off.append(f"training/rollout_actor_probs_pearson_corr {pearson:.4g}, below {PEARSON}")
+        text = f"training/rollout_actor_probs_pearson_corr {pearson:.4g}, below {PEARSON}"
+        off.append(Evidence(text, value=pearson))
     if kl is not None and abs(kl) > ROLLOUT_KL:
-        off.append(f"rollout_corr/kl {kl:.4g}, above {ROLLOUT_KL}")
+        off.append(Evidence(f"rollout_corr/kl {kl:.4g}, above {ROLLOUT_KL}", value=kl))
     if not off:
         return
     broken = pearson is not None and pearson < BROKEN_PEARSON
@@ -70,8 +71,8 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
         id="rollout_mismatch",
         severity="critical" if broken else "warning",
         title="engine and trainer disagree on probabilities",
-        cause=f"in step {metrics.step} {off[0]}: the policy is trained on tokens whose probabilities differ between "
-        "engine and trainer, and grad_norm may rise steadily",
+        cause=f"in step {metrics.step} {off[0].text}: the policy is trained on tokens whose probabilities differ "
+        "between engine and trainer, and grad_norm may rise steadily",
         fix="on GPUs other than Hopper with long prompts, set verl.disable_cascade_attn to true; otherwise compare the "
         "data types of engine and trainer, the chat template with the messages that the agents send, and, for "
         "mixture-of-experts models, the routing replay. "
@@ -93,7 +94,7 @@ def learning_rate_zero(window: Window) -> Iterator[Symptom | Resolved]:
             title="the policy does not learn",
             cause=f"the learning rate (actor/lr) was 0 in step {metrics.step}: updates change no weights",
             fix="set algorithm.learning_rate above 0; if the learning rate decays, set training.total_steps",
-            evidence=(f"step {metrics.step}: actor/lr 0",),
+            evidence=(Evidence(f"step {metrics.step}: actor/lr 0", value=0.0),),
         )
 
 
@@ -115,8 +116,8 @@ def trajectories_dropped(window: Window) -> Iterator[Symptom | Resolved]:
         f"on the rest, "
         "whose rewards and lengths may differ",
         fix="check the reasons first; env_setup_failed and timeout are failures of the sandboxes, not of the model",
-        evidence=tuple(f"{name}: {number:g}" for number, name in reasons[:SHOWN])
-        or (f"trajectory_filter/invalid_ratio {share:.3g}",),
+        evidence=tuple(Evidence(f"{name}: {number:g}", value=number) for number, name in reasons[:SHOWN])
+        or (Evidence(f"trajectory_filter/invalid_ratio {share:.3g}", value=share),),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
-from liverl.model import ServiceStatus, Snapshot, StalledProcess, Symptom
+from liverl.model import Evidence, ServiceStatus, Snapshot, StalledProcess, Symptom
 
 Severity = Literal["warning", "critical"]
 BLOCKED_S = 60.0  # seconds in a wait without progress: even a busy network file system is quicker
@@ -80,7 +80,7 @@ def _stopped(name: str, stopped: list[StalledProcess], severity: Severity, effec
         fix=f"continue the process in the debugger, or end the debugger: {_tracer(stopped)}"
         if traced
         else f"kill -CONT {pids}",
-        evidence=tuple(f"pid {p.pid}: state {p.state}" for p in stopped[:SHOWN]),
+        evidence=tuple(Evidence(f"pid {p.pid}: state {p.state}") for p in stopped[:SHOWN]),
         since=min(p.since for p in stopped),
     )
 
@@ -100,6 +100,9 @@ def _waits(now: Snapshot, name: str, blocked: list[StalledProcess], severity: Se
         f"{now.at - since:.0f} s without CPU time or I/O: a disk, a network file system or a driver does not respond",
         fix=f"cat /proc/{blocked[0].pid}/stack (as root) and dmesg show what the kernel waits for; a process in state "
         "D cannot be killed before that responds",
-        evidence=tuple(f"pid {p.pid}: state D for {now.at - p.since:.0f} s" for p in blocked[:SHOWN]),
+        evidence=tuple(
+            Evidence(f"pid {p.pid}: state D for {now.at - p.since:.0f} s", value=now.at - p.since)
+            for p in blocked[:SHOWN]
+        ),
         since=since,
     )

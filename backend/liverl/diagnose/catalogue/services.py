@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL
 
-from liverl.diagnose.evidence import log_line
 from liverl.diagnose.tracker import DOWN, GOING, Resolved, Window
-from liverl.model import ServiceStatus, Snapshot, Symptom
+from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.rundir.commands import resume_command
 
 RESTARTED_S = (
@@ -105,12 +104,12 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
-def _previous_log(service: ServiceStatus) -> tuple[str, ...]:
+def _previous_log(service: ServiceStatus) -> tuple[Evidence, ...]:
     """The log of the process before the present one, as evidence; nothing if there is none."""
     match = _GENERATION.fullmatch(service.log or "")
     if match is None or int(match[2]) < 2:
         return ()
-    return (f"{match[1]}.{int(match[2]) - 1}.log",)
+    return (Evidence("", log=f"{match[1]}.{int(match[2]) - 1}.log"),)
 
 
 def _by_whom(window: Window, failure: str) -> str:
@@ -134,7 +133,10 @@ def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
                 cause=f"{_cause(window, service)}{_spared(now, service)}",
                 fix=f"fix the error shown in the log of {service.name}; {service.name} is restarted automatically with "
                 "increasing delays, until it has failed too often",
-                evidence=(*_log_evidence(window, service), f"{service.restarts} restarts so far"),
+                evidence=(
+                    *_log_evidence(window, service),
+                    Evidence(f"{service.restarts} restarts so far", value=service.restarts),
+                ),
                 action=f"restart {service.name}",
             )
         elif service.state in ("stopped", *DOWN):
@@ -148,13 +150,13 @@ def _cause(window: Window, service: ServiceStatus) -> str:
     return cause.text if cause is not None else f"{service.why}{_by_whom(window, service.why)}"
 
 
-def _log_evidence(window: Window, service: ServiceStatus) -> tuple[str, ...]:
+def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
     cause = window.beside.causes.get(service.name)
     lines = []
     if cause is not None and cause.log is not None:
-        lines.append(log_line(cause.log, cause.offset, cause.text))
+        lines.append(Evidence("" if cause.offset is None else cause.text, cause.log, cause.offset))
     elif service.log is not None:
-        lines.append(service.log)
+        lines.append(Evidence("", log=service.log))
     if cause is None or cause.text != service.why:
-        lines.append(f"{service.name}: {service.why}")
+        lines.append(Evidence(f"{service.name}: {service.why}"))
     return tuple(lines)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
-from liverl.model import ReplicaStatus, Snapshot, Symptom
+from liverl.model import Evidence, ReplicaStatus, Snapshot, Symptom
 
 SERVING = ("ready", "degraded")
 NEARLY_ALL = 0.95  # share of the descriptors
@@ -137,7 +137,10 @@ def weights_requested(window: Window) -> Iterator[Symptom | Resolved]:
             fix="if your own trainer has sent them, nothing is to be done; if not, restart "
             f"{name}, which then loads the weights from the disk, check who can read secrets/replica_token in the run "
             "directory, and discard the trials of this replica since then",
-            evidence=(f"{name}: {replica.address}", f"requests since its start: {asked}"),
+            evidence=(
+                Evidence(f"{name}: {replica.address}"),
+                Evidence(f"requests since its start: {asked}"),
+            ),
             since=at,
             action=f"restart {name}",
         )
@@ -165,8 +168,8 @@ def policy_changed(window: Window) -> Iterator[Symptom | Resolved]:
             else f"restart {name}, which then loads the trainer's weights; check who can read secrets/replica_token in "
             "the run directory, and discard the trials of this replica since its last update",
             evidence=(
-                f"{name}: {replica.address}, policy version {replica.engine.policy_version}",
-                f"digest of its weights: {replica.policy_changed}",
+                Evidence(f"{name}: {replica.address}, policy version {replica.engine.policy_version}"),
+                Evidence(f"digest of its weights: {replica.policy_changed}"),
             ),
             action=None if by_verl else f"restart {name}",
         )
@@ -212,7 +215,7 @@ def _absent(rule: str, now: Snapshot, replica: ReplicaStatus, what: str, cause: 
         fix=f"{replica.name} is managed by verl; restart the trainer to restart it"
         if by_verl
         else f"restart {replica.name}",
-        evidence=(f"{serving} of {now.replicas.expected} replicas are up",),
+        evidence=(Evidence(f"{serving} of {now.replicas.expected} replicas are up", value=serving),),
         action=None if by_verl else f"restart {replica.name}",
     )
 
@@ -265,8 +268,8 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             cause=cause,
             fix=fix,
             evidence=(
-                f"{replica.name}: {replica.address}, policy version {version}",
-                f"{words.does('route')} to {', '.join(backends) or 'no replica'}",
+                Evidence(f"{replica.name}: {replica.address}, policy version {version}"),
+                Evidence(f"{words.does('route')} to {', '.join(backends) or 'no replica'}"),
             ),
             action=action,
         )
@@ -289,9 +292,9 @@ def proxy_descriptors(window: Window) -> Iterator[Symptom | Resolved]:
         fix="close connections that are not used; raise the limit of open files (ulimit -n in the shell, LimitNOFILE "
         "in systemd) and resume the run",
         evidence=(
-            f"open files and connections: {open_} of {limit}",
-            f"refused so far because none was left: {proxy.turned_away}",
-            f"closed so far because their client sent no request or did not read: {proxy.dropped}",
+            Evidence(f"open files and connections: {open_} of {limit}", value=proxy.descriptors),
+            Evidence(f"refused so far because none was left: {proxy.turned_away}", value=proxy.turned_away),
+            Evidence(f"closed so far because their client sent no request or did not read: {proxy.dropped}"),
         ),
     )
 
@@ -318,7 +321,7 @@ def proxy_clients(window: Window) -> Iterator[Symptom | Resolved]:
             cause=f"{proxy.dropped} connections so far were closed because their client sent no complete request "
             "with a valid key, or did not read its response",
             fix="find the process that opens them (ss -tnp shows the connections of the proxy's port)",
-            evidence=(f"{proxy.address}",) if proxy.address else (),
+            evidence=(Evidence(proxy.address),) if proxy.address else (),
         )
 
 
@@ -343,9 +346,9 @@ def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
             f"the trials of {name} move to other replicas, which must compute the cached prefixes again",
             fix=f"check the last errors in the log of {name}; restart {name} if it does not recover",
             evidence=(
-                f"in cooldown: {address}",
+                Evidence(f"in cooldown: {address}"),
                 _load(replica),
-                f"{now.proxy.failures or 0} of {now.proxy.requests or 0} requests failed so far",
+                Evidence(f"{now.proxy.failures or 0} of {now.proxy.requests or 0} requests failed so far"),
             ),
             action=f"restart {name}",
         )
@@ -366,7 +369,7 @@ def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
             f"checkpoint or a log "
             "fails",
             fix="delete old checkpoints of this run, or other runs in the same directory",
-            evidence=(f"{window.now.run_dir}: {free / (1 << 20):.0f} MiB free",),
+            evidence=(Evidence(f"{window.now.run_dir}: {free / (1 << 20):.0f} MiB free", value=free),),
         )
 
 
@@ -382,33 +385,34 @@ def _first(replica: ReplicaStatus, now: Snapshot) -> list[ReplicaStatus]:
     return [replica, *(r for r in now.replicas.items if r.name != replica.name)][:SHOWN]
 
 
-def _answers(replica: ReplicaStatus, times: AnswerTimes) -> str:
-    return (
+def _answers(replica: ReplicaStatus, times: AnswerTimes) -> Evidence:
+    text = (
         f"{replica.name}: {times.answer:.2f} s per answer, {1000 * times.token:.1f} ms per token, "
         f"{replica.engine.answers or 0:.0f} answers in the last minute"
     )
+    return Evidence(text, value=times.answer)
 
 
 def _factor(times: float) -> str:
     return f"{times:.0f}" if times >= 10 else f"{times:.1f}"
 
 
-def _load(replica: ReplicaStatus) -> str:
+def _load(replica: ReplicaStatus) -> Evidence:
     engine = replica.engine
     waiting = f", {engine.waiting:.0f} waiting" if engine.waiting is not None else ""
     running = "load unknown" if engine.running is None else f"{engine.running:.0f} running{waiting}"
-    return f"{replica.name}: {replica.state}, {running}"
+    return Evidence(f"{replica.name}: {replica.state}, {running}", value=engine.running)
 
 
-def _gpus_of(now: Snapshot, replica: ReplicaStatus) -> Iterator[str]:
+def _gpus_of(now: Snapshot, replica: ReplicaStatus) -> Iterator[Evidence]:
     for gpu in now.gpus:
         if gpu.uuid in replica.gpus:
             memory = "?" if gpu.memory_used is None else f"{gpu.memory_used / (1 << 30):.0f}"
             use = "?" if gpu.utilization is None else f"{gpu.utilization * 100:.0f}"
-            yield f"GPU {gpu.index}: {memory} GiB used, {use} % utilization"
+            yield Evidence(f"GPU {gpu.index}: {memory} GiB used, {use} % utilization")
 
 
-def _others(now: Snapshot, replica: ReplicaStatus) -> list[str]:
+def _others(now: Snapshot, replica: ReplicaStatus) -> list[Evidence]:
     busy = [
         r for r in now.replicas.items if r.name != replica.name and (r.engine.running or r.engine.waiting)
     ]

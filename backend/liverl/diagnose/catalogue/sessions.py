@@ -8,7 +8,7 @@ from statistics import median
 from liverl.diagnose.catalogue.agents import agents_silent
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import StepTrials, Symptom, TrialHead
+from liverl.model import Evidence, StepTrials, Symptom, TrialHead
 from liverl.observe.trials.session_facts import MOSTLY
 
 # Share of a step's sessions (0..1) by which those with a changed history must have grown. Of 16 sessions of which one
@@ -101,7 +101,7 @@ def session_silent(window: Window) -> Iterator[Symptom | Resolved]:
         fix="open the trial and look at its last tool call; check its sandbox (docker ps, or kubectl get pods -l "
         "harbor-managed=true); harbor_agent.override_timeout_sec ends a stuck trial: lower it to end them earlier",
         evidence=tuple(
-            f"{paths.get(one.id, one.id)}: no request for {(now.at - one.since) / 60:.0f} minutes"
+            Evidence(f"{paths.get(one.id, one.id)}: no request for {(now.at - one.since) / 60:.0f} minutes")
             for one in silent[:SHOWN]
         ),
         since=min(one.since for one in silent),
@@ -114,7 +114,7 @@ def _rewritten(step: StepTrials) -> float:
 
 def _evidence(
     window: Window, step: StepTrials, which: Callable[[TrialHead], bool], words: Callable[[TrialHead], str]
-) -> tuple[str, ...]:
+) -> tuple[Evidence, ...]:
     """The first trials of a step that ``which`` is true of, each with ``words``."""
     heads = (h for h in window.now.trials.newest if h.step == step.step and not h.earlier and which(h))
-    return tuple(f"{head.path}: {words(head)}" for head in heads)[:SHOWN]
+    return tuple(Evidence(f"{head.path}: {words(head)}") for head in heads)[:SHOWN]
