@@ -79,7 +79,9 @@ SIGNATURES: tuple[Signature, ...] = (
             "'validate_layer_type':\n    ValueError: `num_hidden_layers` (48) must be equal to the number of "
             "layer types (2)"
         ),
-        spares="huggingface_hub.errors.StrictDataclassFieldValidationError: Validation error for field 'x':",
+        spares=(
+            "huggingface_hub.errors.StrictDataclassFieldValidationError: Validation error for field 'x':"
+        ),
         recorded=True,
     ),
     Signature(
@@ -295,7 +297,9 @@ SIGNATURES: tuple[Signature, ...] = (
         id="vllm-engine-start-timeout",
         component="vllm",
         role="cause",
-        pattern=r"Timed out waiting for engine core processes to start[^\n]{0,200}VLLM_ENGINE_READY_TIMEOUT_S",
+        pattern=(
+            r"Timed out waiting for engine core processes to start[^\n]{0,200}VLLM_ENGINE_READY_TIMEOUT_S"
+        ),
         needle="Timed out waiting for engine core processes to start",
         title="vLLM's engine did not start within its time limit",
         cause=(
@@ -407,5 +411,45 @@ SIGNATURES: tuple[Signature, ...] = (
         source="verl verl/workers/config/rollout.py",
         fires="AssertionError: Metrics monitoring requires disable_log_stats=False",
         spares="INFO disable_log_stats=False",
+    ),
+    Signature(
+        id="vllm-reasoning-parser-unknown",
+        component="vllm",
+        role="cause",
+        pattern=r"invalid reasoning parser: (?P<parser>\S{1,60}) \(chose from",
+        needle="invalid reasoning parser:",
+        title="This vLLM has no reasoning parser {parser}",
+        cause=(
+            "--reasoning-parser is {parser}, which this version of vLLM does not have; the message lists "
+            "those it has."
+        ),
+        fix="Choose one of the list, or leave --reasoning-parser out.",
+        command="vllm serve --help=reasoning-parser",
+        source="vllm/entrypoints/openai/api_server.py",
+        fires="KeyError: 'invalid reasoning parser: qwen9 (chose from { deepseek_r1,qwen3 })'",
+        spares="INFO non-default args: {'reasoning_parser': 'qwen3'} (chose from { deepseek_r1,qwen3 })",
+    ),
+    Signature(
+        id="vllm-streamed-tool-calls",
+        component="vllm",
+        role="cause",
+        pattern=r"Error trying to handle streaming tool call\.",
+        needle="Error trying to handle streaming tool call.",
+        title="vLLM cannot read streamed tool calls: the parser does not fit the model",
+        cause=(
+            "The model writes tool calls in another format than model.tool_parser reads, so agents get "
+            "no tool calls."
+        ),
+        fix=(
+            "Set model.tool_parser to the model's format: qwen3_coder where it writes <function=, hermes where it "
+            "writes JSON. Rare ones are slips of the model."
+        ),
+        patch={"model.tool_parser": "qwen3_coder"},
+        alive=True,
+        source="vllm/tool_parsers/hermes_tool_parser.py",
+        fires=(
+            "ERROR 11-20 23:54:03 [hermes_tool_parser.py:420] Error trying to handle streaming tool call."
+        ),
+        spares="DEBUG 11-20 23:54:03 [hermes_tool_parser.py:421] Skipping chunk of a streaming tool call.",
     ),
 )

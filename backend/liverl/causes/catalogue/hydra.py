@@ -124,7 +124,9 @@ SIGNATURES: tuple[Signature, ...] = (
         id="hydra-no-group",
         component="verl",
         role="cause",
-        pattern=r"(?:In '[^'\n]{1,120}': )?Could not find '(?P<name>[^'\n]{1,120})'\s{1,4}Available options in",
+        pattern=(
+            r"(?:In '[^'\n]{1,120}': )?Could not find '(?P<name>[^'\n]{1,120})'\s{1,4}Available options in"
+        ),
         needle="Could not find '",
         title="The configuration group has no option {name}",
         cause=(

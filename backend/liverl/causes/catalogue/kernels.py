@@ -80,7 +80,9 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         needle="undefined symbol:",
         title="{library} was built for another version of torch or CUDA",
-        cause="The compiled package {library} uses a symbol that the installed torch or CUDA does not have.",
+        cause=(
+            "The compiled package {library} uses a symbol that the installed torch or CUDA does not have."
+        ),
         fix=(
             "Reinstall that package and torch together at versions that belong together "
             "(environments.verl, environments.vllm)."

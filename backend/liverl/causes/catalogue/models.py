@@ -52,7 +52,9 @@ SIGNATURES: tuple[Signature, ...] = (
         id="model-path-wrong",
         component="python",
         role="cause",
-        pattern=r"Repo id must be in the form 'repo_name' or 'namespace/repo_name': '(?P<path>[^'\n]{1,300})'",
+        pattern=(
+            r"Repo id must be in the form 'repo_name' or 'namespace/repo_name': '(?P<path>[^'\n]{1,300})'"
+        ),
         needle="Repo id must be in the form",
         title="There is no model at {path}",
         cause=(
@@ -208,7 +210,9 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         fix="Download or copy the model again, and compare the sizes of its files.",
         source="safetensors",
-        fires="safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
+        fires=(
+            "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer"
+        ),
         spares="INFO Loading safetensors checkpoint shards: 100%",
     ),
     Signature(
@@ -247,5 +251,49 @@ SIGNATURES: tuple[Signature, ...] = (
             "token to use as `pad_token`"
         ),
         spares="UserWarning: tokenizer.pad_token is None. Now set to <|endoftext|>",
+    ),
+    Signature(
+        id="tokenizer-remote-code",
+        component="vllm",
+        role="cause",
+        pattern=r"Failed to load the tokenizer\. If the tokenizer is a custom tokenizer",
+        needle="Failed to load the tokenizer. If the tokenizer is a custom tokenizer",
+        title="The model's tokenizer is not known to the installed transformers",
+        cause=(
+            "The tokenizer's class is newer than the installed transformers, or comes with the model as code."
+        ),
+        fix=(
+            "Install a newer transformers in that environment; if the model brings its own code and you trust it, "
+            "add --trust-remote-code."
+        ),
+        source="vllm/tokenizers/hf.py; vllm issue on Qwen3.5",
+        fires=(
+            "RuntimeError: Failed to load the tokenizer. If the tokenizer is a custom tokenizer not yet available "
+            "in the HuggingFace transformers library, consider setting `trust_remote_code=True` in LLM or using "
+            "the `--trust-remote-code` flag in the CLI."
+        ),
+        spares="INFO Loaded the tokenizer; the tokenizer is a custom tokenizer of the model",
+    ),
+    Signature(
+        id="hub-unauthorized",
+        component="python",
+        role="cause",
+        pattern=r"401 Client Error: Unauthorized for url: (?P<url>https?://[^\s'\"]{1,300})",
+        needle="401 Client Error: Unauthorized for url:",
+        title="The hub refuses the download: no token, or one that is not valid",
+        cause="The model is private or gated, or its name is misspelt; the hub answered 401 for {url}.",
+        fix=(
+            "Set HF_TOKEN, correct the name, or download the model once and set model.model_path to the folder "
+            "(HF_HUB_OFFLINE=1 then)."
+        ),
+        source="requests HTTPError, as huggingface_hub raises it",
+        fires=(
+            "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: "
+            "https://huggingface.co/acme/private-model/resolve/main/config.json"
+        ),
+        spares=(
+            "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: "
+            "https://huggingface.co/acme/m"
+        ),
     ),
 )

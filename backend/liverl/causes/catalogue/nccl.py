@@ -253,4 +253,46 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO store->get('0') returned",
     ),
+    Signature(
+        id="nccl-invalid-usage",
+        component="nccl",
+        role="cause",
+        pattern=r"NCCL error(?: in)?: (?:[^\n]{1,200}, )?invalid usage",
+        needle="NCCL error",
+        title="NCCL was used wrongly: usually two ranks on one GPU",
+        cause="Two processes of the group use the same GPU, or the ranks do not agree on who takes part.",
+        fix=(
+            "Give every rank its own GPU (CUDA_VISIBLE_DEVICES, trainer.n_gpus_per_node); NCCL_DEBUG=WARN in the "
+            "environment names the ranks."
+        ),
+        command="nvidia-smi",
+        source="NCCL ncclGetErrorString, as torch and vLLM print it",
+        fires=(
+            "torch.distributed.DistBackendError: NCCL error in: "
+            "/pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for "
+            "details), NCCL version 2.26.2\nncclInvalidUsage: This usually reflects invalid usage of NCCL library."
+        ),
+        spares=(
+            "torch.distributed.DistBackendError: NCCL error in: "
+            "/pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, unhandled system error"
+        ),
+    ),
+    Signature(
+        id="nccl-error-vllm",
+        component="nccl",
+        role="consequence",
+        pattern=(
+            r"RuntimeError: NCCL error: (?P<what>unhandled (?:system|cuda) error|internal error|remote process "
+            r"exited or there was a network error)"
+        ),
+        needle="RuntimeError: NCCL error:",
+        title="NCCL reports: {what}",
+        fix=(
+            "Read the NCCL WARN line before it, or the first error of another rank; with none, run again with "
+            "NCCL_DEBUG=INFO in the environment."
+        ),
+        source="vllm/distributed/device_communicators/pynccl_wrapper.py",
+        fires=("RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)"),
+        spares="RuntimeError: NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)",
+    ),
 )

@@ -105,4 +105,15 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="OSError: [Errno 24] Too many open files",
         recorded=True,
     ),
+    Signature(
+        id="address-asked-early",
+        component="verl",
+        role="noise",
+        pattern="http server is not launched, port is None",
+        needle="http server is not launched, port is None",
+        title="A replica's address was asked before its server was up; it is asked again",
+        source="verl workers/rollout/vllm_rollout/vllm_async_server.py",
+        fires="AssertionError: http server is not launched, port is None",
+        spares="INFO http server is launched, port is 41803",
+    ),
 )

@@ -176,7 +176,9 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         alive=True,
         source="github.com/BerriAI/litellm/issues/20867",
-        fires="litellm.types.router.RouterRateLimitErrorBasic: No deployments available for selected model.",
+        fires=(
+            "litellm.types.router.RouterRateLimitErrorBasic: No deployments available for selected model."
+        ),
         spares="INFO 2 deployments available",
     ),
     Signature(
@@ -268,5 +270,22 @@ SIGNATURES: tuple[Signature, ...] = (
         source="errno 104 ECONNRESET, as Python prints it",
         fires="ConnectionResetError: [Errno 104] Connection reset by peer",
         spares="ConnectionRefusedError: [Errno 111] Connection refused",
+    ),
+    Signature(
+        id="litellm-no-master-key",
+        component="litellm",
+        role="cause",
+        pattern=r"UnsafeMasterKeyError",
+        needle="UnsafeMasterKeyError",
+        title="LiteLLM refuses to start without a master key of its own",
+        cause="LiteLLM 1.104 and newer do not start with an unset, empty or well-known master key.",
+        fix="Set LITELLM_MASTER_KEY to a random key; a proxy of this program gets one for each run.",
+        command="export LITELLM_MASTER_KEY=sk-$(openssl rand -hex 16)",
+        source="litellm/proxy/proxy_server.py",
+        fires=(
+            "litellm.proxy.common_utils.UnsafeMasterKeyError: no master key is set, so every request would be "
+            "accepted without authentication"
+        ),
+        spares="LiteLLM: WARNING: LITELLM_MASTER_KEY is set, master key accepted",
     ),
 )
