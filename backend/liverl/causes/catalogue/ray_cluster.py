@@ -347,30 +347,4 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO [ray_utils.py:225] Created a placement group of 2.0 GPUs within 3 seconds",
     ),
-    Signature(
-        id="ray-placement-waits",
-        component="vllm",
-        role="cause",
-        pattern=(
-            r"Waiting for creating a placement group of specs for (?P<seconds>\d{1,7}) seconds\. "
-            r"specs=(?P<asked>[^\n]{1,160}?)\. Check"
-        ),
-        needle="Waiting for creating a placement group of specs for",
-        title="vLLM has waited {seconds} seconds for GPUs that Ray does not have free",
-        cause="vLLM asks Ray for {asked}, and no node has it free.",
-        fix="Look with ray status who holds the GPUs, or lower vllm.gen_tp.",
-        command="ray status",
-        severity="warning",
-        alive=True,
-        source="vllm/v1/executor/ray_utils.py",
-        fires=(
-            "INFO 03-01 10:00:10 [ray_utils.py:233] Waiting for creating a placement group of specs for 10 "
-            "seconds. specs=[{'GPU': 1.0, 'node:10.0.0.4': 0.001}]. Check `ray status` and `ray list nodes` to "
-            "see if you have enough resources."
-        ),
-        spares=(
-            "INFO 03-01 10:00:00 [ray_utils.py:345] No current placement group found. Creating a new "
-            "placement group."
-        ),
-    ),
 )
