@@ -14,6 +14,7 @@ from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_re
 from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
 
 _STATES_WITH_WORK = ("starting", "running", "stopping")
+_STALLS = ("trainer_stalled:", "process_stopped:trainer", "process_blocked:trainer")  # ids of alerts
 _STATES_WITH_PROCESSES = (*_STATES_WITH_WORK, "unsupervised")
 
 
@@ -22,18 +23,28 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s" if value < 99.5 else duration(value)
 
 
+def stalled_for(s: Snapshot) -> float | None:
+    """Seconds for which the trainer has made no progress, by an alert that says so; None without one."""
+    symptom = next((one for one in s.symptoms if one.id.startswith(_STALLS)), None)
+    return None if symptom is None or symptom.since is None else max(0.0, s.at - symptom.since)
+
+
 def remaining(s: Snapshot) -> float | None:
     """Estimated seconds for the remaining steps: ``step_seconds`` each. None if no step was timed, the number of steps
-    is unknown, what carries the trials is down or the run has ended."""
-    works = s.state in _STATES_WITH_WORK and s.carrier_down is None
+    is unknown, what carries the trials is down, the trainer has stalled or the run has ended."""
+    works = s.state in _STATES_WITH_WORK and s.carrier_down is None and stalled_for(s) is None
     if s.step_seconds is None or not s.total_steps or not works:
         return None
     return s.step_seconds * max(0, s.total_steps - (s.step or 0))
 
 
 def doing(s: Snapshot) -> str:
-    """``running: step 8/20: rollout``; only the phase where that begins with the state."""
+    """``running: step 8/20: rollout``; only the phase where that begins with the state; ``stalled for 45s: step 8/20:
+    rollout`` while the trainer makes no progress."""
     phase = one_line(s.phase)
+    stalled = stalled_for(s)
+    if stalled is not None and s.state in _STATES_WITH_WORK:
+        return f"stalled for {duration(stalled)}: {phase}"
     return phase if phase.startswith(s.state) else f"{s.state}: {phase}"
 
 

@@ -354,6 +354,16 @@ def test_no_eta_while_the_proxy_is_down() -> None:
     assert "ETA" not in first(view(step_seconds=60.0, services=down))
 
 
+@pytest.mark.parametrize("name", ["trainer_stalled:trainer", "process_stopped:trainer"])
+def test_a_trainer_that_stalls_has_no_eta_but_says_for_how_long(name: str) -> None:
+    stalled = Symptom(name, "critical", "no progress", "it hangs", "py-spy", since=NOW - 75)
+    text = first(view(step_seconds=60.0, symptoms=(stalled,)))
+    assert "ETA" not in text and "stalled 1m" in text
+    other = msgspec.structs.replace(stalled, id="process_stopped:replica-0")
+    text = first(view(step_seconds=60.0, symptoms=(other,)))
+    assert "ETA" in text and "stalled" not in text
+
+
 # -- on the screen
 
 

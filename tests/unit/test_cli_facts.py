@@ -251,3 +251,16 @@ def test_a_new_size_draws_everything_again(monkeypatch: pytest.MonkeyPatch) -> N
         screen.draw(["one", "two"])
         assert out.getvalue() == f"{CLEAR}\x1b[1;1H... 2 more lines\x1b[K"
     assert out.getvalue().endswith("\x1b[1;1H\n")
+
+
+def test_a_stalled_trainer_has_no_remaining_time_and_the_table_says_stalled() -> None:
+    at = snapshot().at
+    stalled = Symptom(
+        "trainer_stalled:trainer", "critical", "no progress", "it hangs", "py-spy", since=at - 75
+    )
+    now = snapshot(step_seconds=3.42, symptoms=(stalled,))
+    assert remaining(now) is None and remaining(snapshot(step_seconds=3.42)) is not None
+    text = render(now)
+    assert "stalled for 1m15s: step 8/20: rollout" in text and "3.4 s a step\n" in text and "left" not in text
+    assert "stalled" not in render(replace(now, symptoms=()))
+    assert "stalled for" not in render(replace(now, state="stopped"))

@@ -71,7 +71,9 @@ class Run:
             supervisor, replicas, scaling, source, began_at, monotonic, oom_kills
         )
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
-        self.state_writer = StateWriter(supervisor, self.snapshots.build, oom_kills)
+        self.state_writer = StateWriter(
+            supervisor, self.snapshots.build, oom_kills, lambda: sampler.facts.log_written
+        )
         repair = Repair(supervisor, script) if script is not None else None
         self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, repair)
 

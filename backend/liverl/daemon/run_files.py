@@ -18,6 +18,7 @@ from liverl.model import StepMetrics, TrialsStatus, UnreadableFile
 from liverl.observe.boot.stages import Stage, StageTracker
 from liverl.observe.config_edits import ConfigEdits
 from liverl.observe.metrics.steps import MetricsReader
+from liverl.observe.silence import LogWrites
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.rundir.layout import RunDir
 from liverl.util.regular_file import RefusedFileError
@@ -131,9 +132,11 @@ class ServiceLogs:
         self.stages: dict[Path, Stage] = {}  # by log
         self.unreadable: tuple[UnreadableFile, ...] = ()
         self.write_errors: tuple[str, ...] = ()  # of the last look, in words
+        self.written: float | None = None  # Unix time at which the trainer's logs were last written to
         self._run_dir = run_dir
         self._trackers: dict[str, tuple[Path, StageTracker]] = {}
         self._indexes: dict[Path, TailIndex] = {}
+        self._writes = LogWrites()
 
     def look(self, logs: Sequence[ServiceLog], now: float) -> None:
         """Read what was appended; ``now`` is Unix time. A log that cannot be read, and an index that cannot be written,
@@ -155,6 +158,8 @@ class ServiceLogs:
                     UnreadableFile(_relative(error.filename or log.path, self._run_dir), _why(error))
                 )
         self.stages, self.unreadable, self.write_errors = stages, tuple(unreadable), tuple(write_errors)
+        own = [log.path for log in logs if log.service == "trainer"]
+        self.written = self._writes.last([*own, *(path for log in own for path in also_written(log))])
 
     def _index(self, log: Path) -> TailIndex:
         if log not in self._indexes:

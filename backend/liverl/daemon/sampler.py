@@ -63,7 +63,8 @@ _KEEPER = "(keeper)"  # its key beside the services, none of which has brackets 
 @dataclass
 class SampledFacts:
     """The newest samples. ``trees`` and ``stalled``: by service; ``stages``: by log. ``gpu_note``: why GPU data is
-    missing or incomplete. ``step_seconds``: pace of the training in seconds per step."""
+    missing or incomplete. ``step_seconds``: pace of the training in seconds per step. ``log_written``: Unix time at
+    which the trainer's logs were last written to."""
 
     trees: Mapping[str, TreeStats] = field(default_factory=dict)
     stalled: Mapping[str, tuple[StalledProcess, ...]] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class SampledFacts:
     rewards: Rewards = field(default_factory=Rewards)
     trials: TrialsStatus = field(default_factory=TrialsStatus)
     stages: Mapping[Path, Stage] = field(default_factory=dict)
+    log_written: float | None = None
     unreadable: tuple[UnreadableFile, ...] = ()
 
     def held_up(self, now: float) -> bool:
@@ -322,7 +324,7 @@ class Sampler:
                 logs.append(ServiceLog(slot.name, process.log, slot.spec.stage_parser if tracked else None))
         now = self._supervisor.now()
         if await self._read("logs", self._log_looks, lambda: self._logs.look(logs, now)):
-            self.facts.stages = self._logs.stages
+            self.facts.stages, self.facts.log_written = self._logs.stages, self._logs.written
             for text in self._logs.write_errors:
                 self._supervisor.records.write_failed(text)
         return None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.daemon.stall_watch import StallWatch
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
@@ -37,11 +38,14 @@ class StateWriter:
         supervisor: Supervisor,
         snapshot: Callable[[tuple[Symptom, ...]], Snapshot],
         oom_kills: OomKills | None = None,
+        log_written: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """``log_written``: when the trainer's logs were last written to, as Unix time."""
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
         self._oom_kills = oom_kills or OomKills(())
+        self._stalls = StallWatch(supervisor, log_written)
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
         self._history = history.HistoryWriter(supervisor.run_dir)
         self._diagnosis = Diagnosis(RULES, self._earlier_symptoms())
@@ -102,7 +106,8 @@ class StateWriter:
                 )  # so that it is not written one tick late
                 await asyncio.get_running_loop().run_in_executor(None, self._write, snapshot)
         quiet, self._seq = self._seq == snapshot.seq and not self.symptoms, snapshot.seq
-        return self._supervisor.pace.until_next(QUIET_S if quiet else LOOK_S, history.INTERVAL)
+        pause = self._supervisor.pace.until_next(QUIET_S if quiet else LOOK_S, history.INTERVAL)
+        return self._stalls.pause(snapshot.at, pause)
 
     async def close(self) -> None:
         """Write the final snapshot, after the run has ended."""
@@ -124,7 +129,16 @@ class StateWriter:
             )
             self._parser_known = True
         oom = self._oom_kills.evidence(snapshot.at)
-        context = RunContext(self._disk_free, causes, self._aliases, unwanted, self._parser, oom)
+        context = RunContext(
+            disk_free=self._disk_free,
+            causes=causes,
+            aliases=self._aliases,
+            unwanted=unwanted,
+            tool_parser=self._parser,
+            oom=oom,
+            silence=await self._stalls.look(snapshot),
+            suspects=self._stalls.suspects,
+        )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)
             subject = change.symptom.id.partition(":")[2]

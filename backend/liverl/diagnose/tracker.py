@@ -11,6 +11,7 @@ import msgspec
 
 from liverl.diagnose.titles import point
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
+from liverl.observe.silence import Silence
 
 GOING = ("starting", "running")  # states of a run in which its services should be up
 DOWN = ("failed", "gave_up")  # states of a service that is not started again
@@ -30,7 +31,8 @@ class RunContext(msgspec.Struct, frozen=True):
     """Facts for rules that are not in a snapshot. ``disk_free``: free bytes on the disk of the run
     directory; ``causes``: for each failed service, the log line that says why; ``aliases``: the model names that
     agents may request; ``unwanted``: services that a user stopped; ``tool_parser``: the engine's, None if it is
-    unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does."""
+    unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does; ``silence``: since
+    when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang."""
 
     disk_free: int | None = None
     causes: Mapping[str, Cause] = {}
@@ -38,6 +40,8 @@ class RunContext(msgspec.Struct, frozen=True):
     unwanted: frozenset[str] = frozenset()
     tool_parser: str | None = None
     oom: str = ""
+    silence: Silence | None = None
+    suspects: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

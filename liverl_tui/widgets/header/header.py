@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from liverl.model import Event, Snapshot
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
-from liverl_tui.text.facts import remaining
+from liverl_tui.text.facts import remaining, stalled_for
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
     LEVEL_STYLE,
@@ -148,6 +148,11 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
             )
         )
         left = remaining(snapshot) if state == "running" else None
+        stalled = stalled_for(snapshot) if state == "running" else None
+        if stalled is not None:
+            parts.append(
+                Part(1, ((("stalled ", "warn"), (age(stalled), "warn")), (("stalled", "warn"),), _NONE))
+            )
         if left is not None:
             eta = age(left)
             parts.append(Part(4, ((("ETA ", "dim"), (eta, "text")), _NONE)))

@@ -7,7 +7,16 @@ trial called a tool.
 
 from __future__ import annotations
 
-from liverl.diagnose.catalogue import agents, files, learning, processes, services, serving, sessions
+from liverl.diagnose.catalogue import (
+    agents,
+    files,
+    learning,
+    processes,
+    progress,
+    services,
+    serving,
+    sessions,
+)
 from liverl.diagnose.tracker import Rule
 
 UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
@@ -36,6 +45,7 @@ RULES = (
     *FILE_RULES,
     Rule(processes.process_stopped, linger=0.0),
     Rule(processes.process_blocked, linger=0.0),
+    Rule(progress.trainer_stalled, linger=0.0),
     Rule(services.proxy_down, linger=0.0),
     Rule(services.service_backing_off, linger=RESTARTED_S),
     Rule(services.service_restarted, linger=0.0),

@@ -1,0 +1,254 @@
+"""A trainer that has stopped making progress: what counts as a sign of it, how long the silence may be, and who says
+so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.screens import NOW, gpu, replica, service, snapshot, trial
+from msgspec.structs import replace
+
+from liverl.diagnose.catalogue.progress import FIRST_LINE_S, FIRST_STEP_S, LEAST_S, MOST_S, trainer_stalled
+from liverl.diagnose.tracker import RunContext, Window
+from liverl.model import (
+    ReplicaSet,
+    Snapshot,
+    StalledProcess,
+    StepMetrics,
+    StepTrials,
+    Symptom,
+    TreeStats,
+    TrialsStatus,
+)
+from liverl.observe.silence import LogWrites, Silence, SilenceClock
+from liverl.observe.training_processes import training_processes
+
+QUIET = service("trainer", "trainer", tree=TreeStats(1, 1.0, 1))
+REPLICA = service("r0", "replica")
+
+
+def after(step: int | None = 3, **fields: Any) -> Snapshot:
+    """A run without GPUs whose trials of the present step have all ended."""
+    values: dict[str, Any] = {
+        "services": (REPLICA, QUIET),
+        "step": step,
+        "step_seconds": 4.0,
+        "trials": TrialsStatus(steps=(StepTrials((step or 0) + 1, 8, 8, 0, 0.5),)),
+        "phase": "step 4/20: policy update",
+    }
+    return snapshot(**{**values, **fields})
+
+
+def fired(now: Snapshot, silence: Silence | None, **beside: Any) -> Symptom | None:
+    found = list(trainer_stalled(Window(now, None, RunContext(silence=silence, **beside))))
+    return next((s for s in found if isinstance(s, Symptom)), None)
+
+
+def silent(seconds: float, **fields: Any) -> Silence:
+    values = {
+        "since": NOW - seconds,
+        "sign": "its last log line",
+        "without_cpu": NOW - seconds,
+        "step_since": NOW,
+    }
+    return Silence(**{**values, **fields})
+
+
+def test_a_silence_of_three_medians_is_a_stall_and_names_process_step_stage_and_py_spy() -> None:
+    now = after(step_seconds=30.0)
+    assert fired(now, silent(89.9)) is None
+    symptom = fired(now, silent(90.0), suspects=((4711, "trainer"),))
+    assert symptom is not None
+    assert symptom.title == "trainer has made no progress for 90 s: step 4/20: policy update"
+    assert (symptom.severity, symptom.action, symptom.since) == ("critical", "restart trainer", NOW - 90)
+    assert f"trainer (pid {QUIET.pid}) has written no line" in symptom.cause
+    assert symptom.fix.startswith(
+        "see where it hangs: py-spy dump --pid 4711 (trainer); then restart trainer"
+    )
+    assert symptom.evidence[0].text == "the last sign of progress was its last log line"
+    assert "90 s, 3 times the median step of 30 s" in symptom.evidence[1].text
+    assert symptom.evidence[2].log == QUIET.log
+
+
+@pytest.mark.parametrize(
+    ("seconds_a_step", "limit"), [(0.2, LEAST_S), (10.0, 30.0), (600.0, MOST_S), (3600.0, MOST_S)]
+)
+def test_the_limit_follows_the_median_between_two_bounds(seconds_a_step: float, limit: float) -> None:
+    now = after(step_seconds=seconds_a_step)
+    assert fired(now, silent(limit - 0.1)) is None and fired(now, silent(limit)) is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "stage", "limit"),
+    [
+        ("starting", None, FIRST_LINE_S),
+        ("starting", "loading the model", FIRST_STEP_S),
+        ("ready", None, FIRST_STEP_S),
+    ],
+)
+def test_without_a_median_the_limit_is_that_of_the_stage(state: str, stage: str | None, limit: float) -> None:
+    trainer = replace(QUIET, state=state, stage=stage)
+    now = after(None, step_seconds=None, trials=TrialsStatus(), services=(REPLICA, trainer))
+    assert fired(now, silent(limit - 0.1)) is None
+    symptom = fired(now, silent(limit))
+    assert symptom is not None and symptom.severity == "warning"
+    assert symptom.title.endswith(stage or now.phase)
+
+
+def test_while_trials_of_the_step_run_it_may_take_as_long_as_a_trial() -> None:
+    running = TrialsStatus(steps=(StepTrials(4, 8, 7, 0, 0.5),))
+    now = after(trials=running)
+    assert fired(now, silent(2399.0, trial_timeout=2400.0)) is None
+    assert fired(now, silent(2400.0, trial_timeout=2400.0)) is not None
+    earlier = after(trials=TrialsStatus(steps=(StepTrials(3, 8, 7, 0, 0.5),)))
+    assert fired(earlier, silent(LEAST_S, trial_timeout=2400.0)) is not None, "a trial of a step that is over"
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        after(state="stopping"),
+        after(services=(REPLICA,)),
+        after(services=(replace(QUIET, state="failed"),)),
+        after(services=(replace(QUIET, stalled=(StalledProcess(5, "T", NOW - 60),)),)),
+        after(services=(QUIET, service("proxy", "proxy", "starting", down_since=NOW - 60))),
+        after(replicas=ReplicaSet(2, 0, 0, (replica(0, "failed"), replica(1, "failed")))),
+        after(step=20),
+    ],
+    ids=[
+        "stopping",
+        "no trainer",
+        "failed",
+        "stopped by a signal",
+        "proxy down",
+        "no replica up",
+        "finishing",
+    ],
+)
+def test_what_has_another_reason_is_no_stall(now: Snapshot) -> None:
+    assert fired(now, silent(600.0)) is None
+    assert fired(after(), silent(600.0)) is not None
+
+
+def test_a_cpu_that_spins_beside_idle_gpus_excuses_half_an_hour() -> None:
+    spinning = silent(0.0, without_cpu=NOW - MOST_S + 1, gpus=2)
+    assert fired(after(), spinning) is None
+    symptom = fired(after(), replace(spinning, without_cpu=NOW - MOST_S))
+    assert symptom is not None and symptom.since == NOW - MOST_S and "its 2 GPUs are idle" in symptom.cause
+    assert fired(after(), replace(spinning, without_cpu=0.0, gpus=0)) is None, "a training on the CPU"
+
+
+# --- signs of progress ------------------------------------------------------------------------------------
+
+
+def clock(*states: Snapshot, written: float | None = None) -> Silence:
+    silences = SilenceClock(60.0)
+    for state in states[:-1]:
+        silences.update(state)
+    return silences.update(states[-1], written)
+
+
+START = after(at=NOW - 100)
+BUSY = service("trainer", "trainer", tree=TreeStats(1, 99.0, 1))
+
+
+def test_nothing_new_is_silence_since_the_backend_began_to_watch() -> None:
+    found = clock(START, after())
+    assert (found.since, found.sign) == (NOW - 100, "this backend began to watch the run")
+    assert (found.gpus, found.trial_timeout, found.step_since) == (0, 60.0, NOW - 100)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sign"),
+    [
+        ({"step": 4}, "the end of a step"),
+        ({"metrics": StepMetrics(4, {})}, "the end of a step"),
+        ({"phase": "step 5/20: rollout"}, "its last report"),
+        ({"policy_version": 8}, "new weights"),
+        ({"proxy": replace(START.proxy, requests=1032)}, "a request of an agent"),
+        ({"trials": TrialsStatus(total=121)}, "a new or finished trial"),
+        ({"trials": replace(START.trials, newest=(trial(0, updated_at=NOW),))}, "the last change of a trial"),
+        (
+            {"replicas": ReplicaSet(1, 1, 1, (replica(0, generation_tokens_total=912_001.0), replica(1)))},
+            "tokens of a replica",
+        ),
+        ({"services": (REPLICA, replace(QUIET, generation=2))}, "a service that changed its state"),
+        ({"services": (REPLICA, BUSY)}, "the use of the CPU"),
+        ({"gpus": (gpu(0, utilization=0.05),)}, "the use of GPU 0"),
+        ({"gpus": (gpu(0, utilization=0.9, owner="unknown (pid namespace)"),)}, "the use of GPU 0"),
+        ({"gpus": (gpu(0, utilization=0.9, owner="r1 + trainer"),)}, "the use of GPU 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_sign_of_progress_ends_the_silence(fields: dict[str, Any], sign: str) -> None:
+    found = clock(START, after(**fields))
+    assert (found.since, found.sign) == (NOW, sign)
+    assert found.without_cpu == (NOW - 100 if "CPU" in sign else NOW)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"gpus": (gpu(0, utilization=0.04),)},
+        {"gpus": (gpu(0, utilization=0.9, owner="foreign pid 9 (ann)"),)},
+        {"services": (service("r0", "replica", tree=TreeStats(1, 99.0, 1)), QUIET)},
+        {"services": (REPLICA, QUIET, service("sessions", "sessions"))},
+    ],
+    ids=["idle", "of others", "the CPU of a replica", "a service that the trials do without"],
+)
+def test_what_others_do_is_no_sign(fields: dict[str, Any]) -> None:
+    assert clock(START, after(**fields)).since == NOW - 100
+    assert clock(START, after(gpus=(gpu(0, utilization=0.0), gpu(1, utilization=None)))).gpus == 1
+
+
+def test_a_line_of_the_log_counts_from_its_own_time() -> None:
+    assert clock(START, after(), written=NOW - 30).since == NOW - 30
+    assert clock(START, after(), written=NOW - 300).since == NOW - 100, "before this backend"
+    assert clock(START, after(), written=NOW + 300).since == NOW, "a clock of a file server"
+
+
+def test_a_heartbeat_that_repeats_its_numbers_is_no_line(tmp_path: Path) -> None:
+    log, other, writes = tmp_path / "trainer.1.log", tmp_path / "train.1.log", LogWrites()
+
+    def write(text: str, at: float) -> float | None:
+        with open(log, "a") as file:
+            file.write(text)
+        os.utime(log, (at, at))
+        return writes.last([log, other])
+
+    beat = (
+        "(TaskRunner pid=9) INFO:2026-11-21 00:0{}:55,142:pending: 0, running: {}, finished: 0, failure: 0\n"
+    )
+    assert writes.last([log]) is None
+    assert write("starting\n", 10.0) == 10.0
+    assert write(beat.format(1, 4), 70.0) == 70.0
+    assert write(beat.format(2, 4), 130.0) == 70.0
+    assert write(beat.format(3, 3), 190.0) == 190.0
+    assert write("something else\n", 250.0) == 250.0
+    assert write(beat.format(4, 3), 310.0) == 310.0, "another line was between them"
+    os.utime(log, (370.0, 370.0))
+    assert writes.last([log, other]) == 310.0, "touched, not written"
+    other.write_text("x\n")
+    os.utime(other, (400.0, 400.0))
+    assert writes.last([log, other]) == 400.0
+
+
+def test_the_processes_of_verl_are_named_before_its_driver() -> None:
+    titles = {
+        11: "ray::IDLE",
+        12: "ray::WorkerDict.actor_update",
+        13: "ray::TaskRunnerV1.run",
+        14: "ray::WorkerDict",
+    }
+    head = service("ray", "ray", members=(*titles, 15))
+    trainer = service("trainer", "trainer", pid=10, members=(10,))
+
+    def found(*services: Any) -> tuple[tuple[int, str], ...]:
+        return training_processes(services, lambda pid: titles.get(pid, "[gone]"))
+
+    assert found(head, trainer) == ((13, "ray::TaskRunner"), (12, "ray::WorkerDict"))
+    assert found(trainer, service("r0", "replica", members=(12,))) == ((10, "trainer"),)
+    assert found(replace(trainer, pid=None)) == ()
