@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
+from liverl.causes.finding import Exit
+from liverl.causes.judge import judge
+from liverl.causes.reading import read_log
 from liverl.offline.doctor.examine import Examination, examine
 
 DATA = Path(__file__).parents[1] / "data"
@@ -40,6 +43,8 @@ FAILED = {
     "litellm_fail_no_config.log": "Config file not found",
     "litellm_fail_port_in_use.log": "address already in use",
     "verl_cpu/fail_no_gpu.stderr.log": "Total available GPUs 0 is less than total desired GPUs",
+    "verl_cpu/fail_ray_no_token.log": "InvalidAuthToken",
+    "verl_cpu/fail_server_actor_killed.stderr.log": "The actor died unexpectedly",
     "verl_cpu/fail_ray_oom_kill.stderr.log": "node running low on memory",
     "verl_cpu/fail_zero_response_mask.stderr.log": "ValueError",
     "vllm_fail_bad_model_path.log": "ValidationError",
@@ -106,6 +111,30 @@ def test_an_engine_that_was_asked_to_stop_has_not_failed() -> None:
     found = examine([ON_GPUS / "sigterm.log"]).verdict
     assert found.cause is None
     assert [s.title for s in found.symptoms] == ["A request asks for the model nope, which is not served"]
+
+
+def test_a_failed_request_is_never_why_a_process_ended() -> None:
+    log = RECORDINGS / "vllm_apiserver_sigkilled.log"
+    found = examine([log]).verdict
+    assert (found.cause, [s.id for s in found.symptoms]) == (None, ["vllm-unknown-model-asked"])
+    killed = judge([read_log(log, "x")], [Exit("replica-0", "x", None, 9)])
+    assert killed.cause is not None
+    assert (killed.cause.id, killed.cause.title) == (
+        "killed",
+        "replica-0 was killed by SIGKILL; its log says nothing about it",
+    )
+
+
+@pytest.mark.parametrize("case", [c for c in cases() if c.log.name[:2] in ("18", "56", "58")])
+def test_requests_that_all_fail_are_what_is_wrong_with_a_server(case: Case, tmp_path: Path) -> None:
+    assert explained(examine([case.log]))
+    ended = judge([read_log(case.log, "x")], [Exit("replica-0", "x", None, 11)])
+    assert ended.cause is not None and ended.cause.id == "killed"
+    answer = b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+    answered = tmp_path / "answered.log"
+    answered.write_bytes(case.log.read_bytes() + answer)
+    found = examine([answered]).verdict
+    assert (found.cause, bool(found.symptoms)) == (None, True)
 
 
 UMBRELLA = (

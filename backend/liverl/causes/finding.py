@@ -30,7 +30,8 @@ class LogRecords(msgspec.Struct, frozen=True):
     """What was read of one log. ``log``: its path as shown; ``records``: those that may matter, in their order;
     ``last``: the last record of all, None for an empty log; ``modified``: Unix time of the file; ``left_out``: how many
     records that may matter were left out, because there are too many; ``survived``: the byte before which records were
-    followed by so many healthy signs, most of them not among ``records``, that their process went on."""
+    followed by so many healthy signs, most of them not among ``records``, that their process went on;
+    ``served``: the byte of the last POST that was answered with 2xx, -1 without one."""
 
     log: str
     records: tuple[Record, ...]
@@ -38,6 +39,7 @@ class LogRecords(msgspec.Struct, frozen=True):
     modified: float | None = None
     left_out: int = 0
     survived: int = 0
+    served: int = -1
 
 
 class Exit(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -84,7 +84,8 @@ def judge(
     if over:
         cause = _memory_kill(failed, fatal) or _catalogued(fatal, moments, failed)
         if cause is None:
-            cause = _waited_for([hit for hit in alive if _lasted(hit, alive)], moments, failed)
+            served = {} if exits else {log.log: log.served for log in logs}
+            cause = _waited_for([hit for hit in alive if _lasted(hit, alive, served)], moments, failed)
         if cause is None:
             cause, more = _unexplained([m for m in moments if exits or not m.outlived], failed)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
@@ -135,10 +136,16 @@ def _catalogued(
     return _with_proof(_of_one_record(first, best, fatal), fatal, moments, exits)
 
 
-def _lasted(hit: _Hit, alive: Sequence[_Hit]) -> bool:
-    """Whether a complaint went on: not one alone, after which the process was well."""
+def _lasted(hit: _Hit, alive: Sequence[_Hit], served: Mapping[str, int]) -> bool:
+    """Whether a complaint went on: not one alone, after which the process was well. A request that failed is never why
+    a process ended; without exits, it may be what is wrong with a server that answers none.
+
+    ``served``: of each log the byte of the last request that was answered; empty if it is known how processes ended.
+    """
     moment, match = hit
     if moment.survived:
+        return False
+    if match.signature.request and not -1 <= served.get(moment.log, moment.record.end) < moment.record.offset:
         return False
     return not moment.outlived or sum(other.signature.id == match.signature.id for _, other in alive) > 1
 
@@ -329,7 +336,8 @@ def _weight(moment: Moment) -> int | None:
         return None
     if record.kind != "traceback" and (record.level != "error" or not _LETTER.search(record.text)):
         return None
-    if any(match.signature.alive for match in moment.matched):
+    told = [match.signature for match in moment.matched if match.signature.role != "noise"]
+    if told and all(signature.alive for signature in told):
         return None
     if _weak(record):
         return 5

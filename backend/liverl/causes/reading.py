@@ -41,6 +41,7 @@ _INFO = re.compile(
     _PREFIX + rb"(?:INFO[ :]|DEBUG[ :]|\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3}(?:INFO|DEBUG)\b)[^\n]*\n"
 )
 _ANSWER = b'" 2'
+_POST = '"POST /'
 _THROUGHPUT = b"Avg prompt throughput"
 
 
@@ -137,6 +138,7 @@ class _Reading:
         self._before = _Kept(MOST_BEFORE)
         self._healthy: Record | None = None  # the last one
         self._step: Record | None = None  # the last metrics of a step
+        self._served = -1  # offset of the last POST that was answered with 2xx
         self._last: Record | None = None
         self._skipped: tuple[int, bytes] | None = (
             None  # the last line that was passed over, and where it begins
@@ -187,6 +189,9 @@ class _Reading:
         line = data.rfind(b"\n", begin, end - 1) + 1 or begin
         self._skipped = (self.offset + line - begin, data[line:end])
         start = self.offset
+        served = data.rfind(_POST.encode(), begin, end)
+        if served >= 0:
+            self._served = start + served - begin
         self._reader.skip(end - begin)
         self.offset += end - begin
         if signs:
@@ -216,6 +221,8 @@ class _Reading:
     def _take(self, record: Record) -> None:
         self._last = record
         if record.kind == "healthy":
+            if _POST in record.text:
+                self._served = max(self._served, record.offset)
             self._sign(STEP if "step:" in record.text else 1, record.offset)
             self._healthy = record
             return
@@ -257,6 +264,7 @@ class _Reading:
             modified=modified,
             left_out=self._before.left_out + self._kept.left_out,
             survived=max((record.end for record in before), default=0),
+            served=self._served,
         )
 
 

@@ -202,6 +202,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix="Start it with both; runs of ours do so with model.tool_parser.",
         patch={"model.tool_parser": "qwen3_coder"},
         alive=True,
+        request=True,
         source="vllm/entrypoints/openai/chat_completion/serving.py",
         fires='"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
         spares="TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser",
@@ -223,6 +224,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         patch={"model.tool_parser": "qwen3_coder"},
         alive=True,
+        request=True,
         source="recordings/vllm_enginecore_killed.log",
         fires=(
             "ERROR 11-20 23:54:03 [hermes_tool_parser.py:117] Error in extracting tool call from response."
@@ -249,6 +251,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "--chat-template FILE."
         ),
         alive=True,
+        request=True,
         source="recordings/cases/18-vllm-no-chat-template-but-alive.log",
         fires=(
             "ValueError: As of transformers v4.44, default chat template is no longer allowed, so you "
@@ -333,6 +336,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix="If most trials end so, raise vllm.max_model_length or lower harbor_agent.max_iterations.",
         severity="warning",
         alive=True,
+        request=True,
         source="vllm/entrypoints/openai/serving_engine.py",
         fires=(
             "ValueError: This model's maximum context length is 131072 tokens. However, you requested "
@@ -356,6 +360,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "newer chat template."
         ),
         alive=True,
+        request=True,
         source="jinja2 filters.py do_items",
         fires="TypeError: Can only get item pairs from a mapping.",
         spares="KeyError: 'mapping'",
@@ -374,6 +379,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         severity="warning",
         alive=True,
+        request=True,
         source="recordings/vllm_enginecore_killed.log",
         fires=(
             "ERROR 11-20 23:39:37 [serving.py:274] Error with model error=ErrorInfo(message='The model "
@@ -446,6 +452,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         patch={"model.tool_parser": "qwen3_coder"},
         alive=True,
+        request=True,
         source="vllm/tool_parsers/hermes_tool_parser.py",
         fires=(
             "ERROR 11-20 23:54:03 [hermes_tool_parser.py:420] Error trying to handle streaming tool call."

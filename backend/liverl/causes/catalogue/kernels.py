@@ -102,8 +102,9 @@ SIGNATURES: tuple[Signature, ...] = (
         component="host",
         role="cause",
         pattern=(
-            r"(?P<library>lib[\w+.-]{1,80}\.so[\d.]{0,12}): cannot open shared object file: No such file "
-            "or directory"
+            r"(?:(?:Import|OS)Error|error while loading shared libraries): "
+            r"(?P<library>lib[\w+.-]{1,80}\.so[\d.]{0,12}): "
+            "cannot open shared object file: No such file or directory"
         ),
         needle=": cannot open shared object file: No such file or directory",
         title="The library {library} is missing",
@@ -118,7 +119,10 @@ SIGNATURES: tuple[Signature, ...] = (
         command="ldconfig -p | grep {library}",
         source="glibc dl-load, as Python prints it",
         fires="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
-        spares="node:1:1 [6] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2",
+        spares=(
+            "Warning: Failed to set NUMA affinity: libnuma.so: cannot open shared object file: No such file or "
+            "directory"
+        ),
     ),
     Signature(
         id="driver-too-old",

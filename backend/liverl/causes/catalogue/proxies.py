@@ -83,6 +83,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "ANTHROPIC_API_KEY_FILE; leave it empty for a random one."
         ),
         alive=True,
+        request=True,
         source="recordings/cases/56-made-litellm-wrong-key.log",
         fires=(
             "06:53:25 - LiteLLM Proxy:ERROR: auth_exception_handler.py:197 - "
@@ -105,6 +106,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix="Change the replicas through liverl-tui, which restarts the proxy with a new list.",
         severity="warning",
         alive=True,
+        request=True,
         source="recordings/litellm_backend_down.log",
         fires=(
             "00:03:27 - LiteLLM Proxy:ERROR: proxy_server.py:18868 - "
@@ -132,6 +134,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         patch={"proxy.request_timeout": "2400"},
         alive=True,
+        request=True,
         source="recordings/cases/58-made-litellm-timeout.log",
         fires=(
             "litellm.exceptions.Timeout: litellm.Timeout: Timeout Error: Hosted_vllmException - "
@@ -150,6 +153,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="Nothing answers at {address}: the replica died, has not started, or has another address.",
         fix="Look at that replica's log, restart it, or remove it from the proxy.",
         alive=True,
+        request=True,
         source="recordings/litellm_backend_down.log",
         fires=(
             "litellm.exceptions.InternalServerError: litellm.InternalServerError: InternalServerError: "
@@ -175,6 +179,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "brings them back sooner."
         ),
         alive=True,
+        request=True,
         source="github.com/BerriAI/litellm/issues/20867",
         fires=(
             "litellm.types.router.RouterRateLimitErrorBasic: No deployments available for selected model."
@@ -191,6 +196,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="No replica of the requested name is listed or healthy.",
         fix="Check the model's name in the request and the proxy's list of replicas.",
         alive=True,
+        request=True,
         source="litellm/router.py",
         fires=(
             "litellm.BadRequestError: You passed in model=nope. There are no healthy deployments for "
@@ -208,6 +214,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="The agent uses the model name {model}, and the proxy has no model or alias of that name.",
         fix="Let it use claude-*, hosted_vllm/NAME or the name of model.served_model_name.",
         alive=True,
+        request=True,
         source="litellm/proxy/route_llm_request.py",
         fires=(
             "{'error': '/chat/completions: Invalid model name passed in model=gpt-9. Call `/v1/models` "
@@ -226,6 +233,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix="Lower harbor_runtime.num_workers, or add replicas (run.replicas).",
         severity="warning",
         alive=True,
+        request=True,
         source="litellm/exceptions.py",
         fires=(
             "litellm.exceptions.RateLimitError: litellm.RateLimitError: RateLimitError: OpenAIException "

@@ -347,4 +347,86 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO [ray_utils.py:225] Created a placement group of 2.0 GPUs within 3 seconds",
     ),
+    Signature(
+        id="ray-actor-killed",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"class_name: (?P<actor>\S{1,120})\n[\s\S]{0,400}?The actor is dead because it was killed by `ray\.kill`"
+        ),
+        needle="The actor is dead because it was killed by `ray.kill`",
+        title="A program ended the Ray actor {actor} on purpose (ray.kill)",
+        cause="Something called ray.kill for {actor}; Ray does not say who, and what waits for the actor fails.",
+        fix=(
+            "Look what was done to the run at that time (a supervisor, an own script, a restart of replicas), and "
+            "start the run again: training goes on from its newest checkpoint."
+        ),
+        source="recordings/verl_cpu/fail_server_actor_killed.stderr.log",
+        fires=(
+            "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: "
+            "FakeVLLMHttpServer\n\tactor_id: 14632583196e1f02c71d378601000000\n\tpid: 10486\n\tname: vllm_server_0_0\n"
+            "\tnamespace: liverl\n\tip: 192.0.2.2\nThe actor is dead because it was killed by `ray.kill`."
+        ),
+        spares=(
+            "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: "
+            "FakeVLLMHttpServer\n\tactor_id: 14632583196e1f02c71d378601000000\nThe actor is dead because its worker "
+            "process has died."
+        ),
+        recorded=True,
+    ),
+    Signature(
+        id="ray-wrong-token",
+        component="ray",
+        role="cause",
+        pattern=r"InvalidAuthToken: Authentication token is missing or incorrect",
+        needle="InvalidAuthToken: Authentication token is missing or incorrect",
+        title="Ray refuses this process: it has no token, or not the cluster's",
+        cause="The cluster was started with token authentication, and this process sent none or another one.",
+        fix=(
+            "Give it the cluster's token: ray.auth_token_file, or RAY_AUTH_TOKEN_PATH in the environment of the "
+            "process; on one host both read ~/.ray/auth_token."
+        ),
+        command="export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=~/.ray/auth_token",
+        source="tests/data/recordings/verl_cpu/fail_ray_no_token.log",
+        fires=(
+            "[2026-11-21 15:15:42,844 W 15453 15453] gcs_client.cc:210: Failed to get cluster ID from GCS server: "
+            "Unauthenticated: RPC error: InvalidAuthToken: Authentication token is missing or incorrect"
+        ),
+        spares=(
+            "2026-11-21 00:01:06,898 WARNING authentication_token_setup.py:85 -- Token authentication is enabled for "
+            "this Ray cluster. Set RAY_AUTH_MODE=disabled to opt out."
+        ),
+        recorded=True,
+    ),
+    Signature(
+        id="ray-node-given-up",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"\[Timeout\] Exiting because this node manager has mistakenly been marked as dead by the GCS: GCS failed "
+            r"to check the health of this node for (?P<times>\d{1,5}) times"
+        ),
+        needle="this node manager has mistakenly been marked as dead by the GCS",
+        title="Ray's head could not reach this node and gave it up",
+        cause=(
+            "{times} health checks of the head failed: it cannot reach the node's address (another interface or a "
+            "firewall), or the node was overloaded."
+        ),
+        fix=(
+            "Check from the head that the node's ports answer at the address which it joined with; give ray start "
+            "--node-ip-address of the right interface."
+        ),
+        command="ip -br address; ray status",
+        source="shared/multi-node/recordings/ray_join_wrong_interface.log",
+        fires=(
+            "[2026-11-22 07:44:47,701 C 358 358] (raylet) node_manager.cc:971: [Timeout] Exiting because this node "
+            "manager has mistakenly been marked as dead by the GCS: GCS failed to check the health of this node for 5 "
+            "times. This is likely because the machine or raylet has become overloaded."
+        ),
+        spares=(
+            "[2026-11-22 07:44:47,701 I 358 358] (raylet) node_manager.cc:971: This node manager has been marked as "
+            "alive by the GCS"
+        ),
+        recorded=True,
+    ),
 )
