@@ -41,10 +41,10 @@ _ACTIONS = (*(key.action for key in keys_of("app")), _BACK)
 class LiverlApp(KeysInOrder, inherit_bindings=False):
     """Shows one run. Its parts handle its keys; ``action_target`` returns the part that handles an action.
 
-    ``readonly``: refuse every key that would change the run. ``theme``: None = the default one. ``bell``: whether the
-    terminal's bell may ring. ``first``: state of the run, if already known, over ``link``. ``hints``: show the most
-    useful keys until one is pressed. ``last_visit``: say what has happened since then. ``painted``: called once, after
-    the first paint."""
+    ``readonly``: refuse every key that would change the run, and say ``why_readonly``. ``theme``: None = the default
+    one. ``bell``: whether the terminal's bell may ring. ``first``: state of the run, if already known, over ``link``.
+    ``hints``: show the most useful keys until one is pressed. ``last_visit``: say what has happened since then.
+    ``painted``: called once, after the first paint."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # Textual's; ours has a key in the key table
@@ -56,6 +56,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         source: Source,
         *,
         readonly: bool = False,
+        why_readonly: str = "this interface is read-only (--readonly)",
         theme: str | None = None,
         bell: bool = True,
         first: Snapshot | None = None,
@@ -70,6 +71,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.source = source
         self.readonly = readonly
+        self.why_readonly = why_readonly
         self.hints = hints
         self.last_visit = last_visit
         self._summed_up = last_visit is None

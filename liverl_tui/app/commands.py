@@ -70,7 +70,7 @@ class Commands:
     def refused(self) -> str | None:
         """Return why no command can be sent to the backend now; None if one can."""
         if self._host.readonly:
-            return "this interface is read-only (--readonly): actions are disabled"
+            return f"{self._host.why_readonly}: actions are disabled"
         view = self._host.view
         return {
             "live": None,

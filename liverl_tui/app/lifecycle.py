@@ -190,7 +190,7 @@ class Lifecycle:
         """Restart a dead backend, without confirmation, as it changes no service; in any other state a toast says why
         it is not restarted."""
         if self._host.readonly:
-            self.toast("this interface is read-only (--readonly): the backend is not started", "warning")
+            self.toast(f"{self._host.why_readonly}: the backend is not started", "warning")
         elif self._host.view.link == "lost":
             self._revive_once()
         elif self._host.view.link == "ended":

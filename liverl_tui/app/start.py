@@ -23,6 +23,7 @@ from liverl_tui.keys import in_force
 
 if TYPE_CHECKING:
     from liverl.replay.archive import Recording
+    from liverl.watch.watcher import Watcher
 
 
 def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], object] | None = None) -> int:
@@ -79,6 +80,39 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
             painted=_collect,
         )
         app.lifecycle.at_once = partial(shutil.rmtree, folder, ignore_errors=True)
+        app.run(mouse=settings.mouse)
+    finally:
+        gc.enable()
+    return app.return_code or ExitCode.OK
+
+
+def run_watch(watcher: Watcher) -> int:
+    """Show what ``watcher`` sees until the user leaves. Return 0, or the exit code of SIGTERM or SIGHUP.
+
+    Raises:
+        CliError: a setting of the interface is invalid.
+    """
+    settings = read_settings(Path(os.devnull))  # of the environment only
+    in_force.install(settings.keys)
+    before_textual()
+    first = watcher.poll()
+    gc.disable()
+    try:
+        from liverl_tui.app.app import LiverlApp
+        from liverl_tui.data.watch_source import READ_ONLY, WatchSource
+
+        check_theme(settings.theme)
+        app = LiverlApp(
+            WatchSource(watcher, settings.interval),
+            readonly=True,
+            why_readonly=READ_ONLY,
+            theme=settings.theme,
+            bell=settings.bell,
+            first=first,
+            hints=first_start(),
+            painted=_collect,
+        )
+        app.lifecycle.at_once = partial(shutil.rmtree, watcher.run.path.parents[1], ignore_errors=True)
         app.run(mouse=settings.mouse)
     finally:
         gc.enable()

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import signal
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import click
 
-from liverl.exit_codes import ExitCode, of_signal
+from liverl.exit_codes import ExitCode
+from liverl_tui.cli.private_folder import PrivateFolder
 from liverl_tui.text.errors import CliError
 
 PACKAGED = "wrong-parser.tar.xz"  # in liverl/replay/recordings
-_PREFIX = "liverl-demo-"
-_OURS = re.compile(rf"{_PREFIX}(\d+)-\w+")
+PREFIX = "liverl-demo-"
 
 
 @click.command("demo")
@@ -51,7 +43,7 @@ def demo_command(recording: Path | None, speed: float) -> int:
             "demo needs a terminal: stdin, stdout and stderr must be one, and TERM must not be dumb",
             ExitCode.USAGE,
         )
-    with _temporary_folder() as folder:
+    with PrivateFolder(PREFIX) as folder:
         if recording is not None:
             return _play(recording, folder, speed)
         with as_file(files("liverl.replay") / "recordings" / PACKAGED) as packaged:
@@ -66,43 +58,3 @@ def _play(recording: Path, folder: Path, speed: float) -> int:
         return run_demo(read(recording), folder, speed)
     except RecordingError as error:
         raise CliError(str(error), ExitCode.USAGE) from error
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    """A private folder, removed at the end, also after SIGTERM and SIGHUP. Those of demos that were killed are removed
-    first."""
-    _remove_left_over()
-
-    def leave(number: int, _frame: object) -> None:
-        sys.exit(of_signal(number))
-
-    previous = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _remove_left_over() -> None:
-    """Remove the folders of this user's demos whose process has exited."""
-    from liverl.procs import procfs
-
-    try:
-        entries = list(os.scandir(tempfile.gettempdir()))
-    except OSError:
-        return
-    for entry in entries:
-        match = _OURS.fullmatch(entry.name)
-        try:
-            ours = (
-                entry.is_dir(follow_symlinks=False)
-                and entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            )
-        except OSError:
-            continue  # removed meanwhile
-        if match and ours and not procfs.alive(int(match[1]), None):
-            shutil.rmtree(entry.path, ignore_errors=True)

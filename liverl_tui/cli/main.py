@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("services", "Stop the run, or some of its services."),
     "scale": ("services", "Add or remove replicas."),
     "doctor": ("doctor", "Tell from logs what is wrong with a run, also one started by other means."),
+    "watch": ("watch", "Show a run that was started by other means, read-only."),
     "wait": ("wait", "Wait until a run is ready or done."),
     "plan": ("plan", "Show what a configuration would start."),
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),

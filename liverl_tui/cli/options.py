@@ -78,16 +78,17 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-def _as_path(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> Path | None:
+def as_path(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> Path | None:
+    """A click callback: the value as a path."""
     return _path(value)
 
 
 def run_options(function: F) -> F:
     """Add ``--run`` and ``--run-root``."""
     for option in (
-        click.option("--run-root", metavar="DIR", callback=_as_path, help="Directory of the runs."),
+        click.option("--run-root", metavar="DIR", callback=as_path, help="Directory of the runs."),
         click.option(
-            "--run", metavar="RUN", callback=_as_path, help="The run: its directory, project/name, or name."
+            "--run", metavar="RUN", callback=as_path, help="The run: its directory, project/name, or name."
         ),
     ):
         function = option(function)
@@ -127,7 +128,7 @@ def config_options(function: F) -> F:
         click.option(
             "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Set one configuration key; repeatable."
         ),
-        click.option("--config", metavar="FILE", callback=_as_path, help="Configuration file (YAML)."),
+        click.option("--config", metavar="FILE", callback=as_path, help="Configuration file (YAML)."),
     ):
         function = option(function)
     return function

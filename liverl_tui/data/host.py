@@ -143,14 +143,15 @@ class Host(Protocol):
     """The application, as seen by its screens and widgets.
 
     ``view``: the newest one. ``held``: nothing is painted before ``release``. ``readonly``: commands are refused with
-    a toast. ``lists``: orders and columns of lists. ``last_visit``: when this user closed the interface of the run
-    last; None if never.
+    a toast that says ``why_readonly``. ``lists``: orders and columns of lists. ``last_visit``: when this user closed
+    the interface of the run last; None if never.
     """
 
     source: Source
     view: View
     last_visit: Visit | None
     readonly: bool
+    why_readonly: str
     held: bool
     lists: ListMemory
 

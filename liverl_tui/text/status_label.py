@@ -29,10 +29,16 @@ class SnapshotIndex:
         if snapshot.state in ("starting", "running"):
             for service in snapshot.services:
                 self.lists |= service.kind == snapshot.carrier and service.state in SERVING
-                self.trains |= service.kind == "trainer" and service.state in (
-                    *SERVING,
-                    "starting",
-                    "stopping",
+                ours = service.owner != "foreign"  # of a stranger's, no version is known
+                self.trains |= (
+                    ours
+                    and service.kind == "trainer"
+                    and service.state
+                    in (
+                        *SERVING,
+                        "starting",
+                        "stopping",
+                    )
                 )
 
 

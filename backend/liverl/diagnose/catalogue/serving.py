@@ -237,11 +237,10 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             continue
         version = replica.engine.policy_version
         behind = version != now.policy_version and now.policy_version is not None
-        if replica.kind == "verl" and carrier.owner != "ours":
-            cause = (
-                f"the configuration with which the proxy was started does not list {replica.name}: the file was "
-                "written before this replica was registered"
-            )
+        if carrier.owner != "ours":
+            cause = f"the configuration with which the proxy was started does not list {replica.name}"
+            if replica.kind == "verl":
+                cause += ": the file was written before this replica was registered"
             fix = f"add {replica.name} to the proxy's configuration, then restart the proxy"
             action = "scale +1"
         elif behind and replica.kind != "verl":

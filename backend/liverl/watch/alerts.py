@@ -1,0 +1,51 @@
+"""The alerts of a watched run: the rules of a live run, what the logs say, and processes that have exited. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from liverl.diagnose.catalogue import services as service_rules
+from liverl.diagnose.catalogue.rules import RULES
+from liverl.model import Evidence, Snapshot, Symptom
+from liverl.watch.verdicts import Judgement
+
+# These say how a service of ours is started again; ``ended`` reports the processes of others.
+_OF_OURS = (
+    service_rules.service_down,
+    service_rules.service_backing_off,
+    service_rules.service_restarted,
+)
+WATCH_RULES = tuple(rule for rule in RULES if rule.look not in _OF_OURS)
+_RANK = {"critical": 0, "warning": 1, "info": 2}
+
+
+def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
+    """The symptoms, each id once, the most severe first, then in the order of ``found``. None has an action, as nothing
+    can be changed from here."""
+    unique: dict[str, Symptom] = {}
+    for one in found:
+        unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}))
+    return tuple(sorted(unique.values(), key=lambda one: _RANK[one.severity]))
+
+
+def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
+    """Processes that were there and have exited. Where a log holds the cause, that is the alert. A trainer also
+    exits when it is done."""
+    return [
+        Symptom(
+            id=f"process_ended:{service.name}",
+            severity="warning" if service.kind == "trainer" else "critical",
+            title=f"{service.name} has exited",
+            cause=f"{service.why}; only the process that started it knows its exit status",
+            fix=f"read the end of the log of {service.name}; start it again where it was started",
+            evidence=(Evidence(service.log, service.log),) if service.log is not None else (),
+            since=service.since,
+        )
+        for service in snapshot.services
+        if service.down_since is not None
+        and service.state in ("stopped", "failed")
+        and service.kind != "task"
+        and service.name not in judgement.failed
+    ]

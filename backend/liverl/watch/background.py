@@ -1,0 +1,52 @@
+"""Work that may block, repeated in a thread of its own, so that one silent server or driver delays nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Background(Generic[T]):
+    """Calls ``work`` every ``interval`` seconds (after its end) and keeps its last result in ``value``. An OSError of
+    ``work`` keeps the result before; ``work`` reports everything else itself."""
+
+    def __init__(self, name: str, work: Callable[[], T], interval: float, value: T) -> None:
+        self.value = value
+        self._work = work
+        self._interval = interval
+        self._ready = threading.Event()
+        self._over = threading.Event()
+        self._soon = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watch-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first result comes at once."""
+        self._thread.start()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for the first result, at most ``seconds``; whether it is there."""
+        return self._ready.wait(seconds)
+
+    def again(self, seconds: float | None) -> bool:
+        """Work once more now, and wait for that result; whether it is there."""
+        self._ready.clear()
+        self._soon.set()
+        return self._ready.wait(seconds)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._soon.clear()
+            try:
+                self.value = self._work()
+            except OSError:
+                pass  # storage failed; the next call tries again
+            self._ready.set()
+            self._soon.wait(self._interval)
+
+    def close(self) -> None:
+        """Stop after the present call; does not wait for it."""
+        self._over.set()
+        self._soon.set()

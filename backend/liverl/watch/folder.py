@@ -1,0 +1,156 @@
+"""What a folder of somebody else's run holds: logs with their kinds, metrics, folders of trials. Reads only.
+
+Storage may be slow, and a folder of trials large: of trials only the folder is noted, checkpoints are passed over, and
+each file's kind is read once, and again when it has grown from a few lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from liverl.observe.metrics.step_lines import decode_record
+from liverl.observe.trials.root import STEP_DIR
+from liverl.offline.doctor.inputs import look
+from liverl.util.regular_file import open_binary
+
+Role = Literal["trainer", "replica", "proxy", "ray", "other"]
+
+# The kinds of ``offline/doctor/kinds.py`` by what stands in their words.
+_ROLES: tuple[tuple[str, Role], ...] = (
+    ("trainer log", "trainer"),
+    ("LiteLLM log", "proxy"),
+    ("vLLM log", "replica"),
+    ("Ray", "ray"),
+)
+ENTRIES = 20_000  # looked at in one survey
+DEPTH = 8  # folders below each other
+SETTLED = 64 << 10  # bytes from which on a file's kind is not read again
+_LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?$|^slurm-")
+_SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-packages", "secrets", "sandbox"))
+_TRAJECTORIES = frozenset(("litellm-trajectory.jsonl", "proxy_trajectory.json"))
+_BESIDE_RESULT = frozenset(("agent", "verifier", "trial.log"))
+_PREFIX = ("checkpoint", "global_step_", "models--")
+
+
+class LogFound(msgspec.Struct, frozen=True):
+    """``what``: the kind in words; ``modified``: Unix seconds."""
+
+    path: Path
+    role: Role
+    what: str
+    size: int
+    modified: float
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """``metrics``: files with a JSON record per step; ``trials``: folders whose subfolders, or those of ``step_NNNN``
+    in them, are trials; ``more``: there is more than ``ENTRIES``."""
+
+    logs: tuple[LogFound, ...] = ()
+    metrics: tuple[Path, ...] = ()
+    trials: tuple[Path, ...] = ()
+    more: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not (self.logs or self.metrics or self.trials)
+
+
+def role_of(what: str) -> Role:
+    """What writes a log of this kind. Pure."""
+    return next((role for words, role in _ROLES if words in what), "other")
+
+
+class Surveyor:
+    """Surveys folders repeatedly."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Path, tuple[int, int, str, bool, bool]] = {}  # inode, size, words, log, metrics
+        self._left = 0
+
+    def survey(self, folders: tuple[Path, ...], trials: Path | None = None) -> Survey:
+        """What the folders hold now. ``trials``: a folder of trials that the user named."""
+        self._left = ENTRIES
+        logs: dict[str, LogFound] = {}
+        metrics: list[Path] = []
+        roots: dict[str, Path] = {} if trials is None else {os.path.realpath(trials): trials}
+        waiting = deque((folder, 0) for folder in folders)
+        while waiting and self._left > 0:
+            folder, depth = waiting.popleft()
+            entries = self._entries(folder)
+            names = {entry.name for entry in entries}
+            root = trials_root(folder, names)
+            if root is not None:
+                roots.setdefault(os.path.realpath(root), root)
+                # Its siblings are trials, too.
+                waiting = deque(one for one in waiting if root not in one[0].parents)
+                continue
+            for entry in entries:
+                path = Path(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    skipped = entry.name in _SKIPPED or entry.name.startswith(_PREFIX)
+                    if depth < DEPTH and not skipped and os.path.realpath(path) not in roots:
+                        waiting.append((path, depth + 1))
+                    continue
+                kind = self._file(path)
+                if kind is None:
+                    continue
+                log, is_metrics = kind
+                if is_metrics:
+                    metrics.append(path)
+                elif log is not None:
+                    logs.setdefault(os.path.realpath(path), log)
+        return Survey(tuple(logs.values()), tuple(metrics), tuple(roots.values()), self._left <= 0)
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError:
+            return []  # removed meanwhile, or not readable
+        self._left -= len(entries)
+        return entries
+
+    def _file(self, path: Path) -> tuple[LogFound | None, bool] | None:
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        known = self._kinds.get(path)
+        if known is None or known[0] != status.st_ino or (known[1] < SETTLED and known[1] != status.st_size):
+            one = look(path, named=False)
+            is_metrics = path.suffix == ".jsonl" and _has_steps(path)
+            known = self._kinds[path] = (status.st_ino, status.st_size, one.what, one.read, is_metrics)
+        _, _, what, log, is_metrics = known
+        if is_metrics:
+            return None, True
+        if not log:
+            return None
+        if what == "text" and not _LOG_NAME.search(path.name):
+            return None  # such as a Dockerfile
+        return LogFound(path, role_of(what), what, status.st_size, status.st_mtime), False
+
+
+def trials_root(folder: Path, names: set[str]) -> Path | None:
+    """The folder of trials that a folder with these entries lies in; None if it is no trial. Pure."""
+    if not names & _TRAJECTORIES and not ("result.json" in names and names & _BESIDE_RESULT):
+        return None
+    trial = folder.parent if folder.name == "agent" else folder
+    return trial.parent.parent if STEP_DIR.fullmatch(trial.parent.name) else trial.parent
+
+
+def _has_steps(path: Path) -> bool:
+    """Whether the first line is a record of a step, as verl's file logger writes it."""
+    try:
+        with open_binary(path) as file:
+            line = file.readline(1 << 20)
+    except OSError:
+        return False
+    return decode_record(line) is not None

@@ -1,0 +1,94 @@
+"""A private run directory of links to the files of a run that is watched, so that all that reads a run directory
+(steps, trials, logs, the screens) reads them as well. The watched files themselves are only read."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import msgspec
+
+from liverl.model import Event, Level
+from liverl.rundir.layout import RunDir
+from liverl.util.modes import make_directory
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST = 40  # characters of a service's name
+
+
+def service_name(text: str) -> str:
+    """A name for a service that is also a file's name. Pure."""
+    return _UNSAFE.sub("-", text).strip("-")[:_LONGEST] or "log"
+
+
+class Mirror:
+    """``folder``: an empty private directory, which the caller removes; ``name``: of the run.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.run = RunDir(folder / "watch" / service_name(name))
+        self._logs: dict[str, list[str]] = {}  # service -> targets, one per generation
+        self._trials: list[str] = []
+        self._metrics: list[str] = []
+        self._seq = 0
+        self.events: list[Event] = []
+        self._lock = threading.Lock()
+        make_directory(self.run.logs(1))
+
+    def link_log(self, service: str, log: Path) -> str:
+        """Link a log; returns its path relative to the run directory. Another log of the same service is its next
+        generation. Any thread may call it."""
+        target = os.path.realpath(log)
+        with self._lock:
+            targets = self._logs.setdefault(service, [])
+            if target not in targets:
+                targets.append(target)
+                self._link(self.run.logs(1) / f"{service}.{len(targets)}.log", target)
+            number = targets.index(target) + 1
+        return f"attempt_001/logs/{service}.{number}.log"
+
+    def link_metrics(self, path: Path) -> None:
+        """Link a file with a record per step; a later one supersedes earlier ones from its first step on."""
+        target = os.path.realpath(path)
+        if target not in self._metrics:
+            self._metrics.append(target)
+            number = len(self._metrics)
+            name = "metrics.verl.jsonl" if number == 1 else f"metrics.verl.{number}.jsonl"
+            self._link(self.run.attempt(1) / name, target)
+
+    def link_trials(self, folder: Path) -> None:
+        """Link a folder of trials."""
+        target = os.path.realpath(folder)
+        if target not in self._trials:
+            self._trials.append(target)
+            self._link(self.run.path / f"trials.{len(self._trials) + 1}", target)
+
+    def say(
+        self,
+        at: float,
+        kind: str,
+        text: str,
+        level: Level = "info",
+        service: str | None = None,
+        **data: object,
+    ) -> None:
+        """Add an event. ``at``: Unix seconds."""
+        self._seq += 1
+        event = Event(self._seq, at, kind, text, level, service, dict(data))
+        self.events.append(event)
+        with open(self.run.events, "ab") as file:
+            file.write(msgspec.json.encode(event) + b"\n")
+
+    @property
+    def seq(self) -> int:
+        """Number of the newest event; 0 before the first."""
+        return self._seq
+
+    @staticmethod
+    def _link(link: Path, target: str) -> None:
+        link.symlink_to(target)

@@ -1,0 +1,99 @@
+"""What was found on this host of a watched run: its services, by process or log, and their process trees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from liverl.external.model_list import place
+from liverl.procs import procfs
+from liverl.procs.procfs import Proc
+from liverl.watch.folder import LogFound, Survey
+from liverl.watch.processes import Found, ProcessFinder, descendants, writers
+from liverl.watch.target import Target
+from liverl.watch.units import Names, Unit, address_of, belongs, units
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """``trees``: service -> pids of its processes; ``found``: all servers and trainers of this user, also those
+    that are not of the watched run; ``parents``: pid -> parent, of all processes."""
+
+    services: dict[str, Unit] = {}
+    trees: dict[str, tuple[int, ...]] = {}
+    found: tuple[Found, ...] = ()
+    parents: dict[int, int] = {}
+
+    def below(self, leader: int) -> list[int]:
+        """The process and all that descend from it."""
+        return [pid for pid in self.parents if _is_below(pid, leader, self.parents)]
+
+    @property
+    def processes(self) -> list[Found]:
+        """Those of the watched run."""
+        return [unit.process for unit in self.services.values() if unit.process is not None]
+
+
+class SceneFinder:
+    """Looks for the services of ``target``; a service keeps its name from look to look."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._finder, self._names = ProcessFinder(), Names()
+        self._written: set[str] = set()  # logs of processes that were found once: no services of their own
+
+    def look(self, survey: Survey) -> Scene:
+        """What is there now. ``survey``: of the target's folders."""
+        table = procfs.scan()
+        found = self._finder.look(table)
+        mine = [one for one in found if is_part(one, self._target)]
+        self._written |= {os.path.realpath(one.log) for one in mine if one.log is not None}
+        logs = [log for log in survey.logs if os.path.realpath(log.path) not in self._written]
+        stats = {one.log: stat_of(one.log) for one in mine if one.log is not None}
+        named = self._names.assign(units(mine, logs, writers(log.path for log in logs), stats))
+        parents = {pid: proc.ppid for pid, proc in table.items()}
+        return Scene(named, _trees(table, named), tuple(found), parents)
+
+
+def is_part(process: Found, target: Target) -> bool:
+    """Whether a process is part of what the user named; without any name all are. Pure."""
+    if not target.named:
+        return True
+    if process.kind == "proxy" and process.port == target.litellm_port:
+        return True
+    if process.kind == "ray" and target.ray is not None:
+        return place(address_of(process) or "") == place(target.ray)
+    if target.folders:
+        return belongs(process, target.folders)
+    return process.kind == "trainer"
+
+
+def stat_of(path: Path) -> tuple[int, float]:
+    """Size in bytes and Unix time of the last change; zeros if the file is gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0.0
+    return status.st_size, status.st_mtime
+
+
+def ray_logs(survey: Survey) -> list[LogFound]:
+    """The logs of Ray's own processes: they are judged, and no services."""
+    return [log for log in survey.logs if log.role == "ray"]
+
+
+def _trees(table: Mapping[int, Proc], services: Mapping[str, Unit]) -> dict[str, tuple[int, ...]]:
+    leaders = {unit.pid: name for name, unit in services.items() if unit.pid is not None}
+    return {leaders[pid]: tuple(sorted(tree)) for pid, tree in descendants(table, leaders).items()}
+
+
+def _is_below(pid: int, leader: int, parents: Mapping[int, int]) -> bool:
+    seen: set[int] = set()
+    while pid in parents and pid not in seen:
+        if pid == leader:
+            return True
+        seen.add(pid)
+        pid = parents[pid]
+    return False

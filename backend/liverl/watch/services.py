@@ -1,0 +1,235 @@
+"""The services of a watched run over time: which have come and gone, their states, since when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from liverl.control.service_detail import Generation, ServiceDetail
+from liverl.daemon.run_files import ServiceLog, ServiceLogs
+from liverl.engines import ENGINES
+from liverl.model import GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, TreeStats
+from liverl.observe.boot.stages import Stage
+from liverl.procs import procfs
+from liverl.util import redact
+from liverl.watch.mirror import Mirror
+from liverl.watch.processes import Found
+from liverl.watch.proxy import ProxyFacts
+from liverl.watch.ray import RayFacts
+from liverl.watch.scene import Scene, stat_of
+from liverl.watch.units import Unit, address_of
+
+FRESH_S = (
+    120.0  # a log without a visible process that grew within this time is of a process that runs elsewhere
+)
+_KINDS = ("ray", "replica", "proxy", "trainer", "task")  # in the order in which they are shown
+_ENDED = ("stopped", "failed")
+_SERVERS = ("ray", "replica", "proxy")
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What else is known when services are shown. ``failed``: services whose logs hold the cause of a failure."""
+
+    scene: Scene = Scene()
+    replicas: Mapping[str, ReplicaStatus] = {}
+    proxies: Mapping[str, ProxyFacts] = {}
+    ray: RayFacts = RayFacts()
+    failed: tuple[str, ...] = ()
+    trees: Mapping[str, TreeStats] = {}
+    gpus: tuple[GpuStatus, ...] = ()
+
+
+class Services:
+    """``known``: every service that has had a process -> its newest one. One thread at a time."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.known: dict[str, Unit] = {}
+        self._mirror = mirror
+        self._logs = ServiceLogs(mirror.run.path)
+        self._since: dict[str, tuple[ServiceState, float]] = {}
+        # Services that have served -> Unix time since which they do not any more, None while they do.
+        self._down: dict[str, float | None] = {}
+        self._gone: set[tuple[int, int]] = set()  # processes whose exit was reported
+        self._restarts: dict[str, int] = {}
+
+    def follow(self, scene: Scene, now: float) -> None:
+        """Report which processes have come and gone, and read the stages of those that start."""
+        for name, unit in scene.services.items():
+            if unit.process is not None:
+                before = self.known.get(name)
+                self._report(name, unit, unit.process, before.process if before is not None else None, now)
+                self.known[name] = unit
+        for name, unit in self.known.items():
+            process = unit.process
+            if process is not None and not _lives(process) and (process.pid, process.tick) not in self._gone:
+                self._gone.add((process.pid, process.tick))
+                self._mirror.say(now, "exited", f"pid {process.pid} has exited", "warning", name)
+        logs = [
+            ServiceLog(name, self._log(name, unit.log), _stage_parser(unit))
+            for name, unit in scene.services.items()
+            if unit.log is not None
+        ]
+        self._logs.look(logs, time.time())
+
+    def _report(self, name: str, unit: Unit, process: Found, before: Found | None, now: float) -> None:
+        if before is None:
+            log = f", log {unit.log}" if unit.log is not None else ", its output is in no file"
+            port = f", port {process.port}" if process.port is not None else ""
+            self._mirror.say(now, "found", f"found {unit.what} (pid {process.pid}){port}{log}", service=name)
+        elif (before.pid, before.tick) != (process.pid, process.tick):
+            self._restarts[name] = self._restarts.get(name, 0) + 1
+            text = f"started again: pid {process.pid}, before it pid {before.pid}"
+            self._mirror.say(now, "restarted", text, "warning", name)
+
+    def _log(self, name: str, log: Path) -> Path:
+        return self._mirror.run.path / self._mirror.link_log(name, log)
+
+    def stage(self, name: str) -> Stage | None:
+        """How far the start of a service is, by its log."""
+        unit = self.known.get(name)
+        return self._logs.stages.get(self._log(name, unit.log)) if unit is not None and unit.log else None
+
+    def statuses(self, seen: Seen, now: float) -> tuple[ServiceStatus, ...]:
+        """All services, in the order in which they are shown. ``now``: Unix seconds."""
+        shown = {n: u for n, u in self.known.items() if n not in seen.scene.services} | seen.scene.services
+        services = []
+        if seen.ray.address and not any(unit.kind == "ray" for unit in shown.values()):
+            unit = Unit("ray", what=f"Ray {seen.ray.version}".strip())
+            state: ServiceState = "degraded" if seen.ray.problem else "ready"
+            ray = self._status("ray", unit, state, seen.ray.problem or "", seen, now)
+            services.append(msgspec.structs.replace(ray, address=f"http://{seen.ray.address}"))
+        for name, unit in sorted(shown.items(), key=lambda item: _order(item[1])):
+            state, why = self._state(name, unit, seen, now)
+            services.append(self._status(name, unit, state, why, seen, now))
+        services += [
+            self._unseen_proxy(name, facts, seen, now)
+            for name, facts in seen.proxies.items()
+            if name not in shown
+        ]
+        return tuple(services)
+
+    def _unseen_proxy(self, name: str, facts: ProxyFacts, seen: Seen, now: float) -> ServiceStatus:
+        """The proxy on the port that the user named, where its process was not found: it is another user's, or is
+        called otherwise."""
+        state: ServiceState = "ready" if facts.problem is None else "degraded"
+        unit = Unit("proxy", log=facts.log, what="LiteLLM", pid=facts.pid)
+        service = self._status(name, unit, state, facts.problem or facts.config_problem, seen, now)
+        return msgspec.structs.replace(
+            service, address=facts.address, ports={"http": facts.port}, members=facts.members
+        )
+
+    def _status(
+        self, name: str, unit: Unit, state: ServiceState, why: str, seen: Seen, now: float
+    ) -> ServiceStatus:
+        process = unit.process
+        before = self._since.get(name)
+        if before is None or before[0] != state:
+            first = process.started_at if process is not None else unit.modified or now
+            self._since[name] = state, first if before is None else now
+        if state == "ready":
+            self._down[name] = None
+        elif name in self._down and self._down[name] is None:
+            self._down[name] = now
+        down_since = self._down.get(name)
+        stage = self.stage(name) if state == "starting" else None
+        restarts = self._restarts.get(name, 0)
+        return ServiceStatus(
+            name=name,
+            kind=unit.kind,
+            owner="foreign",
+            state=state,
+            why=why,
+            since=self._since[name][1],
+            pid=unit.pid if state not in _ENDED else None,
+            generation=restarts + 1,
+            restarts=restarts,
+            log=self._mirror.link_log(name, unit.log) if unit.log is not None else None,
+            address=address_of(process) if process is not None else None,
+            ports={"http": process.port} if process is not None and process.port is not None else {},
+            gpus=used_gpus(name, seen.gpus),
+            started_at=process.started_at if process is not None else None,
+            stage=stage[0] if stage is not None else None,
+            progress=stage[1] if stage is not None else None,
+            members=seen.scene.trees.get(name, ()),
+            tree=seen.trees.get(name, TreeStats()),
+            down_since=down_since,
+            failure=why if down_since is not None else "",
+        )
+
+    def _state(self, name: str, unit: Unit, seen: Seen, now: float) -> tuple[ServiceState, str]:
+        process = unit.process
+        if process is not None and _lives(process):
+            return self._state_of_process(name, unit, seen)
+        if process is None and unit.pid is not None and procfs.alive(unit.pid, None):
+            return "ready", f"pid {unit.pid} writes its log"
+        modified = unit.modified if unit.log is None else stat_of(unit.log)[1]
+        grown = f"its log last grew {ago(now - modified)} ago" if unit.log is not None else ""
+        if process is not None:
+            # A server never exits by itself in good order; a trainer does.
+            failed = name in seen.failed or unit.kind in _SERVERS
+            return ("failed" if failed else "stopped"), _joined(f"pid {process.pid} has exited", grown)
+        if name in seen.failed:
+            return "failed", _joined("no process writes its log", grown)
+        if now - modified < FRESH_S:
+            return "ready", _joined(grown, "its process is not visible from here")
+        return "stopped", _joined("no process writes its log", grown)
+
+    def _state_of_process(self, name: str, unit: Unit, seen: Seen) -> tuple[ServiceState, str]:
+        replica, facts = seen.replicas.get(name), seen.proxies.get(name)
+        if replica is not None:
+            return replica.state, replica.why
+        if facts is not None and facts.problem is not None:
+            return ("degraded" if name in self._down or facts.answered else "starting"), facts.problem
+        if unit.kind == "ray" and seen.ray.problem:
+            return "degraded", seen.ray.problem
+        return "ready", facts.config_problem if facts is not None else ""
+
+    def detail(self, name: str) -> ServiceDetail | None:
+        """What is known of the process of a service; None without one."""
+        unit = self.known.get(name)
+        process = unit.process if unit is not None else None
+        if unit is None or process is None:
+            return None
+        start = Generation(1, self._restarts.get(name, 0) + 1, "current", process.started_at, process.pid)
+        return ServiceDetail(
+            name=name,
+            kind=unit.kind,
+            live=True,
+            argv=tuple(redact.command(process.argv)),
+            cwd=process.cwd,
+            generations=(start,),
+        )
+
+
+def used_gpus(name: str, gpus: tuple[GpuStatus, ...]) -> tuple[str, ...]:
+    """UUIDs of the GPUs that a service or replica has processes on. Pure."""
+    return tuple(gpu.uuid for gpu in gpus if name in gpu.owner.split(" + "))
+
+
+def ago(seconds: float) -> str:
+    """``5m``: a duration in its largest unit. Pure."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def _joined(*texts: str) -> str:
+    return "; ".join(text for text in texts if text)
+
+
+def _stage_parser(unit: Unit) -> str | None:
+    names = {"replica": ENGINES["vllm"].boot.name, "proxy": "litellm", "trainer": "trainer"}
+    return names.get(unit.kind) if unit.process is not None else None
+
+
+def _order(unit: Unit) -> tuple[int, float]:
+    began = unit.process.started_at if unit.process is not None else -unit.modified
+    return _KINDS.index(unit.kind), began
+
+
+def _lives(process: Found) -> bool:
+    return procfs.alive(process.pid, process.tick)

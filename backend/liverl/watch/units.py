@@ -1,0 +1,138 @@
+"""What is watched, as services with lasting names: processes that were found, and logs without a process. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from liverl.external.litellm import option
+from liverl.external.ray_cluster import parse, reachable
+from liverl.model import ServiceKind
+from liverl.watch.folder import LogFound
+from liverl.watch.mirror import service_name
+from liverl.watch.processes import Found
+
+MOST_LOGS = 40  # services that are logs only; of more the newest
+
+_PREFIX: dict[str, str] = {"replica": "replica", "proxy": "proxy", "ray": "ray", "trainer": "trainer"}
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A service to be. ``process``: None for a log without one; ``log``: None if its output is in no file; ``pid``: of
+    the process, or of another one that has the log open for writing."""
+
+    kind: ServiceKind
+    process: Found | None = None
+    log: Path | None = None
+    what: str = ""
+    pid: int | None = None
+    size: int = 0
+    modified: float = 0.0
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What stays the same when the process is started again."""
+        process = self.process
+        if process is None:
+            return ("log", os.fspath(self.log or ""))
+        if process.port is not None:
+            return (self.kind, process.port)
+        return (self.kind, os.fspath(self.log or process.cwd))
+
+
+def units(
+    found: Iterable[Found],
+    logs: Iterable[LogFound],
+    writing: Mapping[Path, int],
+    stats: Mapping[Path, tuple[int, float]],
+) -> list[Unit]:
+    """One unit per process, trainers the newest first, then one per log, the newest first. ``logs``: those that
+    none of the processes writes; ``writing``: log -> pid
+    that has it open; ``stats``: log of a process -> size, Unix time of its last change."""
+    result = []
+    found = sorted(found, key=lambda one: -one.tick if one.kind == "trainer" else one.tick)
+    for process in found:
+        size, modified = stats.get(process.log, (0, 0.0)) if process.log is not None else (0, 0.0)
+        result.append(Unit(process.kind, process, process.log, _title(process), process.pid, size, modified))
+    alone = sorted((log for log in logs if log.role != "ray"), key=lambda log: log.modified, reverse=True)
+    trainer = any(process.kind == "trainer" for process in found)
+    for log in alone[:MOST_LOGS]:
+        kind: ServiceKind = "trainer" if log.role == "trainer" and not trainer else "task"
+        trainer = trainer or kind == "trainer"
+        result.append(Unit(kind, None, log.path, log.what, writing.get(log.path), log.size, log.modified))
+    return result
+
+
+def _title(process: Found) -> str:
+    return {"replica": "vllm serve", "proxy": "LiteLLM", "ray": "Ray", "trainer": "trainer"}[process.kind]
+
+
+class Names:
+    """Names that last: a process that is started again, and the process behind a log, get the same one."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[object, ...], str] = {}
+        self._by_log: dict[tuple[str, str], str] = {}
+
+    def assign(self, all_units: Iterable[Unit]) -> dict[str, Unit]:
+        """Name -> unit, in the order of ``all_units``."""
+        given: dict[str, Unit] = {}
+        for unit in all_units:
+            log = (unit.kind, os.path.realpath(unit.log)) if unit.log is not None else None
+            name = self._by_key.get(unit.key) or (self._by_log.get(log) if log is not None else None)
+            if name is None or name in given:
+                name = self._new(unit, given)
+            given[name] = unit
+            self._by_key[unit.key] = name
+            if log is not None:
+                self._by_log.setdefault(log, name)
+        return given
+
+    def _new(self, unit: Unit, given: Mapping[str, Unit]) -> str:
+        taken = {*self._by_key.values(), *given}
+        if unit.kind == "trainer" and "trainer" not in given:
+            return "trainer"  # a later start is its next generation
+        if unit.kind in _PREFIX and unit.kind != "replica" and _PREFIX[unit.kind] not in taken:
+            return _PREFIX[unit.kind]
+        if unit.kind == "replica":
+            return _numbered("replica", taken, 0)
+        stem = service_name(unit.log.stem if unit.log is not None else _PREFIX.get(unit.kind, "service"))
+        return stem if stem not in taken else _numbered(stem, taken, 2)
+
+
+def _numbered(stem: str, taken: Iterable[str], first: int) -> str:
+    taken = set(taken)
+    number = first
+    while f"{stem}-{number}" in taken:
+        number += 1
+    return f"{stem}-{number}"
+
+
+def address_of(process: Found) -> str | None:
+    """``http://host:port`` at which a client on this host reaches a server; None if it is none."""
+    if process.kind == "ray":
+        dashboard = parse(process.argv)
+        return None if dashboard is None else f"http://{reachable(dashboard.host)}:{dashboard.first}"
+    if process.port is None:
+        return None
+    host = reachable(option(process.argv, "--host") or "127.0.0.1")
+    return f"http://[{host}]:{process.port}" if ":" in host else f"http://{host}:{process.port}"
+
+
+def belongs(process: Found, folders: Iterable[Path]) -> bool:
+    """Whether a process is part of the run in these folders: it works there, writes its log there, or names a path in
+    one on its command line."""
+    for folder in folders:
+        text = os.path.realpath(folder)
+        if any(_inside(path, text) for path in (process.cwd, os.fspath(process.log or ""))):
+            return True
+        if any(f"{text}/" in word or word.endswith(text) for word in process.argv):
+            return True
+    return False
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,0 +1,364 @@
+"""Snapshots of a run that somebody else started: joins what was found, asked and judged. Touches nothing of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.control.gpu_detail import GpuDetail
+from liverl.control.service_detail import ServiceDetail
+from liverl.daemon.phase import phase_words
+from liverl.diagnose.tracker import Diagnosis, RunContext, words
+from liverl.external.litellm import option
+from liverl.external.model_list import place
+from liverl.external.ray_cluster import running as running_rays
+from liverl.model import (
+    BackendInfo,
+    Event,
+    Evidence,
+    GpuStatus,
+    ProxyStatus,
+    ReplicaSet,
+    RunState,
+    ServiceStatus,
+    Snapshot,
+    StepMetrics,
+    Symptom,
+    TrialsStatus,
+)
+from liverl.observe.gpu.detail import DetailReader
+from liverl.observe.gpu.sampler import GpuSampler
+from liverl.observe.metrics.rewards import REWARD
+from liverl.observe.metrics.verl_phase import verl_trainer_facts
+from liverl.offline.readings import FileReadings
+from liverl.procs.stats import ProcSampler
+from liverl.rundir.layout import hostname
+from liverl.version import __version__
+from liverl.watch import proxy as proxies
+from liverl.watch.alerts import WATCH_RULES, ended, merged
+from liverl.watch.background import Background
+from liverl.watch.candidates import candidates
+from liverl.watch.folder import Survey, Surveyor
+from liverl.watch.mirror import Mirror
+from liverl.watch.proxy import ProxyFacts
+from liverl.watch.ray import RayFacts, RayWatch
+from liverl.watch.replicas import Answer, Candidate, ReplicaProbes, ReplicaStates
+from liverl.watch.scene import SceneFinder, ray_logs, stat_of
+from liverl.watch.services import Seen, Services, used_gpus
+from liverl.watch.target import Target, WatchError
+from liverl.watch.verdicts import Judge, JudgedLog, Judgement
+
+# Seconds between two looks.
+PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 15.0, 2.0, 5.0, 2.0, 3.0
+FIRST_S = 4.0  # seconds that the first snapshot waits for answers
+_UP = ("ready", "degraded", "starting")
+_Gpus = tuple[tuple[GpuStatus, ...], str | None]  # and why some are missing
+
+
+class Watcher:
+    """Watches ``target``. ``folder``: an empty private directory, which the caller removes. One thread at a time calls
+    its methods.
+
+    Raises:
+        WatchError: there is nothing to watch.
+        OSError: the private directory cannot be written.
+    """
+
+    def __init__(self, target: Target, folder: Path) -> None:
+        self.target = target
+        self.mirror = Mirror(folder, _name(target))
+        self.run = self.mirror.run
+        self._started_at = time.time()
+        self._services = Services(self.mirror)
+        self._states, self._files = ReplicaStates(), FileReadings(self.run.path)
+        self._procs, self._diagnosis = ProcSampler(), Diagnosis(WATCH_RULES)
+        self._step: int | None = None  # the newest one of the last poll
+        self._polled = False
+        surveyor, finder = Surveyor(), SceneFinder(target)
+        probes, gpus, self._ray = ReplicaProbes(), GpuSampler(), RayWatch("")
+
+        def survey() -> Survey:
+            return surveyor.survey(target.folders, target.trials)
+
+        self._survey = Background("survey", survey, SURVEY_S, survey())
+        self._scene = Background(
+            "processes", lambda: finder.look(self._survey.value), PROCESSES_S, finder.look(self._survey.value)
+        )
+        self._proxies = Background("proxies", self._look_at_proxies, SERVERS_S, dict[str, ProxyFacts]())
+        self._rays = Background("ray", self._look_at_ray, RAY_S, RayFacts())
+        self._answers = Background[dict[str, Answer]](
+            "replicas", lambda: probes.ask(self._candidates()), SERVERS_S, {}
+        )
+        self._gpus = Background[_Gpus]("gpus", lambda: gpus.sample({}, self._members()), GPUS_S, ((), None))
+        self._judge = Background("judge", Judge(self._judged).look, JUDGE_S, Judgement())
+        self._require_something()
+
+    def _require_something(self) -> None:
+        target = self.target
+        if not self._survey.value.empty or self._scene.value.services or target.ray or target.litellm_port:
+            return
+        if not target.named:
+            raise WatchError(
+                "nothing to watch: no vllm serve, LiteLLM, Ray or verl of this user runs on this host. Name a folder "
+                "with its logs: liverl-tui watch DIR; runs of liverl-tui: liverl-tui ls"
+            )
+        where = " or ".join(str(path) for path in (*target.folders, target.trials) if path is not None)
+        raise WatchError(
+            f"nothing to watch in {where}: no log, no metrics, no trials, and no process works there"
+        )
+
+    def start(self, wait: float = FIRST_S) -> None:
+        """Begin to look; returns when every server has answered once, after ``wait`` seconds at the latest."""
+        until = time.monotonic() + wait
+        _begin((self._proxies, self._rays), until)
+        _begin((self._answers, self._gpus), until)  # replicas are those of the proxy and of Ray
+        _begin((self._survey, self._scene, self._judge), 0.0)
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until the logs were judged once; whether they were."""
+        return self._judge.wait(seconds)
+
+    def close(self) -> None:
+        """Stop looking."""
+        servers: tuple[Background[Any], ...] = (self._proxies, self._rays, self._answers, self._gpus)
+        for thread in (*servers, self._survey, self._scene, self._judge):
+            thread.close()
+
+    # --- what is looked at in threads ---
+
+    def _look_at_proxies(self) -> dict[str, ProxyFacts]:
+        ports = {
+            name: unit.process.port
+            for name, unit in self._scene.value.services.items()
+            if unit.kind == "proxy" and unit.process is not None and unit.process.port is not None
+        }
+        if self.target.litellm_port is not None and self.target.litellm_port not in ports.values():
+            ports = {"proxy": self.target.litellm_port, **ports}
+        return {name: proxies.look(port) for name, port in ports.items()}
+
+    def _look_at_ray(self) -> RayFacts:
+        address = self.target.ray or self._found_ray()
+        if address is None:
+            return RayFacts()
+        if self._ray.address != address:
+            self._ray = RayWatch(address)
+        return self._ray.look()
+
+    def _found_ray(self) -> str | None:
+        pids = {process.pid for process in self._scene.value.processes if process.kind == "ray"}
+        if not pids:
+            return None
+        return next(
+            (one.api for one in running_rays(lambda _: False) if one.pid in pids and one.served), None
+        )
+
+    def _candidates(self) -> list[Candidate]:
+        known = dict(self._services.known)
+        return candidates(self._scene.value, known, self._proxies.value.values(), self._rays.value)
+
+    def _members(self) -> dict[str, list[int]]:
+        """Service or replica -> pids. Those of Ray's actors are apart from those of the Ray around them."""
+        scene = self._scene.value
+        members = {name: list(pids) for name, pids in scene.trees.items()}
+        for actor in self._rays.value.replicas:
+            if actor.pid is not None:
+                tree = scene.below(actor.pid)
+                members = {name: [pid for pid in pids if pid not in tree] for name, pids in members.items()}
+                members[actor.name] = tree
+        return members
+
+    def _judged(self) -> Iterator[JudgedLog]:
+        """The logs that say how it goes: of what runs, and of what has ended since that began."""
+        scene = self._scene.value
+        began = min((process.started_at for process in scene.processes), default=0.0)
+        exited = {n: u for n, u in dict(self._services.known).items() if n not in scene.services}
+        for name, unit in (*scene.services.items(), *exited.items()):
+            alive = unit.pid is not None and name not in exited
+            if unit.log is not None and (alive or name in exited or unit.modified >= began):
+                shown = self.mirror.link_log(name, unit.log)
+                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log))
+        for log in ray_logs(self._survey.value):
+            if log.modified >= began:
+                yield JudgedLog(log.path, str(log.path), "ray", bool(scene.processes), *stat_of(log.path))
+
+    # --- the snapshot ---
+
+    def poll(self) -> Snapshot:
+        """The state now. Blocking: it reads what is new in metrics and trials."""
+        now = time.time()
+        scene, judgement = self._scene.value, self._judge.value
+        self._services.follow(scene, now)
+        self._link(self._survey.value)
+        gpus, gpu_note = self._gpus.value
+        trees = self._procs.sample(self._members())
+        replicas = self._replicas(gpus, now)
+        seen = Seen(
+            scene,
+            {item.name: item for item in replicas.items},
+            self._proxies.value,
+            self._rays.value,
+            judgement.failed,
+            trees,
+            gpus,
+        )
+        services = self._services.statuses(seen, now)
+        metrics, trials = self._files.metrics(), self._files.trials.scan(now=now)
+        state = _state(services, replicas, judgement)
+        began = [process.started_at for process in scene.processes]
+        snapshot = Snapshot(
+            seq=0,
+            at=now,
+            run=f"watch/{self.run.path.name}",
+            run_dir=str(self.target.folder or self.target.logs or self.target.trials or ""),
+            state=state,
+            phase=_phase(state, services, replicas, metrics, trials, judgement),
+            attempt=1,
+            topology="verl" if self._rays.value.replicas else "managed",
+            backend=BackendInfo(os.getpid(), self._started_at, hostname(), __version__),
+            started_at=min(began, default=self._started_at),
+            services=services,
+            replicas=replicas,
+            proxy=_proxy_status(self._proxies.value),
+            step=metrics.step if metrics is not None else None,
+            step_seconds=self._files.step_seconds,
+            metrics=metrics,
+            rewards=self._files.rewards,
+            trials=trials,
+            gpus=gpus,
+            gpu_note=gpu_note,
+            host=self._procs.host(),
+            unreadable=self._files.trials.unreadable,
+        )
+        self._report_step(snapshot)
+        symptoms = self._symptoms(snapshot, judgement)
+        self._polled = True
+        return msgspec.structs.replace(snapshot, symptoms=symptoms, seq=self.mirror.seq)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What has happened since the beginning of the watch, oldest first."""
+        return tuple(self.mirror.events)
+
+    def _link(self, survey: Survey) -> None:
+        for path in sorted(survey.metrics, key=lambda path: stat_of(path)[1]):
+            self.mirror.link_metrics(path)
+        for path in survey.trials:
+            self.mirror.link_trials(path)
+
+    def _replicas(self, gpus: tuple[GpuStatus, ...], now: float) -> ReplicaSet:
+        answers = self._answers.value
+        routed = {place(url) for facts in self._proxies.value.values() for url in facts.backends}
+        items = tuple(
+            self._states.status(
+                one,
+                answers.get(one.name),
+                now,
+                listed=one.address is not None and place(one.address) in routed,
+                gpus=used_gpus(one.name, gpus),
+                stage=self._services.stage(one.name),
+            )
+            for one in self._candidates()
+        )
+        ready = sum(item.state == "ready" for item in items)
+        return ReplicaSet(len(items), ready, sum(item.listed for item in items), items)
+
+    def _report_step(self, snapshot: Snapshot) -> None:
+        metrics = snapshot.metrics
+        if metrics is None or metrics.step == self._step:
+            return
+        if self._polled:  # steps that were there before get no event
+            reward = metrics.values.get(REWARD)
+            text = f"step {metrics.step}" + (f": reward {reward:.3f}" if reward is not None else "")
+            self.mirror.say(snapshot.at, "step", text, service="trainer", step=metrics.step)
+        self._step = metrics.step
+
+    def _symptoms(self, snapshot: Snapshot, judgement: Judgement) -> tuple[Symptom, ...]:
+        processes = (unit.process for unit in self._services.known.values())
+        parsers = (option(one.argv, "--tool-call-parser") for one in processes if one is not None)
+        context = RunContext(tool_parser=next((parser for parser in parsers if parser), None))
+        for news in self._diagnosis.update(snapshot, context):
+            text, level = words(news, snapshot.at)
+            self.mirror.say(snapshot.at, "symptom", text, level)
+        return merged((*judgement.symptoms, *self._diagnosis.symptoms, *ended(snapshot, judgement)))
+
+    def with_real_paths(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the logs' own paths instead of those of links, for who reads it outside of this process."""
+
+        def real(log: str | None) -> str | None:
+            return None if log is None else os.path.realpath(self.run.path / log)
+
+        def located(one: Evidence) -> Evidence:
+            text = one.text if one.text != one.log else real(one.log) or one.text
+            return msgspec.structs.replace(one, text=text, log=real(one.log))
+
+        replace = msgspec.structs.replace
+        return replace(
+            snapshot,
+            services=tuple(replace(one, log=real(one.log)) for one in snapshot.services),
+            symptoms=tuple(replace(s, evidence=tuple(map(located, s.evidence))) for s in snapshot.symptoms),
+        )
+
+    # --- details ---
+
+    def inspect(self, name: str) -> ServiceDetail | None:
+        """What is known of the process of a service; None without one."""
+        return self._services.detail(name)
+
+    def gpu(self, uuid: str) -> GpuDetail:
+        """What the driver says of one GPU.
+
+        Raises:
+            Unreadable: it says nothing.
+        """
+        return DetailReader(uuid).read(self._members())[0]
+
+
+def _begin(threads: tuple[Background[Any], ...], until: float) -> None:
+    """Start them, and wait for the first result of each. ``until``: on the monotonic clock."""
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.wait(max(0.0, until - time.monotonic()))
+
+
+def _state(services: tuple[ServiceStatus, ...], replicas: ReplicaSet, judgement: Judgement) -> RunState:
+    states = (*(one.state for one in services), *(one.state for one in replicas.items))
+    if any(state in _UP for state in states):
+        return "running"
+    return "failed" if judgement.cause else "stopped"
+
+
+def _phase(
+    state: RunState,
+    services: tuple[ServiceStatus, ...],
+    replicas: ReplicaSet,
+    metrics: StepMetrics | None,
+    trials: TrialsStatus,
+    judgement: Judgement,
+) -> str:
+    if state != "running":
+        return judgement.cause or "nothing of it runs here"
+    trainer: dict[str, Any] = {"step": metrics.step, "phase": "training"} if metrics is not None else {}
+    if trials.total:  # only they tell a rollout from an update
+        trainer = verl_trainer_facts(metrics, trials, None)
+    return phase_words(state, services, replicas, trainer, None, trials)
+
+
+def _proxy_status(found: Mapping[str, ProxyFacts]) -> ProxyStatus:
+    facts = next(iter(found.values()), None)
+    if facts is None:
+        return ProxyStatus()
+    config = str(facts.config) if facts.config is not None else None
+    return ProxyStatus(address=facts.address, backends=facts.backends, config=config, generation=1)
+
+
+def _name(target: Target) -> str:
+    for path in (target.folder, target.logs, target.trials):
+        if path is not None:
+            return path.resolve().name or "root"
+    return hostname().split(".")[0]

@@ -1,0 +1,299 @@
+"""What ``watch`` takes command lines, folders and configurations for: pure parts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from liverl.causes.finding import Explanation, Verdict
+from liverl.model import Evidence
+from liverl.offline.doctor import kinds
+from liverl.procs.procfs import Proc
+from liverl.watch.candidates import candidates
+from liverl.watch.folder import LogFound, Surveyor, role_of, trials_root
+from liverl.watch.mirror import Mirror, service_name
+from liverl.watch.processes import Found, descendants, kind_of, roots
+from liverl.watch.proxy import ProxyFacts, replicas_of
+from liverl.watch.ray import RayFacts
+from liverl.watch.replicas import Answer, Candidate, ReplicaStates, root
+from liverl.watch.scene import Scene
+from liverl.watch.target import Target, WatchError, checked
+from liverl.watch.units import Names, Unit, address_of, belongs, units
+from liverl.watch.verdicts import judgement
+
+DASHBOARD = (
+    "/env/bin/python",
+    "/env/lib/python3.12/site-packages/ray/dashboard/dashboard.py",
+    "--host=127.0.0.1",
+    "--port=8265",
+    "--gcs-address=127.0.0.1:6379",
+)
+
+
+@pytest.mark.parametrize(
+    ("argv", "kind"),
+    [
+        ("/env/bin/python /env/bin/vllm serve org/model --port 8001", "replica"),
+        ("vllm serve org/model", "replica"),
+        ("vllm bench serve", None),
+        ("python3 -m vllm.entrypoints.openai.api_server --port 8001", "replica"),
+        ("python3 -m vllm.entrypoints.cli.main serve org/model", "replica"),
+        ("python3 -u -m verl.trainer.main_ppo data.train_files=x", "trainer"),
+        ("python3 -m recipe.dapo.main_dapo", "trainer"),
+        ("python3 -X dev -m verl.experimental.fully_async_policy.fully_async_main", "trainer"),
+        ("/usr/bin/python3 /src/verl/trainer/main_ppo.py a=b", "trainer"),
+        ("python3 -m verl.model_merger", None),
+        ("/env/bin/python /env/bin/litellm --config x.yaml", "proxy"),
+        ("python3 -c import verl", None),
+        ("vi /src/verl/trainer/main_ppo.py", None),
+        ("tail -f vllm.log", None),
+        ("", None),
+    ],
+)
+def test_command_lines(argv: str, kind: str | None) -> None:
+    assert kind_of(tuple(argv.split())) == kind
+
+
+def test_the_dashboard_of_ray() -> None:
+    assert kind_of(DASHBOARD) == "ray"
+    assert address_of(found("ray", argv=DASHBOARD, port=None)) == "http://127.0.0.1:8265"
+
+
+def test_forked_workers_are_no_servers_of_their_own() -> None:
+    assert roots({10: "replica", 11: "replica", 12: "proxy"}, {10: 1, 11: 10, 12: 10}) == [10, 12]
+
+
+def test_a_tree_ends_at_the_next_leader() -> None:
+    table = {
+        pid: Proc(pid, parent, 1, 1, 5, "S", "x") for pid, parent in ((1, 0), (10, 1), (11, 10), (12, 11))
+    }
+    assert descendants(table, [10, 12]) == {10: {10, 11}, 12: {12}}
+
+
+def found(kind: str = "replica", pid: int = 10, **more: object) -> Found:
+    values = {"tick": pid, "argv": ("vllm", "serve"), "cwd": "/run", "started_at": 5.0, "port": 8001} | more
+    return Found(kind, pid, **values)  # type: ignore[arg-type]
+
+
+def log(path: str, role: str = "replica", modified: float = 1.0) -> LogFound:
+    return LogFound(Path(path), role, f"{role} log", 10, modified)  # type: ignore[arg-type]
+
+
+def test_names_last_when_a_process_is_started_again() -> None:
+    names = Names()
+    first = names.assign(units([found(log=Path("/run/a.log")), found(pid=11, port=8002)], [], {}, {}))
+    assert list(first) == ["replica-0", "replica-1"]
+    again = names.assign(units([found(pid=12, port=8002), found(pid=99, log=Path("/run/a.log"))], [], {}, {}))
+    assert {name: unit.pid for name, unit in again.items()} == {"replica-1": 12, "replica-0": 99}
+    third = names.assign(units([found(pid=77, port=8003)], [], {}, {}))
+    assert list(third) == ["replica-2"]  # not the name of one that has exited
+
+
+def test_processes_that_share_a_log_have_names_of_their_own() -> None:
+    shared = Path("/run/launch.log")
+    given = Names().assign(units([found(log=shared), found(pid=11, port=8002, log=shared)], [], {}, {}))
+    assert list(given) == ["replica-0", "replica-1"]
+
+
+def test_the_newest_trainer_log_is_the_trainer() -> None:
+    logs = [
+        log("/run/old.log", "trainer", 1.0),
+        log("/run/new.log", "trainer", 9.0),
+        log("/run/ray.log", "ray"),
+    ]
+    given = Names().assign(units([], logs, {Path("/run/new.log"): 42}, {}))
+    assert {name: (unit.kind, unit.pid) for name, unit in given.items()} == {
+        "trainer": ("trainer", 42),
+        "old": ("task", None),
+    }
+    running = Names().assign(
+        units([found("trainer", 3, port=None), found("trainer", 8, port=None, cwd="/b")], logs, {}, {})
+    )
+    assert running["trainer"].pid == 8
+    assert running["old"].kind == running["new"].kind == "task"
+
+
+@pytest.mark.parametrize(
+    ("process", "part"),
+    [
+        (found(cwd="/data/run7"), True),
+        (found(cwd="/data/run7/sub"), True),
+        (found(cwd="/data/run77"), False),
+        (found(log=Path("/data/run7/logs/x.log")), True),
+        (found(argv=("python", "main_ppo.py", "trainer.default_local_dir=/data/run7/checkpoints")), True),
+        (found(argv=("python", "main_ppo.py", "/data/run77/x")), False),
+    ],
+)
+def test_what_belongs_to_a_folder(process: Found, part: bool) -> None:
+    assert belongs(process, [Path("/data/run7")]) is part
+
+
+@pytest.mark.parametrize(
+    ("folder", "names", "root_of_trials"),
+    [
+        ("/t/exp/task-1", {"result.json", "agent"}, "/t/exp"),
+        ("/t/exp/step_0003/task-1", {"litellm-trajectory.jsonl"}, "/t/exp"),
+        ("/t/exp/task-1/agent", {"litellm-trajectory.jsonl"}, "/t/exp"),
+        ("/t/exp/step_0003/s", {"proxy_trajectory.json"}, "/t/exp"),
+        ("/t/exp", {"result.json", "config.yaml"}, None),
+        ("/t/exp", {"agent", "verifier"}, None),
+    ],
+)
+def test_folders_of_trials(folder: str, names: set[str], root_of_trials: str | None) -> None:
+    expected = None if root_of_trials is None else Path(root_of_trials)
+    assert trials_root(Path(folder), names) == expected
+
+
+def test_each_kind_of_log_has_a_role() -> None:
+    words = [kind.words for _, kind in kinds._CONTENT if kind.log] + [text for _, text in kinds._RAY_NAMES]
+    roles = {text: role_of(text) for text in words}
+    assert roles["trainer log (verl, Ray)"] == "trainer"
+    assert roles["LiteLLM log"] == "proxy"
+    assert roles["vLLM log"] == "replica"
+    assert roles["log of Ray's raylet"] == roles["Ray log"] == "ray"
+    assert {text for text, role in roles.items() if role == "other"} == {"torch log", "kernel log"}
+
+
+def test_a_folder_is_surveyed(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/exp.log").write_text("(TaskRunner pid=3) step:1 - critic/rewards/mean:0.5\n")
+    (tmp_path / "logs/serve.log").write_text("(APIServer pid=1) INFO vLLM API server version 0.24.0\n")
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1, "data": {"a": 1}}) + "\n")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "x"}) + "\n")
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    for step, name in ((1, "a-1"), (1, "a-2"), (2, "a-3")):
+        trial = tmp_path / f"trials/exp/step_{step:04}" / name / "agent"
+        trial.mkdir(parents=True)
+        (trial / "litellm-trajectory.jsonl").write_text("{}\n")
+        (trial / "openhands.log").write_text("litellm\n")
+    survey = Surveyor().survey((tmp_path,))
+    assert {(log.path.name, log.role) for log in survey.logs} == {
+        ("exp.log", "trainer"),
+        ("serve.log", "replica"),
+    }
+    assert survey.metrics == (tmp_path / "metrics.jsonl",)
+    assert survey.trials == (tmp_path / "trials/exp",)
+    assert not survey.more and not survey.empty
+    assert Surveyor().survey((tmp_path / "logs",), tmp_path / "trials/exp").trials == (
+        tmp_path / "trials/exp",
+    )
+
+
+def test_the_kind_of_a_file_is_read_again_while_it_is_short(tmp_path: Path) -> None:
+    surveyor, path = Surveyor(), tmp_path / "run.log"
+    path.write_text("hello\n")
+    assert surveyor.survey((tmp_path,)).logs[0].role == "other"
+    path.write_text("hello\nstep:1 - actor/loss:0.1\n")
+    assert surveyor.survey((tmp_path,)).logs[0].role == "trainer"
+
+
+def test_of_a_proxys_list_only_engines_are_replicas() -> None:
+    def entry(model: str, base: str) -> dict[str, object]:
+        return {"model_name": "m", "litellm_params": {"model": model, "api_base": base}}
+
+    models = [
+        entry("hosted_vllm/policy", "http://gpu-node-3:8001/v1"),
+        entry("openai/policy", "http://127.0.0.1:8002/v1"),
+        entry("openai/policy", "http://10.0.0.7:8003/v1"),
+        entry("openai/gpt", "https://api.example.com/v1"),
+        entry("openai/gpt", "http://8.8.8.8/v1"),
+    ]
+    assert replicas_of({"model_list": models}, {}) == (
+        "http://gpu-node-3:8001",
+        "http://127.0.0.1:8002",
+        "http://10.0.0.7:8003",
+    )
+
+
+def test_each_replica_is_listed_once() -> None:
+    unit = Unit("replica", found(), pid=10)
+    scene = Scene({"replica-0": unit}, found=(found(), found(pid=11, port=8002)))
+    gone = {"replica-0": unit, "replica-9": Unit("replica", found(pid=5, port=8009), pid=5)}
+    actor = Candidate("vllm_server_0_0", "http://127.0.0.1:9001", kind="verl", state="ready")
+    proxy = ProxyFacts(
+        4000,
+        "http://127.0.0.1:4000",
+        None,
+        replicas=("http://127.0.0.1:8001", "http://127.0.0.1:8002", "http://127.0.0.1:9001", "http://node:1"),
+    )
+    listed = candidates(scene, gone, [proxy], RayFacts(replicas=(actor,)))
+    assert [(one.name, one.pid, one.state) for one in listed] == [
+        ("replica-0", 10, None),
+        ("replica-9", None, "failed"),
+        ("vllm_server_0_0", None, "ready"),
+        ("backend-8002", 11, None),
+        ("node-1", None, None),
+    ]
+
+
+def test_the_states_of_a_replica() -> None:
+    states, one = ReplicaStates(), Candidate("r", "http://127.0.0.1:8001", pid=10)
+
+    def state(answer: Answer | None, candidate: Candidate = one) -> str:
+        return states.status(candidate, answer, 100.0, listed=True).state
+
+    refused, unwell = Answer("connection refused", False), Answer("GET /health returned 503", True)
+    assert state(None) == "starting"
+    assert state(refused) == "starting"
+    assert state(Answer(None, True)) == "ready"
+    assert state(refused) == "degraded"  # it has served before
+    assert state(unwell) == "degraded"
+    assert state(None, Candidate("gone", None, state="failed", why="pid 3 has exited")) == "failed"
+    assert state(refused, Candidate("other", "http://node:1")) == "stopped"
+    assert states.status(one, refused, 100.0, listed=True).listed is False
+
+
+def test_urls_are_shortened_to_host_and_port() -> None:
+    assert root("http://localhost:8001/v1") == "http://127.0.0.1:8001"
+    assert root("http://[fd00::1]:8001/v1") == "http://[fd00::1]:8001"
+
+
+def test_a_cause_in_the_log_of_what_has_ended() -> None:
+    cause = Explanation(
+        "vllm.oom", "critical", "no memory", "why", "fix", "cmd", evidence=(Evidence("x", "a.log", 3),)
+    )
+    noise = Explanation("proxy.noise", "warning", "noise")
+    result = judgement(Verdict(cause, symptoms=(noise,)), Verdict(symptoms=(noise,)), {"a.log": "replica-0"})
+    assert [one.id for one in result.symptoms] == ["log:vllm.oom", "log:proxy.noise"]
+    assert result.failed == ("replica-0",) and result.cause == "why"
+    assert result.symptoms[0].fix == "fix: cmd"
+    assert judgement(Verdict(), Verdict(), {}).cause == ""
+
+
+def test_links_only(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path / "private", "my run")
+    (tmp_path / "a.log").write_text("a")
+    (tmp_path / "b.log").write_text("b")
+    assert mirror.link_log("trainer", tmp_path / "a.log") == "attempt_001/logs/trainer.1.log"
+    assert mirror.link_log("trainer", tmp_path / "b.log") == "attempt_001/logs/trainer.2.log"
+    assert mirror.link_log("trainer", tmp_path / "a.log") == "attempt_001/logs/trainer.1.log"
+    mirror.link_trials(tmp_path)
+    mirror.link_trials(tmp_path)
+    assert [path.name for path in mirror.run.trial_roots()] == ["trials", "trials.2"]
+    assert mirror.run.name.endswith("my-run")
+
+
+def test_names_of_services_are_names_of_files() -> None:
+    assert service_name("../a b.log") == "a-b-log"
+    assert service_name("---") == "log"
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "words"),
+    [
+        (Target(Path("/nowhere/at/all")), 4, "there is no folder /nowhere/at/all"),
+        (Target(Path("/etc/passwd")), 2, "is a file, not a folder"),
+        (Target(trials=Path("/nowhere")), 4, "--trials: there is no folder"),
+        (Target(ray="8265"), 2, "is not HOST:PORT"),
+        (Target(ray="host:99999"), 2, "is not HOST:PORT"),
+        (Target(ray="127.0.0.1:1"), 4, "no Ray dashboard answers at 127.0.0.1:1: connection refused"),
+        (Target(litellm_port=1), 4, "no proxy answers on port 1 of this host: connection refused"),
+    ],
+)
+def test_bad_targets(target: Target, code: int, words: str) -> None:
+    with pytest.raises(WatchError, match=re.escape(words)) as error:
+        checked(target)
+    assert error.value.exit_code == code
