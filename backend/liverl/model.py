@@ -581,14 +581,16 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class ConfigChange(msgspec.Struct, frozen=True):
-    """A configuration key with which attempt number ``attempt`` began otherwise than the one before it. ``before`` and
-    ``after``: plain values; ``where``: file:line, --set or env NAME."""
+    """A configuration key with which attempt number ``attempt`` began otherwise than the one before it, or that was
+    changed in it at the Unix time ``at``. ``before`` and ``after``: plain values; ``where``: file:line, --set, env NAME
+    or who changed it."""
 
     attempt: int
     key: str
     before: Any
     after: Any
     where: str
+    at: float | None = None
 
     @property
     def words(self) -> str:

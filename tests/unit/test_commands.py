@@ -24,6 +24,7 @@ from liverl.supervise.services.state_machine import MachineState
 WIRE = {
     "inspect": ("service",),
     "inspect_gpu": ("gpu",),
+    "reconfigure": ("values",),
     "restart": ("service",),
     "scale": ("to", "delta", "remove"),
     "start_service": ("service",),
@@ -74,6 +75,7 @@ class Asked:
             cast(Any, None),
             lambda **how: self.done.append(("end", how)),
             cast(Any, source),
+            cast(Any, SimpleNamespace(change=self.note("change"))),
             cast(Any, repair if adopted is not None else None),
         )
 
@@ -292,6 +294,18 @@ WRONG: list[tuple[str, dict[str, Any], str, str | None]] = [
         None,
     ),
     ("scale", {"to": 2, "remove": 1}, "scale: argument 'remove': found 1, expected a string or null", None),
+    (
+        "reconfigure",
+        {"values": "a=1"},
+        "reconfigure: argument 'values': found \"a=1\", expected an object of strings",
+        None,
+    ),
+    (
+        "reconfigure",
+        {"values": {"a": 1}},
+        "reconfigure: argument 'values': found {\"a\": 1}, expected an object of strings",
+        None,
+    ),
 ]
 
 
@@ -364,6 +378,15 @@ def test_a_launch_script_s_own_service_is_one_of_ours() -> None:
     asked = Asked(adopted=("ray",))
     asked.run("restart", service="proxy")
     assert asked.done == [state_machine.Restart()]
+
+
+def test_a_change_of_the_configuration_is_passed_on_unless_a_script_started_the_services() -> None:
+    asked, values = Asked(), {"model.tool_parser": "hermes", "vllm.x": "1"}
+    assert asked.run("reconfigure", values=values) == {"did": "change"}
+    assert asked.done == [("change", values, "cli pid 7")]
+    assert asked.said == ["cli pid 7: change model.tool_parser, vllm.x"]
+    adopted = Asked(adopted=())
+    assert adopted.refused("reconfigure", values=values).code == "next_attempt" and adopted.done == []
 
 
 def test_replicas_of_a_launch_script_are_listed_by_its_repair() -> None:

@@ -51,6 +51,13 @@ class StartService(msgspec.Struct, frozen=True):
     service: str
 
 
+class Reconfigure(msgspec.Struct, frozen=True):
+    """``reconfigure``: change keys of the run's configuration, and restart the services that read them. ``values``:
+    dotted key -> value as for ``--set``; paths in them are absolute."""
+
+    values: dict[str, str]
+
+
 class Inspect(msgspec.Struct, frozen=True):
     """``inspect``: details of one service or environment (``service_detail.ServiceDetail``)."""
 
@@ -73,6 +80,7 @@ _EXPECTED: dict[Any, str] = {
     bool: "true or false",
     int: "an integer",
     str: "a string",
+    dict[str, str]: "an object of strings",
     types.NoneType: "null",
 }
 
@@ -100,7 +108,8 @@ def parse_arguments(name: str, args: Mapping[str, Any], kind: type[Arguments]) -
 
 
 def _check(name: str, args: Mapping[str, Any], field: FieldInfo) -> None:
-    expected = " or ".join(_EXPECTED[kind] for kind in typing.get_args(field.type) or (field.type,))
+    kinds = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
+    expected = " or ".join(_EXPECTED[kind] for kind in kinds)
     if field.name not in args:
         if field.required:
             raise CommandError("bad_args", f"{name}: argument {field.name!r} is missing; expected {expected}")

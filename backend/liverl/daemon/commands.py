@@ -10,6 +10,7 @@ from liverl.control.commands import (
     Arguments,
     Inspect,
     InspectGpu,
+    Reconfigure,
     Restart,
     Scale,
     ServiceCommand,
@@ -19,7 +20,9 @@ from liverl.control.commands import (
     parse_arguments,
     unknown_command,
 )
+from liverl.control.messages import CommandError
 from liverl.daemon.gpu_detail import GpuDetails
+from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
 from liverl.external.repair import Repair
@@ -61,6 +64,7 @@ class Commands:
         sampler: Sampler,
         stop: Callable[..., None],
         source: ReplicaSource | None,
+        reconfiguration: Reconfiguration,
         repair: Repair | None = None,
     ) -> None:
         self._supervisor = supervisor
@@ -68,11 +72,13 @@ class Commands:
         self._sampler = sampler
         self._end_run = stop
         self._source = source
+        self._reconfiguration = reconfiguration
         self._repair = repair
         self._gpus = GpuDetails(supervisor, sampler)
         self.table: dict[str, Entry[Any]] = {
             "inspect": Entry(Inspect, self._inspect),
             "inspect_gpu": Entry(InspectGpu, self._inspect_gpu),
+            "reconfigure": Entry(Reconfigure, self._reconfigure),
             "restart": Entry(Restart, self._restart),
             "scale": Entry(Scale, self._scale),
             "start_service": Entry(StartService, self._start_service),
@@ -106,6 +112,12 @@ class Commands:
         if self._repair is not None:
             return await self._repair.add(to, delta, remove)
         return await self._scaling.scale(to, delta, remove)
+
+    async def _reconfigure(self, command: Reconfigure, client: str) -> Answer:
+        if self._repair is not None:
+            raise CommandError("next_attempt", "the services of a launch script are not started by this run")
+        self._log(client, f"change {', '.join(command.values)}")
+        return await self._reconfiguration.change(command.values, client)
 
     # --- one service ---
 

@@ -29,15 +29,16 @@ class PlanChange(msgspec.Struct, frozen=True):
 
 
 def apply(run_dir: Path, before: Plan, change: PlanChange, attempt: int) -> Plan:
-    """Write plan and configuration of attempt number ``attempt``, which begins now; return its plan. ``before``: the
-    run's present plan, of which the record of earlier changes is kept, and what it says of keys that stay.
+    """Write plan and configuration of attempt number ``attempt``, which begins now, or in which something is changed
+    now; return its plan. ``before``: the run's present plan, of which the record of earlier changes is kept, and what
+    it says of keys that stay.
 
     Raises:
         OSError: the run directory cannot be written.
     """
     changed = {c.key for c in change.changes}
-    # An attempt that never began may have left changes of the same number.
-    earlier = tuple(c for c in before.changes if c.attempt != attempt or c.key not in changed)
+    # An attempt that never began may have left changes of the same number; what was changed in an attempt stays.
+    earlier = tuple(c for c in before.changes if c.attempt != attempt or c.at or c.key not in changed)
     warnings = [text for text in before.warnings if not any(key in text for key in changed)]
     where = {item.key: item.where for item in before.inert}
     plan = replace(

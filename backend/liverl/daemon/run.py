@@ -7,6 +7,7 @@ from typing import Any
 
 from liverl.daemon.commands import Commands
 from liverl.daemon.data_check import environment_checks
+from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.state_writer import StateWriter
@@ -75,7 +76,8 @@ class Run:
             supervisor, self.snapshots.build, oom_kills, lambda: sampler.facts.log_written
         )
         repair = Repair(supervisor, script) if script is not None else None
-        self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, repair)
+        changing = Reconfiguration(supervisor, scaling, self._use_plan)
+        self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, changing, repair)
 
     def start(self) -> None:
         """Begin to start services and to sample facts."""
@@ -92,6 +94,11 @@ class Run:
         return self.outcome.conclude(
             unkilled, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.facts.rewards
         )
+
+    def _use_plan(self, plan: Plan) -> None:
+        """Go on with a plan in which values have changed, but no service was added or removed."""
+        self.plan = self.supervisor.plan = self.scaling.plan = self.replicas.plan = plan
+        self.state_writer.configuration_changed()
 
     # --- what the supervisor calls ---
 

@@ -91,6 +91,10 @@ class StateWriter:
             self._supervisor.spawn_task(self._look_now())
         self._down = down
 
+    def configuration_changed(self) -> None:
+        """Read the configuration again at the next diagnosis."""
+        self._parser_known = False
+
     async def _look_now(self) -> None:
         with self._supervisor.records.guarded():
             await self.look()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Evidence, Symptom, TrialHead
+from liverl.model import Evidence, Snapshot, Symptom, TrialHead
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
@@ -23,9 +23,15 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     # The steps of an earlier attempt say nothing about the present one, which may have another parser.
     heads = now.trials.newest
     before = {h.step for h in heads} - {h.step for h in heads if h.updated_at >= now.started_at}
-    steps = (s for s in now.trials.steps if now.attempt == 1 or s.step not in before)
+    changed = _parser_changed(now)
+    another = max(
+        (h.step for h in heads if h.updated_at < changed), default=-1
+    )  # the newest step that had it
+    steps = (s for s in now.trials.steps if s.step > another and (now.attempt == 1 or s.step not in before))
     step = next((s for s in steps if max(s.finished - s.dumped, s.zero_tool_calls) >= FEWEST), None)
     if step is None:
+        if changed:
+            yield Resolved("zero_tool_calls")  # until trials with the new parser say otherwise
         return
     without, judged = step.zero_tool_calls, step.judged
     if not without or 2 * without < judged:
@@ -44,6 +50,12 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
         since=min((head.updated_at for head in heads), default=None),
         patch=found.patch,
     )
+
+
+def _parser_changed(now: Snapshot) -> float:
+    """When the last replica began to serve with a parser that was changed in this attempt; 0 if none was."""
+    changes = [c.at for c in now.changes if c.key == PARSER_KEY and c.attempt == now.attempt and c.at]
+    return max([*changes, *(r.since or 0.0 for r in now.replicas.items)]) if changes else 0.0
 
 
 class _ParserFault(NamedTuple):

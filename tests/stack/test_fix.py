@@ -1,0 +1,121 @@
+"""A live run with the wrong tool parser, mended in its attempt: the configuration, the restarted replicas, the records,
+and the user's own file. Real processes: the embedded engine, its trainer, and LiteLLM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kit.runs import ToyRun
+from kit.waiting import wait_until
+from msgspec.structs import replace
+
+from liverl.config import load_config, resolved, run_directory
+from liverl.control.messages import CommandError
+from liverl.daemon.launch import create_run
+from liverl.daemon.takeover import read_plan
+from liverl.model import Symptom
+from liverl.plan import make_plan
+
+pytestmark = pytest.mark.stack
+
+MINE = """\
+# my run
+model:
+  # what it writes
+  tool_parser: qwen3_coder  # from the card
+training:
+  train_batch_size: 8
+  train_prompt_mini_batch_size: 8
+  n_resp_per_prompt: 8
+  total_steps: 4000
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> ToyRun:
+    (tmp_path / "mine.yaml").write_text(MINE)
+    sets = [
+        "run.name=mended",
+        f"run.run_root={tmp_path}/runs",
+        "infrastructure.litellm_port=0",
+        "embedded.turn_latency=0.02",
+        "vllm.max_num_seqs=2",
+    ]
+    loaded = load_config(tmp_path / "mine.yaml", sets=sets, env={})
+    loaded = replace(loaded, config=resolved(loaded.config, env={}, cwd=tmp_path, now=0.0))
+    run_dir = run_directory(loaded.config)
+    create_run(loaded, make_plan(loaded, run_dir), run_dir)
+    return ending(ToyRun(run_dir))
+
+
+def parsers(run: ToyRun) -> list[str]:
+    """What the processes of the replicas were really started with."""
+    found = []
+    for name in ("replica-0", "replica-1"):
+        argv = Path(f"/proc/{run.service(name).pid}/cmdline").read_bytes().decode().split("\0")
+        found.append(argv[argv.index("--tool-call-parser") + 1])
+    return found
+
+
+@pytest.mark.timeout(400)
+def test_a_wrong_parser_is_mended_while_the_run_goes_on(run: ToyRun) -> None:
+    run.start()
+    wait_until(lambda: (run.snapshot().step or 0) >= 1, 120, "the first step")
+    trainer, proxy = run.service("trainer").pid, run.service("proxy").pid
+    # The policy writes Qwen3-Coder XML. A slow engine leaves time before the trainer fails without any call.
+    wrong = {"model.tool_parser": "hermes", "embedded.turn_latency": "2"}
+    run.command("reconfigure", values=wrong)
+    assert parsers(run) == ["hermes", "hermes"]
+
+    def patched() -> list[Symptom]:
+        return [s for s in run.snapshot().symptoms if s.patch]
+
+    wait_until(patched, 120, "the alert with a patch")
+    (alert,) = patched()
+    assert (alert.id, alert.patch) == ("zero_tool_calls", {"model.tool_parser": "qwen3_coder"})
+    generations = [run.service(name).generation for name in ("replica-0", "replica-1")]
+    answer = run.command("reconfigure", values=alert.patch)
+    assert answer["services"] == ["replica-0", "replica-1"]
+    assert parsers(run) == ["qwen3_coder", "qwen3_coder"]
+    assert [run.service(f"replica-{i}").generation for i in (0, 1)] == [n + 1 for n in generations]
+    wait_until(lambda: not patched(), 60, "the end of the alert")
+    # Nothing else was restarted, and the attempt goes on.
+    assert (run.service("trainer").pid, run.service("proxy").pid) == (trainer, proxy)
+    now = run.snapshot()
+    assert (now.state, now.attempt) == ("running", 1)
+    told = [(c.attempt, c.key, c.before, c.after) for c in now.changes]
+    assert told[0] == (1, "model.tool_parser", "qwen3_coder", "hermes")
+    assert told[-1] == (1, "model.tool_parser", "hermes", "qwen3_coder") and now.changes[-1].at
+    assert read_plan(run.run_dir / "plan.json").changes == now.changes
+    assert "tool_parser: qwen3_coder" in (run.run_dir / "config.yaml").read_text()
+    records = [json.loads(line) for line in (run.run_dir / "journal.jsonl").read_text().splitlines()]
+    journal = [r for r in records if r["k"] == "config"]
+    assert [c["after"] for r in journal for c in r["changes"]] == ["hermes", 2.0, "qwen3_coder"]
+    assert journal[-1]["services"] == ["replica-0", "replica-1"]
+    texts = [event.text for event in run.events() if event.kind == "config_changed"]
+    assert texts[-1].startswith("configuration changed: model.tool_parser: hermes -> qwen3_coder (")
+    # A value that the configuration refuses, one that needs a new attempt, and one that the run has: nothing changes.
+    before = (run.run_dir / "config.yaml").read_bytes(), (run.run_dir / "plan.json").read_bytes()
+    pids = [run.service(name).pid for name in ("replica-0", "replica-1")]
+    for values, code, words in (
+        ({"model.tool_parser": "hermse"}, "bad_value", "did you mean hermes"),
+        ({"model.tool_prser": "x"}, "bad_value", "unknown key"),
+        ({"vllm.gen_tp": "2"}, "next_attempt", "vllm.gen_tp can only"),
+        ({"model.served_model_name": "x"}, "next_attempt", "for the next attempt"),
+        ({"run.topology": "verl"}, "next_attempt", "cannot be changed"),
+        ({"model.tool_parser": "qwen3_coder"}, "unchanged", "already"),
+    ):
+        with pytest.raises(CommandError, match=words) as refused:
+            run.command("reconfigure", values=values)
+        assert refused.value.code == code, values
+    assert before == ((run.run_dir / "config.yaml").read_bytes(), (run.run_dir / "plan.json").read_bytes())
+    assert pids == [run.service(name).pid for name in ("replica-0", "replica-1")]
+    # A backend that takes the run over goes on with the changed plan.
+    run.kill_backend()
+    run.start()
+    run.until("replica-0", "ready", 60)
+    run.command("restart", service="replica-0")
+    assert parsers(run) == ["qwen3_coder", "qwen3_coder"] and run.snapshot().changes == now.changes
