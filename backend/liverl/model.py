@@ -521,9 +521,8 @@ class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
     evidence: tuple[Evidence, ...] = ()
     since: float | None = None
     action: str | None = None  # a command that applies the fix
-    patch: dict[
-        str, str
-    ] = {}  # configuration key -> the value that mends it, in an attempt that begins with it
+    patch: dict[str, str] = {}  # configuration key -> the value that mends it
+    guess: bool = False  # a rule of thumb chose values of the patch, the evidence does not name them
 
 
 class BackendInfo(msgspec.Struct, frozen=True):

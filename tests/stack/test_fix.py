@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit import contract
+from kit.contract import problems
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 from msgspec.structs import replace
@@ -29,26 +31,27 @@ model:
 training:
   train_batch_size: 8
   train_prompt_mini_batch_size: 8
-  n_resp_per_prompt: 8
+  n_resp_per_prompt: 5
   total_steps: 4000
 """
 
 
+Make = Callable[..., ToyRun]
+
+
 @pytest.fixture
-def run(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> ToyRun:
+def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
+    return lambda *sets: ending(_made(tmp_path, *sets))
+
+
+def _made(tmp_path: Path, *more: str) -> ToyRun:
     (tmp_path / "mine.yaml").write_text(MINE)
-    sets = [
-        "run.name=mended",
-        f"run.run_root={tmp_path}/runs",
-        "infrastructure.litellm_port=0",
-        "embedded.turn_latency=0.02",
-        "vllm.max_num_seqs=2",
-    ]
+    sets = ["run.name=mended", f"run.run_root={tmp_path}/runs", "infrastructure.litellm_port=0", *more]
     loaded = load_config(tmp_path / "mine.yaml", sets=sets, env={})
     loaded = replace(loaded, config=resolved(loaded.config, env={}, cwd=tmp_path, now=0.0))
     run_dir = run_directory(loaded.config)
     create_run(loaded, make_plan(loaded, run_dir), run_dir)
-    return ending(ToyRun(run_dir))
+    return ToyRun(run_dir)
 
 
 def parsers(run: ToyRun) -> list[str]:
@@ -60,8 +63,10 @@ def parsers(run: ToyRun) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_wrong_parser_is_mended_while_the_run_goes_on(run: ToyRun) -> None:
+def test_a_wrong_parser_is_mended_while_the_run_goes_on(make: Make) -> None:
+    run = make("embedded.turn_latency=0.02", "vllm.max_num_seqs=2")
     run.start()
     wait_until(lambda: (run.snapshot().step or 0) >= 1, 120, "the first step")
     trainer, proxy = run.service("trainer").pid, run.service("proxy").pid
@@ -94,10 +99,18 @@ def test_a_wrong_parser_is_mended_while_the_run_goes_on(run: ToyRun) -> None:
     records = [json.loads(line) for line in (run.run_dir / "journal.jsonl").read_text().splitlines()]
     journal = [r for r in records if r["k"] == "config"]
     assert [c["after"] for r in journal for c in r["changes"]] == ["hermes", 2.0, "qwen3_coder"]
+    assert [p for r in journal for p in problems(r, contract.stored()["journal"]["config"])] == []
     assert journal[-1]["services"] == ["replica-0", "replica-1"]
     texts = [event.text for event in run.events() if event.kind == "config_changed"]
     assert texts[-1].startswith("configuration changed: model.tool_parser: hermes -> qwen3_coder (")
-    # A value that the configuration refuses, one that needs a new attempt, and one that the run has: nothing changes.
+
+
+def test_what_is_refused_changes_nothing_and_what_is_changed_stays(make: Make) -> None:
+    """A value that the configuration refuses, one that needs a new attempt, and one that the run has."""
+    run = make("trainer.kind=none")
+    run.start()
+    for name in ("replica-0", "replica-1", "proxy"):
+        run.until(name, "ready", 60)
     before = (run.run_dir / "config.yaml").read_bytes(), (run.run_dir / "plan.json").read_bytes()
     pids = [run.service(name).pid for name in ("replica-0", "replica-1")]
     for values, code, words in (
@@ -113,9 +126,15 @@ def test_a_wrong_parser_is_mended_while_the_run_goes_on(run: ToyRun) -> None:
         assert refused.value.code == code, values
     assert before == ((run.run_dir / "config.yaml").read_bytes(), (run.run_dir / "plan.json").read_bytes())
     assert pids == [run.service(name).pid for name in ("replica-0", "replica-1")]
+    run.command("stop_service", service="replica-1")
+    answer = run.command("reconfigure", values={"model.tool_parser": "hermes", "proxy.request_timeout": "99"})
+    assert answer["services"] == ["replica-0", "proxy"], "what a user stopped stays stopped"
+    run.command("start_service", service="replica-1")
+    assert parsers(run) == ["hermes", "hermes"]
+    now = run.snapshot()
     # A backend that takes the run over goes on with the changed plan.
     run.kill_backend()
     run.start()
     run.until("replica-0", "ready", 60)
     run.command("restart", service="replica-0")
-    assert parsers(run) == ["qwen3_coder", "qwen3_coder"] and run.snapshot().changes == now.changes
+    assert parsers(run) == ["hermes", "hermes"] and run.snapshot().changes == now.changes

@@ -17,6 +17,7 @@ from liverl.diagnose.catalogue.serving import LOW_DISK
 from liverl.diagnose.tracker import Diagnosis, Resolved, Rule, RunContext, Window, words
 from liverl.model import (
     Cause,
+    ConfigChange,
     ProxyStatus,
     ReplicaSet,
     SessionsStatus,
@@ -430,6 +431,31 @@ def test_zero_tool_calls_says_what_to_type() -> None:
     malformed = wrong("Hermes JSON", "hermes")
     assert malformed.patch == {} and "cut off" in malformed.cause, "the parser is the right one"
     assert wrong(None, "hermes").patch == {}
+
+
+def test_a_parser_that_several_could_be_is_a_guess() -> None:
+    assert wrong("Qwen3-Coder XML", "hermes").guess and not wrong("Hermes JSON", "qwen3_coder").guess
+
+
+def test_trials_from_before_a_change_of_the_parser_say_nothing_about_it() -> None:
+    """Until enough trials have ended with the new one: those of the replicas' restart are mixed."""
+    heads = tuple(trial(i, step=8, tool_calls=0, flags=("zero_tool_calls",)) for i in range(12))
+    old = trials(step(8, 16, 12), step(7, 16, 16), newest=heads)
+    change = ConfigChange(1, "model.tool_parser", "hermes", "qwen3_coder", "pid 7", at=NOW - 1)
+    assert "zero_tool_calls" in found(replace(old, changes=(replace(change, at=NOW - 1000),)))
+    assert "zero_tool_calls" in found(replace(old, changes=(replace(change, key="model.x"),)))
+    assert "zero_tool_calls" in found(replace(old, changes=(replace(change, attempt=2),)))
+    changed = replace(old, changes=(change,))
+    assert "zero_tool_calls" not in found(changed)
+    clock = Clock(old)
+    assert [n.what for n in clock.run(2)] == ["new"]
+    clock.state = changed
+    assert [n.what for n in clock.run(2)] == ["cleared"], "at once"
+    new = tuple(replace(h, step=9, updated_at=NOW + 1) for h in heads)
+    again = trials(step(9, 16, 16), step(8, 16, 12), newest=(*new, *heads))
+    assert "zero_tool_calls" in found(replace(again, changes=(change,))), (
+        "the new one does not read it either"
+    )
 
 
 def proxy(state: str, **fields: Any) -> tuple[Any, ...]:

@@ -154,7 +154,17 @@ def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFi
     text = "ValueError: the column 'prompt' is missing"
     assert said["cause"] == {"text": text, "log": str(log), "offset": offset}
     (symptom,) = said["symptoms"]
-    assert symptom.keys() == {"id", "severity", "title", "cause", "fix", "command", "patch", "evidence"}
+    assert symptom.keys() == {
+        "id",
+        "severity",
+        "title",
+        "cause",
+        "fix",
+        "command",
+        "patch",
+        "guess",
+        "evidence",
+    }
     assert symptom["fix"]
     assert symptom["evidence"][0] == {
         "text": text,

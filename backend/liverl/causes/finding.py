@@ -14,7 +14,8 @@ __all__ = ["Evidence", "Exit", "Explanation", "LogRecords", "Verdict"]
 
 class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is wrong, the proof, why, and what to do. ``id``: of the signature, "unknown" without one; ``patch``: keys
-    of our configuration to the values that mend it; ``command``: to copy into a shell."""
+    of our configuration to the values that mend it; ``guess``: a rule of thumb chose some of these values, the log does
+    not name them; ``command``: to copy into a shell."""
 
     id: str
     severity: Literal["info", "warning", "critical"]
@@ -24,6 +25,7 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     command: str = ""
     patch: dict[str, str] = {}
     evidence: tuple[Evidence, ...] = ()
+    guess: bool = False
 
 
 class LogRecords(msgspec.Struct, frozen=True):

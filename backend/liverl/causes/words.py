@@ -26,6 +26,11 @@ def filled(text: str, groups: dict[str, str]) -> str:
 def explained(match: Match, evidence: tuple[Evidence, ...]) -> Explanation:
     """What a signature says of the record that it matched."""
     row, groups = match.signature, match.groups
+    patch = {
+        key: filled(value, groups)
+        for key, value in row.patch.items()
+        if all(name in groups for name in _GROUP.findall(value))
+    }
     return Explanation(
         row.id,
         row.severity,
@@ -33,13 +38,15 @@ def explained(match: Match, evidence: tuple[Evidence, ...]) -> Explanation:
         filled(row.cause, groups),
         filled(row.fix, groups),
         filled(row.command, groups),
-        {
-            key: filled(value, groups)
-            for key, value in row.patch.items()
-            if all(name in groups for name in _GROUP.findall(value))
-        },
+        patch,
         evidence,
+        guess=any(_chosen(row.patch[key]) for key in patch),
     )
+
+
+def _chosen(value: str) -> bool:
+    """Whether a value of a patch was chosen by a rule of thumb: it is no switch, and the log does not name it."""
+    return value not in ("true", "false") and _GROUP.search(value) is None
 
 
 def signal_name(number: int) -> str:

@@ -24,10 +24,11 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     heads = now.trials.newest
     before = {h.step for h in heads} - {h.step for h in heads if h.updated_at >= now.started_at}
     changed = _parser_changed(now)
-    another = max(
-        (h.step for h in heads if h.updated_at < changed), default=-1
-    )  # the newest step that had it
-    steps = (s for s in now.trials.steps if s.step > another and (now.attempt == 1 or s.step not in before))
+    other = max(
+        (h.step or 0 for h in heads if h.updated_at < changed), default=-1
+    )  # the newest that had another
+    steps = (s for s in now.trials.steps if now.attempt == 1 or s.step not in before)
+    steps = (s for s in steps if (s.step or 0) > other)
     step = next((s for s in steps if max(s.finished - s.dumped, s.zero_tool_calls) >= FEWEST), None)
     if step is None:
         if changed:
@@ -49,6 +50,7 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
         evidence=tuple(Evidence(head.path) for head in heads[:SHOWN]),
         since=min((head.updated_at for head in heads), default=None),
         patch=found.patch,
+        guess=found.guess,
     )
 
 
@@ -59,12 +61,14 @@ def _parser_changed(now: Snapshot) -> float:
 
 
 class _ParserFault(NamedTuple):
-    """Why trials may call no tool, by the format that most of them write. ``title``: what follows the title."""
+    """Why trials may call no tool, by the format that most of them write. ``title``: what follows the title;
+    ``guess``: several parsers read that format."""
 
     title: str
     cause: str
     fix: str
     patch: dict[str, str]
+    guess: bool = False
 
     @classmethod
     def of(cls, heads: Sequence[TrialHead], parser: str | None) -> _ParserFault:
@@ -88,6 +92,7 @@ class _ParserFault(NamedTuple):
                 f"{texts}, which {' or '.join(readers)} reads; {present}",
                 f"liverl-tui up --set {PARSER_KEY}={readers[0]} starts a new run that reads it",
                 {PARSER_KEY: readers[0]},
+                len(readers) > 1,
             )
         if written:
             return cls(

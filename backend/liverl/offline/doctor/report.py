@@ -51,6 +51,7 @@ def _symptom(one: Explanation, examination: Examination) -> dict[str, Any]:
         "fix": one.fix,
         "command": one.command,
         "patch": one.patch,
+        "guess": one.guess,
         "evidence": [
             {
                 "text": proof.text,
@@ -103,7 +104,7 @@ def _explained(label: str, one: Explanation, examination: Examination) -> Iterat
     if one.fix:
         yield from _wrapped("  fix: ", one.fix)
     for key, value in one.patch.items():
-        yield f"  set: {key}: {value}"
+        yield f"  set: {key}: {value}{' (a guess)' if one.guess else ''}"
     if one.command:
         yield f"  run: {one.command}"
 
