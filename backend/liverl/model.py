@@ -475,10 +475,12 @@ class TrialsStatus(msgspec.Struct, frozen=True):
 
 
 class StepMetrics(msgspec.Struct, frozen=True):
-    """The trainer's metrics of one step: name -> value."""
+    """The trainer's metrics of one step: name -> value. ``not_finite``: those that are not finite numbers, as ``nan``,
+    ``inf`` or ``-inf``; a file that writes ``null`` for all of them gives ``nan``."""
 
     step: int
     values: dict[str, float]
+    not_finite: dict[str, str] = {}
 
 
 class Rewards(msgspec.Struct, frozen=True):

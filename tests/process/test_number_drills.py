@@ -3,19 +3,20 @@ that fills. Real runs of the embedded trainer; each is named within ten seconds 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from kit.real import real_run
-from kit.runs import ToyRun
+from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.model import Snapshot, Symptom
 from liverl_tui.text.facts import doing, remaining
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 Make = Callable[..., ToyRun]
 CHANCE = {"rewards_equal"}  # of eight trials of a policy that has learned nothing
@@ -46,6 +47,7 @@ def alerts(run: ToyRun) -> set[str]:
     return {str(e.data["id"]) for e in run.events() if e.kind == "symptom" and e.data["what"] == "new"}
 
 
+@pytest.mark.stack
 def test_a_trainer_that_hangs_is_named_with_its_step_and_py_spy_and_loses_its_eta(make: Make) -> None:
     """The evidence is complete once the silence has lasted for the limit: ``max(20 s, 3 x median step)``. A step of
     this run takes about a second, so that the limit is 20 s."""
@@ -65,3 +67,66 @@ def test_a_trainer_that_hangs_is_named_with_its_step_and_py_spy_and_loses_its_et
     assert alert.since is not None and 0.0 <= alert.since - hung_at + 1.0 < 6.0, "it is sampled every 2 s"
     assert remaining(now) is None and doing(now).startswith("stalled for ")
     assert alerts(run) - CHANCE == {"trainer_stalled:trainer"}
+
+
+def written_at(run: ToyRun, step: int) -> float:
+    """When a step was written, to 20 ms: the backend adds its event as it reads it."""
+    return next(e.data["by"] for e in run.events() if e.kind == "step" and e.data["step"] == step)
+
+
+def new_at(run: ToyRun, name: str) -> float:
+    """When an alert was first told."""
+    return next(e.at for e in run.events() if e.kind == "symptom" and e.data["id"] == name)
+
+
+@pytest.mark.stack
+def test_a_loss_that_is_nan_is_named_with_its_first_step(make: Make) -> None:
+    run = make("embedded.faults.nan_at_step=3", "embedded.turn_latency=0.1")
+    run.start()
+    now, alert = named(run, "metrics_not_finite", 120)
+    assert alert.severity == "critical" and "since step 3" in alert.title
+    assert {e.text for e in alert.evidence} >= {
+        "actor/loss: nan since step 3",
+        "actor/grad_norm: nan since step 3",
+    }
+    assert "resume it from a checkpoint of step 2 or earlier" in alert.fix
+    assert now.metrics is not None and now.metrics.not_finite["actor/loss"] == "nan"
+    assert -1.0 < new_at(run, "metrics_not_finite") - written_at(run, 3) < NAMED_S
+    assert "step 3/50: " in next(e.text for e in run.events() if e.kind == "step" and e.data["step"] == 3)
+    log = (run.run_dir / "attempt_001/logs/trainer.1.log").read_text()
+    assert "WARN: grad_norm is not finite: nan" in log
+
+
+@pytest.mark.stack
+def test_a_flat_reward_is_named_after_five_steps(make: Make) -> None:
+    """Tools that do nothing: every trial fails, as where a verifier or a sandbox is broken."""
+    run = make("embedded.faults.tool_executor=empty", "embedded.turn_latency=0.05")
+    run.start()
+    _, alert = named(run, "reward_flat", 120)
+    assert alert.severity == "warning" and alert.title.startswith("the reward is flat at 0 for ")
+    assert "from the first step on" in alert.cause and "infrastructure" in alert.fix
+    assert -1.0 < new_at(run, "reward_flat") - written_at(run, 5) < NAMED_S
+    assert alerts(run) - CHANCE == {"reward_flat"}
+
+
+STEPS = """
+import json, os, time
+with open(os.path.join(os.environ["LIVERL_RUN_DIR"], "metrics.jsonl"), "a") as file:
+    for step in range(1, 100):
+        reward = 0.5 if step == 1 else 0.25
+        print(json.dumps({"step": step, "data": {"critic/score/mean": reward}}), file=file, flush=True)
+        print("step", step, flush=True)
+        time.sleep(0.5)
+"""
+
+
+def test_a_flat_reward_of_a_script_without_trials_is_named(
+    tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
+) -> None:
+    trainer = toy("trainer", argv=(sys.executable, "-c", STEPS), kind="trainer", ends_run=True)
+    run = ending(make_run(tmp_path, [trainer]))
+    run.start()
+    now, alert = named(run, "reward_flat")
+    assert not now.trials.total and alert.title.startswith("the reward is flat at 0.25 for ")
+    assert -1.0 < new_at(run, "reward_flat") - written_at(run, 6) < NAMED_S
+    assert alerts(run) == {"reward_flat"}

@@ -300,7 +300,9 @@ def measured(step: int = 7, total: int | None = 20, **values: float) -> Snapshot
         # a correlation means something from a mean difference of 0.002 on
         ({"diff": 0.0019, "pearson": 0.5}, None, ()),
         ({"diff": 0.002, "pearson": 0.5}, "critical", (f"{PEARSON} 0.5, below 0.99",)),
-        ({"diff": 0.0019, "pearson": 0.5, "kl": 0.5}, "warning", ("rollout_corr/kl 0.5, above 0.01",)),
+        ({"diff": 0.0019, "pearson": 0.5, "kl": 0.101}, "warning", ("rollout_corr/kl 0.101, above 0.1",)),
+        ({"diff": 0.0019, "pearson": 0.5, "kl": 0.1}, None, ()),
+        ({"diff": 0.002, "pearson": 0.999, "kl": 0.011}, "warning", ("rollout_corr/kl 0.011, above 0.01",)),
         (
             {"diff": 0.123456, "pearson": 0.95, "kl": 0.02},
             "warning",

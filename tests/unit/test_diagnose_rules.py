@@ -697,10 +697,20 @@ def test_rollout_mismatch() -> None:
     assert found(measured(**corrupt))["rollout_mismatch"].severity == "critical"
     noise = {**corrupt, "training__rollout_probs_diff_mean": 2e-4}
     assert found(measured(**noise)) == {}, "all probabilities are nearly 1"
+    hopper = replace(measured(training__rollout_probs_diff_mean=0.02), gpus=(gpu(0),))
+    assert "disable_cascade_attn" not in found(hopper)["rollout_mismatch"].fix
+    ampere = replace(hopper, gpus=(gpu(0), gpu(1, name="NVIDIA A100-SXM4-80GB")))
+    assert "disable_cascade_attn" in found(ampere)["rollout_mismatch"].fix
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("h200_run/trainer.log", 6), ("h200/verl.log", 6), ("h200_run/standalone.log", 4)]
+    ("name", "least"),
+    [
+        ("h200_run/trainer.log", 6),
+        ("h200/verl.log", 6),
+        ("h200_run/standalone.log", 4),
+        ("verl_cpu/run6steps.stdout.log", 6),
+    ],
 )
 def test_what_healthy_runs_on_gpus_measured_is_no_symptom(name: str, least: int) -> None:
     steps = 0

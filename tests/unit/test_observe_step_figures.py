@@ -60,14 +60,15 @@ def test_a_step_line(line: str, step: tuple[int, dict[str, float]] | None) -> No
     assert parse_step_line(line) == (None if step is None else StepMetrics(step[0], step[1]))
 
 
-def test_what_is_not_finite_is_kept_for_charts_and_dropped_for_steps() -> None:
+def test_what_is_not_finite_is_kept_as_a_gap_of_charts_and_by_its_name() -> None:
     line = "step:1 - a:nan - b:inf - c:2"
     decoded = decode_step_line(line)
     assert decoded is not None and math.isnan(decoded[1]["a"]) and decoded[1]["b"] == math.inf
-    assert parse_step_line(line) == StepMetrics(1, {"c": 2.0}) and parse_step_line("step:1 - a:nan") is None
+    assert parse_step_line(line) == StepMetrics(1, {"c": 2.0}, {"a": "nan", "b": "inf"})
+    assert parse_step_line("step:1 - a:-inf") == StepMetrics(1, {}, {"a": "-inf"})
     record = b'{"step": 1, "data": {"a": NaN, "b": 1, "c": "x", "d": true, "e": null}}'
-    assert parse_metrics_record(record) == StepMetrics(1, {"b": 1.0})
-    assert parse_metrics_record(b'{"step": 1, "data": {"a": NaN}}') == StepMetrics(1, {})
+    assert parse_metrics_record(record) == StepMetrics(1, {"b": 1.0}, {"a": "nan", "e": "nan"})
+    assert parse_metrics_record(b'{"step": 1, "data": {"a": -Infinity}}') == StepMetrics(1, {}, {"a": "-inf"})
     assert parse_metrics_record(b'{"step": 1}') is None
     assert decode_record(b'{"step": -2, "data": {"a": [1]}}') == (-2, {"a": [1]})
     assert (
@@ -103,7 +104,7 @@ def test_records_of_a_file_become_steps(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("garbage\n")
     assert reader.poll() == [
-        StepMetrics(1, {"a": 1.0}),
+        StepMetrics(1, {"a": 1.0}, {"b": "nan"}),
         StepMetrics(3, {}),
         StepMetrics(4, {"val-core/x": 1.0, "a": 2.0}),
     ]
@@ -148,7 +149,11 @@ def test_step_lines_of_a_console(tmp_path: Path) -> None:
     path.write_bytes(
         b"hello\nstep:1 - a:1\n\xffstep: no\n\xff step:2 - a:nan\n\xff step:3 - a:3\nstep:4 - a:"
     )
-    assert reader.poll() == [StepMetrics(1, {"a": 1.0}), StepMetrics(3, {"a": 3.0})]
+    assert reader.poll() == [
+        StepMetrics(1, {"a": 1.0}),
+        StepMetrics(2, {}, {"a": "nan"}),
+        StepMetrics(3, {"a": 3.0}),
+    ]
     with path.open("a") as file:
         file.write("4\n")
     assert reader.poll() == [StepMetrics(4, {"a": 4.0})] and reader.resets == 0

@@ -98,12 +98,19 @@ def test_a_key_changes_its_setting_of_the_trainer_and_no_other(
     [
         ("crash_at_step=3", {"crash_at_step": 3}),
         ("hang_at_step=4", {"hang_at_step": 4}),
+        ("nan_at_step=4", {"nan_at_step": 4}),
         ("ignore_sigterm=[trainer]", {"ignore_sigterm": True}),
         ("ignore_sigterm=[replica-0]", {}),
     ],
 )
 def test_faults_of_the_embedded_trainer(sets: str, lands: dict[str, Any]) -> None:
-    off = {"crash_at_step": 0, "hang_at_step": 0, "ignore_sigterm": False, "leak_worker": False}
+    off = {
+        "crash_at_step": 0,
+        "hang_at_step": 0,
+        "nan_at_step": 0,
+        "ignore_sigterm": False,
+        "leak_worker": False,
+    }
     assert embedded_settings()["faults"] == off
     assert embedded_settings(f"embedded.faults.{sets}")["faults"] == {**off, **lands}
 

@@ -15,6 +15,7 @@ class TrainerFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crash_at_step: int = 0  # after the rollout of this step, before its update
     crash_how: Literal["raise", "exit", "kill"] = "raise"  # traceback + 1, os._exit(3), SIGKILL to itself
     hang_at_step: int = 0  # hangs forever after the rollout of this step
+    nan_at_step: int = 0  # the advantages are NaN from this step on, and with them loss and gradient
     ignore_sigterm: bool = False
     leak_worker: bool = False  # leaves a process in its own session that ignores SIGTERM
 

@@ -227,10 +227,10 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _engine_group(
         "embedded.faults: *",
         inert.ENGINE_ONLY,
-        but="crash_at_step hang_at_step tool_executor ignore_sigterm",
+        but="crash_at_step hang_at_step nan_at_step tool_executor ignore_sigterm",
     ),
     _group(
-        "embedded.faults: crash_at_step hang_at_step tool_executor",
+        "embedded.faults: crash_at_step hang_at_step nan_at_step tool_executor",
         {_PLAN: when.embedded_trainer},
         inert.TRAINER_ONLY,
     ),

@@ -73,7 +73,11 @@ class Run:
         )
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.state_writer = StateWriter(
-            supervisor, self.snapshots.build, oom_kills, lambda: sampler.facts.log_written
+            supervisor,
+            self.snapshots.build,
+            oom_kills,
+            lambda: sampler.facts.log_written,
+            lambda: sampler.facts.recent,
         )
         repair = Repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)

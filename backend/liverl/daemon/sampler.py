@@ -30,7 +30,9 @@ from liverl.observe.boot.stages import Stage
 from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
+from liverl.observe.metrics.names import LEARNED
 from liverl.observe.metrics.pace import StepPace
+from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import REWARD, RewardHistory
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.supervisor import Supervisor
@@ -75,6 +77,7 @@ class SampledFacts:
     metrics: StepMetrics | None = None
     step_seconds: float | None = None
     rewards: Rewards = field(default_factory=Rewards)
+    recent: RecentSteps = field(default_factory=RecentSteps)
     trials: TrialsStatus = field(default_factory=TrialsStatus)
     stages: Mapping[Path, Stage] = field(default_factory=dict)
     log_written: float | None = None
@@ -114,6 +117,7 @@ class Sampler:
         self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()
         self._rewards = RewardHistory()
+        self._recent = StepCollector()
         self._resets = 0
         self._gpus_known = False  # GPUs were sampled once
         self._primed = False  # files were scanned once
@@ -256,12 +260,15 @@ class Sampler:
         if reset:
             self._pace.clear()
             self._rewards.clear()
+            self._recent.clear()
         if news.steps:
             self.facts.metrics = news.steps[-1]
             self._pace.add(news.steps, self._supervisor.now(), fresh=fresh)
             self.facts.step_seconds = self._pace.seconds
             self._rewards.add(news.steps)
             self.facts.rewards = self._rewards.summary()
+            self._recent.add(news.steps)
+            self.facts.recent = self._recent.recent()
         if fresh:
             for metrics in news.steps:
                 self._report_step(metrics, news.written.get(metrics.step))
@@ -303,6 +310,7 @@ class Sampler:
         total = supervisor.plan.total_steps
         parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
         parts += [form.format(values[key]) for key, form in _STEP_METRICS if key in values]
+        parts += [f"{key} {value}" for key, value in metrics.not_finite.items() if key.startswith(LEARNED)]
         text = f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
         data: dict[str, Any] = {"step": metrics.step}
         if written is not None:

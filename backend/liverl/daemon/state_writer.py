@@ -17,6 +17,7 @@ from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
+from liverl.observe.metrics.recent import RecentSteps
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.trials.trajectory import parser_in_use
 from liverl.proxy.config import aliases
@@ -39,13 +40,15 @@ class StateWriter:
         snapshot: Callable[[tuple[Symptom, ...]], Snapshot],
         oom_kills: OomKills | None = None,
         log_written: Callable[[], float | None] = lambda: None,
+        recent: Callable[[], RecentSteps] = RecentSteps,
     ) -> None:
-        """``log_written``: when the trainer's logs were last written to, as Unix time."""
+        """``log_written``: when the trainer's logs were last written to, as Unix time. ``recent``: the newest steps."""
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
         self._oom_kills = oom_kills or OomKills(())
         self._stalls = StallWatch(supervisor, log_written)
+        self._recent = recent
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
         self._history = history.HistoryWriter(supervisor.run_dir)
         self._diagnosis = Diagnosis(RULES, self._earlier_symptoms())
@@ -142,6 +145,7 @@ class StateWriter:
             oom=oom,
             silence=await self._stalls.look(snapshot),
             suspects=self._stalls.suspects,
+            recent=self._recent(),
         )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)

@@ -11,6 +11,7 @@ import msgspec
 
 from liverl.diagnose.titles import point
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
+from liverl.observe.metrics.recent import RecentSteps
 from liverl.observe.silence import Silence
 
 GOING = ("starting", "running")  # states of a run in which its services should be up
@@ -32,7 +33,8 @@ class RunContext(msgspec.Struct, frozen=True):
     directory; ``causes``: for each failed service, the log line that says why; ``aliases``: the model names that
     agents may request; ``unwanted``: services that a user stopped; ``tool_parser``: the engine's, None if it is
     unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does; ``silence``: since
-    when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang."""
+    when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
+    ``recent``: the newest steps."""
 
     disk_free: int | None = None
     causes: Mapping[str, Cause] = {}
@@ -42,6 +44,7 @@ class RunContext(msgspec.Struct, frozen=True):
     oom: str = ""
     silence: Silence | None = None
     suspects: tuple[tuple[int, str], ...] = ()
+    recent: RecentSteps = RecentSteps()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from liverl.logs.fatal_lines import find_cause_among
 from liverl.logs.files import also_written
 from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics
 from liverl.observe.metrics.pace import StepPace
+from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import RewardHistory
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner
@@ -26,6 +27,7 @@ class FileReadings:
         self._steps = MetricsReader.of_run(self.run_dir)
         self._pace = StepPace()
         self._rewards = RewardHistory()
+        self._recent = StepCollector()
         self._metrics: StepMetrics | None = None
         self._causes: dict[tuple[str, int], Cause | None] = {}
 
@@ -39,6 +41,11 @@ class FileReadings:
         """The mean rewards of the steps read so far."""
         return self._rewards.summary()
 
+    @property
+    def recent(self) -> RecentSteps:
+        """The newest steps read so far."""
+        return self._recent.recent()
+
     def metrics(self) -> StepMetrics | None:
         """Read what is new, and return the newest step's metrics; None without any."""
         for _ in range(_POLLS):
@@ -50,11 +57,13 @@ class FileReadings:
             if self._steps.resets != resets:
                 self._pace.clear()
                 self._rewards.clear()
+                self._recent.clear()
             if not news:
                 break
             self._metrics = news[-1]
             self._pace.add(news, time.monotonic(), fresh=False)
             self._rewards.add(news)
+            self._recent.add(news)
         return self._metrics
 
     def cause(self, service: ServiceStatus) -> Cause | None:

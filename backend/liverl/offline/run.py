@@ -243,7 +243,11 @@ class OfflineRun:
         if snapshot.result is not None and before:
             return tuple(msgspec.structs.replace(s, action=None) for s in before)
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s)) is not None}
-        window = Window(snapshot, None, RunContext(causes=causes, tool_parser=self._parser.get()))
+        window = Window(
+            snapshot,
+            None,
+            RunContext(causes=causes, tool_parser=self._parser.get(), recent=self._files.recent),
+        )
         since = {symptom.id: symptom.since for symptom in before}
         symptoms = [s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom)]
         return tuple(

@@ -69,6 +69,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "faults": {
             "crash_at_step": faults.crash_at_step or 0,
             "hang_at_step": faults.hang_at_step or 0,
+            "nan_at_step": faults.nan_at_step or 0,
             "ignore_sigterm": "trainer" in faults.ignore_sigterm,
             "leak_worker": False,
         },

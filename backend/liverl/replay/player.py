@@ -77,7 +77,9 @@ class Player:
         self._grow(at)
         snapshot = self._snapshot(at)
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s)) is not None}
-        self._diagnosis.update(snapshot, RunContext(causes=causes, tool_parser=self._parser_in_use()))
+        self._diagnosis.update(
+            snapshot, RunContext(causes=causes, tool_parser=self._parser_in_use(), recent=self._files.recent)
+        )
         return msgspec.structs.replace(snapshot, symptoms=self._diagnosis.symptoms)
 
     def _parser_in_use(self) -> str | None:

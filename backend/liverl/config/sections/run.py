@@ -166,6 +166,7 @@ class Faults(Struct, frozen=True, kw_only=True):
     slow_start: SecondsOrZero
     crash_at_step: Count | None
     hang_at_step: Count | None
+    nan_at_step: Count | None
     ignore_sigterm: tuple[Name, ...]
     leak_worker: bool
     tool_executor: Literal["full", "empty"]

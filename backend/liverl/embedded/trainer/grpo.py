@@ -181,8 +181,11 @@ def _gradient(
 
 
 def _apply(policy: Policy, adam: AdamState, gradient: Logits, learning_rate: float) -> float:
-    """Do one Adam step; returns the norm of the gradient before clipping."""
+    """Do one Adam step, as verl does none if the gradient is not finite; returns its norm before clipping."""
     norm = math.sqrt(math.fsum(g * g for row in gradient.values() for g in row.values()))
+    if not math.isfinite(norm):
+        print(f"WARN: grad_norm is not finite: {norm}", flush=True)
+        return norm
     scale = min(1.0, _GRAD_CLIP / norm) if norm > 0 else 0.0
     adam.steps += 1
     correct1, correct2 = 1 - _BETA1**adam.steps, 1 - _BETA2**adam.steps

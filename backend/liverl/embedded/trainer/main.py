@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import random
 import signal
@@ -146,6 +147,9 @@ class Trainer:
         timing["old_log_prob"] = time.monotonic() - mark
         mark = time.monotonic()
         set_advantages(samples)
+        if 0 < config.faults.nan_at_step <= step:
+            for sample in samples:
+                sample.advantage = math.nan
         timing["adv"] = time.monotonic() - mark
         mark = time.monotonic()
         actor = update(

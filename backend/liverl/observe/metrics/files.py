@@ -8,7 +8,6 @@ earlier ones from its first step on, as a resumed trainer repeats these steps.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.logs.follow import LineFollower
-from liverl.observe.metrics.step_lines import decode_record, decode_step_line, number_of, validation_only
+from liverl.observe.metrics.step_lines import decode_record, decode_step_line, numbers_of, validation_only
 from liverl.rundir.layout import SCRIPT_LOG, TRAIN_LOG
 from liverl.util.regular_file import RefusedFileError
 
@@ -86,7 +85,7 @@ class _File:
         if self.log:
             return decode_step_line(line.decode("utf-8", "replace")) if b"step:" in line else None
         record = decode_record(line)
-        return None if record is None else (record[0], _numbers(record[1]))
+        return None if record is None else (record[0], numbers_of(record[1]))
 
 
 class MetricFiles:
@@ -233,12 +232,3 @@ def _matches(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [(int(m[1] or 1), folder / name) for name in names if (m := pattern.fullmatch(name)) is not None]
-
-
-def _numbers(data: Mapping[str, object]) -> dict[str, float]:
-    numbers = {}
-    for key, value in data.items():
-        number = number_of(value)
-        if value is None or not math.isnan(number) or isinstance(value, float):
-            numbers[key] = number
-    return numbers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -38,13 +39,19 @@ def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
     return (int(match.group(1)), values) if values else None
 
 
+def step_metrics(step: int, numbers: Mapping[str, float]) -> StepMetrics:
+    """The metrics of a step, those that are no finite numbers by their names only."""
+    return StepMetrics(
+        step=step,
+        values={key: value for key, value in numbers.items() if math.isfinite(value)},
+        not_finite={key: str(value) for key, value in numbers.items() if not math.isfinite(value)},
+    )
+
+
 def parse_step_line(line: str) -> StepMetrics | None:
-    """Like ``decode_step_line`` without non-finite values; None also if no values are left."""
+    """The metrics of a console line; None if it is not one."""
     decoded = decode_step_line(line)
-    if decoded is None:
-        return None
-    values = {key: value for key, value in decoded[1].items() if math.isfinite(value)}
-    return StepMetrics(step=decoded[0], values=values) if values else None
+    return None if decoded is None else step_metrics(*decoded)
 
 
 def decode_record(line: bytes) -> tuple[int, dict[str, Any]] | None:
@@ -67,13 +74,19 @@ def decode_record(line: bytes) -> tuple[int, dict[str, Any]] | None:
 
 
 def parse_metrics_record(line: bytes) -> StepMetrics | None:
-    """Return the metrics of a record without non-finite values; None if it is not one."""
+    """Return the metrics of a record; None if it is not one."""
     record = decode_record(line)
-    if record is None:
-        return None
-    step, data = record
-    values = {key: number for key, value in data.items() if math.isfinite(number := number_of(value))}
-    return StepMetrics(step=step, values=values)
+    return None if record is None else step_metrics(record[0], numbers_of(record[1]))
+
+
+def numbers_of(data: Mapping[str, object]) -> dict[str, float]:
+    """The numbers of a record: null counts as NaN, and what is neither is left out."""
+    numbers = {}
+    for key, value in data.items():
+        number = number_of(value)
+        if value is None or not math.isnan(number) or isinstance(value, float):
+            numbers[key] = number
+    return numbers
 
 
 def training_step(metrics: StepMetrics) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from liverl.observe.metrics.files import CHUNK, MetricFiles
 from liverl.observe.metrics.step_lines import (
     parse_metrics_record,
     parse_step_line,
+    step_metrics,
     training_step,
     validation_only,
 )
@@ -31,7 +31,7 @@ _MOST = 4 << 20  # approximate bytes per poll
 class MetricsReader:
     """Reads new steps of one ``metrics.jsonl``, or of a run (``of_run``) with any trainer.
 
-    Non-finite values and validation-only records are dropped. ``bad_lines`` counts invalid lines. When
+    Validation-only records are dropped. ``bad_lines`` counts invalid lines. When
     ``resets`` grows, a file was replaced or truncated and everything is read again. ``written``: the Unix times after
     which and by which the steps of the last poll were written.
     """
@@ -73,8 +73,7 @@ class MetricsReader:
                 new_steps = [metrics for metrics in new_steps if metrics.step < batch.cut]
             for step, values in batch.records:
                 if not validation_only(values):
-                    finite = {key: value for key, value in values.items() if math.isfinite(value)}
-                    new_steps.append(StepMetrics(step=step, values=finite))
+                    new_steps.append(step_metrics(step, values))
                     self.written[step] = batch.written
             if not batch.more:
                 break

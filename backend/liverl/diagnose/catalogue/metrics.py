@@ -1,0 +1,325 @@
+"""Rules for the trainer's metrics over several steps. They need only a metrics file, so no trials. Pure.
+
+Where the reference documents give a limit, it is named beside it; where they give none, a metric is compared with the
+run's own earlier steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
+
+from liverl.diagnose.tracker import SHOWN, Resolved, Window
+from liverl.model import Evidence, StepMetrics, Symptom
+from liverl.observe.metrics.names import LEARNED, keys_of
+from liverl.observe.metrics.recent import RecentSteps
+
+# Steps in a row after which a reward counts as flat. Of one step alone ``rewards_equal`` tells (verl.md §6: "score.max
+# == score.min for k steps"; k is an estimate: a small batch is degenerate by chance now and then, liverl.md §7 T9).
+FLAT_STEPS = 5
+IN_A_ROW = 3  # steps in a row in which other conditions must hold: one step may be an outlier
+BEFORE = 10  # steps before these, at least, to compare with
+AN_ORDER = 10.0  # "an order below own baseline" (liverl.md §7 T4)
+LOW_ESS = 0.5  # effective sample size as a share; 0.99 is healthy (§8), 0.06 starved the gradient (T4)
+FAR_KL = 0.1  # ten times what §8 gives as the largest healthy divergence, 0.01
+SINGLE_TURN = (
+    2.0  # verl counts the prompt and the reply: a trial without a tool call has two turns (verl.md §5)
+)
+MANY_TURNS = 4.0  # ... and one with at least one tool call has four
+IDLE = 0.5  # share of a step that trainer or rollouter waits; an estimate, the documents say "high" (T14)
+BAD_CRITIC, BAD_CRITIC_STEPS = 0.3, 50  # T20: explained variance, steps in a row
+CRITIC_NORM = 30.0  # T20: gradient norm of the critic, for ``IN_A_ROW`` steps
+_KL = ("actor/ppo_kl", "actor/kl_loss", "actor/reward_kl_penalty")
+_NORM, _RATE, _ESS = "actor/grad_norm", "actor/lr", "rollout_corr/rollout_is_eff_sample_size"
+_TURNS = ("num_turns/mean", "training/num_turns/mean")
+_REWARDS = keys_of("reward")
+
+
+def metrics_not_finite(window: Window) -> Iterator[Symptom | Resolved]:
+    """A metric of what is trained is NaN or infinite in the newest step. verl goes on and saves such weights; only an
+    update whose gradient norm is not finite is skipped (knowledge/verl.md, error table 2 and 51)."""
+    now, since = window.now.metrics, window.beside.recent.not_finite
+    bad = {} if now is None else {k: v for k, v in now.not_finite.items() if k.startswith(LEARNED)}
+    if now is None or not bad:
+        return
+    first = {key: min(since.get(key, now.step), now.step) for key in bad}
+    key = min(bad, key=lambda one: (first[one], one))
+    skipped = all(one == _NORM for one in bad)
+    more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+    before = first[key] - 1
+    yield Symptom(
+        id="metrics_not_finite",
+        severity="warning" if skipped else "critical",
+        title=f"{key}{more} {'are' if more else 'is'} no finite number since step {first[key]}",
+        cause=f"{key} is {bad[key]} since step {first[key]}: "
+        + (
+            "the trainer skips an update whose gradient is not finite, so it learns nothing from such a step"
+            if skipped
+            else "the loss or the weights have diverged, or no token of the batch is trained (a response mask of "
+            "zeros); the weights of later checkpoints cannot be used"
+        ),
+        fix="lower algorithm.learning_rate; compare the probabilities of engine and trainer in the steps before"
+        if skipped
+        else "stop the run before it saves the next checkpoint; resume it from a checkpoint of step "
+        f"{max(0, before)} or earlier with a lower algorithm.learning_rate; if it is so from the first step on, check "
+        "whether the trials have tokens to train on",
+        evidence=tuple(
+            Evidence(f"{one}: {bad[one]} since step {first[one]}")
+            for one in sorted(bad, key=lambda one: (first[one], one))[:SHOWN]
+        ),
+    )
+
+
+def reward_flat(window: Window) -> Iterator[Symptom | Resolved]:
+    """In each of the newest ``FLAT_STEPS`` steps all trials had the same reward, or, where only the mean is known, it
+    is exactly the same in all of them. Not where half of the trials called no tool: that is the cause then."""
+    steps = flat_steps(window.beside.recent)
+    newest = next((s for s in window.now.trials.steps if s.judged), None)
+    if not steps or (newest is not None and 2 * newest.zero_tool_calls >= newest.judged):
+        return
+    rewards = [reward for step in steps if (reward := _reward(step)) is not None]
+    low, first = max(rewards) <= 0.0, window.beside.recent.steps[0].step == steps[0].step
+    value = f"{rewards[-1]:g}" if min(rewards) == max(rewards) else f"{min(rewards):g} to {max(rewards):g}"
+    yield Symptom(
+        id="reward_flat",
+        severity="warning" if low else "info",
+        title=f"the reward is flat at {value} for {len(steps)} steps",
+        cause=f"from step {steps[0].step} to step {steps[-1].step} all trials of a step had the same reward, {value}: "
+        "all advantages are zero, so the policy learns nothing"
+        + ("; it has been so from the first step on" if first and low else ""),
+        fix="check infrastructure before hyperparameters: open a trial and look at its tool results, at the output of "
+        "its verifier, and whether its sandbox can reach what the tests need; if all is right, the tasks are too hard"
+        if low
+        else "all tasks give the same reward: use harder tasks, or check that the verifier can fail",
+        evidence=tuple(
+            Evidence(f"step {step.step}: reward {_reward(step):g}", value=_reward(step))
+            for step in reversed(steps[-SHOWN:])
+        ),
+    )
+
+
+def flat_steps(recent: RecentSteps) -> tuple[StepMetrics, ...]:
+    """The newest steps in a row with a flat reward, if they are ``FLAT_STEPS`` at least; empty otherwise."""
+    found: list[StepMetrics] = []
+    for step in reversed(recent.steps):
+        if _reward(step) is None:
+            continue
+        spread = _spread(step)
+        if spread is None:
+            if found and abs((_reward(step) or 0.0) - (_reward(found[-1]) or 0.0)) > 0.0:
+                break
+        elif spread > 0.0:
+            break
+        found.append(step)
+    return tuple(reversed(found)) if len(found) >= FLAT_STEPS else ()
+
+
+def gradient_zero(window: Window) -> Iterator[Symptom | Resolved]:
+    """The gradient norm was 0 in the newest ``IN_A_ROW`` steps although the rewards of their trials differ."""
+    steps = _newest(window.beside.recent, _NORM)
+    if not steps or any(step.values[_NORM] != 0.0 or not _spread(step) for step in steps):
+        return
+    yield Symptom(
+        id="gradient_zero",
+        severity="warning",
+        title=f"the gradient has been 0 for {len(steps)} steps",
+        cause=f"{_NORM} was 0 from step {steps[0].step} to step {steps[-1].step} although the rewards differ: within "
+        "each group of trials all rewards may be the same, all tokens may be masked, or the weights are frozen",
+        fix="compare the rewards of the trials of one task: if they are the same for each task, use tasks of middling "
+        "difficulty or raise training.n_resp_per_prompt; if they differ, check the trainer's response mask",
+        evidence=_evidence(steps, _NORM),
+    )
+
+
+def gradient_starved(window: Window) -> Iterator[Symptom | Resolved]:
+    """The gradient norm is an order of magnitude below what it was, and few samples carry the importance weights."""
+    recent = window.beside.recent
+    steps, usual = _newest(recent, _NORM), _usual(recent, _NORM)
+    if not steps or not usual or any(step.values.get(_ESS, 1.0) >= LOW_ESS for step in steps):
+        return
+    if not all(0.0 < step.values[_NORM] * AN_ORDER < usual for step in steps):
+        return
+    yield Symptom(
+        id="gradient_starved",
+        severity="warning",
+        title=f"the gradient norm has fallen from {usual:.3g} to {steps[-1].values[_NORM]:.3g}",
+        cause=f"the effective sample size of the importance weights is {steps[-1].values[_ESS]:.2g}: a few samples "
+        "carry all of the weight, as happens with weights per sequence on long responses",
+        fix="weigh tokens instead of sequences, or nothing: verl's rollout_correction.rollout_is, token or null, as a "
+        "key of trainer.overrides",
+        evidence=(*_evidence(steps, _NORM), *_evidence(steps, _ESS)),
+    )
+
+
+def entropy_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
+    """The entropy is an order of magnitude below that of the first steps that are known, and the reward has not risen
+    since. A policy that learns its tasks loses entropy, too."""
+    recent = window.beside.recent
+    for key in keys_of("entropy"):
+        steps = _newest(recent, key)
+        values = recent.values(key)
+        if not steps or len(values) < IN_A_ROW + BEFORE:
+            continue
+        usual = median(values[:IN_A_ROW])
+        if any(step.values[key] * AN_ORDER >= usual for step in steps) or not _reward_fell(recent):
+            return
+        yield Symptom(
+            id="entropy_collapsed",
+            severity="warning",
+            title=f"the entropy has collapsed from {usual:.3g} to {steps[-1].values[key]:.3g}",
+            cause=f"{key} is less than a tenth of what it was, while the reward has not risen: the policy gives nearly "
+            "the same answer each time, so that the trials of a group no longer differ",
+            fix="resume from an earlier checkpoint with a lower algorithm.learning_rate, a higher "
+            "algorithm.entropy_coeff, or algorithm.use_kl_loss: true",
+            evidence=_evidence(steps, key),
+        )
+        return
+
+
+def kl_exploded(window: Window) -> Iterator[Symptom | Resolved]:
+    """A divergence of the policy is above ``FAR_KL`` and ten times its own median before. Zero is normal with one
+    update per batch (knowledge/liverl.md §7 T19)."""
+    recent = window.beside.recent
+    for key in _KL:
+        values = [abs(value) for value in recent.values(key)]
+        if not recent.steps or key not in recent.steps[-1].values or len(values) <= IN_A_ROW:
+            continue
+        usual, value = median(values[:-1][-BEFORE:]), values[-1]
+        if value <= FAR_KL or value <= AN_ORDER * usual:
+            continue
+        step = recent.steps[-1].step
+        yield Symptom(
+            id="kl_exploded",
+            severity="warning",
+            title=f"{key} has risen to {value:.3g}",
+            cause=f"{key} was {value:.3g} in step {step}, and {usual:.3g} usually: one update has moved the policy far "
+            "from the one that wrote the rollouts, or from the reference",
+            fix="lower algorithm.learning_rate, or algorithm.clip_ratio_low and algorithm.clip_ratio_high; if the "
+            "reward falls in the next steps, resume from an earlier checkpoint",
+            evidence=_evidence(recent.steps[-IN_A_ROW:], key),
+        )
+        return
+
+
+def turns_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
+    """Trials have gone from several turns to about one while the reward fell: the policy has stopped calling tools
+    (knowledge/liverl.md §7 T7). Not where many trajectories are dropped, which has another cause."""
+    recent = window.beside.recent
+    for key in _TURNS:
+        steps, values = _newest(recent, key), recent.values(key)
+        if not steps or len(values) < IN_A_ROW + BEFORE:
+            continue
+        usual = median(values[:BEFORE])
+        limit = SINGLE_TURN + (usual - SINGLE_TURN) / 4
+        dropped = any(step.values.get("trajectory_filter/invalid_ratio", 0.0) > 0.1 for step in steps)
+        if usual < MANY_TURNS or dropped or any(step.values[key] > limit for step in steps):
+            return
+        if not _reward_fell(recent, strictly=True):
+            return
+        yield Symptom(
+            id="turns_collapsed",
+            severity="warning",
+            title=f"trials have shrunk from {usual:.1f} to {steps[-1].values[key]:.1f} turns",
+            cause=f"{key} (prompt and tool results count as turns) has fallen to that of trials without tool calls "
+            "while the reward fell: the policy has learned to stop calling tools",
+            fix="stop the run; resume from a checkpoint before that with a lower algorithm.learning_rate, and reward "
+            "trials without a tool call less than those that fail",
+            evidence=_evidence(steps, key),
+        )
+        return
+
+
+def waits_for_the_other(window: Window) -> Iterator[Symptom | Resolved]:
+    """In asynchronous training the trainer waits for rollouts, or the rollouts for the trainer, for more than ``IDLE``
+    of the newest steps (knowledge/liverl.md §7 T14)."""
+    for who, other, fix in (
+        (
+            "trainer",
+            "rollouts",
+            "raise harbor_runtime.num_workers, or give the rollouts more GPUs (more replicas)",
+        ),
+        ("rollouter", "trainer", "give the trainer more GPUs, or allow more staleness (staleness_threshold)"),
+    ):
+        key = f"fully_async/{who}/idle_ratio"
+        steps = _newest(window.beside.recent, key)
+        if not steps or any(step.values[key] <= IDLE for step in steps):
+            continue
+        yield Symptom(
+            id=f"{who}_idle",
+            severity="info",
+            title=f"the {who} is idle for {steps[-1].values[key]:.0%} of a step",
+            cause=f"the {who} waits for the {other}: {key} was above {IDLE:g} in the last {len(steps)} steps",
+            fix=fix,
+            evidence=_evidence(steps, key),
+        )
+
+
+def critic_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
+    """The critic explains nothing of the returns for ``BAD_CRITIC_STEPS`` steps, or its gradient norm is above
+    ``CRITIC_NORM`` for ``IN_A_ROW`` steps (knowledge/liverl.md §7 T20)."""
+    recent = window.beside.recent
+    norm, variance = "critic/grad_norm", "critic/vf_explained_var"
+    wild = _newest(recent, norm)
+    blind = _newest(recent, variance, BAD_CRITIC_STEPS)
+    if wild and all(step.values[norm] > CRITIC_NORM for step in wild):
+        steps, key = wild, norm
+    elif blind and all(step.values[variance] <= BAD_CRITIC for step in blind):
+        steps, key = blind, variance
+    else:
+        return
+    yield Symptom(
+        id="critic_collapsed",
+        severity="warning",
+        title=f"the critic does not learn: {key} {steps[-1].values[key]:.3g}",
+        cause=f"{key} was {'above' if key == norm else 'at most'} "
+        f"{CRITIC_NORM if key == norm else BAD_CRITIC:g} for {len(steps)} steps: the advantages are noise; a weak "
+        "critic with batches of failures only has this effect",
+        fix="whiten the advantages, clip the critic's gradient at 10, and warm the critic up before the actor",
+        evidence=_evidence(steps[-SHOWN:], key),
+    )
+
+
+# --- joins ----------------------------------------------------------------------------------------------
+
+
+def _reward(step: StepMetrics) -> float | None:
+    return next((step.values[key] for key in _REWARDS if key in step.values), None)
+
+
+def _spread(step: StepMetrics) -> float | None:
+    """The highest reward of a step's trials minus the lowest; None if the step does not report them."""
+    for key in _REWARDS:
+        name = key.removesuffix("mean")
+        if f"{name}max" in step.values and f"{name}min" in step.values:
+            return step.values[f"{name}max"] - step.values[f"{name}min"]
+    return None
+
+
+def _newest(recent: RecentSteps, key: str, count: int = IN_A_ROW) -> Sequence[StepMetrics]:
+    """The newest ``count`` steps, if all of them report ``key``; empty otherwise."""
+    steps = recent.steps[-count:]
+    return steps if len(steps) == count and all(key in step.values for step in steps) else ()
+
+
+def _usual(recent: RecentSteps, key: str) -> float | None:
+    """The median of a metric before the newest ``IN_A_ROW`` steps; None of fewer than ``BEFORE`` steps."""
+    values = recent.values(key)[:-IN_A_ROW]
+    return median(values) if len(values) >= BEFORE else None
+
+
+def _reward_fell(recent: RecentSteps, *, strictly: bool = False) -> bool:
+    """Whether the mean reward of the newest ``IN_A_ROW`` steps is below that of the first ones, or the same."""
+    rewards = [reward for step in recent.steps if (reward := _reward(step)) is not None]
+    if len(rewards) < 2 * IN_A_ROW:
+        return False
+    fell = fmean(rewards[:IN_A_ROW]) - fmean(rewards[-IN_A_ROW:])
+    return fell > 0.0 if strictly else fell >= 0.0
+
+
+def _evidence(steps: Sequence[StepMetrics], key: str) -> tuple[Evidence, ...]:
+    """The newest values of a metric, the newest first."""
+    return tuple(
+        Evidence(f"step {step.step}: {key} {step.values[key]:.4g}", value=step.values[key])
+        for step in reversed(steps)
+        if key in step.values
+    )
