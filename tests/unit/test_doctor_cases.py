@@ -107,6 +107,27 @@ def test_a_healthy_log_has_nothing_wrong(name: str) -> None:
     assert (found.verdict.cause, found.verdict.symptoms) == (None, ())
 
 
+@pytest.mark.parametrize("log", sorted((DATA / "healthy").iterdir()), ids=lambda log: log.name)
+def test_a_log_of_a_real_run_that_was_well_has_nothing_wrong(log: Path) -> None:
+    found = examine([log])
+    assert found.read
+    assert (found.verdict.cause, found.verdict.symptoms) == (None, ())
+
+
+def test_a_healthy_line_that_speaks_of_failures_is_none(tmp_path: Path) -> None:
+    log, wrong = tmp_path / "run.log", {}
+    for line in (DATA / "healthy" / "lines.txt").read_text().splitlines():
+        for text in (line, f"(TaskRunner pid=12) {line}", f"vllm-1  | {line}", f"[rank0]: {line}"):
+            log.write_text(f"starting\n{text}\nINFO:     Application startup complete.\n")
+            one = examine([log]).verdict
+            log.write_text(text + "\n")
+            alone = examine([log]).verdict
+            found = [e.id for v in (one, alone) for e in (v.cause, *v.symptoms) if e is not None]
+            if found:
+                wrong[text] = found
+    assert wrong == {}
+
+
 def test_an_engine_that_was_asked_to_stop_has_not_failed() -> None:
     found = examine([ON_GPUS / "sigterm.log"]).verdict
     assert found.cause is None

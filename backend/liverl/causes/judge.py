@@ -70,7 +70,7 @@ def judge(
     the logs alone tell whether something failed.
     """
     moments = _without_stops([m for m in timeline(logs, signatures) if m.record.kind != "healthy"])
-    hits = [(m, match) for m in moments for match in m.matched if match.signature.role == "cause"]
+    hits = [(m, match) for m in moments for match in _causes(m)]
     open_hits = [
         (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
     ]
@@ -89,6 +89,12 @@ def judge(
         if cause is None:
             cause, more = _unexplained([m for m in moments if exits or not m.outlived], failed)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
+
+
+def _causes(moment: Moment) -> list[Match]:
+    """The causes that a record names, without those in a line that is known to explain nothing."""
+    noise = {match.text for match in moment.matched if match.signature.role == "noise"}
+    return [match for match in moment.matched if match.signature.role == "cause" and match.text not in noise]
 
 
 def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
@@ -137,8 +143,8 @@ def _catalogued(
 
 
 def _lasted(hit: _Hit, alive: Sequence[_Hit], served: Mapping[str, int]) -> bool:
-    """Whether a complaint went on: not one alone, after which the process was well. A request that failed is never why
-    a process ended; without exits, it may be what is wrong with a server that answers none.
+    """Whether a complaint went on until the end. A request that failed is never why a process ended; without exits it
+    may be what is wrong with a server that answers none, although probes of its health are answered.
 
     ``served``: of each log the byte of the last request that was answered; empty if it is known how processes ended.
     """

@@ -116,4 +116,19 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="AssertionError: http server is not launched, port is None",
         spares="INFO http server is launched, port is 41803",
     ),
+    Signature(
+        id="litellm-cost-map",
+        component="litellm",
+        role="noise",
+        pattern=r"model cost map (?:fetch attempt \d|from https?://)",
+        needle="model cost map ",
+        title="LiteLLM takes the prices that it brings, since it cannot fetch newer ones",
+        source="tests/data/healthy/litellm_offline.log",
+        fires=(
+            "17:40:07 - LiteLLM:WARNING: get_model_cost_map.py:327 - LiteLLM: model cost map fetch attempt 1/3 failed "
+            "(ConnectError fetching https://raw.githubusercontent.com/x.json: [Errno -2] Name or service not known)"
+        ),
+        spares="LiteLLM: loaded the model cost map",
+        recorded=True,
+    ),
 )
