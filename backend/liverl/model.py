@@ -548,14 +548,33 @@ class HostStats(msgspec.Struct, frozen=True):
     memory_total: int | None = None
 
 
+class Guess(msgspec.Struct, frozen=True):
+    """What may have caused a failure. ``check``: a shell command that tells it from the others; ``fix``: what to do if
+    it is so."""
+
+    title: str
+    check: str
+    fix: str = ""
+
+
 class Cause(msgspec.Struct, frozen=True):
-    """The first fatal error of a run, which ended it. ``offset`` is the byte offset of ``text`` in ``log``."""
+    """Why a service, and with it a run, ended. ``text``: the one sentence that is shown everywhere, behind the name of
+    ``service``; ``log`` and ``offset``: where the line that proves it stands, and its byte; ``id``: of the signature
+    that explains it, "unknown" if none does, empty if the reason is no log's; ``patch``: configuration key -> the value
+    that mends it; ``guesses``: where the cause is unknown, likeliest first."""
 
     service: str | None
     text: str
     at: float
     log: str | None = None
     offset: int | None = None
+    id: str = ""
+    why: str = ""
+    fix: str = ""
+    command: str = ""
+    patch: dict[str, str] = {}
+    evidence: tuple[Evidence, ...] = ()
+    guesses: tuple[Guess, ...] = ()
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -243,7 +243,7 @@ def fills_up_and_the_run_ends(folder: Path) -> None:
     filler.unlink()
     result = run.result()
     assert (result.state, result.exit_code) == ("failed", 1)
-    assert result.cause is not None and "exit 7" in result.cause.text
+    assert result.cause is not None and "exited with code 7" in result.cause.text
     assert not procfs.alive(backend, None) and run.tagged() == {}
     assert [r["k"] for r in whole_lines(run)][-1] == "end"
     assert [e.seq for e in run.events()] == list(range(1, len(run.events()) + 1)), "nothing is missing"
@@ -270,7 +270,7 @@ def fills_up_for_good(folder: Path) -> None:
     assert code == 1 and "Traceback" not in out, (code, out)
     result = run.result()
     assert result.state == "failed" and result.cause is not None
-    assert "exit 7" in result.cause.text or "unknown exit" in result.cause.text, result
+    assert "exited with code 7" in result.cause.text or "unknown exit" in result.cause.text, result
     wait_until(lambda: run.tagged() == {}, what="the last process")
     no_traceback(run)
 

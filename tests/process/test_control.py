@@ -22,7 +22,14 @@ import pytest
 import liverl
 from liverl.control import blocking, paths
 from liverl.control.blocking import Connection
-from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, CommandError, Cursor
+from liverl.control.messages import (
+    PROTOCOL,
+    BackendDead,
+    BackendElsewhere,
+    BackendSilent,
+    CommandError,
+    Cursor,
+)
 from liverl.rundir.layout import RunDir, read_backend, write_atomic
 
 _spec = importlib.util.spec_from_file_location("control_toy", Path(__file__).with_name("control_toy.py"))
@@ -75,7 +82,7 @@ def test_the_wire_is_what_it_says(start):
     sock, lines = raw(run_dir)
     with sock, lines:
         hello = json.loads(lines.readline())["hello"]
-        assert (hello["protocol"], hello["run"], hello["pid"]) == (1, "p/r", process.pid)
+        assert (hello["protocol"], hello["run"], hello["pid"]) == (PROTOCOL, "p/r", process.pid)
         sock.sendall(b'{"id":3,"do":"command","name":"slow","args":{"seconds":60},"wait":false}\n')
         assert json.loads(lines.readline()) == {"id": 3, "ok": {"accepted": True}}
         sock.sendall(b'{"id":4,"do":"command","name":"restart","args":{"service":"x"},"client":"me"}\n')

@@ -64,6 +64,7 @@ def states(run: ToyRun, service: str = "served") -> list[str]:
     return [e.text for e in run.events() if e.kind == "state" and e.service == service]
 
 
+LEAVING = "why it ended: exited with code 0 without an error in its log; its last line is: leaving"
 CASES: list[Any] = [
     ("replica", "leaves"),
     ("replica", "sick"),
@@ -90,7 +91,7 @@ def test_what_exits_0_and_has_not_completed_comes_back(make: Make, kind: str, fa
     stopping = next(e for e in run.events() if e.service == "served" and "stopping:" in e.text)
     assert stopping.level == "warning", "nobody asked for it"
     causes = [e.text for e in run.events() if e.kind == "log_cause"]
-    assert causes == (["its log shows: leaving"] if fault == "leaves" else []), "we know why we ended it"
+    assert causes == ([LEAVING] if fault == "leaves" else []), "we know why we ended it"
 
 
 @pytest.mark.parametrize("kind", ["task", "trainer"])
@@ -124,7 +125,7 @@ def test_a_server_that_is_not_restarted_fails_the_run_and_says_why(make: Make) -
     go(run)
     result = run.result()
     assert (result.state, result.exit_code) == ("failed", 1)
-    assert result.cause is not None and result.cause.text == f"leaving; {UNASKED_EXIT}"
+    assert result.cause is not None and result.cause.text == f"{UNASKED_EXIT}; its last line is: leaving"
 
 
 def test_a_server_that_exits_0_again_and_again_is_given_up(make: Make) -> None:
@@ -135,7 +136,7 @@ def test_a_server_that_exits_0_again_and_again_is_given_up(make: Make) -> None:
     assert bad.generation == QUICK.max_failures + 1
     assert bad.why == f"failed {QUICK.max_failures + 1} times within 60 s; last failure: {UNASKED_EXIT}"
     causes = {e.text for e in run.events() if e.kind == "log_cause" and e.service == "bad"}
-    assert causes == {"its log shows: leaving"}
+    assert causes == {LEAVING}
 
 
 def test_servers_that_are_stopped_and_exit_0_stay_stopped(make: Make) -> None:

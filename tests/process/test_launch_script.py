@@ -211,7 +211,8 @@ def test_the_cause_of_a_failure_is_found_in_the_log_that_the_script_writes(launc
     assert done.returncode == 1
     result = launch.run().read_result()
     assert result is not None and result.cause is not None
-    assert result.cause.text == "RuntimeError: CUDA error: no device"
+    assert result.cause.evidence[0].text == "RuntimeError: CUDA error: no device"
+    assert "RuntimeError: CUDA error: no device" in result.cause.text
     assert result.cause.log == "attempt_001/logs/train-log.1.log"
 
 

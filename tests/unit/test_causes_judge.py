@@ -163,7 +163,7 @@ def test_a_consequence_alone_is_shown_as_unknown_without_rays_speculation(say: M
     assert verdict.cause is not None
     assert (
         verdict.cause.title
-        == "cause unknown; the first error was: ray.exceptions.ActorDiedError: The actor is dead."
+        == "cause unknown: title of actor-died; the first error was: ray.exceptions.ActorDiedError: The actor is dead."
     )
     assert verdict.guesses[0].id == "guess-ray"
 

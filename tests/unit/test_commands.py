@@ -59,12 +59,14 @@ class Asked:
         self.supervisor = supervisor = SimpleNamespace(
             say=lambda _kind, text, **_data: self.said.append(text),
             records=SimpleNamespace(journalled=self.note("journalled")),
+            end_causes=SimpleNamespace(of=self.why),
             slot=self.find,
             until=self.until,
             kick=lambda: None,
             stopping=False,
             plan=SimpleNamespace(carrier=carrier),
         )
+        # simulated: reading logs is EndCauses' work
         source = SimpleNamespace(endpoints=lambda: [SimpleNamespace(name=name) for name in actors])
         repair = SimpleNamespace(
             knows=lambda name: name in (adopted or ()), add=self.note("add"), run=self.note("repair")
@@ -78,6 +80,9 @@ class Asked:
             cast(Any, SimpleNamespace(change=self.note("change"))),
             cast(Any, repair if adopted is not None else None),
         )
+
+    async def why(self, instance: Any) -> Any:
+        return SimpleNamespace(text=instance.machine.why)
 
     def note(self, what: str) -> Any:
         async def noted(*args: Any) -> dict[str, Any]:
@@ -217,7 +222,6 @@ def test_a_service_that_drains_is_swapped(state: Any, serves: bool) -> None:
     slot.state, old.machine = state, MachineState(state, 4)
     machine = MachineState("ready" if serves else "failed", 5, why="exit 3")
     new = SimpleNamespace(machine=machine, process=SimpleNamespace(pid=77) if serves else None, hub=None)
-    new.hub = SimpleNamespace(records=SimpleNamespace(log_says=None))
 
     def begin_swap(_: Any) -> Any:
         slot.incoming = new
@@ -252,7 +256,6 @@ def test_a_service_that_does_not_come_up_is_told(name: str) -> None:
         asked.slot.current.machine = MachineState("failed", 5, why="exit 3")
 
     asked.slot.current.feed = feed
-    asked.slot.current.hub = SimpleNamespace(records=SimpleNamespace(log_says=None))
     error = asked.refused(name, service="proxy")
     assert error.code == "not_started" and str(error).endswith(": exit 3")
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from liverl.causes.places import offset_of
 from liverl.model import Result
 from liverl.offline.doctor import examine as examine_module
-from liverl.offline.doctor.examine import examine, offset_of
+from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
 from liverl_tui.cli.doctor import Progress

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from liverl.daemon.verdict import words_of
-from liverl.logs.fatal_lines import find_cause, find_cause_among
 from liverl.model import Cause
 from liverl.observe.oom_kills import OomKills, counter_files
 from liverl.rundir import commands
@@ -40,23 +39,6 @@ STEP = "step:80 - actor/pg_loss:0.0 - actor/ppo_kl:8.1e-11"
 )
 def test_who_failed_and_where(service: str | None, text: str, step: int | None, words: str) -> None:
     assert words_of(Cause(service, text, 0.0), step) == words
-
-
-def test_the_metrics_of_a_step_are_no_cause(tmp_path: Path) -> None:
-    log = tmp_path / "trainer.1.log"
-    log.write_text(f"starting\n{STEP}\n")
-    assert find_cause(log) is None
-    log.write_text(f"starting\n{STEP}\nlast words\n")
-    assert find_cause(log) == ("last words", 9 + len(STEP) + 1)
-
-
-def test_a_signal_is_explained_by_a_message_of_the_process_alone(tmp_path: Path) -> None:
-    log = tmp_path / "trainer.1.log"
-    log.write_text("loading\n")
-    assert find_cause(log) == ("loading", 0) and find_cause(log, signal=15) is None
-    log.write_text("loading\nFatal Python error: Segmentation fault\n")
-    assert find_cause(log, signal=11) == ("Fatal Python error: Segmentation fault", 8)
-    assert find_cause(log, signal=9) is None, "it could not write any more"
 
 
 def test_oom_kills_are_told_for_half_a_minute() -> None:
@@ -92,28 +74,3 @@ def test_commands_are_short_and_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -
     elsewhere = resume_command(Path("/a b/liverl/k"))
     assert elsewhere == "liverl-tui up --resume liverl/k --run-root '/a b'"
     assert attach_command(Path("/a b/liverl/k")) == "liverl-tui attach liverl/k"
-
-
-def test_a_cause_in_one_of_several_logs(tmp_path: Path) -> None:
-    output, log, engine = (tmp_path / name for name in ("trainer.1.log", "train-log.1.log", "vllm-log.1.log"))
-    output.write_text("the trainer failed\n")
-    log.write_text("ERROR: an engine failed\n")
-    engine.write_text("Traceback (most recent call last):\nValueError: of the engine\n")
-
-    def found(signal: int | None = None) -> tuple[str, str] | None:
-        cause = find_cause_among(output, (log, engine, tmp_path / "none"), signal=signal)
-        return (cause.text, cause.log.name) if cause is not None else None
-
-    assert found() == ("ValueError: of the engine", engine.name), "the most certain kind, wherever it is"
-    log.write_text("Traceback (most recent call last):\nRuntimeError: of the trainer\n")
-    assert found() == ("RuntimeError: of the trainer", log.name), "the first of the logs"
-    output.write_text("Traceback (most recent call last):\nOSError: of the output\n")
-    assert found() == ("RuntimeError: of the trainer", log.name)
-    log.unlink()
-    engine.write_text("a last line\n")
-    assert found() == ("OSError: of the output", output.name)
-    output.write_text("bash: no such program\n")
-    assert found() == ("bash: no such program", output.name), "a last line of the output comes first"
-    assert found(signal=9) is None
-    cause = find_cause_among(output, (), start_offset=6)
-    assert cause is not None and (cause.text, cause.offset) == ("no such program", 6)

@@ -11,225 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.engines.vllm.boot import BOOT, SERVER_STAGE
-from liverl.logs.fatal_lines import find_cause
 from liverl.logs.last_lines import TailIndex, last_lines, read_tail, time_of
-from liverl.logs.prefixes import colourless, plain, without_level, without_prefix
+from liverl.logs.prefixes import colourless, plain, without_prefix
 from liverl.logs.ray_prefixes import LogProcess
 from liverl.observe.boot.facts import BootFacts, TrainerFacts, engine_facts, trainer_facts
 from liverl.observe.boot.lines import LITELLM, RAY, TRAINER, stages_of
 from liverl.observe.boot.replica_stages import EngineEvent, ReplicaStages, TrainerLog
 from liverl.observe.boot.stages import StageParser, StageTracker, stage_of
 from liverl.procs.shares import shares
-
-# -- causes
-
-OK = 'INFO:     10.0.0.1:5 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
-TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
-
-
-def cause(folder: Path, log: str) -> str:
-    """The cause that is found in a log; its offset must be that of its line."""
-    path = folder / "cause.log"
-    path.write_text(log)
-    found = find_cause(path)
-    assert found is not None
-    line = log.encode()[found[1] :].decode()
-    assert found[1] == 0 or log.encode()[found[1] - 1 :][:1] == b"\n"
-    assert found[0].partition(": ")[0] in line.partition("\n")[0]
-    return found[0]
-
-
-@pytest.mark.parametrize(
-    "answer", [OK, "INFO 11-20 23:51:23 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s\n"]
-)
-@pytest.mark.parametrize(
-    "fatal", ["ValueError: x\n", "ERROR: x\n", "EngineDeadError: x\n", "SystemExit: 1\n"]
-)
-def test_after_twenty_answers_an_error_was_not_fatal(tmp_path: Path, answer: str, fatal: str) -> None:
-    text = fatal if not fatal.startswith("SystemExit") else TRACEBACK + fatal
-    assert cause(tmp_path, text + answer * 20 + "end\n") == fatal.strip()
-    assert cause(tmp_path, text + answer * 21 + "end\n") == "end"
-
-
-def test_after_a_training_step_an_error_was_not_fatal(tmp_path: Path) -> None:
-    assert cause(tmp_path, "ValueError: x\nstep:12 - a:1\nend\n") == "end"
-    assert cause(tmp_path, "ValueError: x\n(A pid=1) step:12 - a:1\nend\n") == "end"
-    assert cause(tmp_path, "ValueError: x\nlr_step:12 - a:1\nend\n") == "ValueError: x"
-    assert cause(tmp_path, "ValueError: x\nstep:12 - a:1\nKeyError: y\n") == "KeyError: y"
-
-
-def test_kinds_of_causes_in_their_order(tmp_path: Path) -> None:
-    kinds = ["ValueError: e1", "Killed", "EngineDeadError: e3", "KeyboardInterrupt: e4", "a plain line"]
-    for last in range(len(kinds)):
-        assert cause(tmp_path, "\n".join(reversed(kinds[last:])) + "\n") == kinds[last]
-        assert cause(tmp_path, "\n".join(kinds[last:]) + "\n") == kinds[last]
-    assert cause(tmp_path, "ERROR: one\nERROR: two\n") == "ERROR: two", "the last one of a kind"
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "api.py: error: x",
-        "error: x",
-        "Error: x",
-        "FATAL: x",
-        "fatal: x",
-        "critical: x",
-        "Fatal Python error: Segmentation fault",
-        "terminate called after throwing",
-        "Segmentation fault (core dumped)",
-        "Bus error",
-        "Killed",
-        "Aborted",
-        "Out of memory",
-        "The actor is dead because x",
-    ],
-)
-def test_statements_of_an_end(tmp_path: Path, statement: str) -> None:
-    assert cause(tmp_path, f"{statement}\nbye\n") == statement
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("ERROR 11-20 23:51:23 [core.py:1510] it broke", "it broke"),
-        ("CRITICAL 11-20 23:51:23 [core.py:1510] it broke", "it broke"),
-        ("ERROR:2026-11-21 00:02:09,570:it broke", "it broke"),
-        ("WARNING 11-20 23:51:23 [core.py:1510] ValueError: it broke", "bye"),
-        ("INFO 11-20 23:51:23 [core.py:1510] error: it broke", "bye"),
-        ("INFO 11-20 23:51:23 [core.py:1510] worker died unexpectedly", "worker died unexpectedly"),
-        ("*** SIGABRT received at time=1", "*** SIGABRT received at time=1"),
-        ("Killedx", "bye"),
-        ("it broke", "bye"),
-        ("  ValueError: indented", "bye"),
-        ("+ ValueError: a branch", "bye"),
-    ],
-)
-def test_levels_of_lines(tmp_path: Path, line: str, found: str) -> None:
-    assert cause(tmp_path, f"{line}\nbye\n") == found
-    assert cause(tmp_path, f"(A pid=1) {line}\nbye\n") == found
-
-
-@pytest.mark.parametrize(
-    "noise",
-    [
-        "nanobind: leaked 3 instances!",
-        ' - leaked instance 0x7f of type "x"',
-        " - ... skipped remainder",
-        "/usr/lib/resource_tracker.py:1: UserWarning: x",
-        "  warnings.warn('x')",
-        "See https://nanobind.readthedocs.io",
-        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.",
-        "rc=1",
-        "    ^^^^^~~",
-        "",
-        "   ",
-        "(A pid=1) ",
-    ],
-)
-def test_lines_that_say_nothing(tmp_path: Path, noise: str) -> None:
-    assert cause(tmp_path, f"the end\n{noise}\n") == "the end"
-    assert cause(tmp_path, f"{TRACEBACK}{noise}\nmy.Failure: why\n") == "my.Failure: why"
-
-
-def test_the_end_of_a_traceback_is_its_exception_whatever_its_name(tmp_path: Path) -> None:
-    assert cause(tmp_path, TRACEBACK + "my.Failure: why\nmy.Word: no failure\nbye\n") == "my.Failure: why"
-    assert cause(tmp_path, "my.Failure: why\nbye\n") == "bye"
-    assert cause(tmp_path, "(A pid=1) " + TRACEBACK.splitlines()[0] + "\nmy.Word: no\nbye\n") == "bye"
-    assert cause(tmp_path, TRACEBACK + "SystemExit\nbye\n") == "SystemExit"
-    assert cause(tmp_path, TRACEBACK + "asyncio.CancelledError: x\nERROR: y\n") == "ERROR: y"
-
-
-def test_the_last_mib_is_searched(tmp_path: Path) -> None:
-    size = 1 << 20
-    first, last = "ValueError: x\n", "the end\n"
-    for length, found in ((size, "ValueError: x"), (size + 1, "the end")):
-        filler = "y" * (length - len(first) - len(last) - 1) + "\n"
-        path = tmp_path / "log"
-        path.write_text(first + filler + last)
-        assert path.stat().st_size == length
-        cause = find_cause(path)
-        assert cause is not None and cause[0] == found
-
-
-def test_lines_of_a_tree_of_exceptions_end_no_traceback(tmp_path: Path) -> None:
-    for line in ("+---------------- 2 ----------------", "|x", "  + x", "    "):
-        assert cause(tmp_path, f"{TRACEBACK}{line}\nmy.Failure: why\nbye\n") == "my.Failure: why"
-    assert cause(tmp_path, "  | ValueError: inner\n  +----\nbye\n") == "ValueError: inner"
-    for text in ("ValueError: a |", "ValueError: a +"):
-        assert cause(tmp_path, f"{text}\nbye\n") == text
-    # Any other line ends it: what follows is no exception of its own.
-    assert cause(tmp_path, f"{TRACEBACK}other text\nmy.Failure: why\nbye\n") == "bye"
-
-
-def test_a_message_that_goes_on_in_the_next_line_is_joined(tmp_path: Path) -> None:
-    validation = "pydantic.ValidationError: 1 validation error for Config\n  model: x\nrest\n"
-    assert cause(tmp_path, validation) == "pydantic.ValidationError: 1 validation error for Config: model: x"
-    assert (
-        cause(tmp_path, "ValueError: 2 validation errors for C.\nx\n")
-        == "ValueError: 2 validation errors for C: x"
-    )
-    override = "Could not override 'a.b'.\nKey 'b' is not in struct\nfull_key: a.b\n"
-    assert cause(tmp_path, override) == "Could not override 'a.b': Key 'b' is not in struct"
-    for text in ("no viable alternative at input 'x'", "mismatched input 'x'"):
-        assert cause(tmp_path, f"{text}\nSee the manual\n") == text
-    weak = "SystemExit: 1 validation error for C\nx\n"
-    assert cause(tmp_path, TRACEBACK + weak) == "SystemExit: 1 validation error for C: x"
-
-
-def test_a_tool_call_that_could_not_be_read_ends_nothing(tmp_path: Path) -> None:
-    unread = "(A pid=1) ERROR 11-20 23:51:23 [hermes.py:1] Error in extracting tool call from response.\n"
-    traceback = "".join(f"(A pid=1) {line}\n" for line in (*TRACEBACK.splitlines(), "JSONDecodeError: x"))
-    assert cause(tmp_path, unread + traceback + "bye\n") == "bye"
-    assert cause(tmp_path, unread + traceback.replace("pid=1", "pid=2") + "bye\n") == "JSONDecodeError: x"
-    second = traceback.replace("JSONDecodeError: x", "KeyError: y")
-    assert cause(tmp_path, unread + traceback + second + "bye\n") == "KeyError: y"
-
-
-def test_a_request_that_a_proxy_logged_as_failed_ends_nothing(tmp_path: Path) -> None:
-    chained = "\nDuring handling of the above exception, another exception occurred:\n\n"
-    direct = "\nThe above exception was the direct cause of the following exception:\n\n"
-    for begin in (
-        "10:00:00 - LiteLLM Proxy:ERROR: p.py:1 - x\n",
-        "ERROR:    Exception in ASGI application\n",
-    ):
-        logged = begin + TRACEBACK + "KeyError: a\n"
-        whole = logged + chained + TRACEBACK + "ValueError: b\n" + direct + TRACEBACK + "OSError: c\n"
-        for request in (logged, whole):
-            assert cause(tmp_path, request + "bye\n") == "bye"
-            assert cause(tmp_path, request + "ERROR: of a request\nbye\n") == "bye"
-            assert cause(tmp_path, request + TRACEBACK + "TypeError: fatal\nbye\n") == "TypeError: fatal"
-            assert cause(tmp_path, request + OK + "TypeError: fatal\nbye\n") == "TypeError: fatal"
-            assert cause(tmp_path, request + begin + TRACEBACK + "KeyError: a\n" + "bye\n") == "bye"
-        assert cause(tmp_path, begin + "TypeError: of the request\nbye\n") == "bye"
-        assert cause(tmp_path, begin + TRACEBACK + "KeyError: a\n  indented: x\nbye\n") == "bye"
-    # Two spaces are not uvicorn's: the line belongs to the request.
-    assert cause(tmp_path, "ERROR:    Exception in ASGI application\nINFO:  x\nOSError: y\nbye\n") == "bye"
-
-
-def test_of_a_series_of_failures_the_first_process_is_the_cause(tmp_path: Path) -> None:
-    def series(*entries: tuple[int, str]) -> str:
-        """(other lines before it, its line)"""
-        return "".join("x\n" * before + f"{line}\n" for before, line in entries)
-
-    a, a2 = "(A pid=1) ValueError: a", "(A pid=1) ValueError: a2"
-    b, c = "(B pid=2) KeyError: b", "(C pid=3) OSError: c"
-    handled = "(AgentLoopWorker pid=4) TypeError: h"
-    assert cause(tmp_path, series((0, a), (49, b))) == "ValueError: a"
-    assert cause(tmp_path, series((0, a), (50, b))) == "KeyError: b"
-    assert cause(tmp_path, series((0, a), (40, b), (40, c))) == "ValueError: a", "one by one"
-    assert cause(tmp_path, series((0, a), (0, a2), (0, b))) == "ValueError: a2", "the last one of a process"
-    assert cause(tmp_path, series((0, a), (0, b), (0, a2))) == "ValueError: a"
-    assert cause(tmp_path, series((0, handled), (0, b))) == "KeyError: b"
-    assert cause(tmp_path, series((0, a), (0, handled))) == "ValueError: a"
-    # Lines of a traceback and errors are no other lines.
-    long = "(B pid=2) Traceback (most recent call last):\n" + "(B pid=2)   File x\n" * 80
-    assert cause(tmp_path, f"{a}\n{long}{b}\n") == "ValueError: a"
-    errors = "ERROR 11-20 23:51:23 [core.py:1] x\n" * 80
-    assert cause(tmp_path, f"{a}\n{errors}{b}\n") == "ValueError: a"
-    infos = "INFO 11-20 23:51:23 [core.py:1] x\n" * 80
-    assert cause(tmp_path, f"{a}\n{infos}{b}\n") == "KeyError: b"
-
 
 # -- prefixes and tails
 
@@ -253,17 +42,12 @@ def test_a_line_as_a_terminal_shows_it(line: str, shown: str) -> None:
         assert colourless(line) == shown
 
 
-def test_prefixes_and_levels_are_split_off() -> None:
+def test_prefixes_are_split_off() -> None:
     assert without_prefix("(A pid=1, ip=10.0.0.1) (B pid=2) x (C pid=3)") == (
         "(A pid=1, ip=10.0.0.1) (B pid=2) ",
         "x (C pid=3)",
     )
     assert without_prefix("x (A pid=1) y") == ("", "x (A pid=1) y")
-    assert without_level("INFO 11-20 23:51:23 [core.py:1] x y") == ("INFO", "x y")
-    assert without_level("ERROR 11-20 23:51:23 [core.py:1]") == ("ERROR", "")
-    assert without_level("DEBUG:2026-11-21 00:02:09,570:x") == ("DEBUG", "x")
-    for line in ("INFO x", "INFO 11-20 23:51:23 x", "TRACE 11-20 23:51:23 [a] x", ""):
-        assert without_level(line) == ("", line)
 
 
 @given(st.lists(st.sampled_from([b"a", b"bb", b"", b"  ", b"ccc"]), max_size=8), st.booleans(), st.data())

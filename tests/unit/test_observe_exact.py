@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from liverl.engines.vllm.boot import BOOT
-from liverl.logs.fatal_lines import find_cause
 from liverl.logs.last_lines import TailIndex, last_lines, read_tail
 from liverl.model import EngineFacts, StepMetrics
 from liverl.observe.boot.facts import BootFacts, TrainerFacts, engine_facts, trainer_facts
@@ -280,28 +279,6 @@ def test_a_tail_begins_at_a_line(tmp_path: Path) -> None:
         (b"", 8),
         (b"", 8),
     ]
-
-
-def test_the_cause_after_a_failed_request_that_a_proxy_logged(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    log.write_text(
-        "10:00:00 - LiteLLM Proxy:ERROR: proxy.py:1 - a request failed\n"
-        "Traceback (most recent call last):\n"
-        '  File "a.py", line 1, in f\n'
-        "ValueError: of the request\n"
-        "Traceback (most recent call last):\n"
-        '  File "b.py", line 1, in g\n'
-        "RuntimeError: of the process\n"
-        "bye\n"
-    )
-    assert find_cause(log) == ("RuntimeError: of the process", log.read_text().index("RuntimeError"))
-
-
-def test_a_cause_has_600_characters_at_most(tmp_path: Path) -> None:
-    log = tmp_path / "a.log"
-    for length, cause in ((600, "x" * 600), (601, "x" * 599 + "…")):
-        log.write_text("x" * length + "\n")
-        assert find_cause(log) == (cause, 0)
 
 
 # -- a trainer's log

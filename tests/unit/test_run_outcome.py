@@ -3,6 +3,8 @@ supervisor is a real one that starts nothing."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from liverl.daemon.verdict import Verdict
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
 from liverl.model import Cause, Event, Exit, Rewards, Symptom
 from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
+from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.state_machine import MachineState
 from liverl.verl.replicas import VerlReplicas
 
@@ -96,6 +99,7 @@ async def test_a_change_of_the_services_reaches_the_lists_and_the_verdict(
     monkeypatch.setattr(run.replicas, "update", update)
     run.supervisor._reconcile()
     assert updates and run.outcome.verdict is not None, "a run whose lists are at fault comes to its end too"
+    await run.outcome._explaining
     assert texts(run, "run_failed") == ["the run failed: trainer: exit 3"]
 
 
@@ -310,6 +314,49 @@ async def test_the_stop_of_an_earlier_backend_goes_on(make: Make) -> None:
     }
     run.outcome.resume_stop(record)
     assert run.outcome.verdict == Verdict("failed", 7, Cause(None, "t", 1.0)) and run.supervisor.stop_now
+
+
+async def test_the_logs_are_read_while_the_services_stop(make: Make, tmp_path: Path) -> None:
+    run = make()
+    add(run, TRAINER, **FAILED)
+    ran(run, tmp_path, "Traceback (most recent call last):\n  File x\nsome.Failure: it broke\n")
+    run.outcome.update()
+    verdict = run.outcome.verdict
+    assert verdict == Verdict("failed", 1, Cause("trainer", "exit 3", verdict.cause.at), "trainer")
+    assert run.supervisor.stopping and texts(run, "run_failed") == []
+    async with asyncio.timeout(30):
+        await run.outcome.until_over()
+    said = "cause unknown; the first error was: some.Failure: it broke"
+    assert texts(run, "run_failed") == [f"the run failed: trainer: {said}"]
+    result = run.outcome.conclude([], 2, None, Rewards())
+    assert result.summary == f"failed: trainer: {said}" and result.cause is not None
+    assert (result.cause.log, result.cause.offset) == ("attempt_001/logs/trainer.1.log", 44)
+    assert result.cause.guesses and result.cause.id == "unknown"
+    records = (tmp_path / "journal.jsonl").read_text().splitlines()
+    stops = [json.loads(line)["verdict"] for line in records if '"k":"stop"' in line.replace(": ", ":")]
+    assert [stop["unread"] for stop in stops] == ["trainer", None]
+
+
+async def test_logs_that_an_earlier_backend_did_not_read_are_read(make: Make, tmp_path: Path) -> None:
+    run = make()
+    add(run, TRAINER, **FAILED)
+    ran(run, tmp_path, "Traceback (most recent call last):\n  File x\nsome.Failure: it broke\n")
+    cause = {"service": "trainer", "text": "exit 3", "at": 1.0}
+    run.outcome.resume_stop(
+        {"now": False, "verdict": {"state": "failed", "exit_code": 1, "cause": cause, "unread": "trainer"}}
+    )
+    run.outcome.update()
+    async with asyncio.timeout(30):
+        await run.outcome.until_over()
+    assert len(texts(run, "run_failed")) == 1 and "it broke" in texts(run, "run_failed")[0]
+
+
+def ran(run: Run, run_dir: Path, log: str) -> None:
+    """The trainer had a process, whose output was ``log``."""
+    path = run_dir / "attempt_001" / "logs" / "trainer.1.log"
+    path.parent.mkdir(parents=True)
+    path.write_text(log)
+    run.supervisor.slots["trainer"].current.leader.process = LeaderProcess(1, 1, -1, {}, path, 0, 1.0)
 
 
 LEARNT = Rewards(8, 0.2, 0.75, (0.2, 0.75))

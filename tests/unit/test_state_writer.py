@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import time
-from dataclasses import replace as replace_machine
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +16,11 @@ from msgspec.structs import replace
 
 from liverl.daemon import state_writer
 from liverl.daemon.state_writer import StateWriter
-from liverl.logs.fatal_lines import LogCause
-from liverl.model import Exit, HostStats, ReplicaSet, TreeStats
+from liverl.model import Cause, HostStats, ReplicaSet, TreeStats
 from liverl.observe.history import INTERVAL, read_history
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services.state_machine import MachineState
-from liverl.supervise.services.supervisor import why_ended
 from liverl.util.pace import QUIET_AFTER, QUIET_PERIOD, Pace
 
 
@@ -138,24 +135,16 @@ async def test_a_replica_that_somebody_stopped_is_not_missing(fake: Fake, wanted
     assert fake.said == (["r1 is missing: x"] if wanted else [])
 
 
-@pytest.mark.parametrize("by_us", [True, False])
-async def test_the_log_of_what_we_shut_down_does_not_say_why(fake: Fake, by_us: bool) -> None:
-    why = "not ready after 30 s"
-    machine = MachineState("gave_up", 1, exit=Exit(code=0), ended_by_us=by_us)
-    process = SimpleNamespace(generation=1, log=fake.run.path / "r1.1.log", log_start=0)
+async def test_why_a_service_ended_is_asked_once_for_each_process(fake: Fake) -> None:
+    process = SimpleNamespace(generation=1)
+    current = SimpleNamespace(machine=MachineState("gave_up", 1), process=process)
     supervisor: Any = fake.state_writer._supervisor
-    supervisor.slots["r1"] = SimpleNamespace(
-        name="r1", current=SimpleNamespace(machine=machine, process=process)
+    supervisor.slots["r1"] = SimpleNamespace(name="r1", current=current)
+    supervisor.end_causes = SimpleNamespace(
+        of=AsyncMock(return_value=Cause("r1", "GPU 0 out of memory", 1.0))
     )
-    cause = LogCause("Application shutdown complete.", 7, process.log)
-    supervisor.records.log_says = lambda log, start, exit_: cause
-    supervisor.records.find_cause = AsyncMock(return_value=cause)
-    fallen = service("r1", "replica", "gave_up", why=why, pid=None)
+    fallen = service("r1", "replica", "gave_up", why="exit 1", pid=None)
     fake.state = replace(fake.state, services=(*fake.state.services[:2], fallen))
-    await fake.look(2)
-    assert fake.said == [f"r1 failed too often: {why if by_us else 'Application shutdown complete.'}"]
-    assert why_ended(
-        SimpleNamespace(machine=replace_machine(machine, last_failure=why), process=process, hub=supervisor)
-    ) == (  # type: ignore[arg-type]
-        why if by_us else f"{why}: Application shutdown complete."
-    )
+    await fake.look(6)
+    assert fake.said == ["r1 failed too often: GPU 0 out of memory"]
+    assert supervisor.end_causes.of.await_count == 1

@@ -46,7 +46,8 @@ class LogRecords(msgspec.Struct, frozen=True):
 
 class Exit(msgspec.Struct, frozen=True):
     """How a process ended, as far as known. ``log``: that it wrote; ``code``: exit status, 128+n of a shell read as
-    signal n; ``oom_kills``: how many processes its cgroup's memory.events counts as killed since its start."""
+    signal n; ``oom_kills``: how many processes its cgroup's memory.events counts as killed since its start; ``oom``:
+    where that was counted, in words; ``unasked``: it should not have ended, so that code 0 is a failure too."""
 
     name: str
     log: str = ""
@@ -54,6 +55,8 @@ class Exit(msgspec.Struct, frozen=True):
     signal: int | None = None
     at: float | None = None
     oom_kills: int = 0
+    oom: str = ""
+    unasked: bool = False
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -26,10 +26,12 @@ from liverl.causes.guesses import guesses
 from liverl.causes.match import Match
 from liverl.causes.signature import Signature
 from liverl.causes.timeline import Moment, timeline
-from liverl.causes.words import ending, explained, short, signal_of
+from liverl.causes.words import ending, explained, point, short, signal_of
 from liverl.logs.record import Raised, Record
 
 SYMPTOMS = 12  # of one verdict; more help nobody
+# What a verdict is called that does not know why: another log may tell more.
+UNEXPLAINED = frozenset(("unknown", "interrupted", "stopped", "silent-exit", "killed"))
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
 _READ_ON = "Read the log from there on; the checks below tell possible causes apart."
@@ -74,7 +76,11 @@ def judge(
     open_hits = [
         (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
     ]
-    fatal = [hit for hit in open_hits if not hit[1].signature.alive and (exits or not _harmless(*hit))]
+    fatal = [
+        hit
+        for hit in open_hits
+        if not hit[1].signature.alive and not _of_a_request(hit[0].record) and (exits or not _harmless(*hit))
+    ]
     alive = [hit for hit in hits if hit[1].signature.alive]
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
@@ -87,7 +93,7 @@ def judge(
             served = {} if exits else {log.log: log.served for log in logs}
             cause = _waited_for([hit for hit in alive if _lasted(hit, alive, served)], moments, failed)
         if cause is None:
-            cause, more = _unexplained([m for m in moments if exits or not m.outlived], failed)
+            cause, more = _unexplained([m for m in moments if exits or not m.outlived], failed, logs)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
 
 
@@ -115,13 +121,19 @@ def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _failed(exit_: Exit) -> bool:
-    return bool(exit_.code) or exit_.signal is not None or (exit_.code is None and exit_.oom_kills > 0)
+    if exit_.code is None:
+        return exit_.signal is not None or exit_.oom_kills > 0
+    return exit_.code != 0 or exit_.unasked
+
+
+def _of_a_request(record: Record) -> bool:
+    """Whether a server logged that a request failed: it goes on, so that this ended nothing."""
+    return _HANDLED.search(record.whole) is not None
 
 
 def _harmless(moment: Moment, match: Match) -> bool:
-    """Whether a server only logged that a request failed, or a general error, and was well at the end of its log."""
-    general = match.signature.component == "python" or _HANDLED.search(moment.record.whole) is not None
-    return moment.outlived and general
+    """Whether a server only logged a general error, and was well at the end of its log."""
+    return moment.outlived and match.signature.component == "python"
 
 
 _Hit = tuple[Moment, Match]
@@ -209,15 +221,16 @@ def _memory_kill(exits: Sequence[Exit], fatal: Sequence[_Hit]) -> Explanation | 
     return Explanation(
         "cgroup-oom-kill",
         "critical",
-        f"{killed.name} was killed for memory: the memory limit of its cgroup was reached",
-        f"The kernel ended {_counted(killed.oom_kills, 'process', 'processes')} of {killed.name} because the memory "
-        "limit of its container, Slurm job or service was reached.",
+        f"{killed.name} was killed for memory by the kernel's OOM killer",
+        f"The kernel ended {_counted(killed.oom_kills, 'process', 'processes')} of {killed.name}: the memory limit of "
+        "its container, Slurm job or service was reached, or the host had no memory left.",
         "Raise the memory limit of the container or job (Slurm: --mem), or use less memory: fewer or smaller workers.",
         "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory.max",
         {},
         (
             Evidence(
-                f"memory.events of {killed.name}: oom_kill {killed.oom_kills}", value=float(killed.oom_kills)
+                killed.oom or f"memory.events of {killed.name}: oom_kill {killed.oom_kills}",
+                value=float(killed.oom_kills),
             ),
             Evidence(f"{killed.name} {ending(killed)}", killed.log or None),
         ),
@@ -245,16 +258,19 @@ def _waited_for(
 
 
 def _unexplained(
-    moments: Sequence[Moment], exits: Sequence[Exit]
+    moments: Sequence[Moment], exits: Sequence[Exit], logs: Sequence[LogRecords]
 ) -> tuple[Explanation | None, tuple[Explanation, ...]]:
+    said, more = _said_by_shell(moments)
+    if said is not None and all(signal_of(e) is None for e in exits):
+        return said, more
     first = _first_error(moments)
     unnatural = next((e for e in exits if signal_of(e) not in (None, *_ASKED)), None)
     exit_ = unnatural or (exits[0] if exits else None)
     proof = tuple(Evidence(f"{e.name} {ending(e)}", e.log or None) for e in exits[:3])
     if first is None or (_weak(first.record) and exit_ is not None):
         if exit_ is None:
-            return _said_by_shell(moments)
-        return _silent(exit_, proof), guesses(signal_of(exit_), "")
+            return None, ()
+        return _silent(exit_, proof, _last_line(exit_, logs)), guesses(signal_of(exit_), "")
     text = _told(first.record, first.matched)
     if _weak(first.record):
         title = f"interrupted: {short(text)}; nothing before it says why"
@@ -270,11 +286,12 @@ def _unexplained(
             (),
         )
     known = _reported(first)
+    what = "" if known is None else f": {point(known.title)}"
     return (
         Explanation(
             "unknown",
             "critical",
-            f"cause unknown; the first error was: {short(text)}",
+            f"cause unknown{what}; the first error was: {short(text)}",
             (known and known.cause) or _UNEXPLAINED,
             (known and known.fix) or _READ_ON,
             evidence=(_evidence(first, _line(first.record, first.matched)), *proof),
@@ -289,11 +306,38 @@ def _reported(moment: Moment) -> Explanation | None:
     return None if match is None else explained(match, ())
 
 
-def _silent(exit_: Exit, proof: tuple[Evidence, ...]) -> Explanation:
+def _last_line(exit_: Exit, logs: Sequence[LogRecords]) -> Evidence | None:
+    """The last line of its log, which may tell why a process exited, unless it tells that it was well."""
+    log = next((log for log in logs if log.log == exit_.log), None)
+    if log is None or log.last is None or log.last.kind == "healthy":
+        return None
+    lines = [line for line in log.last.whole.split("\n") if line.strip()]
+    return Evidence(short(lines[-1]), log.log, log.last.offset) if lines else None
+
+
+def _silent(exit_: Exit, proof: tuple[Evidence, ...], last: Evidence | None = None) -> Explanation:
     number = signal_of(exit_)
+    if number is None and last is not None:
+        return Explanation(
+            "silent-exit",
+            "critical",
+            f"{exit_.name} {ending(exit_)} without an error in its log; its last line is: {last.text}",
+            "No rule explains this exit. The last line may tell what it was doing.",
+            "Read the end of its log; the checks below tell possible causes apart.",
+            evidence=(last, *proof),
+        )
+    if number is None:
+        return Explanation(
+            "silent-exit",
+            "critical",
+            f"{exit_.name} {ending(exit_)}; its log says nothing about it",
+            "It exited by itself without a word.",
+            "Start it once by hand to see what it does; the checks below tell possible causes apart.",
+            evidence=proof,
+        )
     asked = number in _ASKED
     return Explanation(
-        "stopped" if asked else "silent-exit" if number is None else "killed",
+        "stopped" if asked else "killed",
         "warning" if asked else "critical",
         f"{exit_.name} {ending(exit_)}; its log says nothing about it",
         "Somebody, a batch system or a parent process asked it to stop."
@@ -340,6 +384,8 @@ def _weight(moment: Moment) -> int | None:
     record, role = moment.record, _role(moment)
     if moment.survived or role == "noise" or record.kind in ("ignored", "thread", "healthy", "shell"):
         return None
+    if any(match.signature.tells for match in moment.matched):
+        return 2
     if record.kind != "traceback" and (record.level != "error" or not _LETTER.search(record.text)):
         return None
     told = [match.signature for match in moment.matched if match.signature.role != "noise"]
@@ -389,7 +435,10 @@ def _told(record: Record, matched: Sequence[Match]) -> str:
 def _place(raised: Raised) -> str:
     if len(raised.message) > 20 or not raised.frame:
         return ""
-    return f" ({raised.frame}: {raised.source.strip()})" if raised.source.strip() else f" ({raised.frame})"
+    source = raised.source.strip()
+    if not source or (raised.message and raised.message in source):  # as in: raise ValueError("the message")
+        return f" ({raised.frame})"
+    return f" ({raised.frame}: {source})"
 
 
 def _symptoms(

@@ -18,6 +18,11 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
+def point(title: str) -> str:
+    """What a title says in short: its part before the first semicolon."""
+    return title.partition(";")[0]
+
+
 def filled(text: str, groups: dict[str, str]) -> str:
     """``text`` with captured groups in place of ``{name}``; what was not captured is shown as "?"."""
     return _GROUP.sub(lambda found: groups.get(found[1], "?"), text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.state_writer import StateWriter
 from liverl.daemon.verdict import RunOutcome
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
-from liverl.external.outputs import OutputLinks
+from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.external.repair import Repair
 from liverl.model import Event, Result, Snapshot
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
@@ -22,6 +24,7 @@ from liverl.plan.spec import Plan
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
+from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.verl.replicas import VerlReplicas
 
@@ -44,6 +47,7 @@ class Run:
     ) -> None:
         settings = plan.settings
         self.plan = plan
+        oom_kills = OomKills()
         self.supervisor = supervisor = Supervisor(
             plan,
             run_dir,
@@ -53,9 +57,11 @@ class Run:
             found_serving=self._found_serving,
             unwritten=self._unwritten,
             environment_checks=environment_checks(plan, run_dir / "config.yaml"),
+            oom_kills=oom_kills,
         )
+        if plan.script is not None:
+            supervisor.end_causes.logs_moved = partial(_link_logs, OutputLinks(run_dir, plan.script))
         began_at = started_at or supervisor.now()
-        oom_kills = OomKills()
         script = LaunchScript(supervisor, plan) if plan.adopted_port is not None else None
         self.source = source = script or _verl_replicas(supervisor, plan)
         self.replicas = replicas = _registry(supervisor, plan, script, source)
@@ -68,9 +74,7 @@ class Run:
             outputs=OutputLinks(run_dir, plan.script) if plan.script is not None else None,
         )
         self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
-        self.outcome = outcome = RunOutcome(
-            supervisor, replicas, scaling, source, began_at, monotonic, oom_kills
-        )
+        self.outcome = outcome = RunOutcome(supervisor, replicas, scaling, source, began_at, monotonic)
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.state_writer = StateWriter(
             supervisor,
@@ -147,6 +151,12 @@ class Run:
             CommandError: see ``Commands.run``.
         """
         return await self.commands.run(name, args, client)
+
+
+def _link_logs(outputs: OutputLinks, process: LeaderProcess) -> None:
+    """Link what the launch script may have written just now."""
+    with contextlib.suppress(OSError):
+        outputs.link_logs(RunningScript(process.log, process.started_at))
 
 
 def _verl_replicas(supervisor: Supervisor, plan: Plan) -> VerlReplicas | None:

@@ -155,23 +155,14 @@ class StateWriter:
         return msgspec.structs.replace(snapshot, symptoms=self.symptoms)
 
     async def _find_cause(self, service: ServiceStatus) -> None:
-        """Note the line that explains the exit in the log of the newest process; each log is searched once."""
+        """Note why the newest process of a service ended; the logs of each are searched once."""
         cached = self._causes.get(service.name)
         slot = self._supervisor.slots.get(service.name)
         process = slot.current.process if slot is not None else None
         if slot is None or process is None or (cached is not None and cached[0] == service.generation):
             return
-        self._causes.pop(service.name, None)
-        if process.generation != service.generation:
-            return  # the next generation could not be started; the state holds the reason
-        if slot.current.machine.shut_down:
-            return  # stopped by the supervisor: the state holds the reason, the log shows an orderly shutdown
-        exit_ = slot.current.machine.exit
-        log_cause = await self._supervisor.records.find_cause(process.log, process.log_start, exit_)
-        if log_cause is not None:
-            log = str(log_cause.log.relative_to(self._supervisor.run_dir))
-            cause = Cause(service.name, log_cause.text, service.since, log, log_cause.offset)
-            self._causes[service.name] = (service.generation, cause)
+        cause = await self._supervisor.end_causes.of(slot.current)
+        self._causes[service.name] = (service.generation, msgspec.structs.replace(cause, at=service.since))
 
     # --- file access, off the event loop ---
 

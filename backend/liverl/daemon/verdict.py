@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from signal import SIGKILL
 from typing import Any
 
 import msgspec
 
+from liverl.causes.judge import UNEXPLAINED
 from liverl.exit_codes import ExitCode, of_signal
-from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.model import Cause, Result, Rewards, RunState, Symptom
 from liverl.observe.metrics.rewards import words
-from liverl.observe.oom_kills import OomKills
 from liverl.rundir.commands import resume_command
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
@@ -33,11 +30,13 @@ FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's re
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Why the run ends. Only the first verdict of an attempt counts."""
+    """Why the run ends. Only the first verdict of an attempt counts. ``unread``: the name of the service whose logs
+    have yet to tell the cause."""
 
     state: str  # done, failed, stopped
     exit_code: int  # of ``exit_codes``
     cause: Cause | None = None
+    unread: str | None = None
 
 
 class RunOutcome:
@@ -53,7 +52,6 @@ class RunOutcome:
         source: ReplicaSource | None,
         started_at: float,
         monotonic: float | None = None,
-        oom_kills: OomKills | None = None,
     ) -> None:
         self.verdict: Verdict | None = None
         self.result: Result | None = None
@@ -64,7 +62,8 @@ class RunOutcome:
         self._source = source
         self._started_at = started_at
         self._monotonic = monotonic
-        self._oom_kills = oom_kills or OomKills(())
+        supervisor.end_causes.further = self._further
+        self._explaining: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._stuck_since: float | None = None
         self._was_ready = False
@@ -145,10 +144,8 @@ class RunOutcome:
         if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
             return None  # the failure of a replica of `scale +1` is reported by that command
         number = machine.exit.signal if machine.exit is not None and not machine.refused else None
-        cause = cause_of(slot.current, self._supervisor, self._source)
-        if number == SIGKILL and self._oom_kills.evidence(self._supervisor.now()):
-            cause = msgspec.structs.replace(cause, text=f"{cause.text} by the OOM killer")
-        return Verdict("failed", of_signal(number) if number else ExitCode.FAILED, cause)
+        cause = self._supervisor.end_causes.stated(slot.current)
+        return Verdict("failed", of_signal(number) if number else ExitCode.FAILED, cause, slot.name)
 
     def _wanted_replicas(self) -> set[str]:
         plan = self._supervisor.plan
@@ -161,16 +158,47 @@ class RunOutcome:
         once."""
         if self.verdict is None:
             self.verdict = verdict
-            cause = verdict.cause
-            if verdict.state == "failed" and cause is not None:
-                self._supervisor.say(
-                    "run_failed", f"the run failed: {words_of(cause)}", "error", cause.service
-                )
+            if verdict.unread is not None:
+                self._explain(now)
+            elif verdict.state == "failed":
+                self._say_failed()
             elif verdict.state == "done":
                 self._supervisor.say("run_done", "training has completed; stopping the rest")
+        self._journal(now)
+        self._supervisor.begin_stop(now=now)
+
+    def _journal(self, now: bool) -> None:
         record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(self.verdict)}
         self._supervisor.records.journal_soon(record)
-        self._supervisor.begin_stop(now=now)
+
+    def _say_failed(self) -> None:
+        cause = self.verdict.cause if self.verdict is not None else None
+        if cause is not None:
+            self._supervisor.say("run_failed", f"the run failed: {words_of(cause)}", "error", cause.service)
+
+    def _explain(self, now: bool) -> None:
+        """Read the logs for the cause while the services are being stopped."""
+
+        async def explain() -> None:
+            assert self.verdict is not None and self.verdict.unread is not None
+            slot = self._supervisor.slots.get(self.verdict.unread)
+            cause = self.verdict.cause if slot is None else await ends.of(slot.current)
+            self.verdict = msgspec.structs.replace(self.verdict, cause=cause, unread=None)
+            self._journal(now or self._supervisor.stop_now)
+            self._say_failed()
+
+        ends = self._supervisor.end_causes
+        self._explaining = self._supervisor.spawn_task(explain())
+
+    def _further(self, instance: Instance) -> str:
+        """What is known of the end of a process besides logs and exits: a full disk, because of which its log may be
+        incomplete, and a replica of verl that died some seconds before its trainer."""
+        supervisor, found = self._supervisor, []
+        if _disk_is_full(supervisor.run_dir):
+            found.append(f"{os.strerror(errno.ENOSPC)} in {supervisor.run_dir}")
+        if instance.spec.kind == "trainer" and self._source is not None and (dead := self._source.dead()):
+            found.append(dead)
+        return "; ".join(found)
 
     def resume_stop(self, record: Mapping[str, Any]) -> None:
         """Continue the stop that an earlier backend had begun; ``record`` is from the journal."""
@@ -180,6 +208,8 @@ class RunOutcome:
         except msgspec.ValidationError:
             self.request_stop(now=bool(record.get("now")), who="an earlier backend, whose record is damaged")
             return
+        if self.verdict.unread is not None:
+            self._explain(bool(record.get("now")))
         self._supervisor.begin_stop(now=bool(record.get("now")))
 
     def request_stop(self, *, now: bool, who: str, why: str | None = None) -> None:
@@ -202,6 +232,8 @@ class RunOutcome:
                 async with asyncio.timeout(pause):
                     await self._over.wait()
                 await self._supervisor.environments.closed()
+                if self._explaining is not None:
+                    await asyncio.wait([self._explaining])
                 strays = await self._supervisor.process_scan.sweep_strays()
                 return [f"pid {pid}" for pid in strays]
             except TimeoutError:
@@ -232,9 +264,12 @@ class RunOutcome:
             code = ExitCode.LEFT_OVER
             summary = f"{verdict.state}, but some processes could not be killed: {', '.join(unkilled)}"
         elif verdict.cause is not None:
-            problem = f"{diagnosis.title}: " if diagnosis is not None and verdict.state == "failed" else ""
+            unexplained = verdict.cause.id in ("", *UNEXPLAINED)  # else that says it all
+            problem = (
+                f"{diagnosis.title}: " if diagnosis is not None and _failed(verdict) and unexplained else ""
+            )
             step = steps + 1 if self._was_ready else None
-            said = words_of(verdict.cause, step) if verdict.state == "failed" else verdict.cause.text
+            said = words_of(verdict.cause, step) if _failed(verdict) else verdict.cause.text
             summary = f"{verdict.state}: {problem}{said}"
         elif verdict.state == "done":
             summary = f"done: {words(rewards) or 'completed'}"
@@ -261,6 +296,10 @@ class RunOutcome:
         return self._started_at + time.monotonic() - self._monotonic
 
 
+def _failed(verdict: Verdict) -> bool:
+    return verdict.state == "failed"
+
+
 def _serves(slot: Slot) -> bool:
     """Whether a service is ready, or has completed."""
     return slot.state == "ready" or (slot.state == "stopped" and slot.spec.completes)
@@ -276,38 +315,6 @@ def words_of(cause: Cause, step: int | None = None) -> str:
     if killed.startswith("killed by "):
         return f"{cause.service} {killed}{where}{found}{rest}"
     return f"{cause.service}{where}: {cause.text}"
-
-
-def cause_of(instance: Instance, supervisor: Supervisor, source: ReplicaSource | None) -> Cause:
-    """Why an instance ended: the line of its log that explains the exit, else the reason for its state. Added to it:
-    why it could not be started again, a full disk, and a replica of verl that died before its trainer."""
-    process, machine = instance.process, instance.machine
-    how = machine.exit.words() if machine.exit is not None else ""
-    reason = machine.last_failure or machine.why or how
-    addition = ""
-    if machine.refused:  # its log shows a server that was well
-        return Cause(instance.name, reason, supervisor.now())
-    if process is not None and process.generation != machine.generation and how:
-        reason, addition = how, f"; {machine.why}"  # the next generation could not be started
-    if _disk_is_full(supervisor.run_dir) and os.strerror(errno.ENOSPC) not in reason:
-        addition += f"; {os.strerror(errno.ENOSPC)} in {supervisor.run_dir}"  # the log may be incomplete
-    if instance.spec.kind == "trainer" and source is not None and (dead := source.dead()):
-        addition += f"; {dead}"  # verl exits some seconds after one of its replicas
-    if process is not None and supervisor.plan.script is not None:  # it may have written its log just now
-        with contextlib.suppress(OSError):
-            outputs = OutputLinks(supervisor.run_dir, supervisor.plan.script)
-            outputs.link_logs(RunningScript(process.log, process.started_at))
-    log_says = supervisor.records.log_says
-    explained_by_log = machine.exit is not None and not machine.shut_down
-    found = process is not None and explained_by_log
-    cause = log_says(process.log, process.log_start, machine.exit) if process is not None and found else None
-    if process is None or cause is None:
-        return Cause(instance.name, reason + addition, supervisor.now())
-    text = cause.text
-    if machine.exit is not None and machine.exit.ok:
-        text += f"; {reason}"  # the log of a server that exits 0 seldom shows a fault
-    log = str(cause.log.relative_to(supervisor.run_dir))
-    return Cause(instance.name, text + addition, supervisor.now(), log, cause.offset)
 
 
 def _disk_is_full(folder: Path) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
 
-from liverl.model import Event, Result, ServiceStatus, Snapshot, Symptom
+from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
 
 MOST_ALERTS = 20  # of an attempt; the earliest ones
 MOST_EVIDENCE = 3  # lines per alert
@@ -103,10 +103,29 @@ def _why(snapshot: Snapshot, result: Result) -> Iterator[str]:
             at = "" if cause.offset is None else f", byte {cause.offset}"
             yield ""
             yield f"It stands in `{cause.log}`{at}."
+        yield from _explained(cause)
     failed = [s for s in snapshot.services if s.state in ("failed", "gave_up")]
     for service in sorted(failed, key=lambda s: s.since):
         yield f"- {service.name} {_state(service)} at {_clock(service.since)}"
     yield ""
+
+
+def _explained(cause: Cause) -> Iterator[str]:
+    """Why, the proof, what to do, and where the cause is unknown the checks that tell."""
+    if cause.why or cause.fix:
+        yield ""
+    if cause.why:
+        yield f"- why: {_quoted(cause.why)}"
+    for one in cause.evidence[:MOST_EVIDENCE]:
+        yield f"- seen: {_quoted(one.text)}"
+    if cause.fix:
+        yield f"- what to do: {_quoted(cause.fix)}"
+    for key, value in cause.patch.items():
+        yield f"- change: `{key}: {value}`"
+    if cause.command:
+        yield f"- run: `{cause.command}`"
+    for guess in cause.guesses:
+        yield f"- possibly {guess.title}; check: `{guess.check}`"
 
 
 def _state(service: ServiceStatus) -> str:

@@ -7,11 +7,6 @@ import re
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # (TaskRunnerV1 pid=3824, ip=10.0.0.1) and vLLM's (EngineCore pid=12), possibly nested
 _PREFIX = re.compile(r"(?:\([^()\n]*?\bpid=\d+[^()\n]*\) ?)+")
-# vLLM: "ERROR 11-20 23:51:23 [core.py:1510] ", verl: "ERROR:2026-11-21 00:02:09,570:"
-_LEVEL = re.compile(
-    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL)"
-    r"(?: \d\d-\d\d \d\d:\d\d:\d\d \[[^\]\n]+\](?: |$)|:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+:)"
-)
 
 
 def colourless(text: str) -> str:
@@ -31,9 +26,3 @@ def without_prefix(line: str) -> tuple[str, str]:
     """Split off the ``(Name pid=N)`` prefixes that Ray and vLLM put before a process's lines: (prefix, rest)."""
     match = _PREFIX.match(line)
     return (match.group(), line[match.end() :]) if match else ("", line)
-
-
-def without_level(line: str) -> tuple[str, str]:
-    """Split off the logger prefix of vLLM or verl: (level, rest); level is ``""`` if there is none."""
-    match = _LEVEL.match(line)
-    return (match.group(1), line[match.end() :]) if match else ("", line)

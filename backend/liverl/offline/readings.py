@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from liverl.logs.fatal_lines import find_cause_among
+from liverl.causes.ended import Ended, why_ended
+from liverl.causes.shown import cause
 from liverl.logs.files import also_written
 from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics
 from liverl.observe.metrics.pace import StepPace
@@ -66,27 +68,24 @@ class FileReadings:
             self._recent.add(news)
         return self._metrics
 
-    def cause(self, service: ServiceStatus) -> Cause | None:
-        """The line of a failed service's log that says why it failed; None for others. Each log is searched once."""
-        if service.state not in ("failed", "gave_up") or service.log is None:
+    def cause(self, service: ServiceStatus, others: Iterable[ServiceStatus] = ()) -> Cause | None:
+        """Why a service failed; None for one that did not, or if neither its logs nor its exit tell. ``others``: of the
+        run, which are looked at where its own logs do not explain it. The logs of each process are searched once."""
+        ended = self._ended(service)
+        if ended is None:
             return None
         key = (service.name, service.generation)
         if key not in self._causes:
+            near = [one for other in others if other.name != service.name and (one := self._ended(other))]
             try:
-                signal = service.exit.signal if service.exit is not None else None
-                log = self.run_dir / service.log
-                fatal = find_cause_among(log, also_written(log), signal=signal)
+                why = why_ended(ended, near)
             except (OSError, ValueError):
-                fatal = None
-            self._causes[key] = (
-                Cause(
-                    service.name,
-                    fatal.text,
-                    service.since,
-                    str(fatal.log.relative_to(self.run_dir)),
-                    fatal.offset,
-                )
-                if fatal
-                else None
-            )
+                why = None
+            self._causes[key] = cause(why, self.run_dir, service.since) if why is not None else None
         return self._causes[key]
+
+    def _ended(self, service: ServiceStatus) -> Ended | None:
+        if service.state not in ("failed", "gave_up") or service.log is None:
+            return None
+        log = self.run_dir / service.log
+        return Ended(service.name, log, also=tuple(also_written(log)), exit=service.exit)

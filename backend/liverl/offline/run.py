@@ -242,7 +242,7 @@ class OfflineRun:
         None has an action: without a backend no fix can be applied."""
         if snapshot.result is not None and before:
             return tuple(msgspec.structs.replace(s, action=None) for s in before)
-        causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s)) is not None}
+        causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
         window = Window(
             snapshot,
             None,

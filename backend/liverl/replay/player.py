@@ -76,7 +76,7 @@ class Player:
         """
         self._grow(at)
         snapshot = self._snapshot(at)
-        causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s)) is not None}
+        causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
         self._diagnosis.update(
             snapshot, RunContext(causes=causes, tool_parser=self._parser_in_use(), recent=self._files.recent)
         )

@@ -98,6 +98,27 @@ SIGNATURES: tuple[Signature, ...] = (
         recorded=True,
     ),
     Signature(
+        id="engine-core-ended",
+        component="vllm",
+        role="consequence",
+        pattern=r"[Ee]ngine core(?: proc [\w.-]{1,60})? (?:exited|died) unexpectedly",
+        needle="ngine core",
+        title="vLLM's EngineCore process ended without an error of its own",
+        fix=(
+            "Its API server noticed that it was gone, and shut down: something killed it, or it crashed. Look for an "
+            "out-of-memory kill (dmesg, memory.events) and for an Xid of the GPU; if somebody killed it, start the "
+            "replica again."
+        ),
+        tells=True,
+        source="recordings/vllm_enginecore_killed.log",
+        fires=(
+            "(APIServer pid=4876) WARNING 11-21 00:10:26 [core_client.py:817] [shutdown] MPClient: engine core exited "
+            "unexpectedly; starting cleanup"
+        ),
+        spares="(APIServer pid=1) INFO 11-21 00:10:26 [core_client.py:817] [shutdown] MPClient: engine core exited",
+        recorded=True,
+    ),
+    Signature(
         id="actor-died",
         component="ray",
         role="consequence",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from signal import SIGKILL
 
-from liverl.diagnose.tracker import DOWN, GOING, Resolved, Window
+from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.rundir.commands import resume_command
 
@@ -35,6 +34,7 @@ def service_down(window: Window) -> Iterator[Symptom | Resolved]:
             evidence=_log_evidence(window, service),
             since=service.since,
             action=f"restart {service.name}" if again else None,
+            patch=_patch(window, service),
         )
 
 
@@ -47,15 +47,15 @@ def _spared(now: Snapshot, service: ServiceStatus) -> str:
 
 def _down_fix(window: Window, service: ServiceStatus, again: bool) -> str:
     then = f"then restart {service.name}" if again else f"then: {resume_command(Path(window.now.run_dir))}"
-    if _killed(service):
-        memory = "give the run more memory, or start fewer replicas or smaller batches"
-        unknown = "dmesg shows whether the OOM killer did it; if so, give the run more memory"
-        return f"{memory if window.beside.oom else unknown}; {then}"
-    return f"fix the error shown in the log of {service.name}, {then}"
+    return f"{_own_fix(window, service)}; {then}"
 
 
-def _killed(service: ServiceStatus) -> bool:
-    return service.exit is not None and service.exit.signal == SIGKILL
+def _own_fix(window: Window, service: ServiceStatus) -> str:
+    """What is to be done about the cause."""
+    cause = window.beside.causes.get(service.name)
+    if cause is not None and cause.fix:
+        return cause.fix.rstrip(".")
+    return f"fix the error shown in the log of {service.name}"
 
 
 def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
@@ -131,13 +131,14 @@ def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
                 severity="warning",
                 title=f"{service.name} keeps failing",
                 cause=f"{_cause(window, service)}{_spared(now, service)}",
-                fix=f"fix the error shown in the log of {service.name}; {service.name} is restarted automatically with "
-                "increasing delays, until it has failed too often",
+                fix=f"{_own_fix(window, service)}; {service.name} is restarted automatically with increasing delays, "
+                "until it has failed too often",
                 evidence=(
                     *_log_evidence(window, service),
                     Evidence(f"{service.restarts} restarts so far", value=service.restarts),
                 ),
                 action=f"restart {service.name}",
+                patch=_patch(window, service),
             )
         elif service.state in ("stopped", *DOWN):
             yield Resolved(name)
@@ -147,16 +148,28 @@ def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
 
 def _cause(window: Window, service: ServiceStatus) -> str:
     cause = window.beside.causes.get(service.name)
-    return cause.text if cause is not None else f"{service.why}{_by_whom(window, service.why)}"
+    if cause is None:
+        return f"{service.why}{_by_whom(window, service.why)}"
+    of = f"{cause.service}: " if cause.service not in (None, service.name) else ""
+    why = f". {cause.why}" if cause.why and not cause.guesses else ""  # where it is unknown, why says no more
+    return f"{of}{cause.text}{why}"
+
+
+def _patch(window: Window, service: ServiceStatus) -> dict[str, str]:
+    cause = window.beside.causes.get(service.name)
+    return {} if cause is None else cause.patch
 
 
 def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
     cause = window.beside.causes.get(service.name)
-    lines = []
-    if cause is not None and cause.log is not None:
-        lines.append(Evidence("" if cause.offset is None else cause.text, cause.log, cause.offset))
-    elif service.log is not None:
-        lines.append(Evidence("", log=service.log))
+    found = [] if cause is None else list(cause.evidence)
+    if cause is not None and cause.log is not None and not found:
+        found = [Evidence("" if cause.offset is None else cause.text, cause.log, cause.offset)]
+    if service.log is not None and not any(one.log for one in found):
+        found.insert(0, Evidence("", log=service.log))
     if cause is None or cause.text != service.why:
-        lines.append(Evidence(f"{service.name}: {service.why}"))
-    return tuple(lines)
+        found.append(Evidence(f"{service.name}: {service.why}"))
+    if cause is not None:
+        found += [Evidence(f"run: {cause.command}")] if cause.command else []
+        found += [Evidence(f"possibly {guess.title}; check: {guess.check}") for guess in cause.guesses]
+    return tuple(found[:SHOWN])

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.causes.finding import Evidence, Explanation, LogRecords, Verdict
+from liverl.causes.finding import Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
+from liverl.causes.places import at_its_line
 from liverl.causes.reading import read_log
 from liverl.offline.doctor.inputs import Input, collect
 from liverl.util.regular_file import open_binary
 
 MOST = 2 << 30  # bytes of one log that are read, its last ones
-NEAR = 1 << 20  # bytes behind the beginning of a record in which its line is searched
 COUNTED = 4 << 30  # bytes in which lines are counted
 _CHUNK = 1 << 20
 
@@ -81,49 +81,8 @@ def _located(verdict: Verdict) -> Verdict:
 
 
 def _with_lines(explanation: Explanation) -> Explanation:
-    evidence = tuple(_at_its_line(one) for one in explanation.evidence)
+    evidence = tuple(at_its_line(one, Path(one.log)) if one.log else one for one in explanation.evidence)
     return msgspec.structs.replace(explanation, evidence=evidence)
-
-
-def _at_its_line(evidence: Evidence) -> Evidence:
-    """The evidence at the offset of the line that it quotes; its record may begin many lines above."""
-    if evidence.log is None or evidence.offset is None:
-        return evidence
-    try:
-        with open_binary(evidence.log) as file:
-            file.seek(evidence.offset)
-            data = file.read(NEAR)
-    except OSError:
-        return evidence
-    return msgspec.structs.replace(evidence, offset=evidence.offset + offset_of(data, evidence.text))
-
-
-def offset_of(data: bytes, text: str) -> int:
-    """Where the line with ``text`` begins in ``data``; 0 if there is none. A text that was joined of two lines, or cut,
-    is found by one of its lines, or its beginning."""
-    parts = (
-        text,
-        text.rstrip("…")[:80],
-        text.partition(": ")[2].rstrip("…")[:80],
-        text.rpartition(": ")[2],
-        text[:30],
-    )
-    lines = list(_split(data))
-    for part in parts:
-        wanted = " ".join(part.split())
-        if len(wanted) < 4 and part is not text:
-            continue
-        for offset, line in lines:
-            if wanted in line:
-                return offset
-    return 0
-
-
-def _split(data: bytes) -> Iterator[tuple[int, str]]:
-    offset = 0
-    for raw in data.split(b"\n"):
-        yield offset, " ".join(raw.decode("utf-8", "replace").split())
-        offset += len(raw) + 1
 
 
 def _lines(verdict: Verdict) -> Iterator[tuple[tuple[str, int], int]]:

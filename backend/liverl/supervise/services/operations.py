@@ -10,7 +10,7 @@ from liverl.control.messages import CommandError
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
-from liverl.supervise.services.supervisor import Supervisor, why_ended
+from liverl.supervise.services.supervisor import Supervisor
 
 
 async def start(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
@@ -86,7 +86,7 @@ async def _replace(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
             or slot.state in state_machine.ENDED
         )
     )
-    return _restarted(slot)
+    return await _restarted(supervisor, slot)
 
 
 async def _swap(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
@@ -103,18 +103,19 @@ async def _swap(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
 async def _until_swapped(supervisor: Supervisor, slot: Slot, incoming: Instance) -> dict[str, Any]:
     await supervisor.until(lambda: slot.incoming is not incoming)
     if slot.current is not incoming:
-        why = why_ended(incoming)
+        why = (await supervisor.end_causes.of(incoming)).text
         text = f"the new {slot.name} did not start: {why}; the previous process is still serving"
         raise CommandError("not_started", text)
     # If the previous process died meanwhile, the new one was promoted before it was ready.
     await supervisor.until(lambda: slot.state in state_machine.SERVING | state_machine.ENDED)
-    return _restarted(slot)
+    return await _restarted(supervisor, slot)
 
 
-def _restarted(slot: Slot) -> dict[str, Any]:
+async def _restarted(supervisor: Supervisor, slot: Slot) -> dict[str, Any]:
     machine = slot.current.machine
     if machine.state in state_machine.ENDED:
-        raise CommandError("not_started", f"{slot.name} failed to restart: {why_ended(slot.current)}")
+        why = (await supervisor.end_causes.of(slot.current)).text
+        raise CommandError("not_started", f"{slot.name} failed to restart: {why}")
     pid = slot.current.process.pid if slot.current.process else None
     return {"service": slot.name, "generation": machine.generation, "pid": pid}
 

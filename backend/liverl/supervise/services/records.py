@@ -7,21 +7,16 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from liverl.logs.fatal_lines import LogCause, find_cause_among
-from liverl.logs.files import also_written
-from liverl.model import Event, Exit, Level
+from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile, complain
 from liverl.supervise.services.event_log import EventLog
 from liverl.util import redact
 from liverl.util.atomic_file import set_aside
-from liverl.util.blocking_call import BlockingCalls
 from liverl.util.process_limit import too_few
 
-LOG_LIMIT = 10.0  # seconds for reading the end of a log
 DISK_PATIENCE = 2.0  # seconds that a signal waits for the journal; a busy disk takes about 0.01 s
 
 
@@ -35,7 +30,6 @@ class Records:
     def __init__(self, run_dir: Path, now: Callable[[], float]) -> None:
         self.now = now
         self._reported: set[str] = set()  # texts of errors
-        self._log_reads = BlockingCalls[LogCause | None]()
         self._closed = False
         events, journal = run_dir / "events.jsonl", run_dir / "journal.jsonl"
         replaced = [(path, found) for path in (events, journal) if (found := set_aside(path)) is not None]
@@ -86,28 +80,9 @@ class Records:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._report, "write", f"write failed: {text}", "")
 
-    def log_says(self, log: Path, start: int, exit_: Exit | None) -> LogCause | None:
-        """The line of a service's log, or of a further one that it has written, that explains its exit; None if no line
-        does. Its log is read from byte ``start`` on. ``exit_``: how it ended, as far as that is known. A log that
-        cannot be read gives None and an event. May be called from any thread."""
-        try:
-            signal = exit_.signal if exit_ is not None else None
-            return find_cause_among(log, also_written(log), start, signal)
-        except OSError as error:
-            if not self._loop.is_closed():
-                text = f"cannot read {log.name}: {error.strerror}"
-                self._loop.call_soon_threadsafe(self._report, "read", text, "")
-            return None
-
-    async def find_cause(self, log: Path, start: int, exit_: Exit | None) -> LogCause | None:
-        """What ``log_says`` returns, read in a thread; None if that takes longer than ``LOG_LIMIT`` seconds."""
-        try:
-            return await self._log_reads.call(partial(self.log_says, log, start, exit_), LOG_LIMIT)
-        except TimeoutError:
-            self._report(
-                "read", f"reading {log.name} has taken longer than {LOG_LIMIT:g} s; its cause is unknown", ""
-            )
-            return None
+    def cannot_read(self, text: str) -> None:
+        """Report by an event, once for each text, that something could not be read."""
+        self._report("read", text, "")
 
     def internal(self, error: BaseException) -> None:
         """Report an error in liverl itself: an event, once for each text, and the traceback in ``backend.log``. That no

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from liverl.control.messages import CommandError
-from liverl.model import Event, Exit, GpuStatus, Level
+from liverl.model import Cause, Event, Exit, GpuStatus, Level
 from liverl.observe.gpu.ledger import GpuLedger
+from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.supervise.services import probes, state_machine
 from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
+from liverl.supervise.services.end_causes import EndCauses
 from liverl.supervise.services.environments import Check, Environments
 from liverl.supervise.services.event_log import words
 from liverl.supervise.services.failpoints import crashpoint
@@ -48,6 +50,7 @@ class Supervisor:
         found_serving: Callable[[], int] = lambda: 0,
         unwritten: Callable[[str], str | None] = lambda kind: None,
         environment_checks: Mapping[str, Check] | None = None,
+        oom_kills: OomKills | None = None,
     ) -> None:
         """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called after every change of
         a service, from ``start`` on. ``found_serving`` returns how many of verl's replicas serve now.
@@ -78,6 +81,8 @@ class Supervisor:
         self.pace = Pace()
         self.records = Records(run_dir, self.now)
         self.records.events.subscribe(lambda _: self.pace.changed())
+        kills = oom_kills or OomKills(())
+        self.end_causes = EndCauses(run_dir, self.records, self.instances, self.now, kills)
         self.keeper_manager = KeeperManager(
             self.run, run_dir, self.records, self._exit_reported, self._keeper_connected
         )
@@ -109,17 +114,22 @@ class Supervisor:
                 self.say("state", text, level, instance.name, state=instance.machine.state)
             self.pace.changed()
         if _starts_again(before, instance.machine) and instance.process is not None:
-            process, exit_ = instance.process, instance.machine.exit
-            self.spawn_task(self._report_log_cause(instance.name, process.log, process.log_start, exit_))
+            # Begun now, because the next process takes the place of the one that ended.
+            self.spawn_task(self._report_cause(instance.name, self.end_causes.begin(instance)))
         if instance.machine.state in ("stopped", "failed", "gave_up", "backing_off"):
             self.ledger.release(instance.name)
             self.process_scan.trees.forget(instance.key)
         self.kick()
 
-    async def _report_log_cause(self, service: str, log: Path, start: int, exit_: Exit | None) -> None:
-        cause = await self.records.find_cause(log, start, exit_)
-        if cause is not None:
-            self.say("log_cause", f"its log shows: {cause.text}", "warning", service)
+    async def _report_cause(self, service: str, finding: asyncio.Task[Cause | None] | None) -> None:
+        cause = await finding if finding is not None else None
+        if cause is not None and cause.log is not None:
+            self.say("log_cause", f"why it ended: {cause.text}", "warning", service)
+
+    async def _report_failed_swap(self, incoming: Instance, outlook: str) -> None:
+        why = (await self.end_causes.of(incoming)).text
+        text = f"the new generation did not start ({why}); generation {outlook}"
+        self.say("swap_failed", text, "error", incoming.name)
 
     def note(self, instance: Instance, kind: str, text: str, level: str = "info", **data: Any) -> None:
         """Add an event about the instance's service."""
@@ -257,12 +267,10 @@ class Supervisor:
         if incoming.machine.state == "ready":
             self._promote(slot)
         elif incoming.machine.state in state_machine.ENDED and not incoming.busy:
-            why = why_ended(incoming)
             slot.drop_incoming()
             current = slot.current.machine
             outlook = "will be restarted" if current.after == "hold" else "is still serving"
-            text = f"the new generation did not start ({why}); generation {current.generation} {outlook}"
-            self.say("swap_failed", text, "error", slot.name)
+            self.spawn_task(self._report_failed_swap(incoming, f"{current.generation} {outlook}"))
             if current.after == "hold" and current.wanted and not self.stopping:
                 slot.current.feed(state_machine.Start())
         elif slot.current.machine.state in state_machine.ENDED and not self.stopping:
@@ -389,6 +397,7 @@ class Supervisor:
                 instance.close()
         self.environments.cancel()
         self.keeper_manager.close()
+        self.end_causes.close()
         self.records.close()
 
     def _environment_changed(self, name: str, text: str, level: Level) -> None:
@@ -410,16 +419,3 @@ def _starts_again(before: MachineState, machine: MachineState) -> bool:
     )
     explained_by_log = machine.exit is not None and machine.exit.code is not None and not machine.shut_down
     return failed and machine.state == "preparing" and explained_by_log
-
-
-def why_ended(instance: Instance) -> str:
-    """Why an instance is not up: its last failure or the reason for its state, and the line of its log that explains
-    it."""
-    machine, process = instance.machine, instance.process
-    why = machine.last_failure or machine.why
-    log_says, exit_ = instance.hub.records.log_says, machine.exit
-    explained_by_log = exit_ is not None and not machine.shut_down
-    cause = (
-        log_says(process.log, process.log_start, exit_) if process is not None and explained_by_log else None
-    )
-    return f"{why}: {cause.text}" if cause else why

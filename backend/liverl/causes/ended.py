@@ -1,0 +1,105 @@
+"""Why a process ended, from its logs and its exit: the one sentence, with its proof, that is shown everywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from signal import SIGKILL
+
+import msgspec
+
+from liverl import model
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
+from liverl.causes.judge import UNEXPLAINED, judge
+from liverl.causes.places import at_its_line
+from liverl.causes.reading import read_log
+
+MOST = 128 << 20  # bytes of one log that are read, its last ones: about 3 s
+
+
+# What a process complains of, and goes on: no reason why it ended.
+_GOES_ON = frozenset(one.id for one in SIGNATURES if one.request)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A process that has ended. ``log``: its output, read from byte ``start`` on; ``also``: further logs that it wrote;
+    ``exit``: how it ended, None or unknown if it was ended by its supervisor; ``oom``: what shows that the kernel's OOM
+    killer ended a process lately, empty if nothing does."""
+
+    name: str
+    log: Path
+    start: int = 0
+    also: tuple[Path, ...] = ()
+    exit: model.Exit | None = None
+    oom: str = ""
+
+
+class Why(msgspec.Struct, frozen=True):
+    """``of``: the process whose log holds the proof; ``guesses``: where the cause is unknown, likeliest first."""
+
+    of: str
+    explanation: Explanation
+    guesses: tuple[Explanation, ...] = ()
+
+
+def why_ended(ended: Ended, others: Sequence[Ended] = ()) -> Why | None:
+    """Why a process ended; None if neither its logs nor its exit tell. ``others``: of the same run, also ended; they
+    are looked at where its own logs do not explain it.
+
+    Logs that were written elsewhere, and those of others, may be missing.
+
+    Raises:
+        OSError: its log exists and cannot be read.
+    """
+    own = [*_read(ended.log, ended.start), *_read_all(ended.also)]
+    verdict = _judged(own, [ended])
+    if others and (verdict.cause is None or verdict.cause.id in UNEXPLAINED):
+        more = [log for other in others for log in _read_all((other.log, *other.also), other.start)]
+        joint = judge([*own, *more], [*map(_exit, _told(ended)), *(_exit(o) for o in others if _told(o))])
+        if joint.cause is not None and joint.cause.id not in UNEXPLAINED:
+            verdict = joint
+    if verdict.cause is None or verdict.cause.id in _GOES_ON:
+        return None
+    return _located(verdict, [ended, *others])
+
+
+def _judged(logs: Sequence[LogRecords], ended: Sequence[Ended]) -> Verdict:
+    return judge(logs, [_exit(one) for each in ended for one in _told(each)])
+
+
+def _told(ended: Ended) -> list[Ended]:
+    """The process, if it is known how it ended."""
+    return [ended] if ended.exit is not None and ended.exit.known else []
+
+
+def _exit(ended: Ended) -> Exit:
+    how = ended.exit or model.Exit()
+    oom = ended.oom if how.signal == SIGKILL else ""
+    return Exit(ended.name, str(ended.log), how.code, how.signal, how.at, int(bool(oom)), oom, unasked=True)
+
+
+def _read(log: Path, start: int) -> list[LogRecords]:
+    try:
+        size = os.stat(log).st_size
+        return [read_log(log, str(log), max(start, size - MOST))]
+    except FileNotFoundError:
+        return []
+
+
+def _read_all(logs: Sequence[Path], start: int = 0) -> Iterator[LogRecords]:
+    for place, log in enumerate(logs):
+        try:
+            yield from _read(log, start if place == 0 else 0)
+        except OSError:
+            continue  # of the log that the process itself wrote this is reported
+
+
+def _located(verdict: Verdict, ended: Sequence[Ended]) -> Why:
+    assert verdict.cause is not None
+    proof = tuple(at_its_line(one, Path(one.log)) if one.log else one for one in verdict.cause.evidence)
+    log = next((one.log for one in proof if one.offset is not None), None)
+    owners = (e.name for e in ended if log in [str(path) for path in (e.log, *e.also)])
+    cause = msgspec.structs.replace(verdict.cause, evidence=proof)
+    return Why(next(owners, ended[0].name), cause, verdict.guesses)

@@ -1,0 +1,44 @@
+"""Why a process ended, as the run's result, alerts, status, report and events show it. Pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from liverl.causes.ended import Why
+from liverl.model import Cause, Evidence, Guess
+
+
+def cause(why: Why, run_dir: Path, at: float) -> Cause:
+    """``why`` as it is shown, with the paths of logs relative to the run's directory."""
+    found, evidence = why.explanation, tuple(_relative(one, run_dir) for one in why.explanation.evidence)
+    place = first_place(evidence)
+    title = found.title.removeprefix(f"{why.of} was ").removeprefix(
+        f"{why.of} "
+    )  # it is shown behind the name
+    return Cause(
+        why.of,
+        title,
+        at,
+        None if place is None else place.log,
+        None if place is None else place.offset,
+        id=found.id,
+        why=found.cause,
+        fix=found.fix,
+        command=found.command,
+        patch=found.patch,
+        evidence=evidence,
+        guesses=tuple(Guess(guess.title, guess.command, guess.fix) for guess in why.guesses),
+    )
+
+
+def _relative(evidence: Evidence, run_dir: Path) -> Evidence:
+    if evidence.log is None or not Path(evidence.log).is_relative_to(run_dir):
+        return evidence
+    return msgspec.structs.replace(evidence, log=str(Path(evidence.log).relative_to(run_dir)))
+
+
+def first_place(evidence: tuple[Evidence, ...]) -> Evidence | None:
+    """The first piece of evidence that is a line of a log; None without one."""
+    return next((one for one in evidence if one.log is not None and one.offset is not None), None)

@@ -1,0 +1,147 @@
+"""Why the processes of an attempt ended: one answer per process, for the result, alerts, events and commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from liverl.causes.ended import Ended, Why, why_ended
+from liverl.causes.shown import cause
+from liverl.logs.files import also_written
+from liverl.model import Cause
+from liverl.observe.oom_kills import OomKills
+from liverl.supervise.services import state_machine
+from liverl.util.blocking_call import BlockingCalls
+
+if TYPE_CHECKING:
+    from liverl.supervise.services.instance import Instance
+    from liverl.supervise.services.leader import LeaderProcess
+    from liverl.supervise.services.records import Records
+
+READ_S = 10.0  # seconds for reading the logs; 128 MiB take about 3
+
+
+class EndCauses:
+    """``instances`` returns those of every service; ``now`` Unix seconds. ``logs_moved`` is called in a thread before
+    the logs of a process are read, and links those that it has written elsewhere. ``further`` returns what is known of
+    an end besides logs and exits, to be appended to the sentence."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        records: Records,
+        instances: Callable[[], Iterable[Instance]],
+        now: Callable[[], float],
+        oom_kills: OomKills,
+    ) -> None:
+        self.logs_moved: Callable[[LeaderProcess], None] = lambda process: None
+        self.further: Callable[[Instance], str] = lambda instance: ""
+        self._run_dir = run_dir
+        self._records = records
+        self._instances = instances
+        self._now = now
+        self._oom_kills = oom_kills
+        self._reads = BlockingCalls[Why | None]()
+        self._found: dict[tuple[str, int], asyncio.Task[Cause | None]] = {}
+
+    async def of(self, instance: Instance) -> Cause:
+        """Why an instance is not up any more: what result, alerts, events and commands say."""
+        found = await self.of_process(instance)
+        machine, stated = instance.machine, self.stated(instance)
+        if found is None:
+            return stated
+        text = found.text
+        if machine.exit is not None and machine.exit.ok:
+            # The log of a server that exits 0 seldom shows a fault.
+            text = f"{stated.text}; {text.partition('; ')[2] if found.id == 'silent-exit' else text}"
+        elif machine.ended_by_us:
+            text = f"{stated.text}; {text}"
+        else:
+            text += self._additions(instance)
+        return msgspec.structs.replace(found, text=text)
+
+    def stated(self, instance: Instance) -> Cause:
+        """The reason for an instance's state, which is known at once, without its logs."""
+        machine = instance.machine
+        how = machine.exit.words() if machine.exit is not None else ""
+        reason = how if _not_started_again(instance) else machine.last_failure or machine.why or how
+        addition = "" if machine.refused else self._additions(instance, reason)
+        return Cause(instance.name, reason + addition, self._now())
+
+    def _additions(self, instance: Instance, reason: str = "") -> str:
+        again = f"; {instance.machine.why}" if _not_started_again(instance) else ""
+        further = self.further(instance)
+        return again + (f"; {further}" if further and further not in reason else "")
+
+    async def of_process(self, instance: Instance) -> Cause | None:
+        """Why the newest process of an instance ended; None if neither logs nor its exit tell."""
+        task = self.begin(instance)
+        # A caller that is cancelled must not cancel it for the others.
+        return None if task is None else await asyncio.shield(task)
+
+    def begin(self, instance: Instance) -> asyncio.Task[Cause | None] | None:
+        """Find in the background what ``of_process`` returns, once for each process."""
+        process = instance.process
+        if process is None or not _explained_by_log(instance):
+            return None
+        key = (instance.name, process.generation)
+        if key not in self._found:
+            ended, others = self._ended(instance, process), list(self._others(instance))
+            self._found[key] = asyncio.create_task(self._find(process, ended, others))
+        return self._found[key]
+
+    def close(self) -> None:
+        """Give up what is still being read."""
+        for task in self._found.values():
+            task.cancel()
+
+    async def _find(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Cause | None:
+        try:
+            why = await self._reads.call(partial(self._read, process, ended, others), READ_S)
+        except TimeoutError:
+            late = f"reading {process.log.name} has taken longer than {READ_S:g} s; its cause is unknown"
+            self._records.cannot_read(late)
+            return None
+        except OSError as error:
+            self._records.cannot_read(f"cannot read {process.log.name}: {error.strerror}")
+            return None
+        return None if why is None else cause(why, self._run_dir, self._now())
+
+    def _read(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Why | None:
+        self.logs_moved(process)
+        return why_ended(_with_links(ended), [_with_links(other) for other in others])
+
+    def _ended(self, instance: Instance, process: LeaderProcess) -> Ended:
+        machine = instance.machine
+        exit_ = None if machine.ended_by_us else machine.exit  # what stopped it is known
+        oom = self._oom_kills.evidence(self._now())
+        return Ended(instance.name, process.log, process.log_start, exit=exit_, oom=oom)
+
+    def _others(self, instance: Instance) -> Iterator[Ended]:
+        """The other processes that have ended by themselves."""
+        for other in self._instances():
+            process = other.process
+            if process is None or other is instance or other.machine.ended_by_us or other.machine.completed:
+                continue
+            if other.machine.state not in state_machine.LIVE and _explained_by_log(other):
+                yield self._ended(other, process)
+
+
+def _with_links(ended: Ended) -> Ended:
+    return msgspec.structs.replace(ended, also=tuple(also_written(ended.log)))
+
+
+def _not_started_again(instance: Instance) -> bool:
+    """Whether the next process could not be started after the newest one had ended; the state says why."""
+    process, machine = instance.process, instance.machine
+    return process is not None and process.generation != machine.generation and machine.exit is not None
+
+
+def _explained_by_log(instance: Instance) -> bool:
+    machine = instance.machine
+    return machine.exit is not None and not machine.shut_down and not machine.refused

@@ -1,0 +1,184 @@
+"""Why one process ended: its logs, its exit, and those of the other processes of its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from liverl.causes.ended import Ended, why_ended
+from liverl.causes.shown import cause, first_place
+from liverl.causes.words import LONGEST
+from liverl.logs.prefixes import plain
+from liverl.model import Exit
+
+RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
+LINES = {
+    "vllm_fail_bad_model_path.log": "HFValidationError: Repo id must be in the form",
+    "vllm_fail_bad_tool_parser.log": "KeyError: 'invalid tool call parser: qwen",
+    "vllm_fail_kv_too_small.log": "ValueError: To serve at least one request with the model's max seq",
+    "vllm_fail_no_parser.log": "TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser",
+    "vllm_fail_port_in_use.log": "OSError: [Errno 98] Address already in use",
+    "vllm_fail_tp_not_dividing.log": "Total number of attention heads (4) must be",
+    "vllm_fail_tp_numa_binding.log": "AssertionError: Not enough allowed NUMA nodes to bind threads",
+    "litellm_fail_no_config.log": "Exception: Config file not found: lit/nofile.yaml",
+    "litellm_fail_port_in_use.log": "[Errno 98] error while attempting to bind on address",
+    "litellm_fail_port_in_use2.log": "[Errno 98] error while attempting to bind on address",
+    "verl_cpu/fail_hydra_grammar.log": "no viable alternative at input '[a,'",
+    "verl_cpu/fail_hydra_unknown_key.log": "Could not override 'actor_rollout_ref.rollout.no_such_key'",
+    "verl_cpu/fail_no_gpu.stderr.log": "ValueError: Total available GPUs 0 is less than total desired GPUs 1",
+    "verl_cpu/fail_ray_oom_kill.stderr.log": "OutOfMemoryError: 6 worker(s) were killed due to the node",
+    "verl_cpu/fail_ray_no_token.log": "RPC error: InvalidAuthToken: Authentication token is missing or incorrect",
+    "verl_cpu/fail_zero_response_mask.stderr.log": "response_mask must contain at least one valid token (1).",
+}
+OK = 'INFO:     10.0.0.1:5 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+THROUGHPUT = "INFO 11-20 23:51:23 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s\n"
+STEP = "step:80 - actor/pg_loss:0.0 - actor/ppo_kl:8.1e-11\n"
+MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB "
+    "of which 1.00 GiB is free.\n"
+)
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
+
+
+def line(log: Path, start: int = 0, code: int | None = 1, signal: int | None = None) -> str:
+    """The line that is shown as the proof; empty if there is none. It stands where it is said to stand."""
+    why = why_ended(Ended("svc", log, start, exit=Exit(code, signal)))
+    place = None if why is None else first_place(why.explanation.evidence)
+    if place is None or place.offset is None:
+        return ""
+    data = log.read_bytes()
+    assert place.offset >= start and (place.offset == 0 or data[place.offset - 1 : place.offset] == b"\n")
+    quoted, stands = place.text.split(": "), plain(data[place.offset :].split(b"\n", 1)[0].decode())
+    assert any(part[:40] in stands for part in quoted)
+    return place.text
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_line_that_explains_a_recorded_failure(name: str) -> None:
+    assert LINES[name] in line(RECORDINGS / name)
+
+
+def test_only_what_this_generation_wrote_counts(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    first = TRACEBACK + "ValueError: old\n"
+    log.write_text(first + "starting\n")
+    assert line(log) == "ValueError: old" and line(log, len(first)) == "starting"
+    assert line(log, len(first) + 9) == ""
+    assert line(tmp_path / "none") == ""
+
+
+@pytest.mark.parametrize(
+    ("log", "text"),
+    [
+        ("INFO x\napi.py: error: argument --port: invalid int value: 'x'\nbye\n", "argument --port"),
+        (TRACEBACK + "queue.Empty\n", "queue.Empty"),
+        (TRACEBACK + "my.Failure: why\nmy.Word: no failure\nbye\n", "my.Failure: why"),
+        (TRACEBACK + "asyncio.CancelledError: x\nERROR: y\n", "ERROR: y"),
+        ("a\rb\r\x1b[31mlast\x1b[0m\r\n\n", "last"),
+        ("bash: no such program\n", "bash: no such program"),
+        ("WARNING 11-21 00:14:28 [cuda.py:45] ImportError: harmless\nend\n", "end"),
+        (
+            "\x1b[36m(A pid=1)\x1b[0m ValueError: twice\x1b[32m [repeated 2x across cluster]\x1b[0m\n",
+            "ValueError: twice",
+        ),
+        ("ValueError: x\n" + OK * 20 + "end\n", "ValueError: x"),
+        ("ValueError: x\n" + OK * 21 + "end\n", "end"),
+        ("ValueError: x\n" + THROUGHPUT * 21 + "end\n", "end"),
+        ("ValueError: x\n" + STEP + "end\n", "end"),
+        ("ValueError: x\nlr_step:12 - a:1\nend\n", "ValueError: x"),
+        (STEP, ""),
+        (
+            "(A pid=1) Traceback (most recent call last):\n(B pid=2) hello\n(A pid=1)   File x\n"
+            "(A pid=1) my.Failure: it broke\n(B pid=2) my.Word: is no failure\n",
+            "my.Failure: it broke",
+        ),
+    ],
+)
+def test_the_line_of_small_logs(tmp_path: Path, log: str, text: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(log, newline="")
+    found = line(path)
+    assert text in found and bool(text) == bool(found)
+
+
+def test_a_signal_is_not_explained_by_the_last_line(tmp_path: Path) -> None:
+    log = tmp_path / "trainer.1.log"
+    log.write_text("loading\n")
+    assert line(log) == "loading" and line(log, signal=15, code=None) == ""
+    log.write_text("loading\nFatal Python error: Segmentation fault\n")
+    assert line(log, signal=11, code=None) == "Fatal Python error: Segmentation fault"
+
+
+def test_a_flood_after_the_error_does_not_hide_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(TRACEBACK + "RuntimeError: far away\n" + ("y" * 79 + "\n") * 40_000)
+    assert line(log) == "RuntimeError: far away"
+
+
+def test_a_kill_that_the_kernel_counted_is_said_to_be_one(tmp_path: Path) -> None:
+    log = tmp_path / "r0.1.log"
+    log.write_text(OK)
+    ended = Ended("r0", log, exit=Exit(signal=9), oom="oom_kill in /group has risen to 1")
+    why = why_ended(ended)
+    assert why is not None and why.explanation.id == "cgroup-oom-kill"
+    assert "oom_kill in /group has risen to 1" in [one.text for one in why.explanation.evidence]
+    exited = why_ended(replace(ended, exit=Exit(3)))
+    assert exited is not None and exited.explanation.id == "silent-exit", (
+        "a process that exited was not killed"
+    )
+    unknown = why_ended(replace(ended, oom=""))
+    assert unknown is not None and unknown.explanation.id == "killed" and unknown.guesses
+
+
+def test_another_process_explains_what_the_own_log_only_reports(tmp_path: Path) -> None:
+    own, other = tmp_path / "attempt_001/logs/trainer.1.log", tmp_path / "attempt_001/logs/r0.1.log"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        TRACEBACK + "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.\n"
+    )
+    other.write_text(TRACEBACK + MEMORY)
+    trainer = Ended("trainer", own, exit=Exit(1))
+    alone = why_ended(trainer)
+    why = why_ended(trainer, [Ended("r0", other, exit=Exit(1))])
+    assert alone is not None and alone.of == "trainer"
+    assert why is not None and why.of == "r0"
+    shown = cause(why, tmp_path, 5.0)
+    assert (shown.service, shown.log, shown.offset) == ("r0", "attempt_001/logs/r0.1.log", len(TRACEBACK))
+    assert "memory" in shown.text and shown.fix
+    own.write_text(TRACEBACK + MEMORY)
+    mine = why_ended(trainer, [Ended("r0", other, exit=Exit(1))])
+    assert mine is not None and mine.of == "trainer", "its own log explains it"
+
+
+def test_logs_that_were_written_elsewhere_may_be_missing(tmp_path: Path) -> None:
+    output, log = tmp_path / "trainer.1.log", tmp_path / "train-log.1.log"
+    output.write_text("the trainer failed\n")
+    log.write_text(TRACEBACK + "ValueError: of the engine\n")
+    ended = Ended("trainer", output, also=(log, tmp_path / "none"), exit=Exit(1))
+    why = why_ended(ended)
+    assert why is not None and why.explanation.evidence[0].text == "ValueError: of the engine"
+    assert why.explanation.evidence[0].log == str(log)
+
+
+def test_what_a_service_says_behind_its_name_does_not_repeat_it(tmp_path: Path) -> None:
+    log = tmp_path / "r0.1.log"
+    log.write_text(OK)
+    why = why_ended(Ended("r0", log, exit=Exit(signal=9)))
+    assert why is not None
+    assert cause(why, tmp_path, 0.0).text == "killed by SIGKILL; its log says nothing about it"
+
+
+@given(st.binary(max_size=2000), st.integers(0, 3000))
+def test_any_log_is_survived(tmp_path_factory: pytest.TempPathFactory, data: bytes, start: int) -> None:
+    path = tmp_path_factory.mktemp("log") / "log"
+    path.write_bytes(data)
+    try:
+        why = why_ended(Ended("x", path, start, exit=Exit(1)))
+    except OSError as error:
+        assert "binary" in str(error)
+        return
+    assert why is not None and len(why.explanation.title) <= LONGEST + 100
