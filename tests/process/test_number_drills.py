@@ -3,6 +3,9 @@ that fills. Real runs of the embedded trainer; each is named within ten seconds 
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -130,3 +133,20 @@ def test_a_flat_reward_of_a_script_without_trials_is_named(
     assert not now.trials.total and alert.title.startswith("the reward is flat at 0.25 for ")
     assert -1.0 < new_at(run, "reward_flat") - written_at(run, 6) < NAMED_S
     assert alerts(run) == {"reward_flat"}
+
+
+def test_a_disk_that_fills_is_named_with_the_time_that_is_left(tmp_path: Path) -> None:
+    """A small file system of its own, filled by another program."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("needs root and unshare, to mount a small tmpfs")
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs a kernel that lets root have a mount namespace")
+    inside = Path(__file__).with_name("disk_inside.py")
+    done = subprocess.run(
+        ["unshare", "--mount", sys.executable, str(inside), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from liverl.model import (
     Symptom,
     TrialsStatus,
 )
+from liverl.observe.volumes import RUN_DIRECTORY, Volume
 
 A, B = "http://127.0.0.1:8000", "http://127.0.0.1:8001"
 MIB, GIB = 1 << 20, 1 << 30
@@ -753,17 +754,6 @@ def test_backing_off_is_over_when_nothing_will_be_tried_again() -> None:
     assert (found.severity, found.action, found.title) == ("warning", "restart r1", "r1 keeps failing")
 
 
-@pytest.mark.parametrize(("free", "fires"), [(None, False), (GIB, False), (GIB - 1, True), (0, True)])
-def test_a_disk_with_less_than_a_gibibyte(free: int | None, fires: bool) -> None:
-    assert bool(fired("disk_low", snapshot(), disk_free=free)) is fires
-
-
-def test_free_space_is_told_in_mebibytes() -> None:
-    found = one("disk_low", snapshot(), disk_free=300 * MIB)
-    assert found.cause.startswith("300 MiB are free ") and found.severity == "warning"
-    assert proof(found) == ("/runs/liverl/first: 300 MiB free",)
-
-
 # --- the windows of each rule ---------------------------------------------------------------------------
 
 HEALTHY = snapshot()
@@ -825,8 +815,9 @@ def test_refused_requests_are_recent_for_ten_minutes(rule: str, count: str) -> N
 
 def test_a_full_disk_lingers_for_half_a_minute() -> None:
     watch = Watch("disk_low")
-    assert watch.at(0, HEALTHY, disk_free=MIB) == ["new"]
-    assert watch.at(30, HEALTHY, disk_free=GIB) == [] and watch.at(30.25, HEALTHY) == ["cleared"]
+    assert watch.at(0, HEALTHY, volumes=(Volume("/runs", RUN_DIRECTORY, GIB, MIB),)) == ["new"]
+    assert watch.at(30, HEALTHY, volumes=(Volume("/runs", RUN_DIRECTORY, GIB, GIB),)) == []
+    assert watch.at(30.25, HEALTHY) == ["cleared"]
 
 
 def test_the_rules_that_need_a_runs_files_alone() -> None:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from liverl.diagnose.catalogue.agents import SILENT_S
 from liverl.diagnose.catalogue.rules import RULES
-from liverl.diagnose.catalogue.serving import LOW_DISK
 from liverl.diagnose.tracker import Diagnosis, Resolved, Rule, RunContext, Window, words
 from liverl.model import (
     Cause,
@@ -603,13 +602,6 @@ def test_what_the_proxy_closed_refused_and_lost() -> None:
     assert proof(found(snapshot(proxy=silent), before)["records_lost"]) == (
         "the error is in the proxy's log",
     )
-
-
-def test_disk_low() -> None:
-    assert proof(found(snapshot(), disk_free=LOW_DISK - 1)["disk_low"]) == (
-        "/runs/liverl/first: 1024 MiB free",
-    )
-    assert found(snapshot(), disk_free=LOW_DISK) == {}
 
 
 # --- the agents -----------------------------------------------------------------------------------------

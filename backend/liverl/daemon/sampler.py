@@ -34,6 +34,7 @@ from liverl.observe.metrics.names import LEARNED
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import REWARD, RewardHistory
+from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, Volume, VolumeWatch, is_low, largest
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
@@ -56,6 +57,9 @@ STALL_PERIOD = (
 )
 READ_LIMIT = 30.0  # seconds after which a scan of the run's files counts as hanging
 UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
+DISK_PERIOD = 2.0  # seconds between two looks at the free space of file systems ...
+QUIET_DISK_PERIOD = 6.0  # ... and of a quiet run, whose disk may be filled by others
+MEASURED_S = 30.0  # seconds between two measurements of what takes the space
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
@@ -66,7 +70,8 @@ _KEEPER = "(keeper)"  # its key beside the services, none of which has brackets 
 class SampledFacts:
     """The newest samples. ``trees`` and ``stalled``: by service; ``stages``: by log. ``gpu_note``: why GPU data is
     missing or incomplete. ``step_seconds``: pace of the training in seconds per step. ``log_written``: Unix time at
-    which the trainer's logs were last written to."""
+    which the trainer's logs were last written to. ``largest``: what takes most space in the run directory, while its
+    disk is low."""
 
     trees: Mapping[str, TreeStats] = field(default_factory=dict)
     stalled: Mapping[str, tuple[StalledProcess, ...]] = field(default_factory=dict)
@@ -81,11 +86,19 @@ class SampledFacts:
     trials: TrialsStatus = field(default_factory=TrialsStatus)
     stages: Mapping[Path, Stage] = field(default_factory=dict)
     log_written: float | None = None
+    volumes: tuple[Volume, ...] = ()
+    largest: tuple[tuple[str, int], ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()
 
     def held_up(self, now: float) -> bool:
         """Whether a process of a service stands still, so that others may wait for it. ``now``: Unix time."""
         return any(process.explains_waiting(now) for stalled in self.stalled.values() for process in stalled)
+
+
+def _folders(run_dir: Path) -> tuple[tuple[str, Path], ...]:
+    """What the run keeps where: a folder may be a link or a mount of its own."""
+    below = (("trials", run_dir / "trials"), ("checkpoints", run_dir / "checkpoints"))
+    return ((RUN_DIRECTORY, run_dir), *below, (SHARED_MEMORY, Path("/dev/shm")))
 
 
 class Sampler:
@@ -114,6 +127,9 @@ class Sampler:
         self._file_scans = BlockingCalls[None]()
         self._logs = ServiceLogs(supervisor.run_dir)
         self._log_looks = BlockingCalls[None]()
+        self._volumes = VolumeWatch(_folders(supervisor.run_dir))
+        self._volume_looks = BlockingCalls[None]()
+        self._measured_at = 0.0  # Unix time at which the run directory's entries were last measured
         self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()
         self._rewards = RewardHistory()
@@ -135,6 +151,7 @@ class Sampler:
         self._every(gpus, self._look_at_gpus)
         self._every(trials, self.look_at_files)
         self._every(1.0, self._look_at_logs)
+        self._every(DISK_PERIOD, self._look_at_disks, QUIET_DISK_PERIOD)
 
     def _every(
         self,
@@ -336,6 +353,21 @@ class Sampler:
             for text in self._logs.write_errors:
                 self._supervisor.records.write_failed(text)
         return None
+
+    async def _look_at_disks(self) -> float | None:
+        now = self._supervisor.now()
+        await self._read("the disk", self._volume_looks, lambda: self._measure(now))
+        return None
+
+    def _measure(self, now: float) -> None:
+        facts = self.facts
+        volumes = facts.volumes = self._volumes.look(now)
+        own = next((v for v in volumes if v.what == RUN_DIRECTORY), None)
+        if own is None or not is_low(own):
+            facts.largest = ()
+        elif not facts.largest or now - self._measured_at >= MEASURED_S:
+            self._measured_at = now
+            facts.largest = largest(self._supervisor.run_dir)
 
     @property
     def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:

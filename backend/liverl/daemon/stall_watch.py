@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from liverl.diagnose.catalogue.progress import stalls_at
 from liverl.model import Snapshot
@@ -17,11 +16,10 @@ CONFIRMED_S = 4.0
 
 
 class StallWatch:
-    """``log_written``: when the trainer's logs were last written to, as Unix time."""
+    """Of one attempt: call ``look`` with each snapshot, in order of time."""
 
-    def __init__(self, supervisor: Supervisor, log_written: Callable[[], float | None]) -> None:
+    def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._log_written = log_written
         self._clock = SilenceClock(supervisor.plan.trial_timeout)
         self._asked: float | None = None  # Unix time at which everything was asked for anew
         self.suspects: tuple[
@@ -29,9 +27,10 @@ class StallWatch:
         ] = ()  # processes that may hang, while ``look`` returns a silence
         self.due: float | None = None  # Unix time from which the run counts as stalled, if nothing happens
 
-    async def look(self, snapshot: Snapshot) -> Silence | None:
-        """The silence as of this snapshot; None while a longer one than allowed is not confirmed."""
-        silence = self._clock.update(snapshot, self._log_written())
+    async def look(self, snapshot: Snapshot, log_written: float | None) -> Silence | None:
+        """The silence as of this snapshot; None while a longer one than allowed is not confirmed. ``log_written``: when
+        the trainer's logs were last written to, as Unix time."""
+        silence = self._clock.update(snapshot, log_written)
         self.due = stalls_at(snapshot, silence)
         if self.due is None or snapshot.at < self.due:
             self._asked = None

@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
 import msgspec
 
+from liverl.daemon.sampler import SampledFacts
 from liverl.daemon.stall_watch import StallWatch
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
-from liverl.observe.metrics.recent import RecentSteps
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.trials.trajectory import parser_in_use
 from liverl.proxy.config import aliases
@@ -39,21 +38,19 @@ class StateWriter:
         supervisor: Supervisor,
         snapshot: Callable[[tuple[Symptom, ...]], Snapshot],
         oom_kills: OomKills | None = None,
-        log_written: Callable[[], float | None] = lambda: None,
-        recent: Callable[[], RecentSteps] = RecentSteps,
+        facts: Callable[[], SampledFacts] = SampledFacts,
     ) -> None:
-        """``log_written``: when the trainer's logs were last written to, as Unix time. ``recent``: the newest steps."""
+        """``facts``: the newest samples, of which rules see what is not in a snapshot."""
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
         self._oom_kills = oom_kills or OomKills(())
-        self._stalls = StallWatch(supervisor, log_written)
-        self._recent = recent
+        self._facts = facts
+        self._stalls = StallWatch(supervisor)
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
         self._history = history.HistoryWriter(supervisor.run_dir)
         self._diagnosis = Diagnosis(RULES, self._earlier_symptoms())
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
-        self._disk_free: int | None = None  # bytes
         plan = supervisor.plan
         self._parser: str | None = None
         self._parser_known = False
@@ -135,17 +132,19 @@ class StateWriter:
                 None, parser_in_use, self._run.path
             )
             self._parser_known = True
+        facts = self._facts()
         oom = self._oom_kills.evidence(snapshot.at)
         context = RunContext(
-            disk_free=self._disk_free,
+            volumes=facts.volumes,
+            largest=facts.largest,
             causes=causes,
             aliases=self._aliases,
             unwanted=unwanted,
             tool_parser=self._parser,
             oom=oom,
-            silence=await self._stalls.look(snapshot),
+            silence=await self._stalls.look(snapshot, facts.log_written),
             suspects=self._stalls.suspects,
-            recent=self._recent(),
+            recent=facts.recent,
         )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)
@@ -168,7 +167,6 @@ class StateWriter:
 
     def _write(self, snapshot: Snapshot) -> None:
         try:
-            self._disk_free = shutil.disk_usage(self._run.path).free
             trees = {s.name: s.tree for s in snapshot.services}
             self._history.append(history.sample_of(snapshot.at, snapshot.host, snapshot.gpus, trees))
         except OSError as error:

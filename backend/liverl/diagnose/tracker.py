@@ -13,6 +13,7 @@ from liverl.diagnose.titles import point
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.observe.silence import Silence
+from liverl.observe.volumes import Volume
 
 GOING = ("starting", "running")  # states of a run in which its services should be up
 DOWN = ("failed", "gave_up")  # states of a service that is not started again
@@ -29,14 +30,17 @@ class Resolved(NamedTuple):
 
 
 class RunContext(msgspec.Struct, frozen=True):
-    """Facts for rules that are not in a snapshot. ``disk_free``: free bytes on the disk of the run
-    directory; ``causes``: for each failed service, the log line that says why; ``aliases``: the model names that
+    """Facts for rules that are not in a snapshot.
+
+    ``volumes``: the file systems of the run; ``largest``: what takes most space in the run directory, with bytes, while
+    its disk is low; ``causes``: for each failed service, the log line that says why; ``aliases``: the model names that
     agents may request; ``unwanted``: services that a user stopped; ``tool_parser``: the engine's, None if it is
     unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does; ``silence``: since
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
     ``recent``: the newest steps."""
 
-    disk_free: int | None = None
+    volumes: tuple[Volume, ...] = ()
+    largest: tuple[tuple[str, int], ...] = ()
     causes: Mapping[str, Cause] = {}
     aliases: tuple[str, ...] = ()
     unwanted: frozenset[str] = frozenset()

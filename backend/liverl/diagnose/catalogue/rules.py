@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from liverl.diagnose.catalogue import (
     agents,
+    disks,
     files,
     learning,
     metrics,
@@ -77,5 +78,5 @@ RULES = (
     Rule(agents.records_lost, linger=RECENT_S),
     Rule(serving.proxy_descriptors, linger=60.0),
     Rule(serving.proxy_clients, linger=RECENT_S),
-    Rule(serving.disk_low),
+    Rule(disks.disk_low),
 )

@@ -1,4 +1,4 @@
-"""Rules for replicas, the proxy's requests and the disk that the run is written to. Pure."""
+"""Rules for replicas and for the proxy's requests. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ SLOW = 2.0  # times the usual time of an answer: from here on a replica counts a
 NO_LONGER_SLOW = 1.5  # ... and below this not any more
 FEWEST_ANSWERS = 8  # in the last minute; fewer are no measure of a replica
 WARM_S = 60.0  # seconds from its start in which a replica fills its caches and compiles
-LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
 
 
 # --- replicas -------------------------------------------------------------------------------------------
@@ -350,25 +349,6 @@ def proxy_cooled_down(window: Window) -> Iterator[Symptom | Resolved]:
                 Evidence(f"{now.proxy.failures or 0} of {now.proxy.requests or 0} requests failed so far"),
             ),
             action=f"restart {name}",
-        )
-
-
-# --- the host -------------------------------------------------------------------------------------------
-
-
-def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
-    """Less than ``LOW_DISK`` bytes are free where the run is written."""
-    free = window.beside.disk_free
-    if free is not None and free < LOW_DISK:
-        yield Symptom(
-            id="disk_low",
-            severity="warning",
-            title="the run's disk is nearly full",
-            cause=f"{free / (1 << 20):.0f} MiB are free in the run directory; a service that cannot write a "
-            f"checkpoint or a log "
-            "fails",
-            fix="delete old checkpoints of this run, or other runs in the same directory",
-            evidence=(Evidence(f"{window.now.run_dir}: {free / (1 << 20):.0f} MiB free", value=free),),
         )
 
 

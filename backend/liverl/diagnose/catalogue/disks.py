@@ -1,0 +1,76 @@
+"""Rules for the file systems that a run writes to: its own disk, and shared memory. Pure.
+
+The reference documents give no limits for a run under way; these are estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liverl.diagnose.tracker import Resolved, Window
+from liverl.model import Evidence, Symptom
+from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, SOON_S, Volume, is_low
+
+FULL = 1 << 20  # bytes: nothing more can be written
+NOW_S = 600.0  # seconds until it is full that hardly suffice to make room
+_GIB, _MIB = 1 << 30, 1 << 20
+
+
+def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
+    """A file system of the run is low (``observe.volumes.is_low``): little room is left, or it is full within
+    an hour at the rate at which its use grows."""
+    for volume in window.beside.volumes:
+        if not is_low(volume):
+            continue
+        shm, left = volume.what == SHARED_MEMORY, volume.seconds_left
+        urgent = volume.free < FULL or (left is not None and left <= NOW_S)
+        name = "disk_low" if volume.what == RUN_DIRECTORY else f"disk_low:{volume.folder}"
+        title = f"{'/dev/shm' if shm else 'the disk of the ' + volume.what} is "
+        if volume.free < FULL:
+            title += "full"
+        elif left is not None and left <= SOON_S:
+            title += f"full in about {_time(left)}"
+        else:
+            title += "nearly full"
+        yield Symptom(
+            id=name,
+            severity="critical" if urgent else "warning",
+            title=title,
+            cause=f"{size(volume.free)} of {size(volume.total)} are free{_rate(volume)}; "
+            + (
+                "a process that cannot map shared memory ends with a bus error (SIGBUS)"
+                if shm
+                else "a service that cannot write a checkpoint or a log fails"
+            ),
+            fix="remove files in /dev/shm whose processes have ended (fuser -v /dev/shm/* shows those of others), or "
+            "give the container more shared memory (--shm-size)"
+            if shm
+            else "delete old checkpoints of this run, or other runs in the same directory; raise training.save_freq to "
+            "save less often",
+            evidence=(
+                Evidence(f"{volume.folder}: {size(volume.free)} free", value=float(volume.free)),
+                *(
+                    Evidence(f"{entry}: {size(used)}", value=float(used))
+                    for entry, used in _of_run(window, volume)
+                ),
+            ),
+        )
+
+
+def _of_run(window: Window, volume: Volume) -> tuple[tuple[str, int], ...]:
+    return window.beside.largest if volume.what == RUN_DIRECTORY else ()
+
+
+def _rate(volume: Volume) -> str:
+    if volume.per_second is None:
+        return ""
+    return f", and {size(round(volume.per_second * 60))} more are used each minute"
+
+
+def size(count: int) -> str:
+    """Bytes as ``300 MiB`` or ``1.5 GiB``."""
+    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"

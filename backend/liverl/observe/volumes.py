@@ -1,0 +1,158 @@
+"""How full the file systems of a run are, how fast they fill, and what in the run's directory takes the space."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+RUN_DIRECTORY, SHARED_MEMORY = "run directory", "shared memory"  # what ``Volume.what`` calls them
+LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
+# Bytes of /dev/shm: NCCL maps 10 to 33 MiB for each peer, and fails without (recordings/cases/07).
+LOW_SHM = 32 << 20
+SOON_S = 3600.0  # seconds until a disk is full: time enough to make room
+WINDOW = 1800.0  # seconds of samples from which the rate is measured
+# A rate is extrapolated to at most this many times the time over which it was measured: a checkpoint that is being
+# written fills a disk as fast as a leak, but ends.
+AHEAD = 2.0
+LEAST_S = 10.0  # seconds over which a rate is measured at least
+_PARTS = 3  # parts of the time in each of which the use must have grown
+MOST_FILES = 20_000  # files that are counted in one folder
+
+
+class Volume(msgspec.Struct, frozen=True):
+    """One file system. Sizes are bytes. ``folder``: a folder of the run on it; ``what``: what the run keeps there;
+    ``per_second``: how fast its use grows; ``seconds_left``: until it is full at that rate. Both are None while it does
+    not grow steadily, or while it is not known for how long it will."""
+
+    folder: str
+    what: str
+    total: int
+    free: int
+    per_second: float | None = None
+    seconds_left: float | None = None
+
+
+def is_low(volume: Volume) -> bool:
+    """Whether a file system has little room left, or is full soon."""
+    low = volume.free < (LOW_SHM if volume.what == SHARED_MEMORY else LOW_DISK)
+    return low or (volume.seconds_left is not None and volume.seconds_left <= SOON_S)
+
+
+class VolumeRates:
+    """Rates of one file system from samples of its free space. Pure."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()  # Unix time, free bytes
+
+    def add(self, at: float, free: int) -> None:
+        """Add a sample: free bytes at a time in seconds."""
+        samples = self._samples
+        samples.append((at, free))
+        while samples[0][0] < at - WINDOW:
+            samples.popleft()
+
+    def rate(self) -> tuple[float, float] | None:
+        """Bytes per second by which the free space shrinks, and the seconds until there is none; None if it does not
+        shrink steadily. The longest time that is steady counts."""
+        samples = list(self._samples)
+        for start in _starts(len(samples)):
+            found = _steady(samples[start:])
+            if found is not None:
+                return found
+        return None
+
+
+def _starts(count: int) -> Iterable[int]:
+    """Where the time to judge may begin: all samples, the newer half of them, the newer quarter, and so on."""
+    start = 0
+    while count - start > _PARTS:
+        yield start
+        start += max(1, (count - start) // 2)
+
+
+def _steady(samples: list[tuple[float, int]]) -> tuple[float, float] | None:
+    (began, _), (ended, free) = samples[0], samples[-1]
+    span = ended - began
+    if span < LEAST_S:
+        return None
+    marks = [_nearest(samples, began + span * part / _PARTS) for part in range(_PARTS + 1)]
+    losses = [before - after for before, after in pairwise(marks)]
+    whole = marks[0] - marks[-1]
+    # Each part takes at least half of its share.
+    if whole <= 0 or min(losses) < whole / _PARTS / 2:
+        return None
+    rate = whole / span
+    left = free / rate
+    return (rate, left) if left <= AHEAD * span else None
+
+
+def _nearest(samples: list[tuple[float, int]], at: float) -> int:
+    """The free bytes of the sample that is nearest to a time."""
+    return min(samples, key=lambda sample: abs(sample[0] - at))[1]
+
+
+class VolumeWatch:
+    """Samples the file systems of folders. ``folders``: what the run keeps there -> folder. Blocking: call ``look`` in
+    a thread."""
+
+    def __init__(
+        self, folders: Iterable[tuple[str, Path]], statvfs: Callable[[str], os.statvfs_result] = os.statvfs
+    ):
+        self._folders = tuple(folders)
+        self._statvfs = statvfs
+        self._rates: dict[int, VolumeRates] = {}
+
+    def look(self, now: float) -> tuple[Volume, ...]:
+        """The file systems, each once. ``now``: Unix time. A folder that is not there is left out."""
+        found: dict[int, Volume] = {}
+        for what, folder in self._folders:
+            try:
+                device, status = os.stat(folder).st_dev, self._statvfs(os.fspath(folder))
+            except OSError:
+                continue
+            if device in found or not status.f_blocks:
+                continue
+            free = status.f_bavail * status.f_frsize
+            rates = self._rates.setdefault(device, VolumeRates())
+            rates.add(now, free)
+            rate = rates.rate()
+            total = status.f_blocks * status.f_frsize
+            found[device] = Volume(os.fspath(folder), what, total, free, *(rate or (None, None)))
+        return tuple(found.values())
+
+
+def largest(folder: Path, most: int = 3) -> tuple[tuple[str, int], ...]:
+    """The largest entries of a folder with their bytes, the largest first. Of a folder with more than ``MOST_FILES``
+    files only so many are counted. Blocking."""
+    sizes: list[tuple[str, int]] = []
+    try:
+        with os.scandir(folder) as entries:
+            sizes = [(entry.name, _bytes(entry)) for entry in entries]
+    except OSError:
+        return ()
+    return tuple(sorted((s for s in sizes if s[1]), key=lambda s: -s[1])[:most])
+
+
+def _bytes(entry: os.DirEntry[str]) -> int:
+    """Bytes on the disk of a file, or of the files below a folder. Links are not followed."""
+    total, counted, waiting = 0, 0, []
+    try:
+        if not entry.is_dir(follow_symlinks=False):
+            return entry.stat(follow_symlinks=False).st_blocks * 512
+        waiting.append(entry.path)
+        while waiting and counted < MOST_FILES:
+            with os.scandir(waiting.pop()) as entries:
+                for one in entries:
+                    counted += 1
+                    if one.is_dir(follow_symlinks=False):
+                        waiting.append(one.path)
+                    else:
+                        total += one.stat(follow_symlinks=False).st_blocks * 512
+    except OSError:  # it was removed meanwhile
+        pass
+    return total
