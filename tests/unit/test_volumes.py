@@ -81,7 +81,11 @@ def test_what_is_said_of_a_disk() -> None:
     assert "and 1.2 GiB more are used each minute" in filling.cause
     (memory,) = found(shm(0, seconds_left=0.0, per_second=1.0), largest=(("checkpoints", GIB),))
     assert (memory.id, memory.title) == ("disk_low:/dev/shm", "/dev/shm is full")
-    assert "SIGBUS" in memory.cause and "--shm-size" in memory.fix and len(memory.evidence) == 1
+    assert (
+        "SIGBUS" in memory.cause
+        and "give the container more shared memory" in memory.fix
+        and len(memory.evidence) == 1
+    )
 
 
 # --- the rate ---------------------------------------------------------------------------------------------

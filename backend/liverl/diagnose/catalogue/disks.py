@@ -43,7 +43,7 @@ def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
                 else "a service that cannot write a checkpoint or a log fails"
             ),
             fix="remove files in /dev/shm whose processes have ended (fuser -v /dev/shm/* shows those of others), or "
-            "give the container more shared memory (--shm-size)"
+            "give the container more shared memory"
             if shm
             else "delete old checkpoints of this run, or other runs in the same directory; raise training.save_freq to "
             "save less often",
