@@ -97,7 +97,7 @@ TABLE: dict[str, tuple[str, Stage | None, bool, str]] = {
         "trainer",
         ("step 0/2, rollouts: 4 running, 0 pending, 0 finished, 0 failed", 0.0),
         False,
-        "killed by `ray.kill`",
+        "The actor died unexpectedly before finishing this task",
     ),
     "verl_cpu/fail_zero_response_mask.stderr.log": (
         "trainer",

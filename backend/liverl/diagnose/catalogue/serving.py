@@ -241,7 +241,7 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             if replica.kind == "verl":
                 cause += ": the file was written before this replica was registered"
             fix = f"add {replica.name} to the proxy's configuration, then restart the proxy"
-            action = "scale +1"
+            action = "scale +1" if replica.kind == "verl" else None
         elif behind and replica.kind != "verl":
             cause = (
                 f"{replica.name} has policy version {version}, the trainer has {now.policy_version}; this replica "
