@@ -52,6 +52,43 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
+    """In each group of trials of the newest complete step all rewards are the same, though they differ from group to
+    group: advantages are relative to the group, so all of them are zero (knowledge/liverl.md §7 T9)."""
+    now = window.now
+    step = _complete_step(now)
+    if step is None or 2 * step.zero_tool_calls >= step.judged:
+        return
+    heads = [h for h in now.trials.newest if h.step == step.step and not h.earlier]
+    groups: dict[str, list[float]] = {}
+    for head in heads:
+        if head.group and head.reward is not None:
+            groups.setdefault(head.group, []).append(head.reward)
+    known = sum(map(len, groups.values())) == len(heads) == step.total
+    if not known or len(groups) < 2 or any(len(rewards) < 2 for rewards in groups.values()):
+        return
+    if any(min(rewards) != max(rewards) for rewards in groups.values()):
+        return
+    if len({rewards[0] for rewards in groups.values()}) == 1:
+        return  # ``rewards_equal``
+    solved = sum(rewards[0] > 0.0 for rewards in groups.values())
+    yield Symptom(
+        id="groups_equal",
+        severity="info",
+        title=f"no group of step {step.step} has different rewards",
+        cause=f"of {len(groups)} tasks of step {step.step}, {solved} were solved in every trial and "
+        f"{len(groups) - solved} in none: advantages are relative to the trials of the same task, so all are zero and "
+        "the policy learns nothing from this step",
+        fix="use tasks of middling difficulty, or raise training.n_resp_per_prompt; small batches have such steps by "
+        "chance",
+        evidence=tuple(
+            Evidence(f"group {name}: {len(rewards)} trials, reward {rewards[0]:g}", value=rewards[0])
+            for name, rewards in sorted(groups.items())[:SHOWN]
+        ),
+        since=max(head.updated_at for head in heads),
+    )
+
+
 def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     """The engine and the trainer give the same tokens different probabilities.
 

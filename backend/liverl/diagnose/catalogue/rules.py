@@ -12,6 +12,7 @@ from liverl.diagnose.catalogue import (
     disks,
     files,
     learning,
+    load,
     metrics,
     processes,
     progress,
@@ -27,6 +28,7 @@ MISSING_S = 10.0  # Ray reports the exit of verl's replicas some seconds before 
 LATE_S = 600.0  # a large model is loaded within ten minutes
 PAUSED_S = 300.0  # between two rollouts, an idle or slow replica cannot be detected
 SLOW_S = 75.0  # longer than the minute over which answers are averaged: no single answer can hold it
+RECOVERED_S = 120.0  # two minutes without it: between two rollouts a cache is empty
 RECENT_S = 600.0  # for rules that count new requests: cleared after so long without one
 
 # These need only a run's files; the others need the facts of its backend.
@@ -37,6 +39,7 @@ FILE_RULES = (
     Rule(agents.trials_failed, linger=60.0),
     Rule(agents.trained_past_the_proxy, linger=0.0),
     Rule(learning.rewards_equal),
+    Rule(learning.groups_equal),
     Rule(learning.rollout_mismatch),
     Rule(learning.learning_rate_zero),
     Rule(learning.trajectories_dropped),
@@ -66,6 +69,11 @@ RULES = (
     Rule(serving.replica_late, hold=LATE_S, linger=0.0),
     Rule(serving.replica_idle, linger=PAUSED_S),
     Rule(serving.replica_slow, hold=SLOW_S, linger=PAUSED_S),
+    Rule(load.prefix_cache_thrashes, hold=load.HOLD_S, linger=RECOVERED_S),
+    Rule(load.kv_cache_below_demand, hold=load.HOLD_S, linger=RECOVERED_S),
+    Rule(load.replicas_unbalanced, hold=load.HOLD_S, linger=0.0),
+    Rule(load.replica_sleeps, hold=load.HOLD_S, linger=0.0),
+    Rule(load.gpus_loaded_but_idle, hold=load.HOLD_S, linger=0.0),
     Rule(serving.replica_unlisted, hold=UNLISTED_S, linger=0.0),
     Rule(serving.proxy_cooled_down),
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),

@@ -1,0 +1,223 @@
+"""Rules for the load of replicas, and for groups of trials: what fires each, and what comes near and does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.screens import NOW, gpu, replica, service, snapshot, trial
+from msgspec.structs import replace
+
+from liverl.diagnose.catalogue import load
+from liverl.diagnose.catalogue.learning import groups_equal
+from liverl.diagnose.catalogue.rules import RULES
+from liverl.diagnose.tracker import RunContext, Window
+from liverl.model import ReplicaSet, Snapshot, StalledProcess, StepTrials, Symptom, TrialsStatus
+
+
+def state(*items: Any, turns: int = 4, **fields: Any) -> Snapshot:
+    heads = tuple(trial(i, 8, turns=turns, state="running", reward=None) for i in range(4))
+    trials = TrialsStatus(newest=heads, steps=(StepTrials(8, 4, 0, 0, None),))
+    return snapshot(
+        **{"replicas": ReplicaSet(len(items), len(items), len(items), items), "trials": trials, **fields}
+    )
+
+
+def look(now: Snapshot, before: Snapshot | None = None) -> dict[str, Symptom]:
+    seen = Window(now, before, RunContext())
+    own = [rule for rule in RULES if rule.look.__module__ == load.__name__]
+    assert len(own) == 5 and all(rule.hold == load.HOLD_S for rule in own)
+    return {s.id: s for rule in own for s in rule.look(seen) if isinstance(s, Symptom)}
+
+
+def test_healthy_replicas() -> None:
+    assert look(snapshot(), snapshot()) == look(state(replica(0), replica(1))) == {}
+
+
+# --- caches -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usage", "rate", "turns", "fires"),
+    [
+        (0.85, 0.29, 4, True),  # of four turns three fifths are sent again; half of that is 0.3
+        (0.84, 0.29, 4, False),
+        (0.85, 0.3, 4, False),
+        (0.99, 0.0, 2, False),  # short trials send little again
+        (0.99, 0.24, 3, True),
+        (None, 0.1, 4, False),
+        (0.99, None, 4, False),
+    ],
+)
+def test_a_prefix_cache_that_thrashes(
+    usage: float | None, rate: float | None, turns: int, fires: bool
+) -> None:
+    found = look(state(replica(0, kv_cache_usage=usage, prefix_cache_hit_rate=rate), replica(1), turns=turns))
+    assert (found.keys() == {"prefix_cache_thrashes:r0"}) is fires and bool(found) is fires
+
+
+def test_what_is_said_of_a_cache_that_thrashes() -> None:
+    symptom = look(state(replica(0, kv_cache_usage=0.93, prefix_cache_hit_rate=0.1, waiting=9.0), turns=9))
+    found = symptom["prefix_cache_thrashes:r0"]
+    assert symptom.keys() == {"prefix_cache_thrashes:r0"}, "the queue has the same cause"
+    assert (
+        "about 80% of their prompt tokens have been sent before" in found.cause and "93% full" in found.cause
+    )
+    assert found.evidence[1].text == "r0: KV cache 93% full, 3 running, 9 waiting"
+
+
+@pytest.mark.parametrize(
+    ("usage", "waiting", "fires"),
+    [(0.95, 1.0, True), (0.949, 9.0, False), (1.0, 0.0, False), (None, 9.0, False)],
+)
+def test_a_cache_that_is_too_small_for_its_requests(usage: float | None, waiting: float, fires: bool) -> None:
+    found = look(state(replica(0, kv_cache_usage=usage, waiting=waiting, max_concurrency=2.5)))
+    assert (found.keys() == {"kv_cache_below_demand:r0"}) is fires and bool(found) is fires
+    if fires:
+        assert (
+            "4 requests run or wait at r0; it holds 2.5 requests" in found["kv_cache_below_demand:r0"].cause
+        )
+
+
+def test_preempted_requests_need_a_larger_cache() -> None:
+    def preempted(count: float | None, generation: int = 1) -> Snapshot:
+        return state(replica(0, preemptions_total=count, generation=generation))
+
+    found = look(preempted(3.0), preempted(2.0))
+    assert found["kv_cache_below_demand:r0"].evidence[1].text == "r0: 3 preemptions since its start"
+    assert look(preempted(3.0), preempted(3.0)) == look(preempted(3.0)) == {}
+    assert look(preempted(3.0, 2), preempted(2.0)) == look(preempted(None), preempted(2.0)) == {}
+
+
+# --- balance ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "others", "fires"),
+    [
+        (4.0, 8.0, {"running": 3.9}, True),
+        (3.0, 8.0, {"running": 3.9}, False),
+        (4.0, 8.0, {"running": 4.0}, False),
+        (4.0, 8.0, {"running": 1.0, "waiting": 1.0}, False),
+        (4.0, 8.0, {"running": None}, False),
+        (4.0, 8.0, {"running": 0.0, "listed": False}, False),
+        (4.0, 8.0, {"running": 0.0, "leaving": True}, False),
+        (4.0, 8.0, {"running": 0.0, "activity": "asleep"}, False),
+        (4.0, 8.0, {"running": 0.0, "state": "degraded", "listed": True}, True),
+    ],
+)
+def test_requests_that_wait_beside_a_free_replica(
+    waiting: float, running: float, others: dict[str, Any], fires: bool
+) -> None:
+    found = look(state(replica(0, waiting=waiting, running=running), replica(1, **others)))
+    found.pop("replica_sleeps:r1", None)
+    assert (found.keys() == {"replicas_unbalanced:r0"}) is fires and bool(found) is fires
+
+
+def test_a_slow_replica_is_no_matter_of_balance() -> None:
+    times = {"answers": 30.0, "seconds_per_token": 0.01, "seconds_per_answer": 0.2, "since": NOW - 600}
+    slow = {**times, "seconds_per_token": 0.1, "seconds_per_answer": 2.0}
+    busy, free = replica(0, waiting=9.0, running=8.0, **slow), replica(1, running=1.0, **times)
+    assert look(state(busy, free)) == {}
+    assert look(state(replica(0, waiting=9.0, running=8.0, **times), free)).keys() == {
+        "replicas_unbalanced:r0"
+    }
+
+
+# --- asleep, or only loaded -------------------------------------------------------------------------------
+
+
+def test_a_replica_that_was_not_woken_up_is_told_from_a_dead_one() -> None:
+    asleep, serving = replica(1, activity="asleep", running=0.0), replica(0, activity="serving")
+    found = look(state(serving, asleep))["replica_sleeps:r1"]
+    assert found.title == "r1 sleeps while others work" and "r0 runs its share" in found.cause
+    for other in (
+        replica(0, activity="asleep"),  # all of them: the trainer trains
+        replica(0, activity="serving", running=0.0),
+        replica(0, activity="updating"),
+    ):
+        assert look(state(other, asleep)) == {}
+    assert look(state(serving, replica(1, "failed", activity="asleep"))) == {}, "dead: another rule tells"
+    assert look(state(serving, replica(1, activity="waking", running=0.0))) == {}
+
+
+def unmeasured(index: int, **fields: Any) -> Any:
+    return replica(index, running=None, waiting=None, gpus=(f"GPU-{index:08}",), **fields)
+
+
+IDLE = {"utilization": 0.04, "memory_used": 71 << 30}
+
+
+def test_gpus_that_hold_a_model_and_compute_nothing() -> None:
+    both = (unmeasured(0), unmeasured(1))
+    one = look(state(*both, gpus=(gpu(0), gpu(1, **IDLE))))["gpus_loaded_but_idle"]
+    assert (
+        one.title == "the GPUs of r1 are loaded but idle" and "the proxy sends no trials to it" in one.cause
+    )
+    assert [e.text for e in one.evidence] == ["GPU 1 of r1: 4% busy"]
+    every = look(state(*both, gpus=(gpu(0, **IDLE), gpu(1, **IDLE))))["gpus_loaded_but_idle"]
+    assert "sandboxes" in every.cause and len(every.evidence) == 2
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        state(unmeasured(0), unmeasured(1), gpus=(gpu(0), gpu(1, **{**IDLE, "utilization": 0.05}))),
+        state(unmeasured(0), unmeasured(1), gpus=(gpu(0), gpu(1, **{**IDLE, "memory_used": 70 << 30}))),
+        state(unmeasured(0), unmeasured(1), gpus=(gpu(0), gpu(1, **{**IDLE, "utilization": None}))),
+        state(unmeasured(0), unmeasured(1, activity="asleep"), gpus=(gpu(0), gpu(1, **IDLE))),
+        state(unmeasured(0), unmeasured(1), gpus=(gpu(0), gpu(1, **IDLE)), trials=TrialsStatus()),
+        state(unmeasured(0), replica(1, gpus=("GPU-00000001",)), gpus=(gpu(0), gpu(1, **IDLE))),
+        state(unmeasured(0), unmeasured(1), gpus=(gpu(0), gpu(1, **IDLE)), state="stopping"),
+        state(unmeasured(0), unmeasured(1)),
+    ],
+    ids=["busy", "no model", "unknown", "asleep", "no trials", "its load is known", "stopping", "no GPUs"],
+)
+def test_gpus_that_may_be_idle(now: Snapshot) -> None:
+    assert look(now) == {}
+
+
+def test_while_a_process_stands_still_all_of_them_are_silent() -> None:
+    still = service("trainer", "trainer", stalled=(StalledProcess(5, "T", NOW - 60),))
+    busy = state(replica(0, waiting=9.0, running=8.0, kv_cache_usage=1.0), replica(1, running=0.0))
+    assert len(look(busy)) == 2
+    assert look(replace(busy, services=(still,))) == look(replace(busy, state="stopping")) == {}
+
+
+# --- groups -----------------------------------------------------------------------------------------------
+
+
+def grouped(*rewards: tuple[str, float | None], total: int | None = None, zero: int = 0) -> list[Symptom]:
+    heads = tuple(trial(i, 7, group=group, reward=reward) for i, (group, reward) in enumerate(rewards))
+    count = len(heads) if total is None else total
+    step = StepTrials(7, count, count, zero, 0.5, calling=count - zero)
+    now = snapshot(trials=TrialsStatus(newest=heads, steps=(step,)))
+    return [s for s in groups_equal(Window(now, None, RunContext())) if isinstance(s, Symptom)]
+
+
+def test_groups_in_each_of_which_all_rewards_are_the_same() -> None:
+    (symptom,) = grouped(("a", 1.0), ("a", 1.0), ("b", 0.0), ("b", 0.0), ("c", 0.0), ("c", 0.0))
+    assert symptom.severity == "info" and symptom.title == "no group of step 7 has different rewards"
+    assert "of 3 tasks of step 7, 1 were solved in every trial and 2 in none" in symptom.cause
+    assert symptom.evidence[0].text == "group a: 2 trials, reward 1"
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        (("a", 1.0), ("a", 0.0), ("b", 0.0), ("b", 0.0)),  # one group teaches something
+        (("a", 0.0), ("a", 0.0), ("b", 0.0), ("b", 0.0)),  # rewards_equal
+        (("a", 1.0), ("a", 1.0), ("a", 1.0), ("a", 1.0)),
+        (("a", 1.0), ("b", 0.0), ("c", 0.0), ("d", 1.0)),  # one trial each: no groups
+        (("a", 1.0), ("a", None), ("b", 0.0), ("b", 0.0)),
+        (("", 1.0), ("", 1.0), ("b", 0.0), ("b", 0.0)),
+    ],
+)
+def test_groups_that_differ_or_are_not_known(rewards: tuple[tuple[str, float | None], ...]) -> None:
+    assert grouped(*rewards) == []
+
+
+def test_groups_are_judged_only_if_all_trials_of_the_step_are_listed() -> None:
+    rewards = (("a", 1.0), ("a", 1.0), ("b", 0.0), ("b", 0.0))
+    assert grouped(*rewards, total=5) == [] and grouped(*rewards, zero=2) == []
+    assert len(grouped(*rewards, zero=1)) == 1
