@@ -1,4 +1,5 @@
-"""Changes of the configuration that need a new attempt: stops the run, and resumes it with other values."""
+"""Changes of the run's configuration: within its attempt, by a restart of the services that read them, where that is
+enough; otherwise the run is stopped, and resumed with the other values. Then the same for the user's own file."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from liverl_tui.text.words import one_line
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
     from liverl.daemon.plan_change import PlanChange
+    from liverl.daemon.user_file import FileChange
     from liverl.rundir.layout import RunDir
     from liverl_tui.app.commands import Commands
     from liverl_tui.app.host import ScreensHost
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
 SHOWN_S = 60.0  # seconds after its start within which it must be shown
 _ABOUT = "next attempt"  # subject of the toasts
+_SLURM = (
+    "this is a Slurm job, which ends with the run: a new attempt would be killed with it; submit another job that "
+    "resumes the run"
+)
 
 
 class Refused(Exception):
@@ -31,17 +37,21 @@ class Refused(Exception):
 @dataclass(frozen=True)
 class Prepared:
     """What was found before the question. ``values``: dotted key -> value; ``checkpoint``: the step of the newest
-    one, None without one."""
+    one, None without one. ``restarts``: what has to be restarted, as the table of changes calls it; None if only
+    another attempt can take the values over. ``guess``: a rule of thumb chose them."""
 
     values: Mapping[str, str]
     loaded: LoadedConfig
     change: PlanChange
     checkpoint: int | None
+    restarts: frozenset[str] | None
+    guess: bool = False
 
 
 class NextAttempt:
-    """Begins the next attempt of the run that ``host`` shows. ``command``: what goes on with it in a shell if the
-    interface is closed meanwhile; empty while nothing is under way."""
+    """Changes the configuration of the run that ``host`` shows, and begins its next attempt if that is needed.
+    ``command``: what goes on with it in a shell if the interface is closed meanwhile; empty while no attempt is being
+    begun."""
 
     def __init__(self, host: ScreensHost, commands: Commands, notifications: Notifications) -> None:
         self._host = host
@@ -62,19 +72,19 @@ class NextAttempt:
             if why is not None:
                 return why
         if os.environ.get("SLURM_JOB_ID") and not self._host.view.demo:
-            return (
-                "this is a Slurm job, which ends with the run: a new attempt would be killed with it; submit another "
-                "job that resumes the run"
-            )
-        if self._checking or self.command:
-            return "the next attempt is already being prepared"
-        return None
+            return _SLURM
+        return self._busy()
 
-    def offer(self, values: Mapping[str, str]) -> None:
-        """Ask whether to stop the run, if it is live, and to resume it with ``values`` (dotted key -> value as for
-        ``--set``), and do so. A toast says why not, if it cannot be done, and each stage."""
+    def _busy(self) -> str | None:
+        return "the next attempt is already being prepared" if self._checking or self.command else None
+
+    def offer(self, values: Mapping[str, str], *, guess: bool = False) -> None:
+        """Show what ``values`` (dotted key -> value as for ``--set``) change in the run's configuration, and ask
+        whether to do it: restart what reads them, or, if that is not enough, stop the run if it is live and resume it.
+        A toast says why not, if it cannot be done, and each stage. Then offer the same change of the user's own file.
+        ``guess``: a rule of thumb chose the values, and the question says so."""
         why = self.refused()
-        if why is not None:
+        if why is not None and (why != _SLURM or not self._host.view.live):
             self._toast(why, "warning")
             return
         if self._host.view.demo:
@@ -84,7 +94,7 @@ class NextAttempt:
             )
             return
         self._checking = True
-        self._host.run_worker(self._check(dict(values)), name=_ABOUT, group="commands")
+        self._host.run_worker(self._check(dict(values), guess), name=_ABOUT, group="commands")
 
     def problem_with(self, values: Mapping[str, str]) -> str | None:
         """Why the run cannot have ``values``, in one sentence; None if it can. Reads the run's configuration."""
@@ -100,7 +110,7 @@ class NextAttempt:
 
     # -- before the question
 
-    async def _check(self, values: dict[str, str]) -> None:
+    async def _check(self, values: dict[str, str], guess: bool) -> None:
         from liverl.config import ConfigError
         from liverl.daemon.launch import LaunchError
         from liverl.observe.checkpoints import newest_checkpoint
@@ -117,34 +127,109 @@ class NextAttempt:
         if found is None:
             self._toast(f"the run has {_pairs(values)} already; nothing was changed", "warning", about=_ABOUT)
             return
-        self._ask(Prepared(values, *found, checkpoint))
+        restarts = _restarts(*found) if self._host.view.live else None
+        if restarts is None and (why := self.refused()) is not None:
+            self._toast(why, "warning")
+            return
+        self._ask(Prepared(values, *found, checkpoint, restarts, guess))
 
     def _ask(self, prepared: Prepared) -> None:
-        from liverl_tui.screens.dialogs import Confirm
+        from liverl_tui.data.config_change import GUESS, diff_of_keys, restarted, restarts_words
+        from liverl_tui.screens.change_dialog import ConfirmChange
 
-        live, kind = self._host.view.live, prepared.loaded.config.trainer.kind
-        why = consequences(self._host.view.snapshot, kind, prepared.checkpoint, live=live)
-        lost = prepared.checkpoint is None and kind not in ("none", "command")
+        view, kind = self._host.view, prepared.loaded.config.trainer.kind
+        live, lost = view.live, prepared.checkpoint is None and kind not in ("none", "command")
+        if prepared.restarts is not None:
+            services = restarted(view.snapshot, prepared.restarts)
+            title, yes = (
+                "Change the configuration of the run?",
+                "change and restart" if services else "change",
+            )
+            why, lost = restarts_words(services), lost and any(s.kind == "trainer" for s in services)
+        else:
+            title = question(_pairs(prepared.values), live=live)
+            why = consequences(view.snapshot, kind, prepared.checkpoint, live=live)
+            yes = "stop and resume" if live else "resume"
+        why = f"{GUESS} {why}" if prepared.guess else why
+        where = "a guess for the run's config.yaml:" if prepared.guess else "in the run's config.yaml:"
         self._host.push_screen(
-            Confirm(
-                question(_pairs(prepared.values), live=live),
-                why,
-                "stop and resume" if live else "resume",
-                safe=lost,
-            ),
+            ConfirmChange(title, where, diff_of_keys(prepared.change.changes), why, yes, safe=lost),
             lambda answer: self._begin(prepared) if answer == "yes" else None,
         )
 
     # -- after the answer
 
     def _begin(self, prepared: Prepared) -> None:
-        why = self.refused()  # while the dialog was open, the backend may have died
+        # While the dialog was open, the backend may have died.
+        why = self.refused() if prepared.restarts is None else self._commands.refused() or self._busy()
         if why is not None:
             self._toast(why, "warning")
+            return
+        if prepared.restarts is not None:
+            self._host.run_worker(self._change(prepared), name=_ABOUT, group="commands")
             return
         options = set_options(prepared.values, _secrets(prepared.values))
         self.command = f"{resume_command(self._host.source.run.path)} {options}"
         self._host.run_worker(self._carry_out(prepared), name=_ABOUT, group="commands")
+
+    async def _change(self, prepared: Prepared) -> None:
+        """Change the values within the attempt."""
+        self._checking = True
+        self._toast(f"changing {_pairs(prepared.values)} ...", about=_ABOUT)
+        try:
+            answer = await self._host.source.command("reconfigure", values=_resolved(prepared))
+        except Exception as error:  # noqa: BLE001 - shown as a toast; a failed command must not end the interface
+            self._toast(_line(error), "error", about=_ABOUT)
+            return
+        finally:
+            self._checking = False
+        self._toast(str(answer.get("text", "done")), about=_ABOUT)
+        await self._offer_file(prepared)
+
+    async def _offer_file(self, prepared: Prepared) -> None:
+        """Ask whether to make the same change in the file that the user gave with --config."""
+        from liverl.config.edit import EditRefused
+        from liverl.daemon import user_file
+        from liverl_tui.data.config_change import diff_of_file
+        from liverl_tui.screens.change_dialog import ConfirmChange
+
+        run, values = self._host.source.run, prepared.values
+        path = await asyncio.to_thread(user_file.user_file, run)
+        if path is None:
+            return
+        try:
+            change = await asyncio.to_thread(user_file.proposed, path, values)
+        except (EditRefused, OSError) as error:
+            self._toast(f"{path} was not changed: {_line(error)}; set {_pairs(values)} in it", "warning")
+            return
+        if change is None:
+            return
+
+        def answered(answer: str | None) -> None:
+            if answer == "yes":
+                self._host.run_worker(self._write_file(change), name=str(path), group="commands")
+
+        self._host.push_screen(
+            ConfirmChange(
+                "Make the same change in your own file?",
+                f"{path}:",
+                diff_of_file(change.lines),
+                "Its comments stay. Runs that you start from it then have this value.",
+                "write the file",
+            ),
+            answered,
+        )
+
+    async def _write_file(self, change: FileChange) -> None:
+        from liverl.config.edit import EditRefused
+        from liverl.daemon import user_file
+
+        try:
+            await asyncio.to_thread(user_file.write, self._host.source.run, change)
+        except (EditRefused, OSError) as error:
+            self._toast(f"{change.path} was not changed: {_line(error)}", "error")
+        else:
+            self._toast(f"wrote {change.path}")
 
     async def _carry_out(self, prepared: Prepared) -> None:
         source, snapshot = self._host.source, self._host.view.snapshot
@@ -175,6 +260,8 @@ class NextAttempt:
             )
         else:
             self._toast(f"attempt {attempt + 1} has begun with {_pairs(prepared.values)}", about=_ABOUT)
+            self.command = ""
+            await self._offer_file(prepared)
         finally:
             self.command = ""
 
@@ -202,6 +289,25 @@ def _changed(run: RunDir, values: Mapping[str, str]) -> tuple[LoadedConfig, Plan
     from liverl.daemon.next_attempt import changed_run
 
     return changed_run(run, sets=_sets(values))
+
+
+def _restarts(loaded: LoadedConfig, change: PlanChange) -> frozenset[str] | None:
+    """What has to be restarted for a change within the attempt; None if that is not possible."""
+    from liverl.config.changes import on_change
+
+    meanings = [on_change(one.key) for one in change.changes]
+    if loaded.config.trainer.kind == "command" or any(meaning.kind != "restart" for meaning in meanings):
+        return None
+    return frozenset(name for meaning in meanings for name in meaning.services)
+
+
+def _resolved(prepared: Prepared) -> dict[str, str]:
+    """The values with the paths that the backend would read from another directory made absolute."""
+    from liverl.config.schema import leaves, value_of
+
+    known = {key: value_of(prepared.loaded.config, key) for key in prepared.values if key in leaves()}
+    found = {key: value for key, value in known.items() if isinstance(value, str)}
+    return {**prepared.values, **found}
 
 
 def _sets(values: Mapping[str, str]) -> list[str]:

@@ -64,7 +64,7 @@ class Commands(Protocol):
 
 
 class NextAttempt(Protocol):
-    """Changes of the configuration that need a new attempt."""
+    """Changes of the run's configuration."""
 
     def refused(self) -> str | None:
         """Why no attempt can be begun from this interface; None if one can."""
@@ -75,8 +75,9 @@ class NextAttempt(Protocol):
     def present_values(self) -> Mapping[str, str]:
         """Dotted key -> its present value."""
 
-    def offer(self, values: Mapping[str, str]) -> None:
-        """Ask whether to stop the run and to resume it with ``values`` (dotted key -> value), and do so."""
+    def offer(self, values: Mapping[str, str], *, guess: bool = False) -> None:
+        """Show what ``values`` (dotted key -> value) change, ask, and restart what reads them, or resume the run with
+        them. ``guess``: a rule of thumb chose them."""
 
 
 class Navigation(Protocol):

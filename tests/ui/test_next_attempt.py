@@ -26,7 +26,7 @@ from liverl_tui.screens.alerts import AlertsScreen
 from liverl_tui.screens.dialogs import Confirm, Options, Wrapped
 from liverl_tui.text.next_attempt import consequences, question, set_options
 
-PATCH = {"model.tool_parser": "hermes"}
+PATCH = {"model.served_model_name": "other"}  # needs a new attempt
 ALERT = Symptom("zero_tool_calls", "critical", "trials call no tool", "why", "what to do", patch=PATCH)
 
 
@@ -121,11 +121,11 @@ async def test_the_key_stops_the_run_and_resumes_it_with_the_values(
     async with opened(run_dir) as screen:
         await screen.press("exclamation_mark")
         await screen.until(lambda: isinstance(screen.app.screen, AlertsScreen))
-        words = "f applies: stop and resume with --set model.tool_parser=hermes"
+        words = "f shows the change, and applies it: model.served_model_name: other"
         assert words in screen.app.screen.query_one("#alerts").text  # type: ignore[attr-defined]
         await screen.press("f")
         await screen.dialog()
-        assert "Stop the run and resume it with model.tool_parser=hermes?" in screen.asked
+        assert "Stop the run and resume it with model.served_model_name=other?" in screen.asked
         assert "Training resumes from the checkpoint of step 5; steps 6 to 8 are repeated." in screen.asked
         assert "1 running trial is cut off." in screen.asked
         assert screen.app.screen.query_one(Options).cursor == "yes"
@@ -135,11 +135,11 @@ async def test_the_key_stops_the_run_and_resumes_it_with_the_values(
         await screen.dialog()
         await screen.press("y")
         await screen.until(
-            lambda: any("attempt 2 has begun with model.tool_parser" in t for t in screen.toasts)
+            lambda: any("attempt 2 has begun with model.served_model_name" in t for t in screen.toasts)
         )
         assert screen.source.asked == [("stop", {"now": False})]
         (change,) = screen.source.resumed
-        assert [(c.key, c.after) for c in change.changes] == [("model.tool_parser", "hermes")]
+        assert [(c.key, c.after) for c in change.changes] == [("model.served_model_name", "other")]
         assert not screen.app.next_attempt.command
 
 
@@ -194,7 +194,7 @@ async def test_a_failure_names_the_stage_and_the_command(
         await screen.press("y")
         await screen.until(lambda: any(words in toast for toast in screen.toasts))
         toast = next(toast for toast in screen.toasts if words in toast)
-        assert f"--run-root {tmp_path / 'runs'} --set model.tool_parser=hermes" in toast
+        assert f"--run-root {tmp_path / 'runs'} --set model.served_model_name=other" in toast
         assert "liverl-tui up --resume liverl/r" in toast
         assert bool(screen.source.resumed) == (stage == "resume")
         # It can be tried again.
@@ -257,7 +257,10 @@ async def test_leaving_meanwhile_is_asked_about(tmp_path: Path, checks: list[Che
         await screen.until(lambda: any("already being prepared" in toast for toast in screen.toasts))
         for key in ("q", "D"):
             await screen.press(key)
-            assert isinstance(screen.app.screen, Confirm) and "--set model.tool_parser=hermes" in screen.asked
+            assert (
+                isinstance(screen.app.screen, Confirm)
+                and "--set model.served_model_name=other" in screen.asked
+            )
             await screen.press("enter")
             assert not screen.app._exit and not isinstance(screen.app.screen, Confirm)
         screen.source.holds.set()

@@ -25,8 +25,14 @@ def record(run_dir: Path, files: Iterable[Path]) -> None:
     Raises:
         OSError: a file cannot be read, or the digests cannot be written.
     """
-    digests = _recorded(run_dir / FILE) | {os.path.abspath(path): _digest(path) for path in files}
+    new = {os.path.abspath(path): _digest(path) for path in files}
+    digests = {path: text for path, text in _recorded(run_dir / FILE).items() if path not in new} | new
     write_atomic(run_dir / FILE, json.dumps(digests, indent=1).encode() + b"\n")
+
+
+def recorded(run_dir: Path) -> list[str]:
+    """The absolute paths of the files that are recorded for the run, those recorded last at the end."""
+    return list(_recorded(run_dir / FILE))
 
 
 class ConfigEdits:

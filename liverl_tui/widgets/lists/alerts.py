@@ -12,7 +12,6 @@ from liverl.diagnose.evidence import log_place
 from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
-from liverl_tui.text.next_attempt import set_options
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
@@ -82,7 +81,8 @@ def applied_words(symptom: Symptom) -> str | None:
     """What the key that applies a fix does for this alert; None if it does nothing."""
     key = find("alerts", "apply").mention
     if symptom.patch:
-        return f"{key} applies: stop and resume with {set_options(symptom.patch)}"
+        what = ", ".join(f"{name}: {one_line(value)}" for name, value in symptom.patch.items())
+        return f"{key} shows the change, and applies it: {what}{' (a guess)' if symptom.guess else ''}"
     return None if symptom.action is None else f"{key} applies the fix: {action_words(symptom.action)}"
 
 
@@ -90,6 +90,7 @@ def alert_text(symptom: Symptom) -> str:
     """An alert as plain text for the clipboard: severity and title, cause, fix, evidence."""
     lines = [f"{symptom.severity}: {symptom.title}", symptom.cause]
     lines += [f"fix: {symptom.fix}"] if symptom.fix else []
+    lines += [f"set: {key}={value}" for key, value in symptom.patch.items()]
     return "\n".join([*lines, *(f"- {one.words}" for one in symptom.evidence)])
 
 
@@ -238,7 +239,7 @@ class AlertList(RowsPane):
         verb, _, what = (symptom.action or "").partition(" ")
         service = self._service(what)
         if symptom.patch:
-            self._app.next_attempt.offer(symptom.patch)
+            self._app.next_attempt.offer(symptom.patch, guess=symptom.guess)
         elif symptom.action == "scale +1":
             self._app.commands.action_add_replica()
         elif verb == "restart" and service is not None:

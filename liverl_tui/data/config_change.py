@@ -1,0 +1,72 @@
+"""A change of a run's configuration: its diff, and what is restarted for it, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from liverl.model import ConfigChange, ServiceStatus, Snapshot
+from liverl_tui.data.verbs import consequence
+from liverl_tui.text.words import one_line
+
+GUESS = "A rule of thumb chose this: the logs do not say that it is the right value. Check it before you apply it."
+_NULL = "(empty)"
+
+
+class Line(NamedTuple):
+    """One line of a diff. ``sign``: -, + or a space."""
+
+    sign: str
+    text: str
+
+
+def diff_of_keys(changes: Sequence[ConfigChange]) -> list[Line]:
+    """The old and the new value of each key of the run's configuration."""
+    lines = []
+    for change in changes:
+        lines.append(Line("-", f"{change.key}: {_shown(change.before)}"))
+        lines.append(Line("+", f"{change.key}: {_shown(change.after)}"))
+    return lines
+
+
+def diff_of_file(lines: Sequence[tuple[int, str | None, str | None]]) -> list[Line]:
+    """The changed lines of a file, each with its number. ``lines``: (number, old, new)."""
+    found = []
+    for number, old, new in lines:
+        if old is not None:
+            found.append(Line("-", f"{number:>4} {old}"))
+        if new is not None:
+            found.append(Line("+", f"{number:>4} {new}"))
+    return found
+
+
+def _shown(value: object) -> str:
+    if value is None or value == "":
+        return _NULL
+    return str(value).lower() if isinstance(value, bool) else one_line(str(value))
+
+
+def restarted(snapshot: Snapshot | None, kinds: frozenset[str]) -> list[ServiceStatus]:
+    """The services that read changed keys, in the order of their restart. ``kinds``: replicas, proxy, sessions,
+    trainer; a replica that verl manages restarts with its trainer."""
+    services = snapshot.services if snapshot is not None else ()
+    replicas = [s for s in services if s.kind == "replica"] if "replicas" in kinds else []
+    more = {"trainer"} if "replicas" in kinds and not replicas else set()
+    others = [
+        s for kind in ("proxy", "sessions", "trainer") for s in services if s.kind == kind in kinds | more
+    ]
+    return replicas + others
+
+
+def restarts_words(services: Sequence[ServiceStatus]) -> str:
+    """What the restart of these services means, in whole sentences."""
+    if not services:
+        return "No service has to be restarted."
+    names = [service.name for service in services]
+    what = (
+        f"{names[0]} is restarted"
+        if len(names) == 1
+        else f"{', '.join(names)} are restarted, one after another"
+    )
+    each = dict.fromkeys(consequence("restart", s) for s in services if s.kind != "proxy")
+    return " ".join([f"{what}; the run goes on.", *each])
