@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from liverl.causes import reading
 from liverl.causes.finding import LogRecords
 from liverl.causes.reading import MOST_AFTER, MOST_BEFORE, SURVIVED, NotTextError, read_log
+from liverl.causes.shapes import Shapes
+from liverl.logs.record import Record
 from liverl.util.regular_file import NotRegularFileError
 
 OK = '(APIServer pid=1) INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
@@ -144,3 +147,64 @@ def test_memory_is_bounded(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 40_000  # KiB
+
+
+LOGS = [*RECORDINGS.rglob("*.log"), *(RECORDINGS.parent / "cases").glob("*.log")]
+
+
+def compared(logs: LogRecords, joined: bool) -> list[Record]:
+    """The records that are no signs of health; without times if logs of several years were joined, as the year that a
+    stamp does not state is that of the stamps around it."""
+    records = [record for record in logs.records if record.kind != "healthy"]
+    return [msgspec.structs.replace(record, at=None) for record in records] if joined else records
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_what_is_passed_over_by_its_shape_would_not_have_mattered(tmp_path, monkeypatch, shift):
+    """All recordings in one log, and each of them: once by shapes, once with every line read."""
+    monkeypatch.undo()
+    whole = tmp_path / "all.log"
+    whole.write_bytes(b"\n".join(log.read_bytes() for log in (LOGS[shift:] + LOGS[:shift])))
+    quick = {log: read_log(log, "x") for log in (whole, *LOGS)}
+    monkeypatch.setattr(Shapes, "_kind", lambda self, line, shape: "read")
+    slow = {log: read_log(log, "x") for log in (whole, *LOGS)}
+    assert sum(len(one.records) for one in quick.values()) > 900
+    for log, one in quick.items():
+        other = slow[log]
+        found, wanted = compared(one, log == whole), compared(other, log == whole)
+        assert [record for record in wanted if record not in found] == [], log
+        assert len(found) <= len(wanted) + 1, log  # signs of health are counted by the run of lines, not each
+        assert (one.left_out, one.survived, one.served) == (other.left_out, other.survived, other.served)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (b"loading shard 3 of 4", "bare"),
+        (b"(WorkerDict pid=12) loading shard 3 of 4", "bare"),
+        (b"INFO 11-20 23:51:23 [core.py:77] loading", "info"),
+        (b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK', "healthy"),
+        (b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 404 Not Found', "info"),
+        (b"[Errno 28] No space left on device", "read"),
+        (b"step:4 - actor/lr:0.1", "read"),
+        (b"ValueError: no", "read"),
+        (b"[rank0]:[E321 02:07:08.4 x.cpp:1] stuck", "read"),
+        (b"[2026-11-21 00:17:39,002 E 12 34] (raylet) gone", "read"),
+        (b'  File "a.py", line 3, in main', "read"),
+        (b"Traceback (most recent call last):", "read"),
+        (b"bash: line 1: 99 Segmentation fault", "read"),
+        (b"x" * 500, "read"),
+    ],
+)
+def test_the_shape_of_a_line(line, kind):
+    shapes = Shapes(("[Errno 28] No space", "EngineCore failed"))
+    for _ in range(2):
+        assert [found for _, found in shapes.of(line + b"\n")] == [kind]
+    assert list(shapes.of(line)) == [(len(line), "read")]
+
+
+def test_lines_that_differ_by_a_digit_that_tells_are_not_taken_for_each_other():
+    shapes = Shapes(("[Errno 28] No space",))
+    lines = [b"INFO [Errno 5] No space here", b"INFO [Errno 28] No space here"]
+    assert [kind for _, kind in shapes.of(b"\n".join(lines) + b"\n")] == ["read", "read"]
+    assert [shapes.has_needle(line.decode()) for line in lines] == [False, True]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from typing import BinaryIO
 
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import LogRecords
+from liverl.causes.shapes import Shape, Shapes
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
 from liverl.util.regular_file import open_binary
@@ -25,21 +25,6 @@ SAMPLE = 1 << 16  # bytes that tell a log from binary data
 MOST_SIGNS = 8192  # healthy signs whose places are remembered
 _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
-_PREFIX = (
-    rb"(?:\x1b\[[\d;]{0,12}m|\([^()\n]{1,120}\) |\[rank\d{1,5}\]: ?|[\w.-]{1,60} {1,40}\| "
-    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-][\d:]{4,5}) |\d{1,5}: )*+"
-)
-# Lines that a healthy run writes by the thousand: answers, NCCL's details, vLLM's throughput
-_HEALTHY = re.compile(
-    rb"(?:" + _PREFIX + rb"(?:"
-    rb'INFO: {4,6}[^\s"]{3,60} - "[^"\n]{1,400}" 2\d\d[^\n]*+'
-    rb"|(?:\[[\d: .T/-]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] (?:[^\s:]{1,60}:\d+ )?NCCL INFO [^\n]*+"
-    rb"|INFO \d\d-\d\d [\d:]{8} \[[^\]\n]{1,60}\] Engine \d+: Avg prompt throughput[^\n]*+"
-    rb")\n)++"
-)
-_INFO = re.compile(
-    _PREFIX + rb"(?:INFO[ :]|DEBUG[ :]|\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3}(?:INFO|DEBUG)\b)[^\n]*\n"
-)
 _ANSWER = b'" 2'
 _POST = '"POST /'
 _THROUGHPUT = b"Avg prompt throughput"
@@ -131,12 +116,14 @@ class _Reading:
         self.offset = start
         self._modified = modified
         self._reader = RecordReader(modified, start)
-        self._needles = [(needle, needle.encode()) for needle in needles()]
+        self._shapes = Shapes(needles())
         self._alive = 0  # healthy signs so far
         self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are with it
         self._kept = _Kept(MOST_AFTER)
         self._before = _Kept(MOST_BEFORE)
-        self._healthy: Record | None = None  # the last one
+        self._healthy: Record | tuple[int, bytes] | None = (
+            None  # the last one, or its line and where that begins
+        )
         self._step: Record | None = None  # the last metrics of a step
         self._served = -1  # offset of the last POST that was answered with 2xx
         self._last: Record | None = None
@@ -150,38 +137,39 @@ class _Reading:
         place = 0
         if self._inside:
             place = data.find(b"\n") + 1 or len(data)
-            self._feed(data[:place])
-        parts = list(_parts(data, place))
-        present = self._present(b"".join(data[begin:end] for begin, end, healthy in parts if not healthy))
-        for begin, end, healthy in parts:
-            if healthy:
-                self._pass(data, begin, end)
-            else:
-                self._lines(data, begin, end, present)
+            self._feed(data[:place], "read")
+        self._lines(data, place)
         self._inside = not data.endswith(b"\n")
 
-    def _present(self, text: bytes) -> list[bytes]:
-        return [sought for _, sought in self._needles if sought in text]
-
-    def _lines(self, data: bytes, place: int, end: int, present: list[bytes]) -> None:
-        """Feed the lines from ``place`` to ``end`` to the reader, but for those of level info without a needle."""
+    def _lines(self, data: bytes, place: int) -> None:
+        """Feed to the reader the lines that may matter, and those that may go on with one; pass over the others."""
+        kinds = self._shapes.of(data[place:])
         begin = place
-        while place < end:
-            match = _INFO.match(data, place, end)
-            if match is None or _matters(match[0], present):
-                place = data.find(b"\n", place, end) + 1 or end
-                continue
-            if place > begin:
-                self._feed(data[begin:place])
-            begin = place = match.end()
-            self._pass_line(match[0])
-        if end > begin:
-            self._feed(data[begin:end])
+        current: Shape = "read"
+        for length, kind in kinds:
+            if kind == "bare":
+                if current != "bare" and begin < place:
+                    self._run(data, begin, place, current)
+                    begin = place
+                kind = "bare" if current == "bare" or self._reader.idle else "beside"
+            if kind != current:
+                if begin < place:
+                    self._run(data, begin, place, current)
+                begin, current = place, kind
+            place += length
+        if begin < place:
+            self._run(data, begin, place, current)
 
-    def _pass_line(self, line: bytes) -> None:
-        self._skipped = (self.offset, line)
-        self._reader.skip(len(line))
-        self.offset += len(line)
+    def _run(self, data: bytes, begin: int, end: int, kind: Shape) -> None:
+        if kind == "healthy":
+            self._pass(data, begin, end)
+        elif kind in ("info", "bare"):
+            line = data.rfind(b"\n", begin, end - 1) + 1 or begin
+            self._skipped = (self.offset + line - begin, data[line:end])
+            self._reader.skip(end - begin)
+            self.offset += end - begin
+        else:
+            self._feed(data[begin:end], kind)
 
     def _pass(self, data: bytes, begin: int, end: int) -> None:
         """Pass over healthy lines; count the answers and throughputs in them."""
@@ -191,17 +179,17 @@ class _Reading:
         start = self.offset
         served = data.rfind(_POST.encode(), begin, end)
         if served >= 0:
-            self._served = start + served - begin
+            self._served = start - begin + (data.rfind(b"\n", begin, served) + 1 or begin)
         self._reader.skip(end - begin)
         self.offset += end - begin
         if signs:
             self._sign(signs, start)
-            self._healthy = self._passed() or self._healthy
+            self._healthy = self._skipped or self._healthy
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes, kind: Shape) -> None:
         self.offset += len(data)
         self._skipped = None
-        for record in self._reader.feed(data):
+        for record in self._reader.feed(data, awaited=kind == "read"):
             self._take(record)
 
     def _sign(self, signs: int, offset: int) -> None:
@@ -236,26 +224,25 @@ class _Reading:
             self._before.add(0, record)
 
     def _has_needle(self, record: Record) -> bool:
-        whole = record.whole
-        return any(needle in whole for needle, _ in self._needles)
+        return self._shapes.has_needle(record.whole)
 
-    def _passed(self) -> Record | None:
-        """The last line that was passed over, as a record."""
-        if self._skipped is None:
+    def _parsed(self, line: tuple[int, bytes] | None) -> Record | None:
+        """A line that was passed over, as a record."""
+        if line is None:
             return None
-        offset, line = self._skipped
-        reader = RecordReader(self._modified, offset)
-        return next(iter((*reader.feed(line), *reader.end())), None)
+        reader = RecordReader(self._modified, line[0])
+        return next(iter((*reader.feed(line[1]), *reader.end())), None)
 
     def result(self, shown: str, modified: float) -> LogRecords:
-        passed = self._passed()
+        passed = self._parsed(self._skipped)
         for record in self._reader.end():
             self._take(record)
         last = self._last
         if passed is not None and (last is None or passed.offset > last.offset):
             last = passed
         before = self._before.all()
-        healthy = {one.offset: one for one in (self._healthy, self._step) if one is not None}
+        sign = self._parsed(self._healthy) if isinstance(self._healthy, tuple) else self._healthy
+        healthy = {one.offset: one for one in (sign, self._step) if one is not None}
         records = [*before, *self._kept.all(), *healthy.values()]
         return LogRecords(
             log=shown,
@@ -268,31 +255,7 @@ class _Reading:
         )
 
 
-def _parts(data: bytes, place: int) -> Iterable[tuple[int, int, bool]]:
-    """Yield where runs of healthy lines and of other lines begin and end, and whether they are healthy."""
-    begin, size = place, len(data)
-    while place < size:
-        match = _HEALTHY.match(data, place)
-        if match is None:
-            place = data.find(b"\n", place) + 1 or size
-            continue
-        if place > begin:
-            yield begin, place, False
-        begin = place = match.end()
-        yield match.start(), place, True
-    if size > begin:
-        yield begin, size, False
-
-
 def _is_binary(data: bytes) -> bool:
     """Whether the beginning of a file is no text. A log that was cut while it was written may begin with zeros."""
     sample = data[:SAMPLE].lstrip(b"\0")
     return len(sample.translate(None, _TEXT)) * 20 > len(sample)
-
-
-def _matters(line: bytes, present: list[bytes]) -> bool:
-    return (
-        b"step:" in line
-        or b"Application startup complete" in line
-        or any(sought in line for sought in present)
-    )

@@ -33,8 +33,8 @@ class _Open:
     """A record that may go on."""
 
     __slots__ = (
-        "at", "between", "chained", "cut", "end", "ended", "frames", "head", "last", "level", "line", "more", "offset",
-        "rank", "repeated", "text", "writer",
+        "at", "awaited", "between", "chained", "cut", "end", "ended", "frames", "head", "last", "level", "line", "more",
+        "offset", "rank", "repeated", "text", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +54,7 @@ class _Open:
         self.line = line  # number of its latest line in the log
         self.frames = BEGINS in self.text or "Exception Group Traceback" in self.text
         self.ended = self.chained = False
+        self.awaited = True  # its further lines matter
 
     def add(self, text: str, end: int, line: int) -> None:
         self.more.extend([""] * self.between)
@@ -166,10 +167,18 @@ class RecordReader:
         self._open: dict[tuple[str, int | None], _Open] = {}
         self._done: list[_Open] = []  # complete, but begun after one that is open
         self._count = 0  # lines
+        self._awaited = True
         self._above: _Open | None = None  # the record of the line above
 
-    def feed(self, data: bytes) -> list[Record]:
-        """Return the records that ``data`` completes."""
+    @property
+    def idle(self) -> bool:
+        """Whether no record is open whose further lines matter."""
+        return not any(waiting.awaited for waiting in self._open.values())
+
+    def feed(self, data: bytes, *, awaited: bool = True) -> list[Record]:
+        """Return the records that ``data`` completes. ``awaited``: the further lines of records that begin in it
+        matter, too."""
+        self._awaited = awaited
         *whole, rest = data.split(b"\n")
         for piece in whole:
             self._add(piece)
@@ -238,6 +247,7 @@ class RecordReader:
             above.add(head.text, self._offset, self._count)
             return
         opened = _Open(chain, head, self._at(chain, head), start, self._offset, self._count)
+        opened.awaited = self._awaited
         self._above = opened
         if waiting is not None and waiting.frames and not opened.frames and not chain.writer:
             self._done.append(opened)  # another writer, without a prefix, inside of a traceback

@@ -1,0 +1,115 @@
+"""Tells by a line's shape, the line without its digits, whether it may matter: logs repeat few shapes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from liverl.logs.levels import SHELL, level_of_text
+from liverl.logs.prefix_chain import split_prefixes
+from liverl.logs.prefixes import colourless
+from liverl.logs.text import last_state
+
+Shape = Literal[
+    "healthy",  # a sign that the process works
+    "info",  # of level info, with nothing in it that the catalogue looks for: it goes on with no record
+    "bare",  # likewise, without a level: it may go on with the record above
+    "beside",  # likewise, while a record is open that it may go on with
+    "read",  # any other
+]
+MOST = 1 << 14  # shapes that are remembered
+LONGEST = 400  # bytes of a line whose shape is remembered
+
+_PREFIX = (
+    rb"(?:\x1b\[[\d;]{0,12}m|\([^()\n]{1,120}\) |\[rank\d{1,5}\]: ?|[\w.-]{1,60} {1,40}\| "
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-][\d:]{4,5}) |\d{1,5}: )*+"
+)
+# Lines that a healthy run writes by the thousand: answers, NCCL's details, vLLM's throughput
+_HEALTHY = re.compile(
+    rb"(?:" + _PREFIX + rb"(?:"
+    rb'INFO: {4,6}[^\s"]{3,60} - "[^"\n]{1,400}" 2\d\d[^\n]*+'
+    rb"|(?:\[[\d: .T/-]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] (?:[^\s:]{1,60}:\d+ )?NCCL INFO [^\n]*+"
+    rb"|INFO \d\d-\d\d [\d:]{8} \[[^\]\n]{1,60}\] Engine \d+: Avg prompt throughput[^\n]*+"
+    rb")\n)++"
+)
+_INFO = re.compile(
+    _PREFIX + rb"(?:INFO[ :]|DEBUG[ :]|\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3}(?:INFO|DEBUG)\b)[^\n]*\n"
+)
+# What a bare line must not have: the level of C++ loggers, which digits tell, and the words of failures
+_LETTER = re.compile(rb"(?:^|[\[\s,])[WEFC](?:\d{3,4} \d\d:| \d+ \d+\]| [\w./-]{1,80}:\d)")
+_WORDS = re.compile(
+    rb"rror|xception|ERR|ail|FAIL|raceback|illed|rminated|bort|handling of|direct cause|File \"|rocess |^[|+]|\bstep:"
+    rb"|Application startup complete|HTTP/|ault|nterrupt|SIG|atal|FATAL|arning|WARN"
+)
+_DIGITS = b"0123456789"
+_NO_DIGITS = dict.fromkeys(range(ord("0"), ord("9") + 1))
+_ALWAYS = (b"step:", b"Application startup complete")
+
+
+class Shapes:
+    """``needles``: what the catalogue's signatures look for."""
+
+    def __init__(self, needles: Sequence[str]) -> None:
+        self._needles = [needle.encode() for needle in needles]
+        self._without_digits = [
+            bare for needle in self._needles if (bare := needle.translate(None, _DIGITS)) != needle
+        ]
+        self._known: dict[bytes, Shape] = {}
+        self._texts = tuple(needles)
+        self._numbered = tuple(one.decode() for one in self._without_digits)
+        self._without: set[str] = set()  # shapes of texts without a needle
+
+    def of(self, data: bytes) -> Iterator[tuple[int, Shape]]:
+        """Yield the length of each line of ``data`` in bytes, with its newline, and what it is."""
+        if not data:
+            return
+        whole = data.endswith(b"\n")
+        lines = data.split(b"\n")
+        # An answer 2xx differs from others by a digit alone.
+        shapes = data.replace(b'" 2', b'" T').translate(None, _DIGITS).split(b"\n")
+        known = self._known
+        last = len(lines) - 1
+        for number, (line, shape) in enumerate(zip(lines, shapes, strict=True)):
+            if number == last:
+                if not whole:
+                    yield len(line), "read"
+                return
+            yield len(line) + 1, known.get(shape) or self._learned(line, shape)
+
+    def has_needle(self, text: str) -> bool:
+        """Whether the catalogue looks for something in ``text``."""
+        shape = text.translate(_NO_DIGITS)
+        if shape in self._without:
+            return False
+        if any(needle in text for needle in self._texts):
+            return True
+        if len(text) <= LONGEST and not any(one in shape for one in self._numbered):
+            if len(self._without) >= MOST:
+                self._without.clear()
+            self._without.add(shape)
+        return False
+
+    def _learned(self, line: bytes, shape: bytes) -> Shape:
+        kind = self._kind(line, shape)
+        if len(line) <= LONGEST:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[shape] = kind
+        return kind
+
+    def _kind(self, line: bytes, shape: bytes) -> Shape:
+        if _HEALTHY.fullmatch(line + b"\n"):
+            return "healthy"
+        if any(needle in line for needle in self._needles) or any(
+            one in shape for one in self._without_digits
+        ):
+            return "read"
+        if any(words in line for words in _ALWAYS):
+            return "read"
+        if _INFO.fullmatch(line + b"\n"):
+            return "info"
+        if len(line) > LONGEST or _WORDS.search(line) or _LETTER.search(line):
+            return "read"
+        text = split_prefixes(colourless(last_state(line).decode("utf-8", "replace"))).text
+        return "bare" if level_of_text(text) in (None, "info", "debug") and not SHELL.match(text) else "read"
