@@ -164,8 +164,10 @@ class _Reading:
         if kind == "healthy":
             self._pass(data, begin, end)
         elif kind in ("info", "bare"):
-            line = data.rfind(b"\n", begin, end - 1) + 1 or begin
-            self._skipped = (self.offset + line - begin, data[line:end])
+            last = begin + len(data[begin:end].rstrip())  # a blank line is no last record
+            if last > begin:
+                line = data.rfind(b"\n", begin, last) + 1 or begin
+                self._skipped = (self.offset + line - begin, data[line:end])
             self._reader.skip(end - begin)
             self.offset += end - begin
         else:
