@@ -332,6 +332,7 @@ async def test_the_logs_are_read_while_the_services_stop(make: Make, tmp_path: P
     assert result.summary == f"failed: trainer: {said}" and result.cause is not None
     assert (result.cause.log, result.cause.offset) == ("attempt_001/logs/trainer.1.log", 44)
     assert result.cause.guesses and result.cause.id == "unknown"
+    await run.supervisor.records.journalled()
     records = (tmp_path / "journal.jsonl").read_text().splitlines()
     stops = [json.loads(line)["verdict"] for line in records if '"k":"stop"' in line.replace(": ", ":")]
     assert [stop["unread"] for stop in stops] == ["trainer", None]

@@ -126,6 +126,9 @@ class StateWriter:
         for service in down:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in down if s.name in self._causes}
+        again = [s.name for s in snapshot.services if s not in down and s.failed_at is not None]
+        newest = supervisor.end_causes.newest if again else {}
+        causes |= {name: newest[name] for name in again if name in newest}
         unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.machine.wanted)
         if not self._parser_known:
             self._parser = await asyncio.get_running_loop().run_in_executor(

@@ -50,12 +50,12 @@ def _down_fix(window: Window, service: ServiceStatus, again: bool) -> str:
     return f"{_own_fix(window, service)}; {then}"
 
 
-def _own_fix(window: Window, service: ServiceStatus) -> str:
-    """What is to be done about the cause."""
+def _own_fix(window: Window, service: ServiceStatus, otherwise: str = "") -> str:
+    """What is to be done about the cause. ``otherwise``: while that is not known."""
     cause = window.beside.causes.get(service.name)
     if cause is not None and cause.fix:
         return cause.fix.rstrip(".")
-    return f"fix the error shown in the log of {service.name}"
+    return otherwise or f"fix the error shown in the log of {service.name}"
 
 
 def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
@@ -72,10 +72,12 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
             id=f"proxy_down:{name}",
             severity="critical",
             title=f"{name} is down{waiting}; {failure}",
-            cause=f"{failure}{_by_whom(window, failure)}; now it is {doing}. Replicas are up, but no request reaches "
+            cause=f"{_ended(window, service).rstrip('.')}; now it is {doing}. Replicas are up, but no request reaches "
             f"them until {name} serves",
-            fix="wait until it serves again; if it fails again, fix the error in its log",
-            evidence=_log_evidence(window, service),
+            fix=_own_fix(
+                window, service, "wait until it serves again; if it fails again, fix the error in its log"
+            ),
+            evidence=_explained(window, service) or _log_evidence(window, service),
             since=service.down_since,
             action=f"restart {name}" if service.state == "backing_off" else None,
         )
@@ -96,11 +98,14 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
             id=f"service_restarted:{name}",
             severity="warning",
             title=f"{name} failed ({service.failure}); it {'serves again' if serves else 'is being restarted'}",
-            cause=f"{service.failure}{_by_whom(window, service.failure)}; it was restarted "
-            f"{service.restarts} time{'' if service.restarts == 1 else 's'} in this attempt",
-            fix="read the end of the log of its previous process, unless you killed it",
-            evidence=_previous_log(service),
+            cause=f"{_ended(window, service)}; it was restarted {service.restarts} "
+            f"time{'' if service.restarts == 1 else 's'} in this attempt",
+            fix=_own_fix(
+                window, service, "read the end of the log of its previous process, unless you killed it"
+            ),
+            evidence=_explained(window, service) or _previous_log(service),
             since=failed_at,
+            patch=_patch(window, service),
         )
 
 
@@ -155,9 +160,26 @@ def _cause(window: Window, service: ServiceStatus) -> str:
     return f"{of}{cause.text}{why}"
 
 
+def _ended(window: Window, service: ServiceStatus) -> str:
+    """Why the process before the present one ended."""
+    if service.name in window.beside.causes:
+        return _cause(window, service)
+    return f"{service.failure or service.why}{_by_whom(window, service.failure or service.why)}"
+
+
 def _patch(window: Window, service: ServiceStatus) -> dict[str, str]:
     cause = window.beside.causes.get(service.name)
     return {} if cause is None else cause.patch
+
+
+def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
+    """The proof of why a process ended, and the checks where that is unknown; nothing if its logs were not read."""
+    cause = window.beside.causes.get(service.name)
+    if cause is None:
+        return ()
+    run = (Evidence(f"run: {cause.command}"),) if cause.command else ()
+    checks = (Evidence(f"possibly {guess.title}; check: {guess.check}") for guess in cause.guesses)
+    return (*cause.evidence, *run, *checks)[:SHOWN]
 
 
 def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:

@@ -48,6 +48,7 @@ class EndCauses:
         self._oom_kills = oom_kills
         self._reads = BlockingCalls[Why | None]()
         self._found: dict[tuple[str, int], asyncio.Task[Cause | None]] = {}
+        self.newest: dict[str, Cause] = {}  # service -> why its last process that ended by itself did so
 
     async def of(self, instance: Instance) -> Cause:
         """Why an instance is not up any more: what result, alerts, events and commands say."""
@@ -110,7 +111,10 @@ class EndCauses:
         except OSError as error:
             self._records.cannot_read(f"cannot read {process.log.name}: {error.strerror}")
             return None
-        return None if why is None else cause(why, self._run_dir, self._now())
+        if why is None:
+            return None
+        self.newest[ended.name] = found = cause(why, self._run_dir, self._now())
+        return found
 
     def _read(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Why | None:
         self.logs_moved(process)

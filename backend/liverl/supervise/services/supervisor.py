@@ -410,12 +410,12 @@ def _may_start(instance: Instance) -> bool:
 
 
 def _starts_again(before: MachineState, machine: MachineState) -> bool:
-    """Whether the process has exited with a code after a failure and the next one is started at once, so that no
-    failed state shows the reason. The log does not explain a signal from outside, nor a stop by the supervisor."""
+    """Whether the process has ended by itself and the next one is started at once, so that no failed state shows the
+    reason."""
     failed = (
         bool(machine.failures)
         and machine.failures[-1:] != before.failures[-1:]
         and before.state == "stopping"
     )
-    explained_by_log = machine.exit is not None and machine.exit.code is not None and not machine.shut_down
+    explained_by_log = machine.exit is not None and machine.exit.known and not machine.shut_down
     return failed and machine.state == "preparing" and explained_by_log
