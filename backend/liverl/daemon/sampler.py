@@ -16,6 +16,7 @@ from typing import Any
 from liverl.control.gpu_detail import Xid
 from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
 from liverl.external.outputs import OutputLinks, RunningScript
+from liverl.logs.files import also_written
 from liverl.model import (
     GpuStatus,
     HostStats,
@@ -30,6 +31,8 @@ from liverl.observe.boot.stages import Stage
 from liverl.observe.file_watch import FileWatch
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
+from liverl.observe.live_logs.facts import LiveLog
+from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 from liverl.observe.metrics.names import LEARNED
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
@@ -60,6 +63,9 @@ UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 DISK_PERIOD = 2.0  # seconds between two looks at the free space of file systems ...
 QUIET_DISK_PERIOD = 6.0  # ... and of a quiet run, whose disk may be filled by others
 MEASURED_S = 30.0  # seconds between two measurements of what takes the space
+LIVE_LOGS_PERIOD = (
+    4.0  # seconds between two looks at the logs of a quiet run: what they say is named within 10
+)
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
@@ -89,6 +95,7 @@ class SampledFacts:
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()
+    live_logs: tuple[LiveLog, ...] = ()
 
     def held_up(self, now: float) -> bool:
         """Whether a process of a service stands still, so that others may wait for it. ``now``: Unix time."""
@@ -130,6 +137,8 @@ class Sampler:
         self._volumes = VolumeWatch(_folders(supervisor.run_dir))
         self._volume_looks = BlockingCalls[None]()
         self._measured_at = 0.0  # Unix time at which the run directory's entries were last measured
+        self._live_logs = LiveLogs(supervisor.run_dir)
+        self._live_looks = BlockingCalls[None]()
         self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()
         self._rewards = RewardHistory()
@@ -152,6 +161,7 @@ class Sampler:
         self._every(trials, self.look_at_files)
         self._every(1.0, self._look_at_logs)
         self._every(DISK_PERIOD, self._look_at_disks, QUIET_DISK_PERIOD)
+        self._every(1.0, self._look_at_live_logs, LIVE_LOGS_PERIOD)
 
     def _every(
         self,
@@ -368,6 +378,26 @@ class Sampler:
         elif not facts.largest or now - self._measured_at >= MEASURED_S:
             self._measured_at = now
             facts.largest = largest(self._supervisor.run_dir)
+
+    async def _look_at_live_logs(self) -> float | None:
+        """Count what the logs of services that run complain of."""
+        processes = [(slot.name, slot.current.process) for slot in self._supervisor.slots.values()]
+        logs = [FollowedLog(name, one.log, one.log_start) for name, one in processes if one is not None]
+        now, live = self._supervisor.now(), self._live_logs
+        found = False
+
+        def look() -> None:
+            nonlocal found
+            also = [
+                FollowedLog(log.service, path) for log in logs for path in also_written(log.path)
+            ]  # a script's
+            found = live.look([*logs, *also], now)
+
+        if await self._read("live logs", self._live_looks, look):
+            self.facts.live_logs = live.facts
+            if found:
+                self._supervisor.pace.changed()  # so that it is diagnosed now
+        return None
 
     @property
     def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:

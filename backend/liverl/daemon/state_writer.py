@@ -148,10 +148,11 @@ class StateWriter:
             silence=await self._stalls.look(snapshot, facts.log_written),
             suspects=self._stalls.suspects,
             recent=facts.recent,
+            live_logs=facts.live_logs,
         )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)
-            subject = change.symptom.id.partition(":")[2]
+            subject = change.symptom.id.rpartition(":")[2]
             service_name = subject if subject in supervisor.slots else None
             supervisor.say("symptom", text, level, service_name, id=change.symptom.id, what=change.what)
         return msgspec.structs.replace(snapshot, symptoms=self.symptoms)

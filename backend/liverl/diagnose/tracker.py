@@ -11,6 +11,7 @@ import msgspec
 
 from liverl.diagnose.titles import point
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
+from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.observe.silence import Silence
 from liverl.observe.volumes import Volume
@@ -37,7 +38,7 @@ class RunContext(msgspec.Struct, frozen=True):
     agents may request; ``unwanted``: services that a user stopped; ``tool_parser``: the engine's, None if it is
     unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does; ``silence``: since
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
-    ``recent``: the newest steps."""
+    ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -49,6 +50,7 @@ class RunContext(msgspec.Struct, frozen=True):
     silence: Silence | None = None
     suspects: tuple[tuple[int, str], ...] = ()
     recent: RecentSteps = RecentSteps()
+    live_logs: tuple[LiveLog, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -254,7 +254,7 @@ class AlertList(RowsPane):
         if symptom is None:
             return
         trial = first_trial(symptom)
-        about = self._service(symptom.id.partition(":")[2])
+        about = self._service(symptom.id.rpartition(":")[2])
         if trial is not None:
             self._app.navigation.open_trial(trial)
         elif (place := log_place(symptom.evidence)) is not None:

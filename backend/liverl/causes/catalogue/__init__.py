@@ -28,6 +28,7 @@ from liverl.causes.catalogue import (
     verl_numbers,
     verl_rollout,
     verl_setup,
+    waits,
 )
 from liverl.causes.signature import Signature
 
@@ -55,6 +56,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *programs.SIGNATURES,
     *sandboxes.SIGNATURES,
     *proxies.SIGNATURES,
+    *waits.SIGNATURES,
     *consequences.SIGNATURES,
     *noise.SIGNATURES,
 )

@@ -12,6 +12,7 @@ from liverl.diagnose.catalogue import (
     disks,
     files,
     learning,
+    live_logs,
     load,
     metrics,
     processes,
@@ -87,4 +88,6 @@ RULES = (
     Rule(serving.proxy_descriptors, linger=60.0),
     Rule(serving.proxy_clients, linger=RECENT_S),
     Rule(disks.disk_low),
+    Rule(live_logs.logged),
+    Rule(live_logs.requests_fail),
 )

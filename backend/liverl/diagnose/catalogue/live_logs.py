@@ -1,0 +1,360 @@
+"""Rules for the logs of services that run: requests that fail again and again, and what the catalogue of causes knows
+of processes that go on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.finding import Explanation
+from liverl.causes.match import Match
+from liverl.causes.signature import Signature
+from liverl.causes.words import explained
+from liverl.diagnose.catalogue.agents import zero_tool_calls
+from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
+from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
+from liverl.observe.live_logs.facts import Complaint, FailedRequests, LiveLog, Sighting
+from liverl.observe.live_logs.watched import SURVIVABLE
+from liverl.observe.trials.tool_formats import PARSER_KEY
+
+ALIVE = ("starting", "ready", "degraded")
+SERVING = ("ready", "degraded")
+MANY = 5  # failed requests within ``FAILED_S``; fewer are slips of single agents
+FAILED_S = 120.0  # seconds
+SHARE = 0.05  # of all requests; a long conversation that no longer fits its context is usual below it
+ENDED_S = 6.0  # seconds in which a process that fails has ended: it is no symptom of one that runs
+SETTLED_S = 30.0  # seconds after the last start of a service in which others may not have reached it yet
+RESTARTED_S = 120.0  # seconds in which a failure explains that others could not reach a service
+_BY_ID = {signature.id: signature for signature in SIGNATURES}
+
+
+class Threshold(NamedTuple):
+    """From when on a complaint is a symptom. ``least``: how often within ``within`` seconds; ``share``: of the
+    requests, at least; ``waits``: it is over with the next sign of health; ``connects``: it says that another service
+    does not listen, which is usual while one starts."""
+
+    least: int
+    within: float
+    share: float = 0.0
+    waits: bool = False
+    connects: bool = False
+
+
+USUAL = {
+    "critical": Threshold(3, 120.0),
+    "warning": Threshold(5, 300.0, SHARE),
+    "info": Threshold(20, 300.0),
+}
+# Where a signature needs others than those of its severity, and why.
+THRESHOLDS = {
+    # Ray's autoscaler repeats it every 35 s, the raylet each minute.
+    "ray-no-node-type": Threshold(1, 150.0, waits=True),
+    "ray-cannot-schedule": Threshold(1, 150.0, waits=True),
+    "ray-request-pending": Threshold(1, 150.0, waits=True),
+    # vLLM says so after 20, 60, 140 ... s; the first one may be another actor that ends.
+    "placement-group-wait": Threshold(1, 200.0, waits=True),
+    # Once a minute, also while a worker compiles; after two it has not worked for two minutes.
+    "vllm-broadcast-wait": Threshold(2, 200.0, waits=True),
+    "nccl-watchdog-stuck": Threshold(1, 600.0, waits=True),
+    "nccl-watchdog": Threshold(1, 600.0, waits=True),
+    # What goes on after these has lost something already.
+    **dict.fromkeys(("disk-full-path", "disk-full", "quota", "read-only-disk"), Threshold(1, 120.0)),
+    "too-many-open-files": Threshold(1, 120.0),
+    "ray-node-dead": Threshold(1, 300.0),
+    "ray-object-store-full": Threshold(2, 300.0),
+    "ray-disk-nearly-full": Threshold(1, 300.0),
+    # The client tries again every 5 s.
+    "ray-gcs-unreachable": Threshold(3, 120.0, waits=True, connects=True),
+    "litellm-backend-down": Threshold(3, 120.0, connects=True),
+    "connection-refused": Threshold(10, 120.0, connects=True),
+    "litellm-timeout": Threshold(3, 300.0),
+    # Slips of a model are usual, a wrong parser is not.
+    "vllm-tool-calls-unreadable": Threshold(5, 120.0, SHARE),
+    "verl-tool-call-unreadable": Threshold(20, 300.0),
+    "verl-prompt-cut": Threshold(20, 300.0),
+    "verl-no-room": Threshold(20, 300.0),
+    "verl-grad-not-finite": Threshold(1, 300.0),
+    "verl-all-aborted": Threshold(1, 300.0),
+    # vLLM 0 logs every fiftieth.
+    "vllm-preempted": Threshold(3, 300.0),
+}
+# A model that nobody serves: counted by our own proxy, which knows the names (``agents.model_unknown``).
+_UNKNOWN_MODEL = ("litellm-no-healthy", "litellm-unknown-model")
+# Counted in the trials, which show what the model wrote (``agents.zero_tool_calls``).
+_UNREADABLE_CALLS = ("vllm-tool-calls-unreadable", "verl-tool-call-unreadable")
+
+
+class _Heard(NamedTuple):
+    """A complaint that is a symptom. ``number``: how often it was seen within ``threshold.within``."""
+
+    service: ServiceStatus
+    complaint: Complaint
+    signature: Signature
+    threshold: Threshold
+    number: int
+
+
+def logged(window: Window) -> Iterator[Symptom | Resolved]:
+    """The log of a service that runs matches a signature of the catalogue, as often as its threshold says. One symptom
+    for each signature and kind of service."""
+    together: dict[tuple[str, str], list[_Heard]] = {}
+    for heard in _heard(window):
+        together.setdefault((heard.signature.id, heard.service.kind), []).append(heard)
+    carried = {name for name, kind in together if kind == window.now.carrier}
+    calls = any(True for _ in zero_tool_calls(window))
+    for (name, kind), all_of in together.items():
+        if kind == "replica" and name in carried:
+            continue  # the same requests, which the proxy reports of all replicas
+        if calls and name in _UNREADABLE_CALLS:
+            continue
+        yield _logged(window, all_of)
+
+
+def _logged(window: Window, all_of: Sequence[_Heard]) -> Symptom:
+    first = all_of[0]
+    found = _explanation(first)
+    others = f" and {len(all_of) - 1} more" if len(all_of) > 1 else ""
+    command = f" Look with: {found.command}" if found.command else ""
+    evidence = [
+        *(_line(one.complaint.last) for one in all_of[:SHOWN]),
+        *(_often(one.service.name, one.number, one.threshold.within) for one in all_of),
+    ]
+    return Symptom(
+        id=f"log:{first.signature.id}:{first.service.name}",
+        severity=found.severity,
+        title=f"{first.service.name}{others}: {found.title}",
+        cause=found.cause or found.title,
+        fix=f"{found.fix}{command}",
+        evidence=tuple(evidence[:SHOWN]),
+        since=min(one.complaint.counted.times[0][0] for one in all_of),
+        patch={key: value for key, value in found.patch.items() if not _set_already(window, key, value)},
+    )
+
+
+def _set_already(window: Window, key: str, value: str) -> bool:
+    return key == PARSER_KEY and value == window.beside.tool_parser
+
+
+def _explanation(heard: _Heard) -> Explanation:
+    return explained(Match(heard.signature, heard.complaint.last.text, heard.complaint.groups), ())
+
+
+def _line(sighting: Sighting) -> Evidence:
+    return Evidence(sighting.text, sighting.log, sighting.offset)
+
+
+def _often(service: str, number: int, within: float) -> Evidence:
+    times = "once" if number == 1 else f"{number} times"
+    return Evidence(f"{service}: {times} in the last {within / 60:.1g} minutes", value=number)
+
+
+def _heard(window: Window) -> list[_Heard]:
+    """All complaints that are symptoms, of services that run; without those that another one explains."""
+    now = window.now
+    if now.state not in GOING:
+        return []
+    found: dict[tuple[str, str], _Heard] = {}
+    for log in window.beside.live_logs:
+        service = now.service(log.service)
+        if service is None or service.state not in ALIVE:
+            continue
+        for complaint in log.complaints:
+            heard = _judged(window, log, service, complaint)
+            key = service.name, complaint.signature
+            if heard is not None and (key not in found or found[key].number < heard.number):
+                found[key] = heard  # a script may write the same lines into two logs
+    return [one for one in found.values() if not any(_explains(other, one) for other in found.values())]
+
+
+def _explains(cause: _Heard, other: _Heard) -> bool:
+    """Whether a complaint of the same log is the cause of another one, which says only that something failed."""
+    return (
+        cause.service is other.service
+        and cause.signature.role == "cause"
+        and other.signature.role == "consequence"
+        and 2 * cause.number >= other.number
+    )
+
+
+def _judged(window: Window, log: LiveLog, service: ServiceStatus, complaint: Complaint) -> _Heard | None:
+    now, signature = window.now, _BY_ID.get(complaint.signature)
+    if signature is None or (signature.id in _UNKNOWN_MODEL and _own_proxy(service) and now.proxy.unknown):
+        return None
+    threshold = THRESHOLDS.get(signature.id, USUAL[signature.severity])
+    if threshold.waits and complaint.healthy_since:
+        return None
+    begin = now.at - threshold.within
+    if threshold.connects:
+        settled = _settled_at(now)
+        if settled is None:
+            return None
+        begin = max(begin, settled)
+    number = complaint.counted.since(begin)
+    if number < threshold.least or number < threshold.share * (
+        number + _answered(window, log, service, begin)
+    ):
+        return None
+    if signature.id in SURVIVABLE and now.at - complaint.last.at < ENDED_S and number < 3:
+        return None
+    return _Heard(service, complaint, signature, threshold, number)
+
+
+def _settled_at(now: Snapshot) -> float | None:
+    """Unix time from which on no service should find another one closed; None while one starts, or has just failed."""
+    services = [s for s in now.services if s.kind not in ("environment", "task")]
+    if any(s.state not in SERVING for s in services if s.state != "stopped"):
+        return None
+    failed = [s.failed_at for s in services if s.failed_at is not None]
+    if any(now.at - at < RESTARTED_S for at in failed):
+        return None
+    return max((s.ready_at or s.since for s in services), default=0.0) + SETTLED_S
+
+
+def _answered(window: Window, log: LiveLog, service: ServiceStatus, begin: float) -> int:
+    """Requests that succeeded meanwhile; for what stands in front of the replicas and logs none, what those did."""
+    own = log.answered.since(begin)
+    if service.kind == "replica":
+        return max(0, own)
+    names = {s.name for s in window.now.services if s.kind == "replica"}
+    theirs = sum(one.answered.since(begin) for one in window.beside.live_logs if one.service in names)
+    return max(0, own, theirs)
+
+
+def _own_proxy(service: ServiceStatus) -> bool:
+    return service.kind == "proxy" and service.owner == "ours"
+
+
+# --- requests that fail ---------------------------------------------------------------------------------
+
+
+class _Advice(NamedTuple):
+    cause: str
+    fix: str
+
+
+_ADVICE = {
+    400: _Advice(
+        "the server refuses them as invalid",
+        "usual are a conversation that is longer than vllm.max_model_length, tools without a tool parser "
+        "(model.tool_parser), and a field that this version does not know: the message says which",
+    ),
+    401: _Advice(
+        "they carry no valid key", "give the agents the key in secrets/run_key, or <that key>.<trial>"
+    ),
+    403: _Advice("their key does not permit the request", "give the agents the key in secrets/run_key"),
+    404: _Advice(
+        "they ask for a model or a path that is not served",
+        "set the agents' model name and base URL: GET /v1/models at the same address lists what is served",
+    ),
+    408: _Advice(
+        "they took longer than a time-out",
+        "raise the time-out (proxy.request_timeout), add replicas, or start fewer trials at once",
+    ),
+    413: _Advice("their bodies are too large", "shorten what the agents send, or raise proxy.max_body_bytes"),
+    422: _Advice(
+        "their bodies do not have the form that the server expects", "compare them with the server's API"
+    ),
+    429: _Advice(
+        "the server refuses more requests than it can take",
+        "start fewer trials at once, or add replicas; LiteLLM also answers 429 while all replicas of a model are in "
+        "cooldown: then the error before it says why they failed",
+    ),
+    500: _Advice("the server fails at them", "the error before them in its log says why"),
+    502: _Advice("what is behind the server does not answer", "check that the replicas behind it run"),
+    503: _Advice("the server has nobody who could answer them", "check that its replicas run and are listed"),
+    504: _Advice("what is behind the server answers too late", "add replicas, or start fewer trials at once"),
+}
+_SAID = 160  # characters of a message in a title
+_OTHER = _Advice("the server refuses them", "the message says why")
+
+
+class _Failing(NamedTuple):
+    service: ServiceStatus
+    failed: FailedRequests
+    number: int
+    answered: int
+
+
+def requests_fail(window: Window) -> Iterator[Symptom | Resolved]:
+    """A service answers many requests with the same status and for the same reason, and no other rule knows why. One
+    symptom for each status and service: the most frequent request and message."""
+    now = window.now
+    heard = _heard(window)
+    found: dict[tuple[int, str], dict[tuple[str, str], _Failing]] = {}
+    named: set[tuple[int, str]] = set()  # that a complaint explains
+    for log in window.beside.live_logs if now.state in GOING else ():
+        service = now.service(log.service)
+        if service is None or service.state not in SERVING:
+            continue  # while it starts, it answers 404 or 503
+        begin = max(now.at - FAILED_S, service.ready_at or 0.0)
+        answered = _answered(window, log, service, begin)
+        for failed in log.failed:
+            one = _Failing(service, failed, failed.counted.since(begin), answered)
+            if one.number <= 0 or _counted_elsewhere(now, service, failed):
+                continue
+            if _named(heard, one):
+                named.add((failed.status, service.name))
+            else:
+                alike = found.setdefault((failed.status, service.name), {})
+                key = failed.request, failed.message
+                if key not in alike or alike[key].number < one.number:
+                    alike[key] = one  # a script may write the same lines into two logs
+    failing = {key: tuple(all_of.values()) for key, all_of in found.items() if _many(tuple(all_of.values()))}
+    carried = {status for status, name in (*failing, *named) if name == now.carrier}
+    for (status, _), all_of in failing.items():
+        if all_of[0].service.kind == "replica" and status in carried:
+            continue  # the same requests
+        yield _requests_fail(status, all_of)
+
+
+def _many(all_of: Sequence[_Failing]) -> bool:
+    number = sum(one.number for one in all_of)
+    return number >= MANY and number >= SHARE * (number + all_of[0].answered)
+
+
+def _named(heard: Sequence[_Heard], one: _Failing) -> bool:
+    """Whether a complaint of the same log says why these requests fail."""
+    return any(
+        other.service is one.service and 2 * other.complaint.counted.since(0.0) >= one.number
+        and other.signature.needle in one.failed.message
+        for other in heard
+    )  # fmt: skip
+
+
+def _counted_elsewhere(now: Snapshot, service: ServiceStatus, failed: FailedRequests) -> bool:
+    """Whether our own proxy counts these requests itself, which has rules of its own (``agents``)."""
+    if not _own_proxy(service):
+        return False
+    proxy = now.proxy
+    if failed.status in (400, 404):
+        return bool(proxy.unknown) and any(name in failed.message for name in proxy.unknown_models)
+    return bool({401: proxy.refused, 403: proxy.refused, 413: proxy.too_large}.get(failed.status))
+
+
+def _requests_fail(status: int, all_of: Sequence[_Failing]) -> Symptom:
+    most = max(all_of, key=lambda one: one.number)
+    number, name = sum(one.number for one in all_of), most.service.name
+    advice = _ADVICE.get(status, _OTHER)
+    said = f": {most.failed.message[:_SAID]}" if most.failed.message else ""
+    who = f"a server answers {status} to {name}" if most.failed.ours else f"{name} answers {status}"
+    rate = f"{number / (FAILED_S / 60):.0f} times a minute"
+    return Symptom(
+        id=f"responses_{status}:{name}",
+        severity="critical" if not most.answered and number >= 2 * MANY else "warning",
+        title=f"{who} {rate}{said}",
+        cause=f"{number} requests within {FAILED_S / 60:.0f} minutes were answered with {status}, "
+        f"{most.answered} succeeded meanwhile: {advice.cause}{said}",
+        fix=advice.fix,
+        evidence=(
+            _line(most.failed.last),
+            *(_requests(status, one) for one in all_of[: SHOWN - 1]),
+        ),
+        since=most.failed.counted.times[0][0],
+    )
+
+
+def _requests(status: int, one: _Failing) -> Evidence:
+    request = f" to {one.failed.request}" if one.failed.request else ""
+    why = f": {one.failed.message}" if one.failed.message else ""
+    return Evidence(f"{one.number} times {status}{request}{why}", value=one.number)

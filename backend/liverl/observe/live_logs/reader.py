@@ -1,0 +1,291 @@
+"""Follows the logs of services that run, and counts what they complain of.
+
+A log is read from where its last minutes begin, by the index of its times, so that a backend that takes over a run
+counts what an earlier one has seen, each line once, and reads ``MOST`` bytes of a log at most. Parts without a request
+that failed, an error or a text of the catalogue are passed over.
+
+Everything here may block: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from liverl.causes.match import matches
+from liverl.logs.follow import Follower
+from liverl.logs.record import Record
+from liverl.logs.records import RecordReader
+from liverl.logs.times import TimeIndex
+from liverl.observe.live_logs.counting import Counter, Counts
+from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
+from liverl.observe.live_logs.responses import Response, message_of, response_of, short
+from liverl.observe.live_logs.watched import WATCHED
+
+MOST = 1 << 20  # bytes of one log that are read at a time; of more, the newest
+BLOCK = 1 << 16  # bytes that are read or passed over together
+OLD_BLOCK = 1 << 12  # the same of what was written before this backend, which has one time each
+LONGEST = 1 << 18  # bytes of an unfinished line that are kept
+MOST_ERRORS = 16  # errors before requests that are answered later
+BEFORE = 16 << 10  # bytes before a failed request in which the error that explains it was written
+_POST = b'"POST '  # of an access line; the polls of health checks and scrapers are GETs
+# Work that was done. Health checks are answered, and a throughput of 0.0 is logged, while an engine hangs.
+_SIGN = r'"POST [^"\n]{1,300}" 2\d\d|generation throughput: (?!0\.0 )|(?:^|\s)step:\d+ - '
+_SIGN_IN_BLOCK = re.compile(_SIGN.encode(), re.MULTILINE)
+_SIGN_IN_LINE = re.compile(_SIGN)
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\b[\w-]*\d[\w-]*\b")
+_KEY = 120  # characters of a message by which requests that failed alike are told from others
+
+
+@lru_cache(maxsize=1)
+def _texts() -> tuple[bytes, ...]:
+    """Of which one stands in every part of a log that matters."""
+    needles = {signature.needle.encode() for signature in WATCHED}
+    errors = (b"rror", b"ERROR", b"xception", b"WARN", b"arning", b"liverl-proxy: ")
+    statuses = (b'" 4', b'" 5', b"/1.1 4", b"/1.1 5", b"/1.0 4", b"/1.0 5")
+    return (*statuses, *errors, *sorted(needles))
+
+
+class _Failed(Struct):
+    """``response``: of the newest one; ``sighting``: where it stands."""
+
+    response: Response
+    sighting: Sighting
+
+
+class _Complained(Struct):
+    groups: dict[str, str]
+    sighting: Sighting
+    healthy: int  # signs of health before it
+
+
+class LogReader:
+    """The log of one process of a service. ``shown``: its path in what is found; ``start``: its first byte in the file;
+    ``now``: Unix time."""
+
+    def __init__(self, path: Path, shown: str, start: int, now: float) -> None:
+        self.path = path
+        self.left_out = 0
+        self.healthy_at: float | None = None
+        self._shown = shown
+        self._times = TimeIndex(path)
+        self._known = _size(path)  # bytes that were there before this reader
+        begin = max(start, _recent(path, self._times, now))
+        self._follower = Follower(path, begin)
+        self._records = RecordReader(None, begin)
+        self._now = self._at = now  # of this poll; when the last block was written
+        self._rest = b""
+        self._resets = 0
+        self._hot = False  # the last block mattered, so that a record of it may go on in the next one
+        self._open = False  # records may be incomplete
+        self._failed: Counts[tuple[object, ...], _Failed] = Counts()
+        self._complaints: Counts[str, _Complained] = Counts()
+        self._answered = Counter()
+        self._signs = 0  # of health
+        self._errors: deque[tuple[int, str]] = deque(maxlen=MOST_ERRORS)  # their ends, and what they say
+
+    def poll(self, now: float) -> bool:
+        """Read what was appended; return whether anything was found that is counted. ``now`` is Unix time.
+
+        Raises:
+            OSError: the log exists and cannot be read.
+        """
+        self._now = now
+        before = self._follower.offset
+        data = self._follower.poll(MOST, newest=True)
+        if self._follower.resets != self._resets:
+            self._resets = self._follower.resets
+            self._known = before = 0
+            self._begin_at(0)
+        if not data:
+            return self._settle()
+        start = self._follower.offset - len(data)
+        if start != before:
+            self.left_out += start - before
+            cut = data.find(b"\n") + 1
+            data, start = data[cut:], start + cut
+            self._begin_at(start)
+        whole = self._rest + data
+        cut = whole.rfind(b"\n") + 1
+        self._rest = whole[cut:]
+        found = self._read(whole[:cut], start - (len(whole) - len(data)))
+        if len(self._rest) > LONGEST:  # no line of a log that is read by people
+            self._begin_at(self._follower.offset)
+        return found
+
+    def _begin_at(self, offset: int) -> None:
+        self._rest, self._records = b"", RecordReader(None, offset)
+        self._errors.clear()
+        self._open = self._hot = False
+
+    def _settle(self) -> bool:
+        """The process has written nothing more: what was left open is complete."""
+        if not self._open:
+            return False
+        self._open = False
+        found = [self._take(record, self._at) for record in self._records.end()]
+        return any(found)
+
+    def _read(self, lines: bytes, offset: int) -> bool:
+        found = False
+        place = 0
+        while place < len(lines):
+            size = BLOCK if offset + place >= self._known else OLD_BLOCK
+            end = lines.rfind(b"\n", place, place + size) + 1 or lines.find(b"\n", place) + 1
+            block = lines[place:end]
+            at = self._at = self._time(offset + place)
+            if answers := block.count(_POST):
+                self._answered.add(at, answers)  # those that failed are subtracted as they are read
+            matters = any(text in block for text in _texts())
+            if matters or self._hot:
+                self._open = True
+                for record in self._records.feed(block):
+                    found = self._take(record, at) or found
+            else:
+                self._records.skip(len(block))
+                if _SIGN_IN_BLOCK.search(block):
+                    self._sign(at)
+            self._hot = matters
+            place = end
+        return found
+
+    def _time(self, offset: int) -> float:
+        return min(self._now, self._times.time_at(offset)) if offset < self._known else self._now
+
+    def _sign(self, at: float) -> None:
+        self._signs += 1
+        self.healthy_at = at
+
+    def _take(self, record: Record, at: float) -> bool:
+        number = 1 + record.repeated
+        if record.kind == "healthy":
+            if _SIGN_IN_LINE.search(record.text):
+                self._sign(at)
+            return False
+        if record.offset < self._known:
+            at = self._time(record.offset)
+        sighting = Sighting(self._shown, record.offset, short(record.text), at)
+        response = response_of(record)
+        if response is not None and response.status >= 400:
+            self._fail(response, record, sighting, number)
+            found = True
+        else:
+            found = False
+        if response is None and (record.level in ("warning", "error") or record.raised):
+            self._errors.append((record.end, message_of(record)))
+        for match in matches(record, WATCHED):
+            text = Sighting(self._shown, record.offset, short(match.text), at)
+            complained = _Complained(match.groups, text, self._signs)
+            self._complaints.add(match.signature.id, complained, at, number)
+            found = True
+        return found
+
+    def _fail(self, response: Response, record: Record, sighting: Sighting, number: int) -> None:
+        if not response.message:
+            response = response._replace(message=self._error_before(record))
+        alike = _NUMBERS.sub("#", response.message)[:_KEY]
+        key = (response.status, response.request, response.ours, alike)
+        self._failed.add(key, _Failed(response, sighting), sighting.at, number)
+        if not response.ours and '"POST ' in record.text:
+            self._answered.add(sighting.at, -number)
+
+    def _error_before(self, record: Record) -> str:
+        """What the newest error before a failed request says, which then explains no other one; "" without one."""
+        if not self._errors or record.offset - self._errors[-1][0] > BEFORE:
+            return ""
+        return self._errors.pop()[1]
+
+    def facts(self, service: str, now: float) -> LiveLog:
+        """What was found of ``service`` within the window before ``now``."""
+        for counts in (self._failed, self._complaints):
+            counts.expire(now)
+        self._answered.expire(now)
+        failed = [
+            FailedRequests(
+                one.last.response.status,
+                one.last.response.request,
+                one.last.response.message,
+                one.counter.counted(),
+                one.last.sighting,
+                one.last.response.ours,
+            )
+            for one in self._failed.seen.values()
+        ]
+        complaints = [
+            Complaint(
+                key, one.last.groups, one.counter.counted(), one.last.sighting, self._signs > one.last.healthy
+            )
+            for key, one in self._complaints.seen.items()
+        ]
+        return LiveLog(
+            service,
+            tuple(failed),
+            tuple(complaints),
+            self._answered.counted(),
+            self.healthy_at,
+            self.left_out,
+        )
+
+
+class FollowedLog(Struct, frozen=True):
+    """A log to follow. ``start``: the first byte of the present process in the file."""
+
+    service: str
+    path: Path
+    start: int = 0
+
+
+class LiveLogs:
+    """The logs of all services that run. One ``look`` at a time, in any thread."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.facts: tuple[LiveLog, ...] = ()  # one for each log
+        self.unreadable: dict[Path, OSError] = {}
+        self._run_dir = run_dir
+        self._readers: dict[Path, LogReader] = {}
+
+    def look(self, logs: Sequence[FollowedLog], now: float) -> bool:
+        """Read what was appended to these logs, and forget all others; return whether anything was found that is
+        counted. ``now`` is Unix time."""
+        paths = {log.path for log in logs}
+        self._readers = {path: reader for path, reader in self._readers.items() if path in paths}
+        self.unreadable = {}
+        found = [self._poll(log, now) for log in logs]
+        self.facts = tuple(self._facts(logs, now))
+        return any(found)
+
+    def _poll(self, log: FollowedLog, now: float) -> bool:
+        try:
+            reader = self._readers.get(log.path)
+            if reader is None:
+                shown = str(log.path).removeprefix(f"{self._run_dir}/")
+                reader = self._readers[log.path] = LogReader(log.path, shown, log.start, now)
+            return reader.poll(now)
+        except OSError as error:
+            self.unreadable[log.path] = error
+            return False
+
+    def _facts(self, logs: Iterable[FollowedLog], now: float) -> Iterable[LiveLog]:
+        for log in logs:
+            reader = self._readers.get(log.path)
+            facts = reader.facts(log.service, now) if reader is not None else None
+            if facts is not None:
+                yield facts
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _recent(path: Path, times: TimeIndex, now: float) -> int:
+    """The byte of a log at which its last ``WINDOW_S`` begin, by its index; its end if it is older."""
+    first = times.first_at(now - WINDOW_S)
+    return first if first is not None else _size(path)

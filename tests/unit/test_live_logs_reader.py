@@ -1,0 +1,280 @@
+"""Follows growing logs: what is counted, once, in bounded memory, and again after a restart of the backend."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from kit.live_logs import Followed
+
+from liverl.logs.last_lines import TailIndex
+from liverl.logs.records import RecordReader
+from liverl.observe.live_logs.counting import MOST_KEYS, SLOT_S, Counter
+from liverl.observe.live_logs.facts import WINDOW_S, LiveLog
+from liverl.observe.live_logs.reader import BEFORE, BLOCK, LONGEST, MOST, FollowedLog, LiveLogs
+from liverl.observe.live_logs.responses import response_of
+
+WAIT = "INFO 07-15 15:33:47 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."
+BAD = 'INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request'
+OK = 'INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Followed:
+    return Followed(tmp_path)
+
+
+def facts(run: Followed, seconds: float = 1.0) -> LiveLog:
+    (one,) = run.look(seconds)
+    return one
+
+
+def failed(one: LiveLog) -> dict[tuple[int, str], int]:
+    return {(f.status, f.message): f.counted.since(0) for f in one.failed}
+
+
+def complaints(one: LiveLog) -> dict[str, int]:
+    return {c.signature: c.counted.since(0) for c in one.complaints}
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "asked", "message", "ours"),
+    [
+        (BAD, 400, "POST /v1/chat/completions", "", False),
+        (OK, 200, "POST /v1/chat/completions", "", False),
+        (
+            '(vLLMHttpServer pid=7, ip=10.0.0.1) INFO:     1.2.3.4:5 - "POST /v1/completions?x=1 HTTP/1.1" 503 Busy',
+            *(503, "POST /v1/completions", "", False),
+        ),
+        (
+            '2026-11-24 17:00:00,1 INFO liverl-sessions: ::1 "POST /s/trial-17/v1/messages HTTP/1.1" 404, 0.003 s',
+            *(404, "POST /s/*/v1/messages", "", False),
+        ),
+        ("liverl-proxy: 401 POST /v1/messages", 401, "POST /v1/messages", "", False),
+        (
+            "liverl-proxy: 400 POST /v1/messages trial=t0 replica=http://127.0.0.1:43561",
+            *(400, "POST /v1/messages", "", False),
+        ),
+        (
+            "liverl-proxy: 400 POST /v1/messages trial=t0 replica=None the body is no JSON",
+            *(400, "POST /v1/messages", "the body is no JSON", False),
+        ),
+        (
+            "openai.NotFound: Error code: 404 - {'error': {'message': \"The model `x` isn't there\", 'code': 404}}",
+            *(404, "", "The model `x` isn't there", True),
+        ),
+        (
+            'anthropic.RateLimitError: Error code: 429 - {"type": "error", "error": {"message": "slow down"}}',
+            *(429, "", "slow down", True),
+        ),
+        (
+            'INFO 2026-11-24 httpx HTTP Request: POST http://10.0.0.1:8002/v1/messages "HTTP/1.1 404 Not Found"',
+            *(404, "POST /v1/messages", "", True),
+        ),
+    ],
+)
+def test_forms_of_requests(line: str, status: int, asked: str, message: str, ours: bool) -> None:
+    reader = RecordReader()
+    (record,) = [*reader.feed(line.encode() + b"\n"), *reader.end()]
+    assert response_of(record) == (status, asked, message, ours)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'INFO:     1.2.3.4:5 - "GET /health HTTP/1.1" 503 Service Unavailable',
+        'INFO:     1.2.3.4:5 - "HEAD /v1/models HTTP/1.1" 404 Not Found',
+        "liverl-proxy: 404 GET /nothing",
+        "liverl-proxy: generation 1 is serving on 127.0.0.1:44373; replicas: 2",
+        'INFO httpx HTTP Request: GET http://10.0.0.1:8002/v1/models "HTTP/1.1 404 Not Found"',
+        "the agent was told 404 POST /v1/messages",
+        "Error code: 7 - {}",
+    ],
+)
+def test_what_is_no_request(line: str) -> None:
+    reader = RecordReader()
+    (record,) = [*reader.feed(line.encode() + b"\n"), *reader.end()]
+    assert response_of(record) is None
+
+
+def test_lines_are_counted_once_as_they_are_written(run: Followed) -> None:
+    run.write("r0", BAD, OK, WAIT)
+    one = facts(run)
+    assert failed(one) == {(400, ""): 1} and complaints(one) == {"vllm-broadcast-wait": 1}
+    assert (one.answered.since(0), one.healthy_at is not None) == (1, True)
+    assert complaints(facts(run)) == {"vllm-broadcast-wait": 1}
+    text = f"{BAD}\n"
+    with run.path("r0").open("a") as file:
+        file.write(text[:40])
+        file.flush()
+        assert failed(facts(run)) == {(400, ""): 1}, "half a line"
+        file.write(text[40:])
+        file.flush()
+        assert failed(facts(run)) == {(400, ""): 2}
+    (last,) = facts(run).failed
+    assert run.path("r0").read_bytes()[last.last.offset :].decode() == text
+
+
+def test_an_error_explains_the_request_behind_it_and_no_other(run: Followed) -> None:
+    run.write("r0", "ERROR 01-30 16:17:00 [serving_chat.py:222] ValueError: no such tool", BAD, BAD)
+    assert failed(facts(run)) == {(400, "ValueError: no such tool"): 1, (400, ""): 1}
+    run.write("r0", "ERROR 01-30 16:17:00 [a.py:2] ValueError: long ago", *["x" * 80] * (BEFORE // 80), BAD)
+    assert failed(facts(run)) == {(400, "ValueError: no such tool"): 1, (400, ""): 2}
+
+
+def test_requests_that_failed_for_the_same_reason_are_one(run: Followed) -> None:
+    for i in range(3):
+        run.write("r0", f"ERROR 01-30 16:17:00 [s.py:2] Error: request chat-{i}f00 has {900 + i} tokens", BAD)
+    assert list(failed(facts(run)).values()) == [3]
+
+
+def test_ray_merges_equal_lines(run: Followed) -> None:
+    run.write("trainer", f"(EngineCore pid=7) {WAIT} [repeated 3x across cluster]", "(EngineCore pid=7) on")
+    assert complaints(facts(run)) == {"vllm-broadcast-wait": 4}
+
+
+def test_what_is_older_than_the_window_is_forgotten(run: Followed) -> None:
+    run.path("r0").touch()
+    run.look()
+    run.write("r0", BAD, WAIT, OK)
+    assert failed(facts(run)) == {(400, ""): 1}
+    one = facts(run, WINDOW_S - SLOT_S)
+    assert failed(one) == {(400, ""): 1}
+    one = facts(run, 2 * SLOT_S)
+    assert (one.failed, one.complaints, one.answered.since(0)) == ((), (), 0)
+
+
+def test_keys_are_bounded(run: Followed) -> None:
+    run.write("r0", *[BAD.replace("completions", "x" * (i + 1)) for i in range(2 * MOST_KEYS)])
+    one = facts(run)
+    assert len(one.failed) == MOST_KEYS
+    assert one.failed[-1].request.endswith("x" * 2 * MOST_KEYS), "the newest are kept"
+
+
+def test_a_log_that_is_replaced_is_read_from_its_start(run: Followed) -> None:
+    run.write("r0", BAD, BAD, OK)
+    facts(run)
+    os.truncate(run.path("r0"), 0)
+    run.write("r0", WAIT)
+    one = facts(run)
+    assert complaints(one) == {"vllm-broadcast-wait": 1} and one.complaints[0].last.offset == 0
+    assert failed(one) == {(400, ""): 2}
+
+
+def test_a_log_that_is_missing_or_unreadable_hides_no_other(run: Followed) -> None:
+    run.write("r0", BAD)
+    (run.run_dir / "folder").mkdir()
+    live = LiveLogs(run.run_dir)
+    logs = [FollowedLog("gone", run.run_dir / "gone.log"), FollowedLog("folder", run.run_dir / "folder")]
+    live.look([*logs, FollowedLog("r0", run.path("r0"))], run.now)
+    live.look([*logs, FollowedLog("r0", run.path("r0"))], run.now)
+    assert {one.service for one in live.facts if one.failed} == {"r0"}
+    assert list(live.unreadable) == [run.run_dir / "folder"]
+
+
+def test_only_the_newest_process_of_a_service_is_followed(run: Followed) -> None:
+    path = run.path("r0")
+    path.write_text(f"{BAD}\n" * 3)
+    start = path.stat().st_size
+    run.write("r0", WAIT)
+    live = LiveLogs(run.run_dir)
+    log = FollowedLog("r0", path, start)
+    live.look([log], run.now)
+    live.look([log], run.now)
+    (one,) = live.facts
+    assert one.failed == () and complaints(one) == {"vllm-broadcast-wait": 1}
+    live.look([], run.now)
+    assert live.facts == ()
+
+
+# --- restarts of the backend, and large logs --------------------------------------------------------------
+
+
+def test_a_backend_that_takes_over_counts_what_the_one_before_it_saw(tmp_path: Path) -> None:
+    began = time.time() - 1000.0
+    first = Followed(tmp_path, began)
+    index = TailIndex(first.path("r0"))
+    for lines in ([BAD] * 7, [WAIT], [BAD, BAD, OK]):
+        first.write("r0", *lines)
+        index.tick(first.now)
+        seen = facts(first, 140.0)
+    again = Followed(tmp_path, first.now)
+    again.path("r0")
+    one = facts(again, 0)
+    assert failed(one) == {(400, ""): 2} == failed(seen), "the first seven are too old"
+    assert complaints(one) == {"vllm-broadcast-wait": 1} == complaints(seen)
+    assert complaints(facts(again)) == complaints(one)
+    for older, newer in zip(seen.complaints, one.complaints, strict=True):
+        assert abs(older.last.at - newer.last.at) <= 141.0 and older.last.offset == newer.last.offset
+    assert failed(facts(again, 40.0)) == {(400, ""): 2}
+    assert complaints(facts(again)) == {}, "its age counts from when it was written"
+
+
+def test_an_old_log_without_an_index_is_passed_over(run: Followed) -> None:
+    run.write("r0", BAD, WAIT)
+    old = run.now - 2 * WINDOW_S
+    os.utime(run.path("r0"), (old, old))
+    one = facts(run)
+    assert (one.failed, one.complaints) == ((), ())
+    run.write("r0", BAD)
+    assert failed(facts(run)) == {(400, ""): 1}
+
+
+def test_of_a_large_log_the_end_is_read(run: Followed) -> None:
+    line = f"{OK}\n".encode()
+    with run.path("r0").open("wb") as file:
+        file.write(line * (3 * MOST // len(line)))
+        file.write(f"{BAD}\n".encode())
+    one = facts(run)
+    assert failed(one) == {(400, ""): 1}
+    assert MOST < one.left_out < 3 * MOST
+    assert run.path("r0").read_bytes()[one.failed[0].last.offset :].startswith(BAD.encode())
+
+
+@pytest.mark.parametrize("tail", [b"", b"\n"])
+def test_a_line_without_an_end_is_no_flood(run: Followed, tail: bytes) -> None:
+    run.write("r0", BAD)
+    facts(run)
+    for _ in range(5):
+        with run.path("r0").open("ab") as file:
+            file.write(b"\rx" * LONGEST + tail)
+        facts(run)
+    with run.path("r0").open("ab") as file:
+        file.write(f"\n{BAD}\n".encode())
+    assert failed(facts(run)) == {(400, ""): 2}
+
+
+def test_records_across_blocks(run: Followed) -> None:
+    """A record that goes on in the next block, and quiet blocks between: every failing request is counted."""
+    quiet = "INFO 07-15 15:33:47 [x.py:1] " + "quiet " * 20
+    for _ in range(3):
+        run.write("r0", "ERROR 07-15 15:33:47 [s.py:2] ValueError: no such tool", BAD)
+        run.write("r0", *[quiet] * (3 * BLOCK // len(quiet)))
+    assert failed(facts(run)) == {(400, "ValueError: no such tool"): 3}
+
+
+def test_a_flood_costs_little(run: Followed) -> None:
+    line = f"{OK}\n".encode()
+    run.path("r0").touch()
+    run.look()
+    flood = line * (MOST // len(line))
+    spent = 0.0
+    for _ in range(8):
+        with run.path("r0").open("ab") as file:
+            file.write(flood)
+        begin = time.thread_time()
+        facts(run)
+        spent += time.thread_time() - begin
+    assert spent < 8 * 0.1, "a megabyte of answers takes 10 ms"
+
+
+def test_slots_of_a_counter() -> None:
+    counter = Counter()
+    for at in (0.0, SLOT_S - 1, SLOT_S + 1):
+        counter.add(at, 2)
+    assert counter.counted().times == ((0.0, 4), (SLOT_S + 1, 2))
+    assert counter.counted().since(SLOT_S) == 2
+    assert counter.expire(WINDOW_S + 1) and counter.counted().times == ((SLOT_S + 1, 2),)
+    assert not counter.expire(2 * WINDOW_S)

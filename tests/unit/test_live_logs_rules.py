@@ -1,0 +1,372 @@
+"""Rules on logs of services that run: what fires them, what must not, and nothing on healthy recordings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from kit.live_logs import Followed
+from kit.screens import service, snapshot
+from msgspec.structs import replace
+
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.signature import Signature
+from liverl.diagnose.catalogue.live_logs import (
+    ENDED_S,
+    MANY,
+    RESTARTED_S,
+    SETTLED_S,
+    SHARE,
+    THRESHOLDS,
+    USUAL,
+    Threshold,
+)
+from liverl.model import StepTrials, TrialsStatus
+from liverl.observe.live_logs.watched import SURVIVABLE, WATCHED
+
+DATA = Path(__file__).parents[1] / "data"
+HEALTHY = (
+    *("h200/litellm.log", "h200/verl.log", "h200/vllm0.log", "h200/vllm1.log", "h200_run/trainer.log"),
+    *("h200_run/standalone.log", "h200_run/standalone_flush.log"),
+    *(
+        "litellm_startup.log",
+        "litellm_w2.log",
+        "litellm_sigterm_inflight.log",
+        "ray_job.log",
+        "ray_start.log",
+    ),
+    *("vllm_startup.log", "vllm_startup_qwen3_coder.log", "vllm_sigterm_shutdown.log"),
+    *("verl_cpu/run6steps.stdout.log", "verl_cpu/run6steps.stderr.log", "verl_cpu/discovery_race.log"),
+)
+OK = '(APIServer pid=7) INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+POLL = '(APIServer pid=7) INFO:     10.0.0.1:4000 - "GET /health HTTP/1.1" 200 OK'
+BY_ID = {signature.id: signature for signature in SIGNATURES}
+
+
+def answer(status: int, words: str = "Bad Request", path: str = "/v1/chat/completions") -> str:
+    return f'(APIServer pid=7) INFO:     10.0.0.1:4000 - "POST {path} HTTP/1.1" {status} {words}'
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Followed:
+    return Followed(tmp_path)
+
+
+def threshold(signature: Signature) -> Threshold:
+    return THRESHOLDS.get(signature.id, USUAL[signature.severity])
+
+
+def service_of(signature: Signature) -> str:
+    return {"litellm": "proxy", "vllm": "r0"}.get(signature.component, "trainer")
+
+
+# --- what the catalogue knows ---------------------------------------------------------------------------
+
+
+def test_every_row_of_a_process_that_goes_on_is_looked_for() -> None:
+    assert {one.id for one in SIGNATURES if one.alive} | SURVIVABLE == {one.id for one in WATCHED}
+    assert set(THRESHOLDS) <= {one.id for one in WATCHED}
+    assert not [one.id for one in WATCHED if one.id in SURVIVABLE and one.alive]
+
+
+@pytest.mark.parametrize("signature", WATCHED, ids=lambda one: one.id)
+def test_a_row_is_a_symptom_when_it_was_seen_often_enough(run: Followed, signature: Signature) -> None:
+    name, least = service_of(signature), threshold(signature).least
+    run.path(name).touch()
+    run.look()
+    run.write(name, *[signature.spares] * least)
+    run.look(1 + ENDED_S)
+    assert not [one for one in run.symptoms() if one.startswith(f"log:{signature.id}:")], "a near miss"
+    for number in range(1, least + 1):
+        assert f"log:{signature.id}:{name}" not in run.symptoms(), number
+        run.write(name, signature.fires, "and something else")
+        run.look(1 if number < least else 0)
+    if least < 3 and signature.id in SURVIVABLE:
+        assert f"log:{signature.id}:{name}" not in run.symptoms(), "its process may be about to end"
+        run.look(ENDED_S)
+    symptom = run.symptoms()[f"log:{signature.id}:{name}"]
+    assert symptom.severity == signature.severity
+    assert symptom.title.startswith(f"{name}: ")
+    assert not re.search(r"\{[a-z]+\}", symptom.title + symptom.cause + symptom.fix), "every group is filled"
+    assert symptom.cause and symptom.fix
+    place = symptom.evidence[0]
+    assert place.log == f"attempt_001/logs/{name}.1.log" and place.offset is not None
+    text = run.path(name).read_bytes()[place.offset :].decode()
+    assert signature.needle in text, "the offset leads to the record"
+    assert symptom.evidence[1].value == least
+
+
+@pytest.mark.parametrize("signature", WATCHED, ids=lambda one: one.id)
+def test_what_was_seen_long_ago_is_none(run: Followed, signature: Signature) -> None:
+    name = service_of(signature)
+    run.path(name).touch()
+    run.look()
+    run.write(name, *[signature.fires, "and something else"] * threshold(signature).least)
+    run.look()
+    run.look(threshold(signature).within + 10)
+    assert run.symptoms() == {}
+
+
+def test_the_command_and_the_patch_of_a_row_are_shown(run: Followed) -> None:
+    run.write("trainer", BY_ID["ray-request-pending"].fires)
+    run.look()
+    symptom = run.symptoms()["log:ray-request-pending:trainer"]
+    assert symptom.title == "trainer: An actor or placement group waits for {'CPU': 1.0, 'GPU': 1.0}"
+    assert symptom.fix.endswith("Look with: ray status")
+    run.write("r0", *[BY_ID["vllm-auto-tools-off"].fires] * 3)
+    run.look()
+    assert run.symptoms()["log:vllm-auto-tools-off:r0"].patch == {"model.tool_parser": "qwen3_coder"}
+
+
+def test_a_parser_that_is_set_already_is_no_patch_and_trials_say_more(run: Followed) -> None:
+    run.write("r0", *[BY_ID["vllm-tool-calls-unreadable"].fires] * MANY)
+    run.look()
+    name = "log:vllm-tool-calls-unreadable:r0"
+    assert run.symptoms(tool_parser="hermes")[name].patch == {"model.tool_parser": "qwen3_coder"}
+    assert run.symptoms(tool_parser="qwen3_coder")[name].patch == {}
+    silent = TrialsStatus(steps=(StepTrials(7, 16, 16, 16, 0.0),))
+    assert run.symptoms(trials=silent) == {}, "zero_tool_calls reports it, with what the model wrote"
+
+
+WAITS = [one for one in WATCHED if threshold(one).waits and not threshold(one).connects]
+
+
+@pytest.mark.parametrize("signature", WAITS, ids=lambda one: one.id)
+def test_a_wait_is_over_with_the_next_work(run: Followed, signature: Signature) -> None:
+    name, symptom_id = service_of(signature), f"log:{signature.id}:{service_of(signature)}"
+    run.path(name).touch()
+    run.look()
+    run.write(name, OK, *[signature.fires] * threshold(signature).least)
+    run.look()
+    run.look(ENDED_S)
+    assert symptom_id in run.symptoms()
+    hung = "INFO 07-15 15:38:47 [loggers.py:1] Avg generation throughput: 0.0 tokens/s, Running: 8 reqs"
+    run.write(name, POLL, hung, "something")
+    run.look()
+    assert symptom_id in run.symptoms(), (
+        "a server whose engine hangs answers health checks, and logs a throughput"
+    )
+    run.write(name, OK)
+    run.look()
+    assert run.symptoms() == {}
+
+
+def test_one_symptom_for_all_replicas_with_one_complaint(run: Followed) -> None:
+    for name in ("r0", "r1", "r2"):
+        run.write(name, *[BY_ID["vllm-no-chat-template"].fires] * 3)
+    run.look()
+    (symptom,) = run.symptoms().values()
+    assert symptom.id == "log:vllm-no-chat-template:r0" and symptom.title.startswith("r0 and 2 more: ")
+    assert [one.log for one in symptom.evidence if one.log] == [
+        f"attempt_001/logs/r{i}.1.log" for i in range(3)
+    ]
+
+
+def test_the_proxy_speaks_for_its_replicas(run: Followed) -> None:
+    for name in ("r0", "proxy"):
+        run.write(name, *[BY_ID["vllm-no-chat-template"].fires, answer(400)] * MANY)
+    run.look()
+    assert set(run.symptoms()) == {"log:vllm-no-chat-template:proxy"}
+
+
+def test_the_proxy_names_the_cause_of_what_its_replicas_answer_without_a_word(run: Followed) -> None:
+    run.write("proxy", *[BY_ID["vllm-context-exceeded"].fires, answer(400)] * 2 * MANY)
+    run.write("r0", *[answer(400)] * MANY)
+    run.look()
+    assert set(run.symptoms()) == {"log:vllm-context-exceeded:proxy"}
+    run.write("r0", *[answer(500)] * MANY)
+    run.look()
+    assert set(run.symptoms()) == {"log:vllm-context-exceeded:proxy", "responses_500:r0"}
+
+
+def test_a_consequence_beside_its_cause_is_none(run: Followed) -> None:
+    down = (DATA / "recordings" / "litellm_backend_down.log").read_text()
+    block = down[down.index("00:03:20") : down.index("INFO:     127.0.0.1:36352")].splitlines()
+    run.path("proxy").touch()
+    run.look()
+    run.write("proxy", *[line for _ in range(12) for line in (*block, answer(500))])
+    run.look()
+    (symptom,) = run.symptoms().values()
+    assert symptom.id == "log:litellm-backend-down:proxy" and "127.0.0.1:8399" in symptom.title
+
+
+@pytest.mark.parametrize("state", ["stopping", "failed", "gave_up", "backing_off", "stopped"])
+def test_a_service_that_ended_has_no_symptom_of_one_that_runs(run: Followed, state: str) -> None:
+    run.write("trainer", BY_ID["ray-request-pending"].fires)
+    run.look()
+    assert run.symptoms()
+    assert run.symptoms(services=run.services(state=state)) == {}
+
+
+def test_a_run_that_stops_has_none(run: Followed) -> None:
+    run.write("trainer", BY_ID["ray-request-pending"].fires)
+    run.write("r0", *[answer(500)] * 20)
+    run.look()
+    assert len(run.symptoms()) == 2
+    assert run.symptoms(state="stopping") == {}
+
+
+# --- starts ---------------------------------------------------------------------------------------------
+
+CONNECTS = [one for one in WATCHED if threshold(one).connects]
+
+
+@pytest.mark.parametrize("signature", CONNECTS, ids=lambda one: one.id)
+def test_connections_that_are_refused_while_services_start_are_none(
+    run: Followed, signature: Signature
+) -> None:
+    least = threshold(signature).least
+    run.write("trainer", *[signature.fires] * least)
+    run.write("r0", POLL)
+    run.look()
+    symptom_id = f"log:{signature.id}:trainer"
+    trainer, replica_ = run.services()
+    assert symptom_id in run.symptoms()
+    starting = replace(replica_, state="starting", ready_at=None)
+    assert run.symptoms(services=(trainer, starting)) == {}
+    just_up = replace(replica_, ready_at=run.now - 20)
+    assert run.symptoms(services=(trainer, just_up)) == {}
+    failed = replace(replica_, failed_at=run.now - RESTARTED_S + 1)
+    assert run.symptoms(services=(trainer, failed)) == {}
+    settled = replace(replica_, ready_at=run.now - SETTLED_S - 10)
+    assert symptom_id in run.symptoms(services=(trainer, settled))
+    long_ago = replace(replica_, failed_at=run.now - RESTARTED_S - 1)
+    assert symptom_id in run.symptoms(services=(trainer, long_ago))
+    environment = service("env:litellm", "environment", "preparing")
+    assert symptom_id in run.symptoms(services=(trainer, replica_, environment))
+
+
+def test_what_a_server_answers_while_it_loads_is_none(run: Followed) -> None:
+    run.write("r0", *[answer(404, "Not Found"), answer(503, "Service Unavailable")] * 20)
+    run.look()
+    starting = run.services(state="starting", ready_at=None)
+    assert run.symptoms(services=starting) == {}
+    run.look(10)
+    assert run.symptoms(services=run.services(ready_at=run.now)) == {}, "all of it was written before"
+    assert set(run.symptoms()) == {"responses_404:r0", "responses_503:r0"}
+
+
+# --- requests that fail ---------------------------------------------------------------------------------
+
+
+def test_requests_that_fail_alike(run: Followed) -> None:
+    # liverl does not know this error of vLLM's.
+    error = "ERROR 01-30 16:17:00 [serving_chat.py:222] ValueError: please provide a seventh argument"
+    run.write("r0", *[line for i in range(MANY) for line in (error, answer(400))])
+    run.look()
+    (symptom,) = run.symptoms().values()
+    assert symptom.id == "responses_400:r0" and symptom.severity == "warning"
+    assert symptom.title == "r0 answers 400 2 times a minute: ValueError: please provide a seventh argument"
+    assert "5 requests within 2 minutes were answered with 400, 0 succeeded meanwhile" in symptom.cause
+    assert symptom.evidence[0].log == "attempt_001/logs/r0.1.log"
+    assert symptom.evidence[1].value == MANY
+    assert symptom.evidence[1].text.startswith("5 times 400 to POST /v1/chat/completions: ValueError")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 413, 418, 422, 429, 500, 502, 503, 504])
+def test_each_status_says_what_to_do(run: Followed, status: int) -> None:
+    run.write("r0", *[answer(status, "Words")] * 2 * MANY)
+    run.look()
+    symptom = run.symptoms()[f"responses_{status}:r0"]
+    assert symptom.severity == "critical", "nothing succeeds"
+    assert symptom.fix and str(status) in symptom.title
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([answer(400)] * (MANY - 1), id="too few"),
+        pytest.param([answer(400)] * MANY + [OK] * round(MANY / SHARE), id="a small share"),
+        pytest.param([answer(200, "OK")] * 50, id="answered"),
+        pytest.param([POLL.replace("200 OK", "503 Service Unavailable")] * 50, id="polls"),
+        pytest.param(['agent 3 printed "POST nothing" 404'] * 50, id="no request"),
+    ],
+)
+def test_requests_that_are_no_symptom(run: Followed, lines: list[str]) -> None:
+    run.write("r0", *lines)
+    run.look()
+    assert run.symptoms() == {}
+
+
+def test_a_share_just_large_enough(run: Followed) -> None:
+    run.write("r0", *[answer(400)] * MANY, *[OK] * (round(MANY / SHARE) - MANY))
+    run.look()
+    assert set(run.symptoms()) == {"responses_400:r0"}
+
+
+def test_requests_of_the_proxy_are_compared_with_the_answers_of_its_replicas(run: Followed) -> None:
+    refused = "liverl-proxy: 400 POST /v1/chat/completions trial=t1 replica=http://127.0.0.1:1 too long"
+    run.write("proxy", *[refused] * MANY)
+    run.write("r0", *[OK] * 1000)
+    run.look()
+    assert run.symptoms() == {}
+    run.write("proxy", *[refused] * 50)
+    run.look()
+    symptom = run.symptoms()["responses_400:proxy"]
+    assert symptom.title.endswith("too long") and symptom.severity == "warning"
+
+
+def test_what_our_own_proxy_counts_has_rules_of_its_own(run: Followed) -> None:
+    run.write("proxy", *["liverl-proxy: 401 POST /v1/chat/completions"] * 20)
+    run.write("proxy", *["liverl-proxy: 413 POST /v1/chat/completions trial=t replica=None too large"] * 20)
+    wrong = (
+        "litellm.BadRequestError: You passed in model=gpt-4. There are no healthy deployments for this model"
+    )
+    line = f"ERROR:    {wrong}"
+    run.write("proxy", *[line, "liverl-proxy: 400 POST /v1/chat/completions trial=t replica=None"] * 20)
+    run.look()
+    assert set(run.symptoms()) == {
+        "responses_401:proxy",
+        "responses_413:proxy",
+        "log:litellm-no-healthy:proxy",
+    }
+    counted = replace(snapshot().proxy, refused=20, too_large=20, unknown=20, unknown_models=("gpt-4",))
+    assert run.symptoms(proxy=counted) == {}
+    foreign = run.services(owner="foreign")
+    assert len(run.symptoms(proxy=counted, services=foreign)) == 3, "of another LiteLLM only the log is known"
+
+
+def test_a_client_that_is_refused(run: Followed) -> None:
+    said = (
+        "(AgentLoopWorker pid=9) openai.BadRequestError: Error code: 400 - {'error': {'message': 'no such tool', "
+        "'type': 'BadRequestError', 'param': None, 'code': 400}}"
+    )
+    run.write("trainer", *[said] * MANY)
+    run.look()
+    symptom = run.symptoms()["responses_400:trainer"]
+    assert symptom.title == "a server answers 400 to trainer 2 times a minute: no such tool"
+
+
+# --- recordings -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log", HEALTHY)
+@pytest.mark.parametrize("name", ["r0", "proxy", "trainer"])
+def test_a_healthy_recording_has_none(run: Followed, log: str, name: str) -> None:
+    run.path(name).write_bytes((DATA / "recordings" / log).read_bytes())
+    run.look()
+    assert run.symptoms() == {}
+    run.look(ENDED_S + 1)
+    assert run.symptoms() == {}
+
+
+@pytest.mark.parametrize(
+    ("log", "name", "expected"),
+    [
+        ("cases/18-vllm-no-chat-template-but-alive.log", "r0", "log:vllm-no-chat-template:r0"),
+        ("cases/56-made-litellm-wrong-key.log", "proxy", "log:litellm-wrong-key:proxy"),
+        ("cases/58-made-litellm-timeout.log", "proxy", "log:litellm-timeout:proxy"),
+        ("cases/37-ray-placement-pending-then-interrupted.log", "trainer", "log:ray-no-node-type:trainer"),
+        ("cases/16-vllm-rpc-timeout-hung-worker.log", "r0", "log:vllm-broadcast-wait:r0"),
+        ("recordings/h200_run/replica_hermes.log", "r0", "log:vllm-tool-calls-unreadable:r0"),
+        ("cases/20-verl-nccl-watchdog-timeout.log", "trainer", "log:nccl-watchdog:trainer"),
+    ],
+)
+def test_a_recording_of_a_run_that_fails_alive(run: Followed, log: str, name: str, expected: str) -> None:
+    """Each log is played until its process ended, if it did."""
+    text = (DATA / log).read_text()
+    run.path(name).write_text(text.partition("^C")[0])
+    run.look()
+    run.look(ENDED_S)
+    assert set(run.symptoms()) == {expected}
