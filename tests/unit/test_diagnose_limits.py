@@ -625,7 +625,7 @@ def unlisted(proxy: dict[str, Any] | None = None, owner: str = "ours", **fields:
         policy_version=7,
         proxy=replace(snapshot().proxy, **({"backends": (f"{A}/v1",)} | (proxy or {}))),
     )
-    return fired("replica_unlisted", now)
+    return [*fired("replica_unlisted", now), *fired("proxy_lacks_replica", now)]
 
 
 def test_an_unlisted_replica_and_what_gives_it_a_place() -> None:

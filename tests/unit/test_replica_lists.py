@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kit.newest import Storage, lists_written
+from kit.newest import Storage, idle, lists_written
 from kit.plans import plan_of
 from msgspec.structs import replace
 
@@ -42,7 +42,7 @@ class Fake:
                 current=SimpleNamespace(
                     machine=machine,
                     process=SimpleNamespace(
-                        pid=5, generation=1, ports={"http": port}, gpus=(), member=(5, 6)
+                        pid=5, generation=1, ports={"http": port}, gpus=(), member=(5, 6), started_at=0.0
                     ),
                     port=lambda _: 80,
                 ),
@@ -71,6 +71,10 @@ class Fake:
     @property
     def proxy(self) -> ProxyRoutes:
         return self.registry.proxy
+
+    def supervised(self, name: str) -> Any:
+        """The process of a service."""
+        return self.proxy._supervisor.slots[name].current.process
 
     def loaded(self, sha: str) -> None:
         """The proxy's report."""
@@ -115,6 +119,30 @@ async def test_the_proxy_gets_its_signal_when_the_list_has_been_written(fake: Fa
     assert len(fake.signals) == 1 and not fake.proxy.knows() and fake.proxy.behind
     await storage.answered(fake.proxy._file, None)
     assert len(fake.signals) == 2 and not fake.proxy.knows(), "it has not reported it"
+
+
+async def test_a_list_that_somebody_changed_is_written_again_for_the_next_process(fake: Fake) -> None:
+    file, process = fake.run_dir / "proxy/litellm.yaml", fake.supervised("proxy")
+    fake.clock = 100.0
+    fake.loaded("old")
+    fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+    sha = fake.file_sha()
+    file.write_text("changed")
+    fake.loaded("changed")
+    fake.clock += AGAIN
+    fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+    assert file.read_text() == "changed" and fake.signals == [signal.SIGHUP] * 2, "it may be on its way"
+    process.started_at = fake.clock
+    fake.clock += AGAIN
+    fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+    assert fake.file_sha() == sha and fake.signals == [signal.SIGHUP] * 3
+    fake.clock += AGAIN
+    fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+    assert fake.signals == [signal.SIGHUP] * 4, "the new file is older than no process: it is only told again"
 
 
 async def test_a_list_that_was_overtaken_while_it_was_written_is_loaded_too(

@@ -23,7 +23,7 @@ A, B = "http://127.0.0.1:80", "http://127.0.0.1:81"
 
 def slot(name: str, generation: int = 1) -> Any:
     machine = SimpleNamespace(state="ready", generation=generation, leader_gone=False)
-    process = SimpleNamespace(pid=5, generation=generation, member=(5, 6))
+    process = SimpleNamespace(pid=5, generation=generation, member=(5, 6), started_at=0.0)
     return SimpleNamespace(
         state="ready",
         spec=SimpleNamespace(kind=name, host="127.0.0.1"),

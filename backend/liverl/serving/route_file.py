@@ -44,6 +44,7 @@ class RouteFile:
             mode=0o600,  # it may contain the replicas' token
             make_folder=True,
         )
+        self._written_at = 0.0  # Unix time at which the file got that list
         self._reload_sent: dict[int, float] = {}  # generation -> time of the last SIGHUP
 
     @property
@@ -90,7 +91,7 @@ class RouteFile:
         return self._file.pending
 
     def _written(self, data: bytes) -> None:
-        self._written_sha = self._digest(data)
+        self._written_sha, self._written_at = self._digest(data), self._supervisor.now()
         self._reload_sent.clear()
         self._reload()
         self._supervisor.kick()  # the service may wait for it
@@ -112,8 +113,18 @@ class RouteFile:
             ):
                 continue
             if report.get("pid") == process.pid:
+                if process.started_at > self._written_at:  # it has read the file since, with another list
+                    self._write_again()
+                    return
                 self._reload_sent[process.generation] = now
                 tree.send(process.member, signal.SIGHUP)
+
+    def _write_again(self) -> None:
+        """Something else has changed the file: write the newest list once more."""
+        self._written_at = self._supervisor.now()
+        text = f"{self.file} was changed by another program, and {self.service} has loaded that; writing it again"
+        self._supervisor.say("routes", text, "warning", self.service)
+        self._file.put_again()
 
     # --- from the service ---
 

@@ -49,6 +49,12 @@ class NewestFile:
         if self.pending and self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write_newest())
 
+    def put_again(self) -> None:
+        """Write the newest content once more: something else has changed the file."""
+        self._written = None
+        if self._wanted is not None:
+            self.put(self._wanted)
+
     async def _write_newest(self) -> None:
         try:
             while self.pending and (await self._write(data := self._wanted or b"") or data != self._wanted):

@@ -24,6 +24,7 @@ from liverl.diagnose.catalogue import (
 from liverl.diagnose.tracker import Rule
 
 UNLISTED_S = 30.0  # a ready replica waits for weights and for the proxy's new list: seconds, seldom more
+LACKING_S = 7.0  # a proxy that was told of its new list has loaded it in one or two seconds
 RESTARTED_S = 60.0  # a service that stays up for so long has recovered
 MISSING_S = 10.0  # Ray reports the exit of verl's replicas some seconds before their trainer exits
 LATE_S = 600.0  # a large model is loaded within ten minutes
@@ -76,6 +77,7 @@ RULES = (
     Rule(load.replica_sleeps, hold=load.HOLD_S, linger=0.0),
     Rule(load.gpus_loaded_but_idle, hold=load.HOLD_S, linger=0.0),
     Rule(serving.replica_unlisted, hold=UNLISTED_S, linger=0.0),
+    Rule(serving.proxy_lacks_replica, hold=LACKING_S, linger=0.0),
     Rule(serving.proxy_cooled_down),
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),
     Rule(agents.trials_do_not_begin, linger=0.0),

@@ -220,7 +220,18 @@ def _absent(rule: str, now: Snapshot, replica: ReplicaStatus, what: str, cause: 
 
 
 def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
-    """A ready replica gets no trials, as what carries the trials does not route to it."""
+    """A ready replica gets no trials, as what carries the trials does not route to it: it may still join."""
+    return (symptom for proven, symptom in _unlisted(window) if not proven)
+
+
+def proxy_lacks_replica(window: Window) -> Iterator[Symptom | Resolved]:
+    """The same of a replica that should be routed to: what carries the trials was told so, or it reads its list only
+    when it starts."""
+    return (symptom for proven, symptom in _unlisted(window) if proven)
+
+
+def _unlisted(window: Window) -> Iterator[tuple[bool, Symptom]]:
+    """Ready replicas without trials, and whether nothing is under way that would change it."""
     now = window.now
     carrier, words = now.carrier_service, now.carrier_words
     if now.state not in GOING or carrier is None or carrier.state != "ready":
@@ -236,7 +247,8 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             continue
         version = replica.engine.policy_version
         behind = version != now.policy_version and now.policy_version is not None
-        if carrier.owner != "ours":
+        foreign = carrier.owner != "ours"
+        if foreign:
             cause = f"the configuration with which the proxy was started does not list {replica.name}"
             if replica.kind == "verl":
                 cause += ": the file was written before this replica was registered"
@@ -259,7 +271,7 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
         else:
             cause = f"{replica.name} is ready and has the current weights, but is not in {words.whose} list"
             fix, action = _start_again(now, replica)
-        yield Symptom(
+        symptom = Symptom(
             id=f"replica_unlisted:{replica.name}",
             severity="warning",
             title=f"{replica.name} is ready but receives no trials",
@@ -271,6 +283,7 @@ def replica_unlisted(window: Window) -> Iterator[Symptom | Resolved]:
             ),
             action=action,
         )
+        yield foreign or (replica.listed and not behind), symptom
 
 
 def proxy_descriptors(window: Window) -> Iterator[Symptom | Resolved]:
