@@ -150,3 +150,33 @@ def test_a_disk_that_fills_is_named_with_the_time_that_is_left(tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+WORKS = """
+import json, os, time
+def step(number):
+    with open(os.path.join(os.environ["LIVERL_RUN_DIR"], "metrics.jsonl"), "a") as file:
+        print(json.dumps({"step": number, "data": {"timing_s/step": 0.2}}), file=file)
+for number in range(1, 5):
+    time.sleep(0.2)
+    step(number)
+print("update_actor", flush=True)
+until = time.monotonic() + 40
+while time.monotonic() < until:
+    sum(range(100_000))
+step(5)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_long_update_that_computes_is_no_stall_but_the_wait_behind_it_is(
+    tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
+) -> None:
+    trainer = toy("trainer", argv=(sys.executable, "-c", WORKS), kind="trainer", ends_run=True)
+    run = ending(make_run(tmp_path, [trainer]))
+    run.start()
+    wait_until(lambda: (run.snapshot().step or 0) == 5, 90, "the end of the long update")
+    assert alerts(run) == set()
+    _, alert = named(run, "trainer_stalled:trainer")
+    assert -1.0 < new_at(run, alert.id) - written_at(run, 5) - 20.0 < NAMED_S

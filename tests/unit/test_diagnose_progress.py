@@ -5,13 +5,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kit.screens import NOW, gpu, replica, service, snapshot, trial
 from msgspec.structs import replace
 
-from liverl.diagnose.catalogue.progress import FIRST_LINE_S, FIRST_STEP_S, LEAST_S, MOST_S, trainer_stalled
+import liverl.replay
+from liverl.daemon.stall_watch import CONFIRMED_S, StallWatch
+from liverl.diagnose.catalogue.progress import (
+    FIRST_LINE_S,
+    FIRST_STEP_S,
+    LEAST_S,
+    MOST_S,
+    stalls_at,
+    trainer_stalled,
+)
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import (
     ReplicaSet,
@@ -25,6 +35,9 @@ from liverl.model import (
 )
 from liverl.observe.silence import LogWrites, Silence, SilenceClock
 from liverl.observe.training_processes import training_processes
+from liverl.replay.archive import read
+from liverl.replay.clock import ReplayClock
+from liverl.replay.player import Player
 
 QUIET = service("trainer", "trainer", tree=TreeStats(1, 1.0, 1))
 REPLICA = service("r0", "replica")
@@ -252,3 +265,74 @@ def test_the_processes_of_verl_are_named_before_its_driver() -> None:
     assert found(head, trainer) == ((13, "ray::TaskRunner"), (12, "ray::WorkerDict"))
     assert found(trainer, service("r0", "replica", members=(12,))) == ((10, "trainer"),)
     assert found(replace(trainer, pid=None)) == ()
+
+
+# --- from samples to a rule -------------------------------------------------------------------------------
+
+
+def test_the_recorded_demo_does_not_stall(tmp_path: Path) -> None:
+    recording = read(Path(liverl.replay.__file__).parent / "recordings/wrong-parser.tar.xz")
+    at, clock = recording.about.begin, SilenceClock(2400.0)
+    player = Player(recording, tmp_path, ReplayClock(at, at))
+    player.begin()
+    judged = 0
+    while at <= player.end:
+        state = player.state(at)
+        log = next((s.log for s in state.services if s.kind == "trainer"), None)
+        written = (
+            (player.run.path / log).stat().st_mtime if log and (player.run.path / log).exists() else None
+        )
+        due = stalls_at(state, clock.update(state, written))
+        assert due is None or due > at
+        judged += due is not None
+        at += 2.0
+    assert judged > 5
+
+
+class Watched:
+    """A stall watch over a run without progress since ``NOW``; seconds count from there."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.at = NOW
+        plan = SimpleNamespace(trial_timeout=60.0)
+        pace = SimpleNamespace(changed=lambda: self.asked.append(self.at - NOW))
+        self.watch = StallWatch(SimpleNamespace(plan=plan, pace=pace))  # type: ignore[arg-type]
+
+    async def look(self, seconds: float, **fields: Any) -> Silence | None:
+        self.at = NOW + seconds
+        return await self.watch.look(after(at=self.at, **fields), None)
+
+    def pause(self, seconds: float) -> float:
+        return round(self.watch.pause(self.at, seconds), 3)
+
+
+async def test_everything_is_sampled_anew_before_a_stall_is_told() -> None:
+    run = Watched()
+    assert await run.look(0.0) is not None and run.pause(2.0) == 2.0
+    assert await run.look(15.0) is not None and run.pause(15.0) == 5.0, "not later than the limit"
+    assert run.asked == [] and run.watch.suspects == ()
+    assert await run.look(LEAST_S) is None and run.asked == [LEAST_S]
+    assert run.pause(15.0) == CONFIRMED_S and run.pause(2.0) == 2.0
+    assert await run.look(LEAST_S + CONFIRMED_S - 0.1) is None and run.asked == [LEAST_S]
+    silence = await run.look(LEAST_S + CONFIRMED_S)
+    assert silence is not None and silence.since == NOW and run.watch.suspects == ((QUIET.pid, "trainer"),)
+    assert run.pause(15.0) == 15.0
+    assert fired(after(at=run.at), silence) is not None
+
+
+async def test_a_sign_that_only_a_new_sample_shows_ends_it() -> None:
+    run = Watched()
+    await run.look(0.0)
+    assert await run.look(LEAST_S) is None
+    silence = await run.look(LEAST_S + 2.0, policy_version=8)
+    assert silence is not None and silence.sign == "new weights" and fired(after(at=run.at), silence) is None
+    assert await run.look(2 * LEAST_S + 2.0, policy_version=8) is None
+    assert run.asked == [LEAST_S, 2 * LEAST_S + 2.0], "the next silence is confirmed, too"
+
+
+async def test_a_run_that_cannot_stall_is_looked_at_as_usual() -> None:
+    run = Watched()
+    await run.look(0.0)
+    assert await run.look(500.0, state="stopping") is not None and run.watch.due is None
+    assert run.pause(15.0) == 15.0 and run.asked == []

@@ -46,7 +46,7 @@ FILE_RULES = (
     Rule(learning.learning_rate_zero),
     Rule(learning.trajectories_dropped),
     Rule(metrics.metrics_not_finite, linger=0.0),
-    Rule(metrics.reward_flat, linger=0.0),
+    Rule(metrics.reward_flat),
     Rule(metrics.gradient_zero, linger=0.0),
     Rule(metrics.gradient_starved, linger=0.0),
     Rule(metrics.entropy_collapsed, linger=0.0),
