@@ -86,10 +86,10 @@ class Started:
         words = ("serve", "org/model", "--port", port, "--tool-call-parser", "hermes")
         return self.start(log, sys.executable, program, *words, cwd=cwd)
 
-    def trainer(self, log: Path) -> subprocess.Popen[bytes]:
-        """A trainer that is called as verl's (simulated), and prints a step each 0.3 s."""
+    def trainer(self, log: Path, program: str = TRAINER) -> subprocess.Popen[bytes]:
+        """A trainer that is called as verl's (simulated), and prints a step each 0.3 s. ``program``: what it runs."""
         path = self.program("main_ppo.py")
-        path.write_text(TRAINER)
+        path.write_text(program)
         return self.start(log, sys.executable, "-u", path, "trainer.total_epochs=1")
 
     def stop(self) -> None:

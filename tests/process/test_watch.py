@@ -19,6 +19,7 @@ from kit.terminal import Terminal, clean_environment
 from kit.waiting import wait_until
 from kit.watched import Started
 
+from liverl.model import Symptom
 from liverl.procs.procfs import free_port
 from liverl.watch.target import Target, WatchError
 from liverl.watch.watcher import Watcher
@@ -90,6 +91,31 @@ def test_a_folder_with_running_processes(
     assert kinds.count("found") == 2 and "step" in kinds
     detail = watcher.inspect("replica-0")
     assert detail is not None and "--tool-call-parser" in detail.argv and detail.live
+
+
+HANGS = """
+import time
+for step in range(1, 5):
+    time.sleep(0.3)
+    loss = "nan" if step > 2 else "0.1"
+    print(f"step:{step} - actor/loss:{loss} - timing_s/step:0.3", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_trainer_with_a_loss_of_nan_that_hangs(
+    started: Started, watch: Callable[[Target], Watcher]
+) -> None:
+    pid = started.trainer(started.folder / "logs/exp.log", HANGS).pid
+    watcher = watch(Target(started.folder))
+
+    def alert(name: str) -> Symptom | None:
+        return next((s for s in watcher.poll().symptoms if s.id == name), None)
+
+    nan = wait_until(lambda: alert("metrics_not_finite"), 30, "the loss")
+    assert nan is not None and nan.title == "actor/loss is no finite number since step 3"
+    stalled = wait_until(lambda: alert("trainer_stalled:trainer"), 60, "the silence")
+    assert stalled is not None and f"py-spy dump --pid {pid}" in stalled.fix and stalled.action is None
 
 
 def test_a_replica_that_is_unwell_exits_and_comes_back(

@@ -13,6 +13,7 @@ import msgspec
 from liverl.control.gpu_detail import GpuDetail
 from liverl.control.service_detail import ServiceDetail
 from liverl.daemon.phase import phase_words
+from liverl.diagnose.catalogue.progress import stalls_at
 from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.external.litellm import option
 from liverl.external.model_list import place
@@ -35,6 +36,9 @@ from liverl.observe.gpu.detail import DetailReader
 from liverl.observe.gpu.sampler import GpuSampler
 from liverl.observe.metrics.rewards import REWARD
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
+from liverl.observe.silence import LogWrites, SilenceClock
+from liverl.observe.training_processes import training_processes
+from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, VolumeWatch
 from liverl.offline.readings import FileReadings
 from liverl.procs.stats import ProcSampler
 from liverl.rundir.layout import hostname
@@ -57,6 +61,9 @@ from liverl.watch.verdicts import Judge, JudgedLog, Judgement
 PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 15.0, 2.0, 5.0, 2.0, 3.0
 FIRST_S = 4.0  # seconds that the first snapshot waits for answers
 _UP = ("ready", "degraded", "starting")
+TRIAL_S = (
+    2400.0  # seconds that a trial may take: harbor_agent.override_timeout_sec of LiveRL, unless it is changed
+)
 _Gpus = tuple[tuple[GpuStatus, ...], str | None]  # and why some are missing
 
 
@@ -77,6 +84,10 @@ class Watcher:
         self._services = Services(self.mirror)
         self._states, self._files = ReplicaStates(), FileReadings(self.run.path)
         self._procs, self._diagnosis = ProcSampler(), Diagnosis(WATCH_RULES)
+        self._silence, self._writes = SilenceClock(TRIAL_S), LogWrites()
+        folders = (target.folder, target.trials, Path("/dev/shm"))
+        names = (RUN_DIRECTORY, "trials", SHARED_MEMORY)
+        self._volumes = VolumeWatch((name, path) for name, path in zip(names, folders, strict=True) if path)
         self._step: int | None = None  # the newest one of the last poll
         self._polled = False
         surveyor, finder = Surveyor(), SceneFinder(target)
@@ -280,11 +291,26 @@ class Watcher:
     def _symptoms(self, snapshot: Snapshot, judgement: Judgement) -> tuple[Symptom, ...]:
         processes = (unit.process for unit in self._services.known.values())
         parsers = (option(one.argv, "--tool-call-parser") for one in processes if one is not None)
-        context = RunContext(tool_parser=next((parser for parser in parsers if parser), None))
+        silence = self._silence.update(snapshot, self._writes.last(self._trainer_logs(snapshot)))
+        due = stalls_at(snapshot, silence)
+        context = RunContext(
+            tool_parser=next((parser for parser in parsers if parser), None),
+            volumes=self._volumes.look(snapshot.at),
+            silence=silence,
+            suspects=training_processes(snapshot.services) if due is not None and due <= snapshot.at else (),
+            recent=self._files.recent,
+        )
         for news in self._diagnosis.update(snapshot, context):
             text, level = words(news, snapshot.at)
             self.mirror.say(snapshot.at, "symptom", text, level)
         return merged((*judgement.symptoms, *self._diagnosis.symptoms, *ended(snapshot, judgement)))
+
+    def _trainer_logs(self, snapshot: Snapshot) -> list[Path]:
+        return [
+            self.run.path / one.log
+            for one in snapshot.services
+            if one.kind == "trainer" and one.log is not None
+        ]
 
     def with_real_paths(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the logs' own paths instead of those of links, for who reads it outside of this process."""
