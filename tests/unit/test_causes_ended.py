@@ -182,3 +182,29 @@ def test_any_log_is_survived(tmp_path_factory: pytest.TempPathFactory, data: byt
         assert "binary" in str(error)
         return
     assert why is not None and len(why.explanation.title) <= LONGEST + 100
+
+
+@pytest.mark.parametrize(
+    ("last", "stopped"),
+    [
+        ("INFO:     Finished server process [18953]", True),
+        ("2026-11-24 17:38:40,646 INFO liverl-sessions: stopped; replies cut: 0", True),
+        ("INFO:     Started server process [18953]", False),
+        ("2026-11-24 17:38:40,646 INFO liverl-sessions: stopping; replies being sampled: 1", False),
+    ],
+)
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_server_that_shuts_down_in_order_was_asked_to(
+    tmp_path: Path, last: str, stopped: bool, code: int
+) -> None:
+    log = tmp_path / "svc.1.log"
+    log.write_text(OK + last + "\n")
+    why = why_ended(Ended("svc", log, exit=Exit(code)))
+    assert why is not None
+    if not stopped or code:
+        assert why.explanation.id == "silent-exit"
+        return
+    assert why.explanation.title.startswith("svc shut down in order; somebody or something asked it to")
+    assert "who stopped it" in why.explanation.fix
+    assert [guess.id for guess in why.guesses] == ["guess-stopped"]
+    assert why.explanation.evidence[0].offset == len(OK)

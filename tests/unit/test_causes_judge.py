@@ -186,6 +186,7 @@ def test_a_healthy_log_explains_no_signal(
     assert verdict.cause is not None
     assert verdict.cause.title == f"replica-0 was killed by {name}; its log says nothing about it"
     assert verdict.guesses[0].id == guess
+    assert verdict.guesses[0].command in verdict.cause.fix, "the first check stands in the fix itself"
 
 
 def test_a_cause_in_the_log_counts_though_the_process_was_then_killed(say: Maker) -> None:

@@ -148,3 +148,22 @@ async def test_why_a_service_ended_is_asked_once_for_each_process(fake: Fake) ->
     await fake.look(6)
     assert fake.said == ["r1 failed too often: GPU 0 out of memory"]
     assert supervisor.end_causes.of.await_count == 1
+
+
+async def test_the_cause_of_an_earlier_failure_is_not_that_of_the_newest(fake: Fake) -> None:
+    cause = Cause("proxy", "ran out of memory", NOW - 9)
+    fake.supervisor.end_causes = SimpleNamespace(newest={"proxy": cause})
+
+    async def said(state: str, failed_at: float) -> str:
+        proxy = service("proxy", "proxy", state, failed_at=failed_at, failure="killed by SIGKILL", restarts=1)
+        others = tuple(s for s in snapshot().services if s.name != "proxy")
+        fake.state = replace(fake.state, services=(*others, proxy))
+        await fake.look(2)
+        found = [s for s in fake.state_writer.symptoms if s.id == "service_restarted:proxy"]
+        return found[0].cause if found else ""
+
+    assert (await said("ready", NOW - 10)).startswith("ran out of memory; it was restarted 1 time")
+    assert (await said("ready", NOW - 8)).startswith("killed by SIGKILL, by somebody or by the kernel's")
+    assert fake.state_writer._causes_of_restarts(replace(fake.state, services=())) == {}
+    assert await said("stopping", NOW - 10) == ""
+    assert fake.state_writer._causes_of_restarts(fake.state) == {}, "its newest process has no cause yet"

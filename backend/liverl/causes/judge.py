@@ -35,6 +35,13 @@ UNEXPLAINED = frozenset(("unknown", "interrupted", "stopped", "silent-exit", "ki
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
 _READ_ON = "Read the log from there on; the checks below tell possible causes apart."
+_WHO_STOPPED_IT = (
+    "Look for who stopped it: a user, a time limit of the batch system, or a parent process that ended."
+)
+# The last line of servers that got a signal to stop: uvicorn and vLLM, and liverl's own.
+_SHUT_DOWN = re.compile(
+    r"Finished server process \[|liverl-(?:sessions|proxy): (?:generation \d+ )?(?:has )?stopped"
+)
 _WEAK = frozenset(("KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit", "BrokenPipeError"))
 # A failed request or prompt: the server, or verl's agent loop, goes on after it.
 _HANDLED = re.compile(
@@ -270,7 +277,8 @@ def _unexplained(
     if first is None or (_weak(first.record) and exit_ is not None):
         if exit_ is None:
             return None, ()
-        return _silent(exit_, proof, _last_line(exit_, logs)), guesses(signal_of(exit_), "")
+        silent = _silent(exit_, proof, _last_line(exit_, logs))
+        return silent, guesses(signal.SIGTERM if silent.id == "stopped" else signal_of(exit_), "")
     text = _told(first.record, first.matched)
     if _weak(first.record):
         title = f"interrupted: {short(text)}; nothing before it says why"
@@ -317,6 +325,15 @@ def _last_line(exit_: Exit, logs: Sequence[LogRecords]) -> Evidence | None:
 
 def _silent(exit_: Exit, proof: tuple[Evidence, ...], last: Evidence | None = None) -> Explanation:
     number = signal_of(exit_)
+    if exit_.code == 0 and last is not None and _SHUT_DOWN.search(last.text):
+        return Explanation(
+            "stopped",
+            "warning",
+            f"{exit_.name} shut down in order; somebody or something asked it to (SIGTERM or SIGINT)",
+            "Its log ends with the shutdown of a server that got a signal to stop.",
+            _WHO_STOPPED_IT,
+            evidence=(last, *proof),
+        )
     if number is None and last is not None:
         return Explanation(
             "silent-exit",
@@ -343,11 +360,15 @@ def _silent(exit_: Exit, proof: tuple[Evidence, ...], last: Evidence | None = No
         "Somebody, a batch system or a parent process asked it to stop."
         if asked
         else "The process could not write why it ended, so its log cannot say it.",
-        "Look for who stopped it: a user, a time limit of the batch system, or a parent process that ended."
-        if asked
-        else "The checks below tell possible causes apart; do the first one first.",
+        _WHO_STOPPED_IT if asked else _first_check(number),
         evidence=proof,
     )
+
+
+def _first_check(number: int) -> str:
+    """What to do about a signal that nobody reports to have sent: the likeliest reason, with its check."""
+    likeliest = guesses(number, "")[0]
+    return f"Unless somebody killed it, {likeliest.title}. {likeliest.fix} Check: {likeliest.command}"
 
 
 def _said_by_shell(moments: Sequence[Moment]) -> tuple[Explanation | None, tuple[Explanation, ...]]:

@@ -126,9 +126,7 @@ class StateWriter:
         for service in down:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in down if s.name in self._causes}
-        again = [s.name for s in snapshot.services if s not in down and s.failed_at is not None]
-        newest = supervisor.end_causes.newest if again else {}
-        causes |= {name: newest[name] for name in again if name in newest}
+        causes |= self._causes_of_restarts(snapshot)
         unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.machine.wanted)
         if not self._parser_known:
             self._parser = await asyncio.get_running_loop().run_in_executor(
@@ -156,6 +154,17 @@ class StateWriter:
             service_name = subject if subject in supervisor.slots else None
             supervisor.say("symptom", text, level, service_name, id=change.symptom.id, what=change.what)
         return msgspec.structs.replace(snapshot, symptoms=self.symptoms)
+
+    def _causes_of_restarts(self, snapshot: Snapshot) -> dict[str, Cause]:
+        """Why the last process ended of each service that was, or is being, started again, as far as it is known."""
+        found = {}
+        for service in snapshot.services:
+            if service.failed_at is None or service.state in ("stopping", *_DOWN):
+                continue
+            cause = self._supervisor.end_causes.newest.get(service.name)
+            if cause is not None and cause.at >= service.failed_at:  # else it is that of an earlier failure
+                found[service.name] = cause
+        return found
 
     async def _find_cause(self, service: ServiceStatus) -> None:
         """Note why the newest process of a service ended; the logs of each are searched once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from liverl.diagnose.catalogue import (
     agents,
+    boot,
     disks,
     files,
     learning,
@@ -68,6 +69,7 @@ RULES = (
     Rule(serving.policy_changed, linger=0.0),
     Rule(serving.weights_requested, linger=0.0),
     Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),
+    Rule(boot.replica_boots_late, linger=0.0),
     Rule(serving.replica_late, hold=LATE_S, linger=0.0),
     Rule(serving.replica_idle, linger=PAUSED_S),
     Rule(serving.replica_slow, hold=SLOW_S, linger=PAUSED_S),

@@ -113,9 +113,11 @@ class Supervisor:
                     text = f"({instance.role} generation {instance.machine.generation}) {text}"
                 self.say("state", text, level, instance.name, state=instance.machine.state)
             self.pace.changed()
-        if _starts_again(before, instance.machine) and instance.process is not None:
+        if _has_failed(before, instance.machine) and instance.process is not None:
             # Begun now, because the next process takes the place of the one that ended.
-            self.spawn_task(self._report_cause(instance.name, self.end_causes.begin(instance)))
+            finding = self.end_causes.begin(instance)
+            if instance.machine.state == "preparing":  # no failed state shows the reason
+                self.spawn_task(self._report_cause(instance.name, finding))
         if instance.machine.state in ("stopped", "failed", "gave_up", "backing_off"):
             self.ledger.release(instance.name)
             self.process_scan.trees.forget(instance.key)
@@ -409,13 +411,12 @@ def _may_start(instance: Instance) -> bool:
     return instance.machine.state == "waiting" and instance.machine.wanted and not instance.busy
 
 
-def _starts_again(before: MachineState, machine: MachineState) -> bool:
-    """Whether the process has ended by itself and the next one is started at once, so that no failed state shows the
-    reason."""
+def _has_failed(before: MachineState, machine: MachineState) -> bool:
+    """Whether the process has just ended by itself, and the next one is started at once or after a pause."""
     failed = (
         bool(machine.failures)
         and machine.failures[-1:] != before.failures[-1:]
         and before.state == "stopping"
     )
     explained_by_log = machine.exit is not None and machine.exit.known and not machine.shut_down
-    return failed and machine.state == "preparing" and explained_by_log
+    return failed and machine.state in ("preparing", "backing_off") and explained_by_log
