@@ -336,3 +336,34 @@ async def test_a_run_that_cannot_stall_is_looked_at_as_usual() -> None:
     await run.look(0.0)
     assert await run.look(500.0, state="stopping") is not None and run.watch.due is None
     assert run.pause(15.0) == 15.0 and run.asked == []
+
+
+def test_runs_of_which_less_is_known_are_judged_too() -> None:
+    alone = after(replicas=ReplicaSet(), total_steps=None)
+    assert fired(alone, silent(LEAST_S)) is not None and fired(alone, silent(LEAST_S - 1)) is None
+    loading = after(None, step_seconds=None, replicas=ReplicaSet(2, 0, 0), trials=TrialsStatus())
+    assert fired(loading, silent(FIRST_STEP_S)) is not None, "replicas that never come up"
+    first = after(
+        None, step_seconds=None, total_steps=0, trials=TrialsStatus(steps=(StepTrials(1, 8, 7, 0, None),))
+    )
+    assert fired(first, silent(FIRST_STEP_S)) is not None
+    assert fired(first, silent(FIRST_STEP_S, trial_timeout=2400.0)) is None
+    ready = after(services=(REPLICA, replace(QUIET, stage="saved a checkpoint")))
+    symptom = fired(ready, silent(600.0))
+    assert (
+        symptom is not None and symptom.title == f"trainer has made no progress for 10 minutes: {ready.phase}"
+    )
+    started = after(
+        None, step_seconds=None, services=(REPLICA, replace(QUIET, state="starting", stage="loading"))
+    )
+    found = [fired(state, silent(FIRST_STEP_S)) for state in (started, first)]
+    assert [s and s.evidence[1].text.split(", ")[1] for s in found] == [
+        "as long as loading may take",
+        "as long as a first step may take",
+    ]
+
+
+def test_a_run_without_a_trainer_cannot_stall() -> None:
+    now = after(services=(REPLICA,))
+    assert stalls_at(now, silent(600.0)) is None and fired(now, None) is None
+    assert fired(after(), None) is None

@@ -135,11 +135,17 @@ def test_a_rate_that_began_a_while_ago_is_seen_behind_a_quiet_time() -> None:
     assert found is not None and 1.5 * MIB < found[0] < 2.5 * MIB and 15.0 < found[1] < 35.0
 
 
-def test_old_samples_are_forgotten() -> None:
+def test_old_samples_are_forgotten_and_count_for_nothing() -> None:
     rates = VolumeRates()
-    for at in range(0, round(2 * WINDOW), 10):
+    for at in range(0, round(3 * WINDOW), 10):
         rates.add(float(at), GIB)
-    assert len(rates._samples) <= WINDOW / 10 + 1
+    assert len(rates._times) == len(rates._free) <= 1.5 * WINDOW / 10
+    rates = VolumeRates()
+    for at in range(0, round(1.2 * WINDOW) + 1, 10):
+        rates.add(float(at), 2 * GIB - at * 900_000)
+    found = rates.rate()
+    assert found is not None and found[0] == pytest.approx(900_000)
+    assert found[1] == pytest.approx((2 * GIB - 1.2 * WINDOW * 900_000) / 900_000)
 
 
 # --- file systems -----------------------------------------------------------------------------------------

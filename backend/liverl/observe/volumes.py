@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -47,53 +47,48 @@ class VolumeRates:
     """Rates of one file system from samples of its free space. Pure."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, int]] = deque()  # Unix time, free bytes
+        self._times: list[float] = []
+        self._free: list[int] = []  # bytes, at each of these times
 
     def add(self, at: float, free: int) -> None:
         """Add a sample: free bytes at a time in seconds."""
-        samples = self._samples
-        samples.append((at, free))
-        while samples[0][0] < at - WINDOW:
-            samples.popleft()
+        self._times.append(at)
+        self._free.append(free)
+        old = bisect_left(self._times, at - WINDOW)
+        if old > len(self._times) // 4:  # seldom, as the rest is moved
+            del self._times[:old], self._free[:old]
 
     def rate(self) -> tuple[float, float] | None:
         """Bytes per second by which the free space shrinks, and the seconds until there is none; None if it does not
         shrink steadily. The longest time that is steady counts."""
-        samples = list(self._samples)
-        for start in _starts(len(samples)):
-            found = _steady(samples[start:])
+        start = bisect_left(self._times, self._times[-1] - WINDOW) if self._times else 0
+        while len(self._times) - start > _PARTS:
+            found = self._steady(start)
             if found is not None:
                 return found
+            start += (len(self._times) - start) // 2
         return None
 
+    def _steady(self, start: int) -> tuple[float, float] | None:
+        """The rate of the samples from an index on."""
+        began, span = self._times[start], self._times[-1] - self._times[start]
+        if span < LEAST_S:
+            return None
+        marks = [self._nearest(began + span * part / _PARTS) for part in range(_PARTS + 1)]
+        whole = marks[0] - marks[-1]
+        # Each part takes at least half of its share.
+        if whole <= 0 or min(before - after for before, after in pairwise(marks)) < whole / _PARTS / 2:
+            return None
+        rate = whole / span
+        left = marks[-1] / rate
+        return (rate, left) if left <= AHEAD * span else None
 
-def _starts(count: int) -> Iterable[int]:
-    """Where the time to judge may begin: all samples, the newer half of them, the newer quarter, and so on."""
-    start = 0
-    while count - start > _PARTS:
-        yield start
-        start += max(1, (count - start) // 2)
-
-
-def _steady(samples: list[tuple[float, int]]) -> tuple[float, float] | None:
-    (began, _), (ended, free) = samples[0], samples[-1]
-    span = ended - began
-    if span < LEAST_S:
-        return None
-    marks = [_nearest(samples, began + span * part / _PARTS) for part in range(_PARTS + 1)]
-    losses = [before - after for before, after in pairwise(marks)]
-    whole = marks[0] - marks[-1]
-    # Each part takes at least half of its share.
-    if whole <= 0 or min(losses) < whole / _PARTS / 2:
-        return None
-    rate = whole / span
-    left = free / rate
-    return (rate, left) if left <= AHEAD * span else None
-
-
-def _nearest(samples: list[tuple[float, int]], at: float) -> int:
-    """The free bytes of the sample that is nearest to a time."""
-    return min(samples, key=lambda sample: abs(sample[0] - at))[1]
+    def _nearest(self, at: float) -> int:
+        """The free bytes of the sample that is nearest to a time."""
+        place = bisect_left(self._times, at)
+        if place == len(self._times) or (place and at - self._times[place - 1] < self._times[place] - at):
+            place -= 1
+        return self._free[place]
 
 
 class VolumeWatch:
