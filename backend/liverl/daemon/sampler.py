@@ -63,9 +63,8 @@ UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 DISK_PERIOD = 2.0  # seconds between two looks at the free space of file systems ...
 QUIET_DISK_PERIOD = 6.0  # ... and of a quiet run, whose disk may be filled by others
 MEASURED_S = 30.0  # seconds between two measurements of what takes the space
-LIVE_LOGS_PERIOD = (
-    4.0  # seconds between two looks at the logs of a quiet run: what they say is named within 10
-)
+# Seconds between two looks at the logs of a quiet run: what they say is named within ten.
+LIVE_LOGS_PERIOD = 2.5
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
@@ -395,8 +394,8 @@ class Sampler:
 
         if await self._read("live logs", self._live_looks, look):
             self.facts.live_logs = live.facts
-            if found:
-                self._supervisor.pace.changed()  # so that it is diagnosed now
+            if found or live.incomplete:
+                self._supervisor.pace.changed()  # so that it is read on and diagnosed now
         return None
 
     @property

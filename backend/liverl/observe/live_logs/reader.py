@@ -118,6 +118,11 @@ class LogReader:
             self._begin_at(self._follower.offset)
         return found
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether a record may go on, which the next poll completes."""
+        return self._open
+
     def _begin_at(self, offset: int) -> None:
         self._rest, self._records = b"", RecordReader(None, offset)
         self._errors.clear()
@@ -248,6 +253,11 @@ class LiveLogs:
         self.unreadable: dict[Path, OSError] = {}
         self._run_dir = run_dir
         self._readers: dict[Path, LogReader] = {}
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the next look may find more in what was read."""
+        return any(reader.incomplete for reader in self._readers.values())
 
     def look(self, logs: Sequence[FollowedLog], now: float) -> bool:
         """Read what was appended to these logs, and forget all others; return whether anything was found that is
