@@ -13,7 +13,8 @@ _OF_EXCEPTION = re.compile(
     r"|Last error:|Error while |Exception raised from |frame #\d|C\+\+ (?:Traceback|CapturedTraceback)"
     # Ray
     r"|The actor is dead because |The actor died |Memory on the node |Refer to the documentation |Top \d+ memory users"
-    r"|PID\s+MEM|\d+\s+[\d.]+\s|<other process>|Ray: |Python: |The node |The worker |Object |Ray killed "
+    r"|PID\s+MEM|\d+\s+[\d.]+\s|<other process>|Ray: |Python: |This process on |The node "
+    r"|The worker |Object |Ray killed "
     # pydantic and transformers
     r"|You can update |You should |Value error, |For further information "
     # LiteLLM

@@ -1,0 +1,90 @@
+"""Memory and speed of reading one large log: ``python tests/bench/large_log.py [MB]`` with ``PYTHONPATH=backend``.
+
+Each kind of log is read and judged by a process of its own: a healthy server's, a trainer's with warnings, one of bare
+lines, one line of all bytes, and one whose cause is followed by nothing but a flood. Exit code 1 if the memory of a
+process grows by more than ``MOST_MIB``, or if the cause is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MOST_MIB = 64
+DATA = Path(__file__).parents[1] / "data"
+OK = b'(APIServer pid=1) INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+INFO = b"(EngineCore pid=2) INFO 11-20 23:51:23 [core.py:77] loading\n"
+NCCL = b"node7:3663:4044 [0] NCCL INFO Channel 01/24 : 0[0] -> 1[1] via P2P\n"
+OOM = (
+    b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB "
+    b"of which 1.00 GiB is free.\n"
+)
+CHILD = """
+import json, resource, sys, time
+from liverl.causes.judge import judge
+from liverl.causes.reading import read_log
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.process_time()
+records = read_log(sys.argv[1], "x")
+cause = judge([records]).cause
+print(json.dumps({"seconds": time.process_time() - start,
+                  "mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+                  "cause": cause.id if cause else None, "left_out": records.left_out}))
+"""
+
+
+def kinds() -> dict[str, tuple[bytes, bytes, str | None]]:
+    """Name to what begins the log, what is repeated in it, and the id of the cause that must be found."""
+    verl = (DATA / "recordings" / "h200" / "verl.log").read_bytes() + b"\n"
+    bare = b"".join(
+        b"(WorkerDict pid=%d) shard %d of layer %d is loaded\n" % (n % 8, n, n * 7) for n in range(5000)
+    )
+    odd = b"".join(b"tool result %s: %x\n" % (bytes([97 + n % 26]) * (n % 90), n**5) for n in range(5000))
+    return {
+        "a healthy server": (b"", (OK + NCCL + INFO) * 3000, None),
+        "a trainer with its start again and again": (b"", verl, None),
+        "bare lines of eight workers": (b"", bare, None),
+        "lines of many shapes": (b"", odd, None),
+        "one line": (b"", b"x" * 100_000, None),
+        "a cause, then a flood": (OOM, NCCL * 5000, "cuda-oom"),
+        "a cause, then errors": (
+            OOM,
+            b"ERROR 11-20 23:51:23 [core.py:77] it does not go on\n" * 5000,
+            "cuda-oom",
+        ),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("megabytes", nargs="?", type=int, default=300)
+    size = parser.parse_args().megabytes * 1_000_000
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="large-log-") as folder:
+        for name, (first, repeated, wanted) in kinds().items():
+            path = Path(folder) / "a.log"
+            with path.open("wb") as file:
+                file.write(first)
+                for _ in range(size // len(repeated)):
+                    file.write(repeated)
+            done = subprocess.run(
+                [sys.executable, "-c", CHILD, path], capture_output=True, text=True, check=True
+            )
+            told = json.loads(done.stdout)
+            wrong = told["mib"] > MOST_MIB or told["cause"] != wanted
+            failed = failed or wrong
+            print(
+                f"{name:42} {path.stat().st_size / 1e6:6.0f} MB  {size / 1e6 / told['seconds']:6.1f} MB/s  "
+                f"+{told['mib']:.0f} MiB  cause {told['cause']}  left out {told['left_out']}",
+                "WRONG" if wrong else "",
+                flush=True,
+            )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
