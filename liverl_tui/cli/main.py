@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "Show what a configuration would start."),
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),
     "ls": ("ls", "List runs, live and ended."),
+    "archive": ("archive", "Keep what is worth keeping of a run that has ended."),
     "config": ("config", "Print the default configuration with comments, or a resolved one."),
     "keys": ("keys", "Print the keys of the interface, and how to name them in a configuration."),
     "demo": ("demo", "Play a recorded run in the interface, without a GPU."),

@@ -89,6 +89,7 @@ def test_a_folder_with_running_processes(
     wait_until(lambda: (watcher.poll().step or 0) > (snapshot.step or 0), 30, "the next step")
     kinds = [event.kind for event in watcher.events]
     assert kinds.count("found") == 2 and "step" in kinds
+    assert any(event.kind == "step" and "reward 0." in event.text for event in watcher.events)
     detail = watcher.inspect("replica-0")
     assert detail is not None and "--tool-call-parser" in detail.argv and detail.live
 

@@ -36,6 +36,7 @@ from liverl.proxy.keys import ensure_keys, ensure_ray_token, ensure_replica_toke
 from liverl.rundir import index as runs
 from liverl.rundir.journal import complain
 from liverl.rundir.layout import HEARTBEAT_S, OpenDirectory, RunDir, own_record, touch_backend, write_backend
+from liverl.rundir.ledger import Ledger, LedgerError, artifacts_of, row_of
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.services.supervisor import Supervisor
@@ -267,6 +268,8 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
         END_LIMIT,
         "report.md could not be written within {:g} s",
     )
+    late = "the run could not be entered into the ledger within {:g} s"
+    await _in_time(supervisor, _enter_in_ledger(run, result, directory), END_LIMIT, late)
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
@@ -339,6 +342,19 @@ async def _write_report(run: Run, result: Result, directory: OpenDirectory) -> N
         await asyncio.to_thread(write)  # a storage that hangs must not hold up the end
     except OSError as error:
         run.supervisor.records.write_failed(f"{path.name}: {error.strerror}")
+
+
+async def _enter_in_ledger(run: Run, result: Result, directory: OpenDirectory) -> None:
+    """Add the attempt to the ledger of its run root; a run that has ended is no failure for want of it."""
+    snapshot, where = run.snapshot(), directory.path
+    if where.parent.name != snapshot.run.partition("/")[0]:
+        return  # it lies in no run root: two folders above it may be anything
+    ledger = Ledger(artifacts_of(where))
+    row = row_of(snapshot.run, where, result, snapshot.rewards)
+    try:
+        await asyncio.to_thread(ledger.enter, row)
+    except (LedgerError, OSError) as error:
+        run.supervisor.say("ledger", f"not entered into the ledger {ledger.path}: {error}", "warning")
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from liverl.daemon.run_files import ServiceLog, ServiceLogs
 from liverl.engines import ENGINES
 from liverl.model import GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, TreeStats
 from liverl.observe.boot.stages import Stage
+from liverl.plan.spec import RestartPolicy
 from liverl.procs import procfs
 from liverl.util import redact
 from liverl.watch.mirror import Mirror
@@ -200,6 +201,7 @@ class Services:
             live=True,
             argv=tuple(redact.command(process.argv)),
             cwd=process.cwd,
+            restart=RestartPolicy("never"),  # by us
             generations=(start,),
         )
 

@@ -34,7 +34,7 @@ from liverl.model import (
 )
 from liverl.observe.gpu.detail import DetailReader
 from liverl.observe.gpu.sampler import GpuSampler
-from liverl.observe.metrics.rewards import REWARD
+from liverl.observe.metrics.names import key_in
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.silence import LogWrites, SilenceClock
 from liverl.observe.training_processes import training_processes
@@ -283,8 +283,9 @@ class Watcher:
         if metrics is None or metrics.step == self._step:
             return
         if self._polled:  # steps that were there before get no event
-            reward = metrics.values.get(REWARD)
-            text = f"step {metrics.step}" + (f": reward {reward:.3f}" if reward is not None else "")
+            key = key_in("reward", metrics.values)
+            reward = f": reward {metrics.values[key]:.3f}" if key is not None else ""
+            text = f"step {metrics.step}{reward}"
             self.mirror.say(snapshot.at, "step", text, service="trainer", step=metrics.step)
         self._step = metrics.step
 

@@ -1,0 +1,300 @@
+"""Archives a run that has ended: copies what is worth keeping of it to ``artifacts/archives/run_NNN``, as LiveRL does.
+
+Kept are configuration, metrics, result and report, the end of each log, a sample of trajectories, the launch script,
+and ``metadata.yaml``. Never checkpoints. The run itself stays as it is.
+
+The folder is built under another name and renamed when it is complete, so that there is never a part of an archive, and
+never two under one name. What a killed command has left is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from liverl.exit_codes import ExitCode
+from liverl.model import Snapshot, TrialHead
+from liverl.offline.run import OfflineRun
+from liverl.plan.spec import Plan
+from liverl.procs import procfs
+from liverl.rundir.commands import resume_command
+from liverl.rundir.index import describe
+from liverl.rundir.layout import RunDir, hostname
+from liverl.rundir.ledger import ARCHIVES, Ledger, Row, row_for, row_of, utc
+from liverl.util import redact
+from liverl.util.git_head import git_head
+from liverl.util.modes import make_directory, new_directory
+from liverl.util.regular_file import open_binary, read_regular
+from liverl.version import __version__
+
+LOG_TAIL = 256 << 10  # bytes of each log
+TRIALS = 8  # trajectories of the sample
+LARGEST = 16 << 20  # bytes of a file of a trial, or of a script; larger ones are left out, and named
+METRICS = 256 << 20  # bytes of a metrics file
+_OF_TRIAL = (
+    *("litellm-trajectory.jsonl", "proxy_trajectory.json", "result.json", "tokens.jsonl"),
+    *(
+        "agent/litellm-trajectory.jsonl",
+        "agent/trajectory.json",
+        "verifier/reward.txt",
+        "verifier/report.json",
+    ),
+)
+_METRICS = re.compile(r"metrics(?:\.verl(?:\.\d+)?)?\.jsonl")
+_PART = re.compile(r"\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<tick>\d+)\.part")
+
+
+class ArchiveError(Exception):
+    """The run cannot be archived; the text says why, and what to do. ``exit_code``: of the command."""
+
+    def __init__(self, text: str, exit_code: int = ExitCode.USAGE) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+class Archived(msgspec.Struct, frozen=True):
+    """``new``: it was archived now, not before; ``left_out``: files that are not in it, and why."""
+
+    id: str
+    folder: Path
+    new: bool
+    left_out: tuple[str, ...] = ()
+
+
+def archive(run: RunDir, artifacts: Path) -> Archived:
+    """Archive the newest attempt of a run that has ended, and note it in the ledger of ``artifacts``. An attempt that
+    was archived before is not archived again.
+
+    Raises:
+        ArchiveError: the run still runs, or there is nothing to archive.
+        LedgerError: the ledger is in no form that can be added to.
+        OSError: the folder cannot be written.
+    """
+    state = describe(run.path).state
+    if state in ("live", "elsewhere", "orphaned"):
+        raise ArchiveError(_unfinished(run, state))
+    snapshot = OfflineRun(run.path).poll()
+    if snapshot is None:
+        raise ArchiveError(f"{run.path} is not a run directory", ExitCode.NO_RUN)
+    ledger = Ledger(artifacts)
+    row = _row(run, snapshot, ledger)
+    folder = ledger.archives / str(row["id"])
+    if row.get("archive") and folder.is_dir():
+        return Archived(str(row["id"]), folder, new=False)
+    make_directory(ledger.archives, 0o700)
+    remove_parts(ledger.archives)
+    if folder.exists():
+        # Of this attempt, if its command was killed before it changed the ledger.
+        if _is_of(folder, run, snapshot.attempt):
+            ledger.set_archive(str(row["id"]), _place(artifacts, row), lambda: None)
+            return Archived(str(row["id"]), folder, new=False)
+        raise ArchiveError(f"{folder} exists and is of another run; nothing was overwritten")
+    part = ledger.archives / f".{hostname()}.{os.getpid()}.{procfs.start_tick(os.getpid())}.part"
+    new_directory(part, 0o700)
+    try:
+        left_out = _fill(part, run, snapshot, row)
+        ledger.set_archive(str(row["id"]), _place(artifacts, row), lambda: part.rename(folder))
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return Archived(str(row["id"]), folder, new=True, left_out=tuple(left_out))
+
+
+def _unfinished(run: RunDir, state: str) -> str:
+    if state == "orphaned":
+        return (
+            f"the backend of run {run.name} has died and its services may still run; end it first: "
+            f"liverl-tui stop --run {run.path}"
+        )
+    where = "" if state == "live" else " on another host"
+    return f"run {run.name} is live{where}; it can be archived when it has ended: liverl-tui wait {run.name}"
+
+
+def _place(artifacts: Path, row: Row) -> str:
+    return f"{artifacts.name}/{ARCHIVES}/{row['id']}"
+
+
+def _row(run: RunDir, snapshot: Snapshot, ledger: Ledger) -> Row:
+    """The attempt's row in the ledger; made now if its backend could not, because it was killed."""
+    attempt = snapshot.attempt
+    old = row_for(ledger.rows(), str(run.path), attempt)
+    if old is not None:
+        return old
+    result = run.read_result()
+    ended = None if result is None else row_of(snapshot.run, run.path, result, snapshot.rewards)
+    ledger.enter(ended or _lost(run, snapshot))
+    row = row_for(ledger.rows(), str(run.path), attempt)
+    assert row is not None
+    return row
+
+
+def _lost(run: RunDir, snapshot: Snapshot) -> Row:
+    """The row of an attempt without a result: its backend was killed, or its host went down."""
+    rewards = snapshot.rewards
+    return {
+        "started_at": utc(snapshot.started_at),
+        "completed_at": None,
+        "status": "interrupted",
+        "archive": None,
+        "notes": f"{snapshot.run} attempt {snapshot.attempt}: no result; to resume: {resume_command(run.path)}",
+        "run": snapshot.run,
+        "attempt": snapshot.attempt,
+        "exit_code": None,
+        "steps": snapshot.step or 0,
+        "reward_first": rewards.first,
+        "reward_last": rewards.last,
+        "cause": None,
+        "run_dir": str(run.path),
+    }
+
+
+def _is_of(folder: Path, run: RunDir, attempt: int) -> bool:
+    import yaml
+
+    try:
+        data = yaml.safe_load(read_regular(folder / "metadata.yaml"))
+        return (data["run_dir"], data["attempt"]) == (str(run.path), attempt)
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return False
+
+
+def remove_parts(archives: Path) -> None:
+    """Remove unfinished archives of this host whose command has exited."""
+    for name in os.listdir(archives):
+        match = _PART.fullmatch(name)
+        if match is None or match["host"] != hostname():
+            continue
+        if not procfs.alive(int(match["pid"]), int(match["tick"])):
+            shutil.rmtree(archives / name, ignore_errors=True)
+
+
+# --- what is kept ---
+
+
+def _fill(part: Path, run: RunDir, snapshot: Snapshot, row: Row) -> list[str]:
+    """Copy everything to ``part``; return what was left out, and why."""
+    left_out: list[str] = []
+    for source, target, most in _files(run, snapshot):
+        why = _copy(source, part / target, most)
+        if why:
+            left_out.append(f"{source}: {why}")
+    logs = run.logs(snapshot.attempt)
+    for name in sorted(os.listdir(logs)) if logs.is_dir() else ():
+        if name.endswith(".log"):
+            why = _copy_tail(logs / name, part / "logs" / name)
+            if why:
+                left_out.append(f"{logs / name}: {why}")
+    _write(part / "metadata.yaml", _metadata(run, snapshot, row, left_out))
+    return left_out
+
+
+def _files(run: RunDir, snapshot: Snapshot) -> Iterator[tuple[Path, str, int]]:
+    """What is copied whole: (source, path in the archive, most bytes)."""
+    yield run.config, "config.yaml", LARGEST
+    yield run.result, "result.json", LARGEST
+    yield run.report(snapshot.attempt), "report.md", LARGEST
+    yield run.attempt(snapshot.attempt) / "litellm.yaml", "litellm.yaml", LARGEST
+    for folder in (run.path, *map(run.attempt, run.attempts())):
+        for name in sorted(os.listdir(folder)):
+            if _METRICS.fullmatch(name):
+                where = "" if folder == run.path else f"{folder.name}/"
+                yield folder / name, f"metrics/{where}{name}", METRICS
+    for head in sample(snapshot.trials.newest):
+        for name in _OF_TRIAL:
+            if (run.path / head.path / name).exists():
+                yield run.path / head.path / name, f"trajectories/{head.path}/{name}", LARGEST
+    for script in _scripts(run):
+        yield script, f"scripts/{script.name}", LARGEST
+
+
+def sample(heads: Iterable[TrialHead]) -> list[TrialHead]:
+    """Trials for the sample: the newest, and among all those with the highest and the lowest reward. Pure."""
+    known = [head for head in heads if head.path]
+    judged = sorted((head for head in known if head.reward is not None), key=lambda head: head.reward or 0.0)
+    chosen = {head.path: head for head in (*known[: TRIALS // 2], *judged[-2:], *judged[:2], *known)}
+    return list(chosen.values())[:TRIALS]
+
+
+def _scripts(run: RunDir) -> list[Path]:
+    """The files in the command line of a launch script."""
+    plan = _plan(run)
+    trainer = next((s for s in plan.services if s.kind == "trainer"), None) if plan is not None else None
+    if plan is None or trainer is None or plan.script is None:
+        return []
+    home = trainer.cwd.replace("{run_dir}", str(run.path))
+    named = {Path(os.path.join(home, word)) for word in trainer.argv}
+    return sorted(path for path in named if path.suffix in (".sh", ".py", ".sbatch") and path.is_file())
+
+
+def _plan(run: RunDir) -> Plan | None:
+    try:
+        return msgspec.json.decode(read_regular(run.plan), type=Plan)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _copy(source: Path, target: Path, most: int) -> str:
+    """Copy one file. Returns why it was not copied; "" if it was, or is not there."""
+    try:
+        with open_binary(source) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                return f"{size >> 20} MiB, more than {most >> 20}"
+            make_directory(target.parent, 0o700)
+            with open(target, "xb") as copy:
+                shutil.copyfileobj(file, copy)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        if error.filename is None or Path(os.fsdecode(error.filename)) != source:
+            raise  # the archive cannot be written
+        return error.strerror or str(error)
+    return ""
+
+
+def _copy_tail(source: Path, target: Path) -> str:
+    """Copy the last ``LOG_TAIL`` bytes of a log from a line's beginning on, without what looks like a secret."""
+    try:
+        with open_binary(source) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - LOG_TAIL))
+            data = file.read(LOG_TAIL)
+    except OSError as error:
+        return error.strerror or str(error)
+    head = b""
+    if size > LOG_TAIL:
+        data = data[data.find(b"\n") + 1 :]
+        head = f"[the first {size - len(data)} bytes are left out]\n".encode()
+    text = data.decode("utf-8", "surrogateescape")
+    _write(target, head + redact.value(text).encode("utf-8", "surrogateescape"))
+    return ""
+
+
+def _write(path: Path, data: bytes) -> None:
+    make_directory(path.parent, 0o700)
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _metadata(run: RunDir, snapshot: Snapshot, row: Row, left_out: list[str]) -> bytes:
+    import yaml
+
+    folders = {str(path.parent) for path in _scripts(run)}
+    heads = {folder: head for folder in sorted(folders) if (head := git_head(Path(folder))) is not None}
+    fields = {name: value for name, value in row.items() if name != "archive"} | {
+        "host": snapshot.backend.host,
+        "liverl_tui": snapshot.backend.version,
+        "archived_by": __version__,
+        "archived_at": utc(time.time()),
+        "repos": heads,
+        "trials": {"total": snapshot.trials.total, "finished": snapshot.trials.finished},
+        "left_out": left_out,
+    }
+    return yaml.safe_dump(fields, sort_keys=False, width=1 << 20).encode()
