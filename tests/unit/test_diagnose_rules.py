@@ -436,6 +436,24 @@ def test_a_parser_that_several_could_be_is_a_guess() -> None:
     assert wrong("Qwen3-Coder XML", "hermes").guess and not wrong("Hermes JSON", "qwen3_coder").guess
 
 
+def test_a_trainer_that_ended_for_want_of_tokens_has_the_fix_of_its_trials() -> None:
+    heads = tuple(
+        trial(i, step=8, tool_calls=0, flags=("zero_tool_calls",), writes="Hermes JSON") for i in range(12)
+    )
+    state = trials(step(8, 16, 12), newest=heads)
+    fallen = service("trainer", "trainer", "failed", why="exit 1", pid=None)
+    state = replace(state, services=(*(s for s in state.services if s.kind != "trainer"), fallen))
+    for signature, fix in (
+        ("verl-no-tokens", "--set model.tool_parser=hermes"),
+        ("cuda-oom", "look at them"),
+    ):
+        cause = Cause("trainer", "no tokens", NOW, id=signature, why="?", fix="look at them")
+        symptom = found(state, causes={"trainer": cause}, tool_parser="qwen3_coder")["service_failed:trainer"]
+        assert fix in symptom.fix and symptom.cause.startswith("no tokens. ")
+        assert ("--resume" in symptom.fix) == (signature != "verl-no-tokens"), "the same run would fail again"
+        assert bool(symptom.patch) == (signature == "verl-no-tokens")
+
+
 def test_trials_from_before_a_change_of_the_parser_say_nothing_about_it() -> None:
     """Until enough trials have ended with the new one: those of the replicas' restart are mixed."""
     heads = tuple(trial(i, step=8, tool_calls=0, flags=("zero_tool_calls",)) for i in range(12))

@@ -417,3 +417,28 @@ async def test_the_result_says_how_it_ended(
     assert result.state == (verdict.state if verdict is not None else "stopped")
     assert result.cause == (verdict.cause if verdict is not None else None)
     assert run.outcome.state == result.state and result.started_at <= result.ended_at
+
+
+async def test_a_batch_without_tokens_is_explained_by_its_trials(make: Make) -> None:
+    parser = Symptom(
+        "zero_tool_calls", "critical", "wrong parser", "they write JSON", "set it", patch={"p": "hermes"}
+    )
+
+    def concluded(signature: str, alert: Symptom | None) -> tuple[Cause, str]:
+        run = make()
+        cause = Cause("trainer", "no tokens", 1.0, id=signature, why="?", fix="look at the trials")
+        run.outcome.end(Verdict("failed", 1, cause))
+        result = run.outcome.conclude([], 0, alert, Rewards())
+        assert result.cause is not None
+        return result.cause, result.summary
+
+    cause, summary = concluded("verl-no-tokens", parser)
+    assert (cause.text, cause.why, cause.fix, cause.patch) == (
+        "no tokens",
+        "they write JSON",
+        "set it",
+        {"p": "hermes"},
+    )
+    assert summary == "failed: wrong parser: trainer: no tokens"
+    for signature, alert in (("verl-no-tokens", None), ("verl-no-tokens", LOST), ("cuda-oom", parser)):
+        assert concluded(signature, alert)[0].fix == "look at the trials"

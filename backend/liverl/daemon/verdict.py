@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from liverl.causes.judge import UNEXPLAINED
+from liverl.diagnose.catalogue.agents import NO_TOKENS, with_trials
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.model import Cause, Result, Rewards, RunState, Symptom
 from liverl.observe.metrics.rewards import words
@@ -259,12 +260,14 @@ class RunOutcome:
         ``steps``: number of finished training steps. ``diagnosis``: the root problem, if there is one.
         ``rewards``: of the whole run."""
         verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
+        if verdict.cause is not None:
+            verdict = msgspec.structs.replace(verdict, cause=with_trials(verdict.cause, diagnosis))
         code, summary = verdict.exit_code, verdict.state
         if unkilled:
             code = ExitCode.LEFT_OVER
             summary = f"{verdict.state}, but some processes could not be killed: {', '.join(unkilled)}"
         elif verdict.cause is not None:
-            unexplained = verdict.cause.id in ("", *UNEXPLAINED)  # else that says it all
+            unexplained = verdict.cause.id in ("", NO_TOKENS, *UNEXPLAINED)  # else that says it all
             problem = (
                 f"{diagnosis.title}: " if diagnosis is not None and _failed(verdict) and unexplained else ""
             )

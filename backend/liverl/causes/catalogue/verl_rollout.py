@@ -20,7 +20,6 @@ SIGNATURES: tuple[Signature, ...] = (
             "Look at the trials: if the text holds <function= set model.tool_parser qwen3_coder, if it "
             "holds JSON hermes; if there is no turn at all, look at the sandboxes' errors."
         ),
-        patch={"model.tool_parser": "qwen3_coder"},
         source="recordings/verl_cpu/fail_zero_response_mask.stderr.log",
         fires="ValueError: response_mask must contain at least one valid token (1).",
         spares="WARNING:2026-11-21 00:03:35,469:response_mask is all False, returning default metrics",

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, Symptom, TrialHead
@@ -13,6 +15,7 @@ from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
 FAILED_SHARE = 0.1  # of a step's trials; fewer are usual with real sandboxes, and worth a note only
+NO_TOKENS = "verl-no-tokens"  # signature of a batch in which no trial had a token
 SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trials take
 
 
@@ -58,6 +61,14 @@ def _parser_changed(now: Snapshot) -> float:
     """When the last replica began to serve with a parser that was changed in this attempt; 0 if none was."""
     changes = [c.at for c in now.changes if c.key == PARSER_KEY and c.attempt == now.attempt and c.at]
     return max([*changes, *(r.since or 0.0 for r in now.replicas.items)]) if changes else 0.0
+
+
+def with_trials(cause: Cause, alert: Symptom | None) -> Cause:
+    """``cause``, if it is that no trial had a token, with what the alert on tool calls found in the trials: the
+    trainer's log does not show which parser fits."""
+    if alert is None or alert.id != "zero_tool_calls" or cause.id != NO_TOKENS:
+        return cause
+    return msgspec.structs.replace(cause, why=alert.cause, fix=alert.fix, patch=alert.patch)
 
 
 class _ParserFault(NamedTuple):

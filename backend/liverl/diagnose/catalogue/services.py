@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from liverl.diagnose.catalogue import agents
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
-from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
+from liverl.model import Cause, Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.rundir.commands import resume_command
 
 RESTARTED_S = (
@@ -47,12 +48,22 @@ def _spared(now: Snapshot, service: ServiceStatus) -> str:
 
 def _down_fix(window: Window, service: ServiceStatus, again: bool) -> str:
     then = f"then restart {service.name}" if again else f"then: {resume_command(Path(window.now.run_dir))}"
-    return f"{_own_fix(window, service)}; {then}"
+    own = _own_fix(window, service)
+    return own if "liverl-tui up " in own else f"{own}; {then}"
+
+
+def _found(window: Window, service: ServiceStatus) -> Cause | None:
+    """Why the service ended, as its logs and its trials tell; None while that is not known."""
+    cause = window.beside.causes.get(service.name)
+    if cause is None or cause.id != agents.NO_TOKENS:
+        return cause
+    alert = next((s for s in agents.zero_tool_calls(window) if isinstance(s, Symptom)), None)
+    return agents.with_trials(cause, alert)
 
 
 def _own_fix(window: Window, service: ServiceStatus, otherwise: str = "") -> str:
     """What is to be done about the cause. ``otherwise``: while that is not known."""
-    cause = window.beside.causes.get(service.name)
+    cause = _found(window, service)
     if cause is not None and cause.fix:
         return cause.fix.rstrip(".")
     return otherwise or f"fix the error shown in the log of {service.name}"
@@ -152,7 +163,7 @@ def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def _cause(window: Window, service: ServiceStatus) -> str:
-    cause = window.beside.causes.get(service.name)
+    cause = _found(window, service)
     if cause is None:
         return f"{service.why}{_by_whom(window, service.why)}"
     of = f"{cause.service}: " if cause.service not in (None, service.name) else ""
@@ -168,13 +179,13 @@ def _ended(window: Window, service: ServiceStatus) -> str:
 
 
 def _patch(window: Window, service: ServiceStatus) -> dict[str, str]:
-    cause = window.beside.causes.get(service.name)
+    cause = _found(window, service)
     return {} if cause is None else cause.patch
 
 
 def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
     """The proof of why a process ended, and the checks where that is unknown; nothing if its logs were not read."""
-    cause = window.beside.causes.get(service.name)
+    cause = _found(window, service)
     if cause is None:
         return ()
     run = (Evidence(f"run: {cause.command}"),) if cause.command else ()
@@ -183,7 +194,7 @@ def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
 
 
 def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
-    cause = window.beside.causes.get(service.name)
+    cause = _found(window, service)
     found = [] if cause is None else list(cause.evidence)
     if cause is not None and cause.log is not None and not found:
         found = [Evidence("" if cause.offset is None else cause.text, cause.log, cause.offset)]
