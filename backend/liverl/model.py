@@ -561,7 +561,8 @@ class Cause(msgspec.Struct, frozen=True):
     """Why a service, and with it a run, ended. ``text``: the one sentence that is shown everywhere, behind the name of
     ``service``; ``log`` and ``offset``: where the line that proves it stands, and its byte; ``id``: of the signature
     that explains it, "unknown" if none does, empty if the reason is no log's; ``patch``: configuration key -> the value
-    that mends it; ``guesses``: where the cause is unknown, likeliest first."""
+    that mends it, and ``guess``: a rule of thumb chose some; ``guesses``: where the cause is unknown, likeliest
+    first."""
 
     service: str | None
     text: str
@@ -575,6 +576,7 @@ class Cause(msgspec.Struct, frozen=True):
     patch: dict[str, str] = {}
     evidence: tuple[Evidence, ...] = ()
     guesses: tuple[Guess, ...] = ()
+    guess: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -114,6 +114,7 @@ class NextAttempt:
         from liverl.config import ConfigError
         from liverl.daemon.launch import LaunchError
         from liverl.observe.checkpoints import newest_checkpoint
+        from liverl_tui.data.config_change import how_applied
 
         run = self._host.source.run
         try:
@@ -125,9 +126,12 @@ class NextAttempt:
         finally:
             self._checking = False
         if found is None:
-            self._toast(f"the run has {_pairs(values)} already; nothing was changed", "warning", about=_ABOUT)
+            then = "" if self._host.view.live else f"; to resume it: {resume_command(run.path)}"
+            self._toast(
+                f"the run has {_pairs(values)} already; nothing was changed{then}", "warning", about=_ABOUT
+            )
             return
-        restarts = _restarts(*found) if self._host.view.live else None
+        restarts = how_applied(*found) if self._host.view.live else None
         if restarts is None and (why := self.refused()) is not None:
             self._toast(why, "warning")
             return
@@ -289,16 +293,6 @@ def _changed(run: RunDir, values: Mapping[str, str]) -> tuple[LoadedConfig, Plan
     from liverl.daemon.next_attempt import changed_run
 
     return changed_run(run, sets=_sets(values))
-
-
-def _restarts(loaded: LoadedConfig, change: PlanChange) -> frozenset[str] | None:
-    """What has to be restarted for a change within the attempt; None if that is not possible."""
-    from liverl.config.changes import on_change
-
-    meanings = [on_change(one.key) for one in change.changes]
-    if loaded.config.trainer.kind == "command" or any(meaning.kind != "restart" for meaning in meanings):
-        return None
-    return frozenset(name for meaning in meanings for name in meaning.services)
 
 
 def _resolved(prepared: Prepared) -> dict[str, str]:

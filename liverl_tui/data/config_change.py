@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from liverl.model import ConfigChange, ServiceStatus, Snapshot
 from liverl_tui.data.verbs import consequence
 from liverl_tui.text.words import one_line
 
-GUESS = "A rule of thumb chose this: the logs do not say that it is the right value. Check it before you apply it."
+if TYPE_CHECKING:
+    from liverl.config import LoadedConfig
+    from liverl.daemon.plan_change import PlanChange
+
+GUESS = "This is a guess: a rule of thumb chose the value. Check it before you apply it."
 _NULL = "(empty)"
 
 
@@ -70,3 +74,14 @@ def restarts_words(services: Sequence[ServiceStatus]) -> str:
     )
     each = dict.fromkeys(consequence("restart", s) for s in services if s.kind != "proxy")
     return " ".join([f"{what}; the run goes on.", *each])
+
+
+def how_applied(loaded: LoadedConfig, change: PlanChange) -> frozenset[str] | None:
+    """What has to be restarted for a change within the attempt, as the table of changes calls it; None if only another
+    attempt can take it over."""
+    from liverl.config.changes import on_change
+
+    meanings = [on_change(one.key) for one in change.changes]
+    if loaded.config.trainer.kind == "command" or any(meaning.kind != "restart" for meaning in meanings):
+        return None
+    return frozenset(name for meaning in meanings for name in meaning.services)

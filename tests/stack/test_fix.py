@@ -4,6 +4,8 @@ and the user's own file. Real processes: the embedded engine, its trainer, and L
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from liverl.daemon.launch import create_run
 from liverl.daemon.takeover import read_plan
 from liverl.model import Symptom
 from liverl.plan import make_plan
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli import main as cli
 
 pytestmark = pytest.mark.stack
 
@@ -31,7 +35,7 @@ model:
 training:
   train_batch_size: 8
   train_prompt_mini_batch_size: 8
-  n_resp_per_prompt: 5
+  n_resp_per_prompt: 8
   total_steps: 4000
 """
 
@@ -52,6 +56,20 @@ def _made(tmp_path: Path, *more: str) -> ToyRun:
     run_dir = run_directory(loaded.config)
     create_run(loaded, make_plan(loaded, run_dir), run_dir)
     return ToyRun(run_dir)
+
+
+def command_line(*args: object, code: int = 0) -> str:
+    """What a command prints; ``code`` is its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", cli.__name__, *map(str, args)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
 
 
 def parsers(run: ToyRun) -> list[str]:
@@ -82,8 +100,15 @@ def test_a_wrong_parser_is_mended_while_the_run_goes_on(make: Make) -> None:
     (alert,) = patched()
     assert (alert.id, alert.patch) == ("zero_tool_calls", {"model.tool_parser": "qwen3_coder"})
     generations = [run.service(name).generation for name in ("replica-0", "replica-1")]
-    answer = run.command("reconfigure", values=alert.patch)
-    assert answer["services"] == ["replica-0", "replica-1"]
+    mine = run.run_dir.parents[2] / "mine.yaml"
+    mine.write_text(MINE.replace("qwen3_coder", "hermes"))  # as somebody would who started it so
+    told = command_line("fix", "--json", "--run", run.run_dir, code=1)
+    assert (json.loads(told)["applied"], json.loads(told)["restarts"]) == (False, ["replicas"])
+    assert parsers(run) == ["hermes", "hermes"], "nothing changes without consent"
+    told = command_line("fix", "zero_tool", "--yes", "--own-file", "--run", run.run_dir)
+    assert "- model.tool_parser: hermes\n  + model.tool_parser: qwen3_coder" in told
+    assert "restarted replica-0, replica-1" in told and f"wrote {mine}" in told
+    assert mine.read_text() == MINE
     assert parsers(run) == ["qwen3_coder", "qwen3_coder"]
     assert [run.service(f"replica-{i}").generation for i in (0, 1)] == [n + 1 for n in generations]
     wait_until(lambda: not patched(), 60, "the end of the alert")
@@ -91,9 +116,9 @@ def test_a_wrong_parser_is_mended_while_the_run_goes_on(make: Make) -> None:
     assert (run.service("trainer").pid, run.service("proxy").pid) == (trainer, proxy)
     now = run.snapshot()
     assert (now.state, now.attempt) == ("running", 1)
-    told = [(c.attempt, c.key, c.before, c.after) for c in now.changes]
-    assert told[0] == (1, "model.tool_parser", "qwen3_coder", "hermes")
-    assert told[-1] == (1, "model.tool_parser", "hermes", "qwen3_coder") and now.changes[-1].at
+    changes = [(c.attempt, c.key, c.before, c.after) for c in now.changes]
+    assert changes[0] == (1, "model.tool_parser", "qwen3_coder", "hermes")
+    assert changes[-1] == (1, "model.tool_parser", "hermes", "qwen3_coder") and now.changes[-1].at
     assert read_plan(run.run_dir / "plan.json").changes == now.changes
     assert "tool_parser: qwen3_coder" in (run.run_dir / "config.yaml").read_text()
     records = [json.loads(line) for line in (run.run_dir / "journal.jsonl").read_text().splitlines()]
@@ -103,6 +128,27 @@ def test_a_wrong_parser_is_mended_while_the_run_goes_on(make: Make) -> None:
     assert journal[-1]["services"] == ["replica-0", "replica-1"]
     texts = [event.text for event in run.events() if event.kind == "config_changed"]
     assert texts[-1].startswith("configuration changed: model.tool_parser: hermes -> qwen3_coder (")
+
+
+def test_a_run_that_a_wrong_parser_ended_is_mended_by_its_next_attempt(make: Make) -> None:
+    run = make("model.tool_parser=hermes", "training.n_resp_per_prompt=2", "training.train_batch_size=4",
+               "training.train_prompt_mini_batch_size=4")  # fmt: skip
+    run.start()
+    assert run.result(120).state == "failed"
+    mine = run.run_dir.parents[2] / "mine.yaml"
+    mine.write_text(MINE.replace("qwen3_coder", "hermes"))
+    told = json.loads(command_line("fix", "--json", "--run", run.run_dir, code=1))
+    assert (
+        told["patch"] == {"model.tool_parser": "qwen3_coder"} and told["restarts"] is None and told["guess"]
+    )
+    assert told["changes"] == [{"key": "model.tool_parser", "before": "hermes", "after": "qwen3_coder"}]
+    assert not told["applied"] and RunDir(run.run_dir).read_result() is not None
+    said = command_line("fix", "--yes", "--run", run.run_dir)
+    run.backends.append(run.snapshot().backend.pid)
+    assert "a rule of thumb chose the value" in said and "the next attempt has begun" in said
+    assert mine.read_text() == MINE.replace("qwen3_coder", "hermes"), "--yes is no consent to change it"
+    wait_until(lambda: (run.snapshot().step or 0) >= 1, 120, "a step with the right parser")
+    assert (run.snapshot().attempt, parsers(run)) == (2, ["qwen3_coder", "qwen3_coder"])
 
 
 def test_what_is_refused_changes_nothing_and_what_is_changed_stays(make: Make) -> None:

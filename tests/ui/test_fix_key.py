@@ -145,7 +145,7 @@ async def test_an_own_file_that_cannot_be_edited_is_named_with_what_to_set(
 async def test_a_guess_is_called_one(tmp_path: Path) -> None:
     async with opened(tmp_path, alert=msgspec.structs.replace(ALERT, guess=True)) as screen:
         assert "a guess for the run's config.yaml" in screen.words
-        assert "A rule of thumb chose this" in screen.words
+        assert "a rule of thumb chose the value" in screen.words
 
 
 async def test_a_run_without_an_own_file_asks_no_second_time(tmp_path: Path) -> None:

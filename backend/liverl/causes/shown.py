@@ -28,6 +28,7 @@ def cause(why: Why, run_dir: Path, at: float) -> Cause:
         fix=found.fix,
         command=found.command,
         patch=found.patch,
+        guess=found.guess,
         evidence=evidence,
         guesses=tuple(Guess(guess.title, guess.command, guess.fix) for guess in why.guesses),
     )

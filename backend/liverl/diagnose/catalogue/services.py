@@ -36,6 +36,7 @@ def service_down(window: Window) -> Iterator[Symptom | Resolved]:
             since=service.since,
             action=f"restart {service.name}" if again else None,
             patch=_patch(window, service),
+            guess=_guess(window, service),
         )
 
 
@@ -155,6 +156,7 @@ def service_backing_off(window: Window) -> Iterator[Symptom | Resolved]:
                 ),
                 action=f"restart {service.name}",
                 patch=_patch(window, service),
+                guess=_guess(window, service),
             )
         elif service.state in ("stopped", *DOWN):
             yield Resolved(name)
@@ -191,6 +193,11 @@ def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
     run = (Evidence(f"run: {cause.command}"),) if cause.command else ()
     checks = (Evidence(f"possibly {guess.title}; check: {guess.check}") for guess in cause.guesses)
     return (*cause.evidence, *run, *checks)[:SHOWN]
+
+
+def _guess(window: Window, service: ServiceStatus) -> bool:
+    cause = window.beside.causes.get(service.name)
+    return cause is not None and cause.guess
 
 
 def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
