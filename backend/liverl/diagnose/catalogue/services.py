@@ -118,6 +118,7 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
             evidence=_explained(window, service) or _previous_log(service),
             since=failed_at,
             patch=_patch(window, service),
+            guess=_guess(window, service),
         )
 
 
