@@ -17,6 +17,7 @@ from kit.cause_table import table
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.match import matches
 from liverl.causes.signature import Signature
+from liverl.causes.words import explained
 from liverl.config.schema import leaves
 from liverl.logs.record import Raised, Record
 
@@ -69,7 +70,8 @@ def test_words_name_only_groups_that_every_match_captures() -> None:
     wrong = {}
     for one in SIGNATURES:
         named = {name for text in templates(one) for _, name, _, _ in string.Formatter().parse(text) if name}
-        if missing := named - regexes.certain_groups(one.pattern):
+        certain = regexes.certain_groups(one.pattern)
+        if missing := named - certain - ({"meant"} if "key" in certain else set()):
             wrong[one.id] = missing
     assert wrong == {}
 
@@ -203,7 +205,7 @@ def test_a_case_has_a_cause_that_speaks_of_it(case: Case) -> None:
                 around = text[text.rfind("\n", 0, match.start()) + 1 : text.find("\n", match.end())]
                 if case.line in around:
                     words = " ".join((signature.title, signature.cause, signature.fix, signature.command))
-                    said.append((signature.id, words.format(**match.groupdict()).lower()))
+                    said.append((signature.id, words.format(**match.groupdict(), meant="").lower()))
     missing = {name: [word for word in case.words if word not in words] for name, words in said}
     assert [] in missing.values(), missing
 
@@ -226,3 +228,26 @@ def test_a_row_that_reads_frames_is_quoted_with_its_exception() -> None:
     record = Record(0, 1, text=head, kind="traceback", more=(*more, last), raised=raised)
     (match,) = matches(record, [signature])
     assert (match.text, match.raised, match.groups["tried"]) == (last, 1, "224.00 MiB")
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("trainer.max_ckpt_to_keep", "trainer.max_actor_ckpt_to_keep"),
+        ("trainer.nodes", "trainer.nnodes"),
+        ("+trainer.n_gpu_per_node", "trainer.n_gpus_per_node"),
+        ("data.train_batchsize", "data.train_batch_size"),
+        ("dat.train_batch_size", "data.train_batch_size"),
+        ("actor_rollout_ref.rollout.no_such_key", ""),
+        ("trainer.zzz", ""),
+        ("foo.bar", ""),
+    ],
+)
+def test_a_wrong_key_of_verl_is_told_with_the_nearest_one(key: str, near: str) -> None:
+    text = f"Could not override '{key}'.\nTo append to your config use +{key}=3"
+    (match,) = matches(
+        Record(0, 1, text=text.split("\n")[0], more=(text.split("\n")[1],)), [BY_ID["hydra-renamed"]]
+    )
+    fix = explained(match, ()).fix
+    assert (f"trainer.overrides (did you mean {near}?):" in fix) == bool(near)
+    assert ("did you mean" in fix) == bool(near), fix

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from liverl.causes.places import offset_of
+from liverl.causes.reading import MOST_AFTER
 from liverl.model import Result
 from liverl.offline.doctor import examine as examine_module
 from liverl.offline.doctor.examine import examine
@@ -233,3 +234,13 @@ def test_what_takes_long_to_read_is_told_meanwhile(capsys: pytest.CaptureFixture
     with Progress(quiet=60.0) as progress:
         progress.say("nothing")
     assert capsys.readouterr().err == ""
+
+
+def test_what_was_left_out_of_a_log_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"ERROR 11-20 23:51:24 [a.py:1] no {n}\n" for n in range(MOST_AFTER)))
+    (one,) = examine([log]).files
+    assert "left out" not in one.what
+    log.write_text("".join(f"ERROR 11-20 23:51:24 [a.py:1] no {n}\n" for n in range(MOST_AFTER + 7)))
+    (one,) = examine([log]).files
+    assert one.what.endswith("; of its warnings and errors 7 in the middle were left out")

@@ -23,7 +23,8 @@ class Signature(msgspec.Struct, frozen=True):
     nothing else is found, with the words that the cause is unknown; ``noise`` never counts. ``of``: for a
     consequence, ids of the signatures that can cause it; empty: any cause.
 
-    ``title``, ``cause``, ``fix``, ``command`` and the values of ``patch`` may name captured groups in braces.
+    ``title``, ``cause``, ``fix``, ``command`` and the values of ``patch`` may name captured groups in braces;
+    in ``fix`` of a row that captures ``key`` also ``meant``, the nearest key of verl in parentheses, or nothing.
     ``title``: one line, at most 80 characters; ``cause``: a sentence; ``fix``: what to do, a sentence; ``patch``:
     our configuration's keys to the values that mend it; ``command``: to copy into a shell. ``alive``: the process
     goes on after it, so that it is a symptom of a living run and explains no exit. ``request``: of those, a request or

@@ -7,6 +7,7 @@ import signal as signals
 
 from liverl.causes.finding import Evidence, Exit, Explanation
 from liverl.causes.match import Match
+from liverl.causes.verl_keys import meant
 
 LONGEST = 600  # characters of a line that is shown
 _GROUP = re.compile(r"\{(\w+)\}")
@@ -30,7 +31,8 @@ def filled(text: str, groups: dict[str, str]) -> str:
 
 def explained(match: Match, evidence: tuple[Evidence, ...]) -> Explanation:
     """What a signature says of the record that it matched."""
-    row, groups = match.signature, match.groups
+    row = match.signature
+    groups = match.groups | _meant(match) if "{meant}" in row.fix else match.groups
     patch = {
         key: filled(value, groups)
         for key, value in row.patch.items()
@@ -52,6 +54,11 @@ def explained(match: Match, evidence: tuple[Evidence, ...]) -> Explanation:
 def _chosen(value: str) -> bool:
     """Whether a value of a patch was chosen by a rule of thumb: it is no switch, and the log does not name it."""
     return value not in ("true", "false") and _GROUP.search(value) is None
+
+
+def _meant(match: Match) -> dict[str, str]:
+    key = meant(match.groups.get("key", "").lstrip("+"))
+    return {"meant": f" (did you mean {key}?)" if key else ""}
 
 
 def signal_name(number: int) -> str:

@@ -17,8 +17,8 @@ SIGNATURES: tuple[Signature, ...] = (
         title="This verl has no configuration key {key}",
         cause="{key} does not exist in the installed verl: it was renamed or misspelt.",
         fix=(
-            "Find its name in this version (the nearest key) and correct trainer.overrides; {add} would "
-            "add it as a new key."
+            "Correct it in trainer.overrides{meant}: the names are those of the installed version. {add} would add it "
+            "as a new key."
         ),
         command="python -m verl.trainer.main_ppo --cfg job",
         source="recordings/cases/25-verl-hydra-renamed-key.log",
@@ -88,7 +88,7 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Interpolation key '",
         title="The configuration refers to {key}, which does not exist",
         cause="A value contains ${{{key}}}, and there is no such key: it was renamed or misspelt.",
-        fix="Use the key's name in this version (trainer.nodes is trainer.nnodes) in trainer.overrides.",
+        fix="Use the key's name in this version in trainer.overrides{meant}.",
         source="recordings/cases/50-made-hydra-interpolation.log",
         fires="omegaconf.errors.InterpolationKeyError: Interpolation key 'trainer.nodes' not found",
         spares="omegaconf.errors.ConfigAttributeError: Key 'nodes' is not in struct",

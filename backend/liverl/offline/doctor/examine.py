@@ -50,11 +50,14 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         progress(f"reading {len(logs) + 1} of {readable} logs, {_mib(one.size or 0)}: {one.path}")
         start = max(0, (one.size or 0) - MOST)
         try:
-            logs.append(read_log(Path(one.path), one.path, start))
+            records = read_log(Path(one.path), one.path, start)
         except OSError as error:
             files.append(msgspec.structs.replace(one, what=f"cannot be read: {error.strerror}", read=False))
             continue
+        logs.append(records)
         part = f"; the last {_mib(MOST)} of {_mib(one.size or 0)} were read" if start else ""
+        if records.left_out:
+            part += f"; of its warnings and errors {records.left_out} in the middle were left out"
         files.append(msgspec.structs.replace(one, what=one.what + part))
     verdict = _located(judge(logs, inputs.exits))
     return Examination(verdict, tuple(files), dict(_lines(verdict)))

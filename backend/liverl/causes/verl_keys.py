@@ -1,0 +1,445 @@
+"""The configuration keys of verl 0.9.1 (``main_ppo --cfg job``), to tell which one a wrong key may mean. Pure."""
+
+from __future__ import annotations
+
+from liverl.util.nearest import nearest
+
+_TEXT = """
+actor_rollout_ref.actor.calculate_entropy actor_rollout_ref.actor.calculate_sum_pi_squared
+actor_rollout_ref.actor.checkpoint.async_save actor_rollout_ref.actor.checkpoint.load_contents
+actor_rollout_ref.actor.checkpoint.save_contents actor_rollout_ref.actor.checkpoint.strict
+actor_rollout_ref.actor.clip_ratio actor_rollout_ref.actor.clip_ratio_c actor_rollout_ref.actor.clip_ratio_high
+actor_rollout_ref.actor.clip_ratio_low actor_rollout_ref.actor.data_loader_seed
+actor_rollout_ref.actor.entropy_checkpointing actor_rollout_ref.actor.entropy_coeff
+actor_rollout_ref.actor.entropy_from_logits_chunk_size actor_rollout_ref.actor.entropy_from_logits_with_chunking
+actor_rollout_ref.actor.freeze_vision_tower actor_rollout_ref.actor.fsdp_config.dtype
+actor_rollout_ref.actor.fsdp_config.entropy_checkpointing
+actor_rollout_ref.actor.fsdp_config.entropy_from_logits_chunk_size
+actor_rollout_ref.actor.fsdp_config.entropy_from_logits_with_chunking
+actor_rollout_ref.actor.fsdp_config.forward_only actor_rollout_ref.actor.fsdp_config.forward_prefetch
+actor_rollout_ref.actor.fsdp_config.fsdp_size actor_rollout_ref.actor.fsdp_config.full_determinism
+actor_rollout_ref.actor.fsdp_config.model_dtype actor_rollout_ref.actor.fsdp_config.offload_policy
+actor_rollout_ref.actor.fsdp_config.optimizer_offload actor_rollout_ref.actor.fsdp_config.pad_to_length
+actor_rollout_ref.actor.fsdp_config.pad_to_length_bucket actor_rollout_ref.actor.fsdp_config.param_offload
+actor_rollout_ref.actor.fsdp_config.qat.activation_observer actor_rollout_ref.actor.fsdp_config.qat.enable
+actor_rollout_ref.actor.fsdp_config.qat.group_size actor_rollout_ref.actor.fsdp_config.qat.ignore_patterns
+actor_rollout_ref.actor.fsdp_config.qat.mode actor_rollout_ref.actor.fsdp_config.qat.quantization_config_path
+actor_rollout_ref.actor.fsdp_config.reshard_after_forward actor_rollout_ref.actor.fsdp_config.seed
+actor_rollout_ref.actor.fsdp_config.strategy
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.expert_fully_shard_parallel_size
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.expert_parallel_size
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.fsdp_plan.fsdp_implementation
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.fsdp_plan.num_to_backward_prefetch
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.fsdp_plan.num_to_forward_prefetch
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.fsdp_plan.output_dtype
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.fsdp_plan.param_dtype
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.fsdp_plan.reduce_dtype
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.fully_shard_parallel_size
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.tensor_parallel_size
+actor_rollout_ref.actor.fsdp_config.turbo_config.distributed.ulysses_parallel_size
+actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size
+actor_rollout_ref.actor.fsdp_config.use_no_sync_for_gradient_accumulation
+actor_rollout_ref.actor.fsdp_config.use_orig_params actor_rollout_ref.actor.fsdp_config.use_torch_compile
+actor_rollout_ref.actor.fsdp_config.wrap_policy.min_num_params actor_rollout_ref.actor.grad_clip
+actor_rollout_ref.actor.kl_loss_coef actor_rollout_ref.actor.kl_loss_type actor_rollout_ref.actor.loss_agg_mode
+actor_rollout_ref.actor.loss_scale_factor actor_rollout_ref.actor.optim.betas
+actor_rollout_ref.actor.optim.clip_grad actor_rollout_ref.actor.optim.lr
+actor_rollout_ref.actor.optim.lr_scheduler_type actor_rollout_ref.actor.optim.lr_warmup_steps
+actor_rollout_ref.actor.optim.lr_warmup_steps_ratio actor_rollout_ref.actor.optim.min_lr_ratio
+actor_rollout_ref.actor.optim.num_cycles actor_rollout_ref.actor.optim.optimizer
+actor_rollout_ref.actor.optim.optimizer_impl actor_rollout_ref.actor.optim.override_optimizer_config
+actor_rollout_ref.actor.optim.total_training_steps actor_rollout_ref.actor.optim.warmup_style
+actor_rollout_ref.actor.optim.weight_decay actor_rollout_ref.actor.optim.zero_indexed_step
+actor_rollout_ref.actor.pad_to_length actor_rollout_ref.actor.policy_loss.clip_cov_lb
+actor_rollout_ref.actor.policy_loss.clip_cov_ratio actor_rollout_ref.actor.policy_loss.clip_cov_ub
+actor_rollout_ref.actor.policy_loss.dro_beta actor_rollout_ref.actor.policy_loss.kl_cov_ratio
+actor_rollout_ref.actor.policy_loss.loss_mode actor_rollout_ref.actor.policy_loss.ppo_kl_coef
+actor_rollout_ref.actor.ppo_epochs actor_rollout_ref.actor.ppo_max_token_len_per_gpu
+actor_rollout_ref.actor.ppo_micro_batch_size actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu
+actor_rollout_ref.actor.ppo_mini_batch_size actor_rollout_ref.actor.profiler.all_ranks
+actor_rollout_ref.actor.profiler.enable actor_rollout_ref.actor.profiler.finish_hook_all_ranks
+actor_rollout_ref.actor.profiler.finish_hook_cmd actor_rollout_ref.actor.profiler.finish_hook_ranks
+actor_rollout_ref.actor.profiler.ranks actor_rollout_ref.actor.profiler.relocate_results
+actor_rollout_ref.actor.profiler.save_path actor_rollout_ref.actor.profiler.tool
+actor_rollout_ref.actor.profiler.tool_config.npu.analysis
+actor_rollout_ref.actor.profiler.tool_config.npu.contents
+actor_rollout_ref.actor.profiler.tool_config.npu.discrete actor_rollout_ref.actor.profiler.tool_config.npu.level
+actor_rollout_ref.actor.profiler.tool_config.nsys.discrete
+actor_rollout_ref.actor.profiler.tool_config.precision_debugger.config_path
+actor_rollout_ref.actor.profiler.tool_config.precision_debugger.stages
+actor_rollout_ref.actor.profiler.tool_config.precision_debugger.steps
+actor_rollout_ref.actor.profiler.tool_config.precision_debugger.strict
+actor_rollout_ref.actor.profiler.tool_config.torch.contents
+actor_rollout_ref.actor.profiler.tool_config.torch.discrete
+actor_rollout_ref.actor.profiler.tool_config.torch.schedule.active
+actor_rollout_ref.actor.profiler.tool_config.torch.schedule.repeat
+actor_rollout_ref.actor.profiler.tool_config.torch.schedule.skip_first
+actor_rollout_ref.actor.profiler.tool_config.torch.schedule.wait
+actor_rollout_ref.actor.profiler.tool_config.torch.schedule.warmup
+actor_rollout_ref.actor.profiler.tool_config.torch_memory.memory_snapshot_num_steps
+actor_rollout_ref.actor.profiler.tool_config.torch_memory.stack_depth
+actor_rollout_ref.actor.profiler.tool_config.torch_memory.trace_alloc_max_entries
+actor_rollout_ref.actor.qat.activation_observer actor_rollout_ref.actor.qat.enable
+actor_rollout_ref.actor.qat.group_size actor_rollout_ref.actor.qat.ignore_patterns
+actor_rollout_ref.actor.qat.mode actor_rollout_ref.actor.qat.quantization_config_path
+actor_rollout_ref.actor.rollout_n actor_rollout_ref.actor.shuffle actor_rollout_ref.actor.strategy
+actor_rollout_ref.actor.tau_neg actor_rollout_ref.actor.tau_pos
+actor_rollout_ref.actor.ulysses_sequence_parallel_size actor_rollout_ref.actor.use_dynamic_bsz
+actor_rollout_ref.actor.use_fused_kernels actor_rollout_ref.actor.use_kl_loss
+actor_rollout_ref.actor.use_prefix_grouper actor_rollout_ref.actor.use_remove_padding
+actor_rollout_ref.actor.use_torch_compile actor_rollout_ref.hybrid_engine
+actor_rollout_ref.model.custom_chat_template actor_rollout_ref.model.enable_activation_offload
+actor_rollout_ref.model.enable_gradient_checkpointing actor_rollout_ref.model.exclude_modules
+actor_rollout_ref.model.external_lib actor_rollout_ref.model.fused_kernel_options.impl_backend
+actor_rollout_ref.model.hf_config_path actor_rollout_ref.model.lora.a2a_experimental
+actor_rollout_ref.model.lora.adapter_path actor_rollout_ref.model.lora.alpha
+actor_rollout_ref.model.lora.dropout actor_rollout_ref.model.lora.dropout_position
+actor_rollout_ref.model.lora.dtype actor_rollout_ref.model.lora.exclude_modules
+actor_rollout_ref.model.lora.freeze_language_model actor_rollout_ref.model.lora.freeze_vision_model
+actor_rollout_ref.model.lora.freeze_vision_projection actor_rollout_ref.model.lora.lora_A_init_method
+actor_rollout_ref.model.lora.lora_B_init_method actor_rollout_ref.model.lora.merge
+actor_rollout_ref.model.lora.rank actor_rollout_ref.model.lora.target_modules actor_rollout_ref.model.lora.type
+actor_rollout_ref.model.lora_adapter_path actor_rollout_ref.model.lora_alpha actor_rollout_ref.model.lora_rank
+actor_rollout_ref.model.mtp.detach_encoder actor_rollout_ref.model.mtp.enable
+actor_rollout_ref.model.mtp.enable_rollout actor_rollout_ref.model.mtp.enable_train
+actor_rollout_ref.model.mtp.method actor_rollout_ref.model.mtp.mtp_loss_scaling_factor
+actor_rollout_ref.model.mtp.num_speculative_tokens actor_rollout_ref.model.mtp.speculative_algorithm
+actor_rollout_ref.model.mtp.speculative_eagle_topk actor_rollout_ref.model.mtp.speculative_num_draft_tokens
+actor_rollout_ref.model.mtp.speculative_num_steps actor_rollout_ref.model.override_config
+actor_rollout_ref.model.path actor_rollout_ref.model.target_modules actor_rollout_ref.model.tiled_mlp.enabled
+actor_rollout_ref.model.tiled_mlp.num_shards actor_rollout_ref.model.tokenizer_path
+actor_rollout_ref.model.trust_remote_code actor_rollout_ref.model.use_fused_kernels
+actor_rollout_ref.model.use_liger actor_rollout_ref.model.use_remove_padding actor_rollout_ref.model.use_shm
+actor_rollout_ref.nccl_timeout actor_rollout_ref.ref.entropy_checkpointing
+actor_rollout_ref.ref.entropy_from_logits_chunk_size actor_rollout_ref.ref.entropy_from_logits_with_chunking
+actor_rollout_ref.ref.fsdp_config.dtype actor_rollout_ref.ref.fsdp_config.entropy_checkpointing
+actor_rollout_ref.ref.fsdp_config.entropy_from_logits_chunk_size
+actor_rollout_ref.ref.fsdp_config.entropy_from_logits_with_chunking
+actor_rollout_ref.ref.fsdp_config.forward_only actor_rollout_ref.ref.fsdp_config.forward_prefetch
+actor_rollout_ref.ref.fsdp_config.fsdp_size actor_rollout_ref.ref.fsdp_config.full_determinism
+actor_rollout_ref.ref.fsdp_config.model_dtype actor_rollout_ref.ref.fsdp_config.offload_policy
+actor_rollout_ref.ref.fsdp_config.optimizer_offload actor_rollout_ref.ref.fsdp_config.pad_to_length
+actor_rollout_ref.ref.fsdp_config.pad_to_length_bucket actor_rollout_ref.ref.fsdp_config.param_offload
+actor_rollout_ref.ref.fsdp_config.qat.activation_observer actor_rollout_ref.ref.fsdp_config.qat.enable
+actor_rollout_ref.ref.fsdp_config.qat.group_size actor_rollout_ref.ref.fsdp_config.qat.ignore_patterns
+actor_rollout_ref.ref.fsdp_config.qat.mode actor_rollout_ref.ref.fsdp_config.qat.quantization_config_path
+actor_rollout_ref.ref.fsdp_config.reshard_after_forward actor_rollout_ref.ref.fsdp_config.seed
+actor_rollout_ref.ref.fsdp_config.strategy
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.expert_fully_shard_parallel_size
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.expert_parallel_size
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.fsdp_plan.fsdp_implementation
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.fsdp_plan.num_to_backward_prefetch
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.fsdp_plan.num_to_forward_prefetch
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.fsdp_plan.output_dtype
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.fsdp_plan.param_dtype
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.fsdp_plan.reduce_dtype
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.fully_shard_parallel_size
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.tensor_parallel_size
+actor_rollout_ref.ref.fsdp_config.turbo_config.distributed.ulysses_parallel_size
+actor_rollout_ref.ref.fsdp_config.ulysses_sequence_parallel_size
+actor_rollout_ref.ref.fsdp_config.use_no_sync_for_gradient_accumulation
+actor_rollout_ref.ref.fsdp_config.use_orig_params actor_rollout_ref.ref.fsdp_config.use_torch_compile
+actor_rollout_ref.ref.fsdp_config.wrap_policy.min_num_params
+actor_rollout_ref.ref.log_prob_max_token_len_per_gpu actor_rollout_ref.ref.log_prob_micro_batch_size
+actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu actor_rollout_ref.ref.log_prob_use_dynamic_bsz
+actor_rollout_ref.ref.pad_to_length actor_rollout_ref.ref.profiler.all_ranks
+actor_rollout_ref.ref.profiler.enable actor_rollout_ref.ref.profiler.finish_hook_all_ranks
+actor_rollout_ref.ref.profiler.finish_hook_cmd actor_rollout_ref.ref.profiler.finish_hook_ranks
+actor_rollout_ref.ref.profiler.ranks actor_rollout_ref.ref.profiler.relocate_results
+actor_rollout_ref.ref.profiler.save_path actor_rollout_ref.ref.profiler.tool
+actor_rollout_ref.ref.profiler.tool_config.npu.analysis actor_rollout_ref.ref.profiler.tool_config.npu.contents
+actor_rollout_ref.ref.profiler.tool_config.npu.discrete actor_rollout_ref.ref.profiler.tool_config.npu.level
+actor_rollout_ref.ref.profiler.tool_config.nsys.discrete
+actor_rollout_ref.ref.profiler.tool_config.precision_debugger.config_path
+actor_rollout_ref.ref.profiler.tool_config.precision_debugger.stages
+actor_rollout_ref.ref.profiler.tool_config.precision_debugger.steps
+actor_rollout_ref.ref.profiler.tool_config.precision_debugger.strict
+actor_rollout_ref.ref.profiler.tool_config.torch.contents
+actor_rollout_ref.ref.profiler.tool_config.torch.discrete
+actor_rollout_ref.ref.profiler.tool_config.torch.schedule.active
+actor_rollout_ref.ref.profiler.tool_config.torch.schedule.repeat
+actor_rollout_ref.ref.profiler.tool_config.torch.schedule.skip_first
+actor_rollout_ref.ref.profiler.tool_config.torch.schedule.wait
+actor_rollout_ref.ref.profiler.tool_config.torch.schedule.warmup
+actor_rollout_ref.ref.profiler.tool_config.torch_memory.memory_snapshot_num_steps
+actor_rollout_ref.ref.profiler.tool_config.torch_memory.stack_depth
+actor_rollout_ref.ref.profiler.tool_config.torch_memory.trace_alloc_max_entries actor_rollout_ref.ref.rollout_n
+actor_rollout_ref.ref.strategy actor_rollout_ref.ref.ulysses_sequence_parallel_size
+actor_rollout_ref.ref.use_torch_compile actor_rollout_ref.rollout.agent.agent_loop_config_path
+actor_rollout_ref.rollout.agent.custom_async_server.name
+actor_rollout_ref.rollout.agent.custom_async_server.path actor_rollout_ref.rollout.agent.default_agent_loop
+actor_rollout_ref.rollout.agent.num_workers actor_rollout_ref.rollout.calculate_log_probs
+actor_rollout_ref.rollout.checkpoint_engine.backend
+actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module
+actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs
+actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes
+actor_rollout_ref.rollout.cudagraph_capture_sizes actor_rollout_ref.rollout.data_parallel_size
+actor_rollout_ref.rollout.disable_log_stats actor_rollout_ref.rollout.disaggregation.bootstrap_port
+actor_rollout_ref.rollout.disaggregation.decode_replicas
+actor_rollout_ref.rollout.disaggregation.decode_tensor_model_parallel_size
+actor_rollout_ref.rollout.disaggregation.enabled actor_rollout_ref.rollout.disaggregation.ib_device
+actor_rollout_ref.rollout.disaggregation.prefill_replicas
+actor_rollout_ref.rollout.disaggregation.transfer_backend actor_rollout_ref.rollout.do_sample
+actor_rollout_ref.rollout.dtype actor_rollout_ref.rollout.enable_chunked_prefill
+actor_rollout_ref.rollout.enable_prefix_caching actor_rollout_ref.rollout.enable_rollout_routing_replay
+actor_rollout_ref.rollout.enforce_eager actor_rollout_ref.rollout.engine_kwargs.sglang
+actor_rollout_ref.rollout.engine_kwargs.trtllm actor_rollout_ref.rollout.engine_kwargs.vllm
+actor_rollout_ref.rollout.expert_parallel_size actor_rollout_ref.rollout.free_cache_engine
+actor_rollout_ref.rollout.full_determinism actor_rollout_ref.rollout.gpu_memory_utilization
+actor_rollout_ref.rollout.ignore_eos actor_rollout_ref.rollout.layered_summon
+actor_rollout_ref.rollout.load_format actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu
+actor_rollout_ref.rollout.log_prob_micro_batch_size actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu
+actor_rollout_ref.rollout.log_prob_use_dynamic_bsz actor_rollout_ref.rollout.logprobs_mode
+actor_rollout_ref.rollout.max_model_len actor_rollout_ref.rollout.max_num_batched_tokens
+actor_rollout_ref.rollout.max_num_seqs actor_rollout_ref.rollout.mode
+actor_rollout_ref.rollout.moe_load_balance_metrics_interval actor_rollout_ref.rollout.mtp
+actor_rollout_ref.rollout.multi_stage_wake_up actor_rollout_ref.rollout.multi_turn.enable
+actor_rollout_ref.rollout.multi_turn.format actor_rollout_ref.rollout.multi_turn.function_tool_path
+actor_rollout_ref.rollout.multi_turn.max_assistant_turns actor_rollout_ref.rollout.multi_turn.max_parallel_calls
+actor_rollout_ref.rollout.multi_turn.max_tool_response_length
+actor_rollout_ref.rollout.multi_turn.max_user_turns actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts
+actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode
+actor_rollout_ref.rollout.multi_turn.tool_config_path
+actor_rollout_ref.rollout.multi_turn.tool_response_truncate_side
+actor_rollout_ref.rollout.multi_turn.use_inference_chat_template actor_rollout_ref.rollout.n
+actor_rollout_ref.rollout.n_gpus_per_node actor_rollout_ref.rollout.name actor_rollout_ref.rollout.nnodes
+actor_rollout_ref.rollout.over_sample_rate actor_rollout_ref.rollout.pipeline_model_parallel_size
+actor_rollout_ref.rollout.profiler.all_ranks actor_rollout_ref.rollout.profiler.enable
+actor_rollout_ref.rollout.profiler.finish_hook_all_ranks actor_rollout_ref.rollout.profiler.finish_hook_cmd
+actor_rollout_ref.rollout.profiler.finish_hook_ranks actor_rollout_ref.rollout.profiler.ranks
+actor_rollout_ref.rollout.profiler.relocate_results actor_rollout_ref.rollout.profiler.save_path
+actor_rollout_ref.rollout.profiler.tool actor_rollout_ref.rollout.profiler.tool_config.npu.analysis
+actor_rollout_ref.rollout.profiler.tool_config.npu.contents
+actor_rollout_ref.rollout.profiler.tool_config.npu.discrete
+actor_rollout_ref.rollout.profiler.tool_config.npu.level
+actor_rollout_ref.rollout.profiler.tool_config.npu.profile_token_end
+actor_rollout_ref.rollout.profiler.tool_config.npu.profile_token_start
+actor_rollout_ref.rollout.profiler.tool_config.precision_debugger.config_path
+actor_rollout_ref.rollout.profiler.tool_config.precision_debugger.stages
+actor_rollout_ref.rollout.profiler.tool_config.precision_debugger.steps
+actor_rollout_ref.rollout.profiler.tool_config.precision_debugger.strict
+actor_rollout_ref.rollout.profiler.tool_config.torch.contents
+actor_rollout_ref.rollout.profiler.tool_config.torch.discrete
+actor_rollout_ref.rollout.profiler.tool_config.torch.profile_token_end
+actor_rollout_ref.rollout.profiler.tool_config.torch.profile_token_start
+actor_rollout_ref.rollout.prometheus.enable actor_rollout_ref.rollout.prometheus.file
+actor_rollout_ref.rollout.prometheus.port actor_rollout_ref.rollout.prometheus.served_model_name
+actor_rollout_ref.rollout.prompt_length actor_rollout_ref.rollout.qat actor_rollout_ref.rollout.quantization
+actor_rollout_ref.rollout.quantization_config_file actor_rollout_ref.rollout.response_length
+actor_rollout_ref.rollout.router_config_path actor_rollout_ref.rollout.scheduling_policy
+actor_rollout_ref.rollout.seed actor_rollout_ref.rollout.skip_tokenizer_init
+actor_rollout_ref.rollout.temperature actor_rollout_ref.rollout.tensor_model_parallel_size
+actor_rollout_ref.rollout.top_k actor_rollout_ref.rollout.top_p actor_rollout_ref.rollout.trace.backend
+actor_rollout_ref.rollout.trace.experiment_name actor_rollout_ref.rollout.trace.max_samples_per_step_per_worker
+actor_rollout_ref.rollout.trace.project_name actor_rollout_ref.rollout.trace.token2text
+actor_rollout_ref.rollout.val_kwargs.do_sample actor_rollout_ref.rollout.val_kwargs.n
+actor_rollout_ref.rollout.val_kwargs.temperature actor_rollout_ref.rollout.val_kwargs.top_k
+actor_rollout_ref.rollout.val_kwargs.top_p algorithm.adv_estimator algorithm.filter_groups.enable
+algorithm.filter_groups.max_inflight_gen_batches algorithm.filter_groups.max_num_gen_batches
+algorithm.filter_groups.metric algorithm.gamma algorithm.kl_ctrl.horizon algorithm.kl_ctrl.kl_coef
+algorithm.kl_ctrl.target_kl algorithm.kl_ctrl.type algorithm.kl_penalty algorithm.lam
+algorithm.norm_adv_by_std_in_grpo algorithm.pf_ppo.reweight_method algorithm.pf_ppo.weight_pow
+algorithm.rollout_correction.bypass_mode algorithm.rollout_correction.loss_type
+algorithm.rollout_correction.rollout_is algorithm.rollout_correction.rollout_is_batch_normalize
+algorithm.rollout_correction.rollout_is_threshold algorithm.rollout_correction.rollout_rs
+algorithm.rollout_correction.rollout_rs_threshold algorithm.use_kl_in_reward algorithm.use_pf_ppo
+critic.checkpoint.async_save critic.checkpoint.load_contents critic.checkpoint.save_contents
+critic.cliprange_value critic.data_loader_seed critic.enable critic.forward_max_token_len_per_gpu
+critic.forward_micro_batch_size critic.forward_micro_batch_size_per_gpu critic.fsdp.dtype
+critic.fsdp.entropy_checkpointing critic.fsdp.entropy_from_logits_chunk_size
+critic.fsdp.entropy_from_logits_with_chunking critic.fsdp.forward_only critic.fsdp.forward_prefetch
+critic.fsdp.fsdp_size critic.fsdp.full_determinism critic.fsdp.model_dtype critic.fsdp.offload_policy
+critic.fsdp.optimizer_offload critic.fsdp.pad_to_length critic.fsdp.pad_to_length_bucket
+critic.fsdp.param_offload critic.fsdp.qat.activation_observer critic.fsdp.qat.enable critic.fsdp.qat.group_size
+critic.fsdp.qat.ignore_patterns critic.fsdp.qat.mode critic.fsdp.qat.quantization_config_path
+critic.fsdp.reshard_after_forward critic.fsdp.seed critic.fsdp.strategy
+critic.fsdp.turbo_config.distributed.expert_fully_shard_parallel_size
+critic.fsdp.turbo_config.distributed.expert_parallel_size
+critic.fsdp.turbo_config.distributed.fsdp_plan.fsdp_implementation
+critic.fsdp.turbo_config.distributed.fsdp_plan.num_to_backward_prefetch
+critic.fsdp.turbo_config.distributed.fsdp_plan.num_to_forward_prefetch
+critic.fsdp.turbo_config.distributed.fsdp_plan.output_dtype
+critic.fsdp.turbo_config.distributed.fsdp_plan.param_dtype
+critic.fsdp.turbo_config.distributed.fsdp_plan.reduce_dtype
+critic.fsdp.turbo_config.distributed.fully_shard_parallel_size
+critic.fsdp.turbo_config.distributed.tensor_parallel_size
+critic.fsdp.turbo_config.distributed.ulysses_parallel_size critic.fsdp.ulysses_sequence_parallel_size
+critic.fsdp.use_no_sync_for_gradient_accumulation critic.fsdp.use_orig_params critic.fsdp.use_torch_compile
+critic.fsdp.wrap_policy.min_num_params critic.grad_clip critic.loss_agg_mode critic.loss_scale_factor
+critic.model.custom_chat_template critic.model.enable_activation_offload
+critic.model.enable_gradient_checkpointing critic.model.exclude_modules critic.model.external_lib
+critic.model.fused_kernel_options.impl_backend critic.model.hf_config_path critic.model.lora.a2a_experimental
+critic.model.lora.adapter_path critic.model.lora.alpha critic.model.lora.dropout
+critic.model.lora.dropout_position critic.model.lora.dtype critic.model.lora.exclude_modules
+critic.model.lora.freeze_language_model critic.model.lora.freeze_vision_model
+critic.model.lora.freeze_vision_projection critic.model.lora.lora_A_init_method
+critic.model.lora.lora_B_init_method critic.model.lora.merge critic.model.lora.rank
+critic.model.lora.target_modules critic.model.lora.type critic.model.lora_adapter_path critic.model.lora_alpha
+critic.model.lora_rank critic.model.mtp.detach_encoder critic.model.mtp.enable critic.model.mtp.enable_rollout
+critic.model.mtp.enable_train critic.model.mtp.method critic.model.mtp.mtp_loss_scaling_factor
+critic.model.mtp.num_speculative_tokens critic.model.mtp.speculative_algorithm
+critic.model.mtp.speculative_eagle_topk critic.model.mtp.speculative_num_draft_tokens
+critic.model.mtp.speculative_num_steps critic.model.override_config critic.model.path
+critic.model.target_modules critic.model.tiled_mlp.enabled critic.model.tiled_mlp.num_shards
+critic.model.tokenizer_path critic.model.trust_remote_code critic.model.use_fused_kernels critic.model.use_liger
+critic.model.use_remove_padding critic.model.use_shm critic.optim.betas critic.optim.clip_grad critic.optim.lr
+critic.optim.lr_scheduler_type critic.optim.lr_warmup_steps critic.optim.lr_warmup_steps_ratio
+critic.optim.min_lr_ratio critic.optim.num_cycles critic.optim.optimizer critic.optim.optimizer_impl
+critic.optim.override_optimizer_config critic.optim.total_training_steps critic.optim.warmup_style
+critic.optim.weight_decay critic.optim.zero_indexed_step critic.ppo_epochs critic.ppo_max_token_len_per_gpu
+critic.ppo_micro_batch_size critic.ppo_micro_batch_size_per_gpu critic.ppo_mini_batch_size
+critic.profiler.all_ranks critic.profiler.enable critic.profiler.finish_hook_all_ranks
+critic.profiler.finish_hook_cmd critic.profiler.finish_hook_ranks critic.profiler.ranks
+critic.profiler.relocate_results critic.profiler.save_path critic.profiler.tool
+critic.profiler.tool_config.npu.analysis critic.profiler.tool_config.npu.contents
+critic.profiler.tool_config.npu.discrete critic.profiler.tool_config.npu.level
+critic.profiler.tool_config.nsys.discrete critic.profiler.tool_config.precision_debugger.config_path
+critic.profiler.tool_config.precision_debugger.stages critic.profiler.tool_config.precision_debugger.steps
+critic.profiler.tool_config.precision_debugger.strict critic.profiler.tool_config.torch.contents
+critic.profiler.tool_config.torch.discrete critic.profiler.tool_config.torch.schedule.active
+critic.profiler.tool_config.torch.schedule.repeat critic.profiler.tool_config.torch.schedule.skip_first
+critic.profiler.tool_config.torch.schedule.wait critic.profiler.tool_config.torch.schedule.warmup
+critic.profiler.tool_config.torch_memory.memory_snapshot_num_steps
+critic.profiler.tool_config.torch_memory.stack_depth
+critic.profiler.tool_config.torch_memory.trace_alloc_max_entries critic.rollout_n critic.shuffle critic.strategy
+critic.ulysses_sequence_parallel_size critic.use_dynamic_bsz custom_reward_function.name
+custom_reward_function.path data.apply_chat_template_kwargs data.audio_key data.custom_cls.name
+data.custom_cls.path data.dataloader_num_workers data.filter_overlong_prompts
+data.filter_overlong_prompts_workers data.function_tool_path data.gen_batch_size data.image_key
+data.image_patch_size data.max_prompt_length data.max_response_length data.mm_processor_kwargs data.prompt_key
+data.return_full_prompt data.return_multi_modal_inputs data.return_raw_chat data.return_raw_input_ids
+data.reward_fn_key data.seed data.shuffle data.tokenizer data.tool_config_path data.train_batch_size
+data.train_files data.train_max_samples data.truncation data.trust_remote_code data.use_shm data.val_batch_size
+data.val_files data.val_max_samples data.validation_shuffle data.video_key
+distillation.distillation_loss.clip_ratio distillation.distillation_loss.clip_ratio_high
+distillation.distillation_loss.clip_ratio_low distillation.distillation_loss.distillation_loss_coef
+distillation.distillation_loss.log_prob_min_clamp distillation.distillation_loss.loss_max_clamp
+distillation.distillation_loss.loss_mode distillation.distillation_loss.policy_loss_mode
+distillation.distillation_loss.topk distillation.distillation_loss.use_policy_gradient
+distillation.distillation_loss.use_task_rewards distillation.enabled distillation.n_gpus_per_node
+distillation.nnodes distillation.teacher_key
+distillation.teacher_models.teacher_model.inference.cudagraph_capture_sizes
+distillation.teacher_models.teacher_model.inference.data_parallel_size
+distillation.teacher_models.teacher_model.inference.disable_log_stats
+distillation.teacher_models.teacher_model.inference.dtype
+distillation.teacher_models.teacher_model.inference.enable_chunked_prefill
+distillation.teacher_models.teacher_model.inference.enable_prefix_caching
+distillation.teacher_models.teacher_model.inference.enforce_eager
+distillation.teacher_models.teacher_model.inference.engine_kwargs
+distillation.teacher_models.teacher_model.inference.expert_parallel_size
+distillation.teacher_models.teacher_model.inference.free_cache_engine
+distillation.teacher_models.teacher_model.inference.gpu_memory_utilization
+distillation.teacher_models.teacher_model.inference.limit_images
+distillation.teacher_models.teacher_model.inference.load_format
+distillation.teacher_models.teacher_model.inference.max_model_len
+distillation.teacher_models.teacher_model.inference.max_num_batched_tokens
+distillation.teacher_models.teacher_model.inference.max_num_seqs
+distillation.teacher_models.teacher_model.inference.name
+distillation.teacher_models.teacher_model.inference.prompt_length
+distillation.teacher_models.teacher_model.inference.response_length
+distillation.teacher_models.teacher_model.inference.skip_tokenizer_init
+distillation.teacher_models.teacher_model.inference.temperature
+distillation.teacher_models.teacher_model.inference.tensor_model_parallel_size
+distillation.teacher_models.teacher_model.key distillation.teacher_models.teacher_model.model_path
+distillation.teacher_models.teacher_model.num_replicas global_profiler.finish_hook_all_ranks
+global_profiler.finish_hook_cmd global_profiler.finish_hook_ranks
+global_profiler.global_tool_config.nsys.controller_nsight_options.cuda-graph-trace
+global_profiler.global_tool_config.nsys.controller_nsight_options.cuda-memory-usage
+global_profiler.global_tool_config.nsys.controller_nsight_options.trace
+global_profiler.global_tool_config.nsys.discrete
+global_profiler.global_tool_config.nsys.worker_nsight_options.capture-range
+global_profiler.global_tool_config.nsys.worker_nsight_options.capture-range-end
+global_profiler.global_tool_config.nsys.worker_nsight_options.cuda-graph-trace
+global_profiler.global_tool_config.nsys.worker_nsight_options.cuda-memory-usage
+global_profiler.global_tool_config.nsys.worker_nsight_options.kill
+global_profiler.global_tool_config.nsys.worker_nsight_options.trace
+global_profiler.global_tool_config.precision_debugger.config_path
+global_profiler.global_tool_config.precision_debugger.stages
+global_profiler.global_tool_config.precision_debugger.steps
+global_profiler.global_tool_config.precision_debugger.strict
+global_profiler.global_tool_config.torch_memory.context global_profiler.global_tool_config.torch_memory.kw_args
+global_profiler.global_tool_config.torch_memory.memory_snapshot_num_steps
+global_profiler.global_tool_config.torch_memory.stack_depth
+global_profiler.global_tool_config.torch_memory.stacks
+global_profiler.global_tool_config.torch_memory.trace_alloc_max_entries global_profiler.profile_continuous_steps
+global_profiler.relocate_results global_profiler.save_path global_profiler.steps global_profiler.tool
+model_engine ray_kwargs.ray_init.num_cpus ray_kwargs.ray_init.runtime_env.py_executable
+ray_kwargs.timeline_json_file reward.custom_reward_function.name reward.custom_reward_function.path
+reward.num_workers reward.reward_manager.module.name reward.reward_manager.module.path
+reward.reward_manager.name reward.reward_manager.source reward.reward_model.enable
+reward.reward_model.enable_resource_pool reward.reward_model.model_path reward.reward_model.n_gpus_per_node
+reward.reward_model.nnodes reward.reward_model.rollout.cudagraph_capture_sizes
+reward.reward_model.rollout.data_parallel_size reward.reward_model.rollout.disable_log_stats
+reward.reward_model.rollout.disaggregation.bootstrap_port
+reward.reward_model.rollout.disaggregation.decode_replicas
+reward.reward_model.rollout.disaggregation.decode_tensor_model_parallel_size
+reward.reward_model.rollout.disaggregation.enabled reward.reward_model.rollout.disaggregation.ib_device
+reward.reward_model.rollout.disaggregation.prefill_replicas
+reward.reward_model.rollout.disaggregation.transfer_backend reward.reward_model.rollout.do_sample
+reward.reward_model.rollout.dtype reward.reward_model.rollout.enable_chunked_prefill
+reward.reward_model.rollout.enable_prefix_caching reward.reward_model.rollout.enforce_eager
+reward.reward_model.rollout.engine_kwargs reward.reward_model.rollout.expert_parallel_size
+reward.reward_model.rollout.free_cache_engine reward.reward_model.rollout.full_determinism
+reward.reward_model.rollout.gpu_memory_utilization reward.reward_model.rollout.ignore_eos
+reward.reward_model.rollout.layered_summon reward.reward_model.rollout.limit_images
+reward.reward_model.rollout.load_format reward.reward_model.rollout.max_model_len
+reward.reward_model.rollout.max_num_batched_tokens reward.reward_model.rollout.max_num_seqs
+reward.reward_model.rollout.mtp reward.reward_model.rollout.multi_stage_wake_up reward.reward_model.rollout.n
+reward.reward_model.rollout.name reward.reward_model.rollout.pipeline_model_parallel_size
+reward.reward_model.rollout.prompt_length reward.reward_model.rollout.quantization
+reward.reward_model.rollout.quantization_config_file reward.reward_model.rollout.response_length
+reward.reward_model.rollout.scheduling_policy reward.reward_model.rollout.seed
+reward.reward_model.rollout.skip_tokenizer_init reward.reward_model.rollout.temperature
+reward.reward_model.rollout.tensor_model_parallel_size reward.reward_model.rollout.top_k
+reward.reward_model.rollout.top_p reward.sandbox_fusion.max_concurrent reward.sandbox_fusion.memory_limit_mb
+reward.sandbox_fusion.url reward_model.enable reward_model.enable_resource_pool reward_model.model.external_lib
+reward_model.model.path reward_model.model.trust_remote_code reward_model.n_gpus_per_node reward_model.nnodes
+reward_model.num_workers reward_model.reward_loop_class_name reward_model.reward_loop_module_path
+reward_model.reward_loop_source reward_model.reward_manager reward_model.rollout.cudagraph_capture_sizes
+reward_model.rollout.data_parallel_size reward_model.rollout.disable_log_stats reward_model.rollout.dtype
+reward_model.rollout.enable_chunked_prefill reward_model.rollout.enable_prefix_caching
+reward_model.rollout.enforce_eager reward_model.rollout.engine_kwargs reward_model.rollout.expert_parallel_size
+reward_model.rollout.free_cache_engine reward_model.rollout.gpu_memory_utilization
+reward_model.rollout.limit_images reward_model.rollout.load_format reward_model.rollout.max_model_len
+reward_model.rollout.max_num_batched_tokens reward_model.rollout.max_num_seqs reward_model.rollout.name
+reward_model.rollout.prompt_length reward_model.rollout.response_length reward_model.rollout.skip_tokenizer_init
+reward_model.rollout.tensor_model_parallel_size sandbox_fusion.max_concurrent sandbox_fusion.memory_limit_mb
+sandbox_fusion.url skip.async_rollout.action skip.async_rollout.dump_dir skip.async_rollout.enable
+skip.async_rollout.steps skip.rollout.action skip.rollout.dump_dir skip.rollout.enable skip.rollout.steps
+skip.rollout_tq.action skip.rollout_tq.dump_dir skip.rollout_tq.enable skip.rollout_tq.steps
+trainer.balance_batch trainer.checkpoint_callback_class trainer.critic_warmup trainer.default_hdfs_dir
+trainer.default_local_dir trainer.del_local_ckpt_after_load trainer.device trainer.esi_redundant_time
+trainer.experiment_name trainer.log_val_generations trainer.logger trainer.max_actor_ckpt_to_keep
+trainer.max_critic_ckpt_to_keep trainer.n_gpus_per_node trainer.nnodes trainer.project_name
+trainer.ray_wait_register_center_timeout trainer.resume_from_path trainer.resume_mode trainer.rollout_data_dir
+trainer.save_freq trainer.test_freq trainer.total_epochs trainer.total_training_steps trainer.use_v1
+trainer.v1.colocate_async.num_warmup_batches trainer.v1.sampler.custom_sampler.name
+trainer.v1.sampler.custom_sampler.path trainer.v1.sampler.max_off_policy_strategy
+trainer.v1.sampler.max_off_policy_threshold trainer.v1.sampler.sampler_kwargs
+trainer.v1.sampler.sync_refill_failed_groups trainer.v1.separate_async.hybrid_rollout.adaptive_switch_threshold
+trainer.v1.separate_async.hybrid_rollout.enable_switch
+trainer.v1.separate_async.hybrid_rollout.switch_cost_window_size
+trainer.v1.separate_async.hybrid_rollout.switch_threshold_ratio
+trainer.v1.separate_async.hybrid_rollout.switch_threshold_release_steps
+trainer.v1.separate_async.hybrid_rollout.switch_threshold_step_down
+trainer.v1.separate_async.hybrid_rollout.switch_threshold_step_up trainer.v1.separate_async.num_warmup_batches
+trainer.v1.separate_async.parameter_sync_step trainer.v1.sync trainer.v1.trainer_mode trainer.val_before_train
+trainer.val_only trainer.validation_data_dir transfer_queue.backend.MooncakeStore.auto_init
+transfer_queue.backend.MooncakeStore.device_name transfer_queue.backend.MooncakeStore.global_segment_size
+transfer_queue.backend.MooncakeStore.local_buffer_size transfer_queue.backend.MooncakeStore.local_hostname
+transfer_queue.backend.MooncakeStore.master_server_address transfer_queue.backend.MooncakeStore.metadata_server
+transfer_queue.backend.MooncakeStore.protocol transfer_queue.backend.SimpleStorage.num_data_storage_units
+transfer_queue.backend.SimpleStorage.total_storage_size transfer_queue.backend.storage_backend
+transfer_queue.enable transfer_queue.metrics.enabled transfer_queue.metrics.port
+"""
+KEYS = tuple(_TEXT.split())
+
+
+def meant(key: str) -> str:
+    """The key of verl that ``key`` may mean, "" if none is near: of its section by its last word, of others as a whole."""
+    section, _, word = key.rpartition(".")
+    beside = [name for name in KEYS if name.rpartition(".")[0] == section]
+    word_meant = nearest(word, [name.rpartition(".")[2] for name in beside], cutoff=0.75)
+    if word_meant is not None:
+        return f"{section}.{word_meant}" if section else word_meant
+    return nearest(key, KEYS, cutoff=0.85) or ""
