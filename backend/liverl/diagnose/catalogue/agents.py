@@ -10,7 +10,7 @@ import msgspec
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Evidence, Snapshot, Symptom, TrialHead
+from liverl.model import Cause, Evidence, Snapshot, Symptom, TrialHead
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
