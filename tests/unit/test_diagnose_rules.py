@@ -450,7 +450,9 @@ def test_a_trainer_that_ended_for_want_of_tokens_has_the_fix_of_its_trials() -> 
         cause = Cause("trainer", "no tokens", NOW, id=signature, why="?", fix="look at them")
         symptom = found(state, causes={"trainer": cause}, tool_parser="qwen3_coder")["service_failed:trainer"]
         assert fix in symptom.fix and symptom.cause.startswith("no tokens. ")
-        assert ("--resume" in symptom.fix) == (signature != "verl-no-tokens"), "the same run would fail again"
+        assert ("then restart trainer" in symptom.fix) == (signature != "verl-no-tokens"), (
+            "the same run would fail again"
+        )
         assert bool(symptom.patch) == (signature == "verl-no-tokens")
 
 
