@@ -436,10 +436,11 @@ KEYS = tuple(_TEXT.split())
 
 
 def meant(key: str) -> str:
-    """The key of verl that ``key`` may mean, "" if none is near: of its section by its last word, of others as a whole."""
+    """The key of verl that ``key`` may mean, "" if none is near: by its last word in a section of verl's, else as a
+    whole."""
     section, _, word = key.rpartition(".")
-    beside = [name for name in KEYS if name.rpartition(".")[0] == section]
-    word_meant = nearest(word, [name.rpartition(".")[2] for name in beside], cutoff=0.75)
-    if word_meant is not None:
-        return f"{section}.{word_meant}" if section else word_meant
-    return nearest(key, KEYS, cutoff=0.85) or ""
+    words = [name.rpartition(".")[2] for name in KEYS if name.rpartition(".")[0] == section]
+    if not words:
+        return nearest(key, KEYS, cutoff=0.85) or ""
+    near = nearest(word, words, cutoff=0.75)
+    return "" if near is None else f"{section}.{near}".lstrip(".")
