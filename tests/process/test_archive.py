@@ -8,13 +8,18 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from kit.cli import MAIN, run_cli
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
+from liverl.config import load_config
+from liverl.daemon.launch import create_run
+from liverl.model import Result
 from liverl.offline import archive as archives
+from liverl.plan import make_plan
 from liverl.plan.spec import RestartPolicy
 from liverl.rundir.layout import RunDir
 from liverl.rundir.ledger import Ledger
@@ -224,3 +229,26 @@ def test_errors(tmp_path: Path, make: Make, artifacts: Path) -> None:
 
 def _rows(ledger: Ledger) -> list[dict[str, object]]:
     return ledger.rows()
+
+
+def test_a_launch_script_and_its_commit_are_kept(tmp_path: Path) -> None:
+    scripts = tmp_path / "repo/scripts"
+    scripts.mkdir(parents=True)
+    (tmp_path / "repo/.git").mkdir()
+    (tmp_path / "repo/.git/HEAD").write_text(f"{'c' * 40}\n")
+    (scripts / "launch.sh").write_text("#!/bin/sh\nexit 0\n")
+    sets = [
+        *("run.topology=verl", "trainer.kind=command", "run.engine=vllm", "model.model_path=org/model"),
+        *("infrastructure.ngpus_per_node=2", "vllm.gen_tp=1", "training.sp_size=1"),
+        f"trainer.command=[/bin/sh, {scripts}/launch.sh]",
+    ]
+    loaded = load_config(None, sets=sets, env={})
+    run_dir = tmp_path / "runs/p/n"
+    create_run(loaded, make_plan(loaded, run_dir), run_dir)
+    ended_at = Result("stopped", 5, None, 0, 1.0, 2.0)
+    (run_dir / "result.json").write_bytes(msgspec.json.encode(ended_at))
+    done = run_cli("archive", run_dir)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "runs/artifacts/archives/run_001"
+    assert (folder / "scripts/launch.sh").read_text() == "#!/bin/sh\nexit 0\n"
+    assert yaml.safe_load((folder / "metadata.yaml").read_text())["repos"] == {str(scripts): "c" * 40}

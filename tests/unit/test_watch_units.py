@@ -241,6 +241,7 @@ def test_the_states_of_a_replica() -> None:
     assert state(Answer(None, True)) == "ready"
     assert state(refused) == "degraded"  # it has served before
     assert state(unwell) == "degraded"
+    assert state(unwell, Candidate("new", "http://127.0.0.1:8002", pid=11)) == "degraded"
     assert state(None, Candidate("gone", None, state="failed", why="pid 3 has exited")) == "failed"
     assert state(refused, Candidate("other", "http://node:1")) == "stopped"
     assert states.status(one, refused, 100.0, listed=True).listed is False

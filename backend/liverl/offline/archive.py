@@ -26,7 +26,7 @@ from liverl.procs import procfs
 from liverl.rundir.commands import resume_command
 from liverl.rundir.index import describe
 from liverl.rundir.layout import RunDir, hostname
-from liverl.rundir.ledger import ARCHIVES, Ledger, Row, row_for, row_of, utc
+from liverl.rundir.ledger import ARCHIVES, Ledger, Row, row_of, utc
 from liverl.util import redact
 from liverl.util.git_head import git_head
 from liverl.util.modes import make_directory, new_directory
@@ -91,7 +91,7 @@ def archive(run: RunDir, artifacts: Path) -> Archived:
     remove_parts(ledger.archives)
     if folder.exists():
         # Of this attempt, if its command was killed before it changed the ledger.
-        if _is_of(folder, run, snapshot.attempt):
+        if _is_of(folder, run, row["attempt"]):
             ledger.set_archive(str(row["id"]), _place(artifacts, row), lambda: None)
             return Archived(str(row["id"]), folder, new=False)
         raise ArchiveError(f"{folder} exists and is of another run; nothing was overwritten")
@@ -120,17 +120,12 @@ def _place(artifacts: Path, row: Row) -> str:
 
 
 def _row(run: RunDir, snapshot: Snapshot, ledger: Ledger) -> Row:
-    """The attempt's row in the ledger; made now if its backend could not, because it was killed."""
-    attempt = snapshot.attempt
-    old = row_for(ledger.rows(), str(run.path), attempt)
-    if old is not None:
-        return old
+    """The newest attempt's row in the ledger; made now if its backend could not, because it was killed."""
     result = run.read_result()
     ended = None if result is None else row_of(snapshot.run, run.path, result, snapshot.rewards)
-    ledger.enter(ended or _lost(run, snapshot))
-    row = row_for(ledger.rows(), str(run.path), attempt)
-    assert row is not None
-    return row
+    row = ended or _lost(run, snapshot)
+    row_id = ledger.enter(row)
+    return next((one for one in ledger.rows() if one.get("id") == row_id), {"id": row_id, **row})
 
 
 def _lost(run: RunDir, snapshot: Snapshot) -> Row:
