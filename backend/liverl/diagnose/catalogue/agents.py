@@ -68,7 +68,9 @@ def with_trials(cause: Cause, alert: Symptom | None) -> Cause:
     trainer's log does not show which parser fits."""
     if alert is None or alert.id != "zero_tool_calls" or cause.id != NO_TOKENS:
         return cause
-    return msgspec.structs.replace(cause, why=alert.cause, fix=alert.fix, patch=alert.patch)
+    return msgspec.structs.replace(
+        cause, why=alert.cause, fix=alert.fix, patch=alert.patch, guess=alert.guess
+    )
 
 
 class _ParserFault(NamedTuple):
