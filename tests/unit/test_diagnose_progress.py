@@ -33,7 +33,7 @@ from liverl.model import (
     TreeStats,
     TrialsStatus,
 )
-from liverl.observe.silence import LogWrites, Silence, SilenceClock
+from liverl.observe.silence import BUSY_CPU, LogWrites, Silence, SilenceClock
 from liverl.observe.training_processes import training_processes
 from liverl.replay.archive import read
 from liverl.replay.clock import ReplayClock
@@ -165,7 +165,7 @@ def clock(*states: Snapshot, written: float | None = None) -> Silence:
 
 
 START = after(at=NOW - 100)
-BUSY = service("trainer", "trainer", tree=TreeStats(1, 99.0, 1))
+BUSY = service("trainer", "trainer", tree=TreeStats(1, BUSY_CPU, 1))
 
 
 def test_nothing_new_is_silence_since_the_backend_began_to_watch() -> None:
@@ -209,8 +209,17 @@ def test_each_sign_of_progress_ends_the_silence(fields: dict[str, Any], sign: st
         {"gpus": (gpu(0, utilization=0.9, owner="foreign pid 9 (ann)"),)},
         {"services": (service("r0", "replica", tree=TreeStats(1, 99.0, 1)), QUIET)},
         {"services": (REPLICA, QUIET, service("sessions", "sessions"))},
+        {"services": (REPLICA, replace(QUIET, tree=TreeStats(1, BUSY_CPU - 0.1, 1)))},
+        {"services": (REPLICA, replace(QUIET, tree=TreeStats()))},
     ],
-    ids=["idle", "of others", "the CPU of a replica", "a service that the trials do without"],
+    ids=[
+        "idle",
+        "of others",
+        "the CPU of a replica",
+        "a service that the trials do without",
+        "less than half a core",
+        "unknown",
+    ],
 )
 def test_what_others_do_is_no_sign(fields: dict[str, Any]) -> None:
     assert clock(START, after(**fields)).since == NOW - 100
@@ -237,6 +246,7 @@ def test_a_heartbeat_that_repeats_its_numbers_is_no_line(tmp_path: Path) -> None
     )
     assert writes.last([log]) is None
     assert write("starting\n", 10.0) == 10.0
+    assert write("still starting\n", 20.0) == 20.0
     assert write(beat.format(1, 4), 70.0) == 70.0
     assert write(beat.format(2, 4), 130.0) == 70.0
     assert write(beat.format(3, 3), 190.0) == 190.0
