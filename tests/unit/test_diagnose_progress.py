@@ -65,7 +65,6 @@ def silent(seconds: float, **fields: Any) -> Silence:
         "since": NOW - seconds,
         "sign": "its last log line",
         "without_cpu": NOW - seconds,
-        "step_since": NOW,
     }
     return Silence(**{**values, **fields})
 
@@ -171,7 +170,7 @@ BUSY = service("trainer", "trainer", tree=TreeStats(1, BUSY_CPU, 1))
 def test_nothing_new_is_silence_since_the_backend_began_to_watch() -> None:
     found = clock(START, after())
     assert (found.since, found.sign) == (NOW - 100, "this backend began to watch the run")
-    assert (found.gpus, found.trial_timeout, found.step_since) == (0, 60.0, NOW - 100)
+    assert (found.gpus, found.trial_timeout, found.stepped) == (0, 60.0, False)
 
 
 @pytest.mark.parametrize(
@@ -309,6 +308,13 @@ class Watched:
         pace = SimpleNamespace(changed=lambda: self.asked.append(self.at - NOW))
         self.watch = StallWatch(SimpleNamespace(plan=plan, pace=pace))  # type: ignore[arg-type]
 
+    @classmethod
+    async def begun(cls) -> Watched:
+        """A watch that has seen the end of a step at ``NOW``."""
+        run = cls()
+        await run.look(-1.0, step=2)
+        return run
+
     async def look(self, seconds: float, **fields: Any) -> Silence | None:
         self.at = NOW + seconds
         return await self.watch.look(after(at=self.at, **fields), None)
@@ -318,7 +324,7 @@ class Watched:
 
 
 async def test_everything_is_sampled_anew_before_a_stall_is_told() -> None:
-    run = Watched()
+    run = await Watched.begun()
     assert await run.look(0.0) is not None and run.pause(2.0) == 2.0
     assert await run.look(15.0) is not None and run.pause(15.0) == 5.0, "not later than the limit"
     assert run.asked == [] and run.watch.suspects == ()
@@ -332,7 +338,7 @@ async def test_everything_is_sampled_anew_before_a_stall_is_told() -> None:
 
 
 async def test_a_sign_that_only_a_new_sample_shows_ends_it() -> None:
-    run = Watched()
+    run = await Watched.begun()
     await run.look(0.0)
     assert await run.look(LEAST_S) is None
     silence = await run.look(LEAST_S + 2.0, policy_version=8)
@@ -342,7 +348,7 @@ async def test_a_sign_that_only_a_new_sample_shows_ends_it() -> None:
 
 
 async def test_a_run_that_cannot_stall_is_looked_at_as_usual() -> None:
-    run = Watched()
+    run = await Watched.begun()
     await run.look(0.0)
     assert await run.look(500.0, state="stopping") is not None and run.watch.due is None
     assert run.pause(15.0) == 15.0 and run.asked == []
@@ -377,3 +383,25 @@ def test_a_run_without_a_trainer_cannot_stall() -> None:
     now = after(services=(REPLICA,))
     assert stalls_at(now, silent(600.0)) is None and fired(now, None) is None
     assert fired(after(), None) is None
+
+
+def test_a_trainer_that_was_started_again_may_load_for_longer_than_its_earlier_steps_took() -> None:
+    now = after(step_seconds=4.0)
+    assert fired(now, silent(FIRST_STEP_S - 1, stepped=False)) is None
+    symptom = fired(now, silent(FIRST_STEP_S, stepped=False))
+    assert symptom is not None and symptom.severity == "warning"
+    loading = after(services=(REPLICA, replace(QUIET, state="starting", stage="loading")))
+    assert fired(loading, silent(FIRST_STEP_S - 1)) is None
+
+
+def test_a_step_must_have_ended_in_the_present_process() -> None:
+    first = after(3, at=NOW - 100)
+    assert clock(first, after(4)).stepped and not clock(first, after(3)).stepped
+    again = replace(QUIET, generation=2)
+    restarted = after(4, services=(REPLICA, again))
+    assert (
+        not clock(first, restarted).stepped
+        and clock(first, restarted, after(5, services=(REPLICA, again))).stepped
+    )
+    assert not clock(first, after(4, attempt=2)).stepped
+    assert clock(first, after(4), after(4)).stepped, "and stays so"

@@ -27,14 +27,15 @@ class Silence(msgspec.Struct, frozen=True):
     """What is known of a trainer that may have stopped making progress. Times are Unix seconds.
 
     ``since``: when anything last showed progress; ``sign``: what that was. ``without_cpu``: the same where the use of
-    the CPU counts for nothing. ``step_since``: when the present step began. ``gpus``: how many GPUs of the run have a
+    the CPU counts for nothing. ``stepped``: whether a step has ended since this process of the trainer was first seen;
+    if not, it may be loading, whatever the steps of an earlier process took. ``gpus``: how many GPUs of the run have a
     known use; they have all been idle since then. ``trial_timeout``: seconds that a trial may take.
     """
 
     since: float
     sign: str
     without_cpu: float
-    step_since: float
+    stepped: bool = True
     gpus: int = 0
     trial_timeout: float = 0.0
 
@@ -98,16 +99,20 @@ class SilenceClock:
         self._facts: _Facts | None = None
         self._last = (0.0, "")  # Unix time and words of the last sign ...
         self._quiet = 0.0  # ... and of the last one that is no use of the CPU
-        self._step: object = None
-        self._step_since = 0.0
+        self._process: object = None  # attempt and generation of the trainer
+        self._step: int | None = None
+        self._stepped = False
 
     def update(self, now: Snapshot, written: float | None = None) -> Silence:
         """The silence as of the newest snapshot. ``written``: when the trainer's logs were last written to."""
         facts = _facts(now)
         before, self._facts = self._facts, facts
-        step = (now.attempt, now.step)
-        if step != self._step:
-            self._step, self._step_since = step, now.at
+        process = (now.attempt, *(s.generation for s in now.services if s.kind == "trainer"))
+        if process != self._process:
+            self._process, self._stepped = process, False
+        elif now.step != self._step:
+            self._stepped = True
+        self._step = now.step
         if before is None:
             self._sign(now.at, "this backend began to watch the run")
         else:
@@ -130,7 +135,7 @@ class SilenceClock:
             since=self._last[0],
             sign=self._last[1],
             without_cpu=self._quiet,
-            step_since=self._step_since,
+            stepped=self._stepped,
             gpus=sum(gpu.utilization is not None for gpu in used),
             trial_timeout=self._trial_timeout,
         )

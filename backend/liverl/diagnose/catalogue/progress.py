@@ -27,10 +27,11 @@ _TRAINS = ("starting", "ready", "degraded")
 
 
 class Limit(NamedTuple):
-    """How long the silence may be, in seconds, and why so long."""
+    """How long the silence may be, in seconds, and why so long. ``measured``: the run's own steps say so."""
 
     seconds: float
     why: str
+    measured: bool = False
 
 
 def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
@@ -60,7 +61,7 @@ def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
     pids = window.beside.suspects
     yield Symptom(
         id=name,
-        severity="critical" if now.step_seconds is not None else "warning",
+        severity="critical" if allowed.measured else "warning",
         title=f"{trainer.name} has made no progress for {_time(quiet)}: {doing(now, trainer)}",
         cause=f"for {_time(quiet)} {_pid(trainer)} has written no line to its log and no metrics, no trial has begun "
         f"or changed, and {idle}; it hangs in: {doing(now, trainer)}",
@@ -88,14 +89,17 @@ def stalls_at(now: Snapshot, silence: Silence) -> float | None:
 
 def limit(now: Snapshot, trainer: ServiceStatus, silence: Silence) -> Limit:
     """How long the silence may last: ``MEDIANS`` times the median of the newest steps, between ``LEAST_S`` and
-    ``MOST_S``; without a median, by the stage of the start. While trials of the step run, at least as long as a trial
-    may take: a tool may say nothing until then, and the trial's time-out ends it."""
-    if now.step_seconds is not None and _all_done(now):
-        found = Limit(MOST_S, "all steps are done and it is finishing")
-    elif now.step_seconds is not None:
-        seconds = min(MOST_S, max(LEAST_S, MEDIANS * now.step_seconds))
-        found = Limit(seconds, f"{MEDIANS:.0f} times the median step of {_time(now.step_seconds)}, at least "
-                      f"{LEAST_S:.0f} s and at most {MOST_S / 60:.0f} minutes")  # fmt: skip
+    ``MOST_S``; before a step has ended in this process, by the stage of the start. While trials of the step run, at
+    least as long as a trial may take: a tool may say nothing until then, and the trial's time-out ends it."""
+    median = now.step_seconds if silence.stepped and trainer.state != "starting" else None
+    if median is not None and _all_done(now):
+        found = Limit(MOST_S, "all steps are done and it is finishing", measured=True)
+    elif median is not None:
+        seconds = min(MOST_S, max(LEAST_S, MEDIANS * median))
+        bounds = f"at least {LEAST_S:.0f} s and at most {MOST_S / 60:.0f} minutes"
+        found = Limit(
+            seconds, f"{MEDIANS:.0f} times the median step of {_time(median)}, {bounds}", measured=True
+        )
     elif trainer.state == "starting" and trainer.stage is None:
         found = Limit(FIRST_LINE_S, "as long as a slow disk needs to import its packages")
     else:
