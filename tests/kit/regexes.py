@@ -3,6 +3,7 @@ captures, and whether it can take more than linear time."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -43,6 +44,30 @@ def _certain(items: Any) -> Iterator[int]:
             yield from _certain(argument[3])
         elif code in (codes.MAX_REPEAT, codes.MIN_REPEAT) and argument[0] > 0:
             yield from _certain(argument[2])
+
+
+def without_lookarounds(pattern: str) -> Iterator[str]:
+    """The pattern once without each of its lookarounds."""
+    for match in re.finditer(r"(?<!\\)\(\?<?[!=]", pattern):
+        yield pattern[: match.start()] + pattern[_group_end(pattern, match.start()) :]
+
+
+def _group_end(pattern: str, place: int) -> int:
+    depth, in_class = 0, False
+    while place < len(pattern):
+        character = pattern[place]
+        if character == "\\":
+            place += 1
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+            if not depth:
+                return place + 1
+        place += 1
+    raise ValueError(f"no end of the group: {pattern}")
 
 
 def unbounded(pattern: str) -> list[str]:

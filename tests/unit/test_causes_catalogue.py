@@ -27,6 +27,19 @@ BY_ID = {signature.id: signature for signature in SIGNATURES}
 # Causes that also match the text of another row, and why that is right.
 ALSO: dict[str, set[str]] = {"litellm-cost-map": {"name-resolution"}}  # noise in the same line wins
 
+# Further near misses, of rows with more than one lookaround.
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity "
+OOM += "of 79.18 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this process has 78.00 GiB memory in use."
+NEAR: dict[str, tuple[str, ...]] = {
+    "cuda-oom-load": (
+        f'  File "worker.py", line 3, in load_model\n  File "actor.py", line 9, in update_actor\n{OOM}',
+    ),
+    "cuda-oom-weight-sync": (
+        f'  File "worker.py", line 3, in update_weights\n  File "actor.py", line 9, in update_actor\n{OOM}',
+    ),
+}
+WORD = re.compile(r"[A-Za-z]{4,}")
+
 
 def schema_has(key: str) -> bool:
     """Whether the configuration has this key, or a section or table of this name."""
@@ -122,6 +135,30 @@ def test_no_other_cause_matches_the_text_of_a_row() -> None:
         for one in SIGNATURES
     }
     assert {name: found for name, found in others.items() if found} == ALSO
+
+
+def test_a_near_miss_is_near() -> None:
+    """It has a word of what the row looks for, so that a pattern of that word alone would be wrong."""
+    far = {}
+    for one in SIGNATURES:
+        wanted = {word.lower() for run in regexes.literals(one.pattern) for word in WORD.findall(run)}
+        if wanted and not wanted & {word.lower() for word in WORD.findall(one.spares)}:
+            far[one.id] = one.spares
+    assert far == {}
+
+
+def test_no_lookaround_of_a_pattern_is_idle() -> None:
+    """Without it, the row would match its near miss, the text of another row, or one of ``NEAR``."""
+    idle = []
+    for one in SIGNATURES:
+        others = [one.spares, *NEAR.get(one.id, ()), *(row.fires for row in SIGNATURES if row is not one)]
+        assert not any(re.search(one.pattern, text) for text in NEAR.get(one.id, ()))
+        idle += [
+            (one.id, wider)
+            for wider in regexes.without_lookarounds(one.pattern)
+            if not any(re.search(wider, text) for text in others)
+        ]
+    assert idle == []
 
 
 def test_a_search_takes_linear_time() -> None:

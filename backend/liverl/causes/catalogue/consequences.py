@@ -304,7 +304,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix="Read what stands before it.",
         source="recordings/litellm_fail_port_in_use.log",
         fires="asyncio.exceptions.CancelledError",
-        spares="INFO cancelled order",
+        spares="DEBUG asyncio.exceptions: 3 tasks cancelled as planned",
     ),
     Signature(
         id="hydra-error",
@@ -329,7 +329,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix="Read the exception at the end of its traceback.",
         source="recordings/verl_cpu/fail_no_gpu.stderr.log",
         fires="ray.exceptions.RayTaskError(ValueError): ray::TaskRunnerV1.run() (pid=27293, ip=192.0.2.2)",
-        spares="INFO ray task done",
+        spares="INFO ray.exceptions are raised as RayTaskError by ray.get",
         recorded=True,
     ),
     Signature(

@@ -20,7 +20,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         source="CPython Modules/faulthandler.c; bash",
         fires="Fatal Python error: Segmentation fault",
-        spares="Fatal Python error: Aborted",
+        spares="faulthandler is enabled: a Segmentation fault will print a stack",
     ),
     Signature(
         id="segfault-torch",
@@ -37,7 +37,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         source="vLLM's worker processes print it",
         fires="!!!!!!! Segfault encountered !!!!!!!",
-        spares="*** SIGABRT received at time=1742522829 on cpu 11 ***",
+        spares="no Segfault encountered in 4 workers",
     ),
     Signature(
         id="segfault-ray",

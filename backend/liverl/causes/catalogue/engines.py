@@ -403,7 +403,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "ValueError: Model architectures ['Qwen9ForCausalLM'] are not supported for now. Supported "
             "architectures: dict_keys(['LlamaForCausalLM'])"
         ),
-        spares="INFO Resolved architecture: Qwen3ForCausalLM",
+        spares="INFO Model architectures ['Qwen3ForCausalLM'] are supported",
     ),
     Signature(
         id="vllm-metrics-off",

@@ -121,7 +121,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA "
             "GPU and installed a driver from http://www.nvidia.com/Download/index.aspx"
         ),
-        spares="RuntimeError: No CUDA GPUs are available",
+        spares="INFO Found NVIDIA driver 575.57 on your system",
     ),
     Signature(
         id="no-device-type",
@@ -141,7 +141,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "RuntimeError: Failed to infer device type, please set the environment variable "
             "`VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose logging to help debug the issue."
         ),
-        spares="INFO Automatically detected platform cuda.",
+        spares="INFO Automatically inferred device type cuda; 8 devices",
     ),
     Signature(
         id="too-few-gpus-vllm",

@@ -334,6 +334,9 @@ SIGNATURES: tuple[Signature, ...] = (
             "AssertionError: Expandable segments are not compatible with memory pool. Please track "
             "https://github.com/pytorch/pytorch/issues/147851 for the latest updates."
         ),
-        spares="INFO PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512",
+        spares=(
+            "INFO PYTORCH_CUDA_ALLOC_CONF: expandable_segments are not used; the memory pool of "
+            "sleep mode is on"
+        ),
     ),
 )

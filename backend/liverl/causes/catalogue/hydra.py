@@ -91,7 +91,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix="Use the key's name in this version in trainer.overrides{meant}.",
         source="recordings/cases/50-made-hydra-interpolation.log",
         fires="omegaconf.errors.InterpolationKeyError: Interpolation key 'trainer.nodes' not found",
-        spares="omegaconf.errors.ConfigAttributeError: Key 'nodes' is not in struct",
+        spares="DEBUG Interpolation key 'trainer.nnodes' found",
         recorded=True,
     ),
     Signature(
@@ -105,7 +105,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix='Quote the value in trainer.overrides, lists as "[a,b]".',
         source="hydra core/override_parser/overrides_parser.py (ANTLR)",
         fires="no viable alternative at input '[a'",
-        spares="Could not override 'a'.",
+        spares="WARN an alternative was chosen at input 'trainer.nnodes=2'",
     ),
     Signature(
         id="hydra-no-config",

@@ -26,7 +26,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by "
             "/opt/venv/lib/python3.10/site-packages/vllm/_C.abi3.so)"
         ),
-        spares="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+        spares="INFO the wheel needs GLIBC_2.28 and finds version `GLIBC_2.35'",
     ),
     Signature(
         id="vllm-extension-missing",
@@ -187,7 +187,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility "
             "was attempted on non supported HW"
         ),
-        spares="RuntimeError: No CUDA GPUs are available",
+        spares="INFO forward compatibility of the driver is on: CUDA 12.8 on a supported device",
     ),
     Signature(
         id="ptxas-arch",

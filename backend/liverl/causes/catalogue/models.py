@@ -68,10 +68,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or "
             "'namespace/repo_name': '/opt/run/models/none'. Use `repo_type` argument if needed."
         ),
-        spares=(
-            "OSError: nope is not a local folder and is not a valid model identifier listed on "
-            "'https://huggingface.co/models'"
-        ),
+        spares="INFO Repo id 'Qwen/Qwen3-8B' has the form 'namespace/repo_name'",
         recorded=True,
     ),
     Signature(
@@ -91,7 +88,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "OSError: acme/polcy-8b is not a local folder and is not a valid model identifier listed on "
             "'https://huggingface.co/models'"
         ),
-        spares="INFO loading acme/policy-8b",
+        spares="INFO /models/policy-8b is a local folder and a valid model",
     ),
     Signature(
         id="model-not-found-hub",
@@ -131,7 +128,10 @@ SIGNATURES: tuple[Signature, ...] = (
             "https://huggingface.co/api/models/ardent-figment/gated-model.\nAccess to model "
             "ardent-figment/gated-model is restricted"
         ),
-        spares="Repository Not Found for url: https://huggingface.co/api/models/acme/m.",
+        spares=(
+            "INFO access granted to the gated repo acme/policy-8b for url "
+            "https://huggingface.co/acme/policy-8b"
+        ),
     ),
     Signature(
         id="hub-unreachable",
@@ -150,7 +150,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't "
             "find them in the cached files."
         ),
-        spares="INFO connected to 'https://huggingface.co'",
+        spares="INFO We could connect to 'https://huggingface.co' to load the files",
     ),
     Signature(
         id="model-remote-code",
@@ -213,7 +213,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fires=(
             "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer"
         ),
-        spares="INFO Loading safetensors checkpoint shards: 100%",
+        spares="INFO deserializing header of model-00001-of-00004.safetensors: 291 tensors",
     ),
     Signature(
         id="no-chat-template",

@@ -59,7 +59,10 @@ SIGNATURES: tuple[Signature, ...] = (
             "while creating shared memory segment /dev/shm/nccl-Qw3Reo (size 33030528), error: No space "
             "left on device (28)"
         ),
-        spares="replica-decode-0:3663:4044 [0] NCCL INFO proxy.cc:1336 -> 2",
+        spares=(
+            "replica-decode-0:3663:4044 [0] NCCL INFO created shared memory segment "
+            "/dev/shm/nccl-Xy12 (size 9637888)"
+        ),
     ),
     Signature(
         id="nccl-no-interface",
@@ -101,7 +104,9 @@ SIGNATURES: tuple[Signature, ...] = (
         fires=(
             "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)"
         ),
-        spares="node7:1958:1958 [3] NCCL INFO NET/Socket : Using [0]eth2:10.0.0.7<0>",
+        spares=(
+            "node7:1958:1958 [3] NCCL INFO ncclSocketInit: connecting to address 10.0.0.7<0> with family 2"
+        ),
     ),
     Signature(
         id="nccl-peer-closed",

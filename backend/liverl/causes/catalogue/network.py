@@ -128,6 +128,6 @@ SIGNATURES: tuple[Signature, ...] = (
             "NameResolutionError(\"HTTPSConnection(host='raw.githubusercontent.com', port=443): Failed to "
             "resolve 'raw.githubusercontent.com' ([Errno -3] Temporary failure in resolving)\")"
         ),
-        spares="HTTPSConnection(host='raw.githubusercontent.com', port=443): Connection refused",
+        spares=("Resolved 'raw.githubusercontent.com' to 185.199.108.133; failed over to the next address"),
     ),
 )

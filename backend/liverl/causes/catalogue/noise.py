@@ -102,7 +102,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "WARNING 11-20 23:47:09 [system_utils.py:255] Found ulimit of 20000 and failed to "
             "automatically increase with error current limit exceeds maximum limit."
         ),
-        spares="OSError: [Errno 24] Too many open files",
+        spares="INFO Found ulimit of 1048576, nothing to increase",
         recorded=True,
     ),
     Signature(

@@ -23,7 +23,8 @@ SIGNATURES: tuple[Signature, ...] = (
         source="CPython",
         fires="ModuleNotFoundError: No module named 'flash_attn'",
         spares=(
-            "UserWarning: veomni engine is not available: ModuleNotFoundError(\"No module named 'veomni'\")"
+            'UserWarning: veomni engine is not available: ImportError("ModuleNotFoundError: No '
+            "module named 'veomni'\")"
         ),
     ),
     Signature(
@@ -44,7 +45,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         source="CPython",
         fires="ImportError: cannot import name 'SamplingParams' from 'vllm' (unknown location)",
-        spares="ModuleNotFoundError: No module named 'vllm'",
+        spares="INFO optional: cannot import name 'x' from 'vllm', the feature is off",
     ),
     Signature(
         id="unexpected-argument",

@@ -239,7 +239,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "litellm.exceptions.RateLimitError: litellm.RateLimitError: RateLimitError: OpenAIException "
             "- Rate limit reached"
         ),
-        spares="INFO RateLimit: none",
+        spares="INFO litellm.RateLimit: tpm 100000, rpm 1000",
     ),
     Signature(
         id="connection-refused",
@@ -283,7 +283,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="litellm-no-master-key",
         component="litellm",
         role="cause",
-        pattern=r"UnsafeMasterKeyError",
+        pattern="UnsafeMasterKeyError: ",
         needle="UnsafeMasterKeyError",
         title="LiteLLM refuses to start without a master key of its own",
         cause="LiteLLM 1.104 and newer do not start with an unset, empty or well-known master key.",
@@ -294,6 +294,6 @@ SIGNATURES: tuple[Signature, ...] = (
             "litellm.proxy.common_utils.UnsafeMasterKeyError: no master key is set, so every request would be "
             "accepted without authentication"
         ),
-        spares="LiteLLM: WARNING: LITELLM_MASTER_KEY is set, master key accepted",
+        spares="DEBUG imported UnsafeMasterKeyError from litellm.proxy",
     ),
 )

@@ -150,7 +150,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "ConnectionError: Could not find any running Ray instance. Please specify the one to connect "
             "to by setting `--address` flag or `RAY_ADDRESS` environment variable."
         ),
-        spares="INFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.4:6379...",
+        spares="INFO scripts.py:1200 -- Found a running Ray instance at 10.0.0.4:6379",
     ),
     Signature(
         id="ray-gcs-unreachable",
@@ -173,7 +173,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "ray.exceptions.RaySystemError: System error: Failed to connect to GCS. Please check if the "
             "GCS server is running and if this node can connect to the head node."
         ),
-        spares="INFO -- Connected to GCS at 10.0.0.4:6379",
+        spares="INFO gcs_utils.py:99 -- connect to GCS at address 10.0.0.4:6379: done in 2 seconds",
     ),
     Signature(
         id="ray-version-mismatch",
@@ -245,7 +245,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "10.0.0.4:6379. Please specify a different port using the `--port` flag of `ray start` "
             "command."
         ),
-        spares="Ray runtime started.",
+        spares="INFO Ray is trying to start at 10.0.0.4:6379",
     ),
     Signature(
         id="ray-node-start-timeout",
@@ -284,7 +284,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "TypeError: Could not serialize the argument <__main__.Agent object at 0x7f> for a task or "
             "actor __main__.run:"
         ),
-        spares="Serialized the argument of run",
+        spares="DEBUG serialization.py:12 -- serialize the function __main__.run: 1204 bytes",
     ),
     Signature(
         id="ray-runtime-env",
@@ -303,7 +303,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\nCould not create "
             "the actor because its associated runtime env failed to be created."
         ),
-        spares="ray.exceptions.RuntimeEnvNotReady",
+        spares="INFO runtime_env_agent.py:88 -- Set up runtime environment in 1.2 seconds",
     ),
     Signature(
         id="ray-nodes-missing",

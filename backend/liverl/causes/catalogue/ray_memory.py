@@ -111,7 +111,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "is full. Object size is 17179869184 bytes.\nThe local object store is full of objects that "
             "are still in scope and cannot be evicted."
         ),
-        spares="(raylet) Spilled 9212 MiB, 239997 objects, write throughput 326 MiB/s.",
+        spares="INFO ray.exceptions are shown in full; the object store is 12 % full",
     ),
     Signature(
         id="ray-out-of-disk",
@@ -129,7 +129,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "local object store is full and the local disk's utilization is over capacity (95% by "
             "default)."
         ),
-        spares="(raylet) Spilled 9212 MiB, 239997 objects, write throughput 326 MiB/s.",
+        spares="INFO ray.exceptions are shown in full; disk: 71 % used",
     ),
     Signature(
         id="ray-disk-nearly-full",
@@ -155,7 +155,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "/tmp/ray/session_2025-03-01_09-00-00_1_1 is over 95% full, available space: 4.81 GB; "
             "capacity: 98.3 GB. Object creation will fail if spilling is required."
         ),
-        spares="(raylet) Spilled 9212 MiB, 239997 objects, write throughput 326 MiB/s.",
+        spares="(raylet) /tmp/ray/session_1 is 71% full, available space: 28.4 GB; capacity: 98.3 GB.",
     ),
     Signature(
         id="ray-spilling",

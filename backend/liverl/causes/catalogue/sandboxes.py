@@ -102,7 +102,7 @@ SIGNATURES: tuple[Signature, ...] = (
         request=True,
         source="LiveRL documentation, symptom V4",
         fires="/tests/test.sh: line 9: uv: command not found",
-        spares="uv 0.9.1",
+        spares="/tests/test.sh: line 9: uv: command found at /usr/bin/uv",
     ),
     Signature(
         id="kubernetes-api-error",

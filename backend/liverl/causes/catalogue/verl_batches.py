@@ -25,7 +25,7 @@ SIGNATURES: tuple[Signature, ...] = (
         command="ray status; nvidia-smi",
         source="recordings/verl_cpu/fail_no_gpu.stderr.log",
         fires="ValueError: Total available GPUs 0 is less than total desired GPUs 1",
-        spares="resource_pool_spec: {'global_pool': [8]}",
+        spares="INFO Total available GPUs 8.0, total desired GPUs 8",
         recorded=True,
     ),
     Signature(

@@ -26,7 +26,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "This is likely due to all cluster resources being claimed by actors. Consider creating fewer actors "
             "or adding more nodes to this Ray cluster."
         ),
-        spares="Resized to 4 CPUs.",
+        spares="INFO The following resource request was scheduled: {'CPU': 1.0, 'GPU': 1.0}",
     ),
     Signature(
         id="placement-group-wait",
@@ -104,6 +104,6 @@ SIGNATURES: tuple[Signature, ...] = (
             "WARNING 05-09 00:49:33 scheduler.py:1057 Sequence group 0 is preempted by PreemptionMode.RECOMPUTE mode "
             "because there is not enough KV cache space. This can affect the end-to-end performance."
         ),
-        spares="INFO scheduler.py:1057 Sequence group 0 is finished",
+        spares="INFO scheduler.py:1057 Sequence group 0 runs on, as there is enough KV cache space",
     ),
 )
