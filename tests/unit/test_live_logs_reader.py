@@ -124,6 +124,20 @@ def test_an_error_explains_the_request_behind_it_and_no_other(run: Followed) -> 
     assert failed(facts(run)) == {(400, "ValueError: no such tool"): 1, (400, ""): 2}
 
 
+def test_a_traceback_that_is_written_in_pieces(run: Followed) -> None:
+    log = FollowedLog("r0", run.path("r0"))
+    head = (
+        'ERROR the tool failed\nTraceback (most recent call last):\n  File "a.py", line 3, in run\n    go()\n'
+    )
+    for text in (head, "    ^^^^\nsubprocess.TimeoutExpired: the command hung\n", "on\n", f"{BAD}\n"):
+        with run.path("r0").open("a") as file:
+            file.write(text)
+        run.live.look([log], run.now)
+    run.live.look([log], run.now)
+    (one,) = run.live.facts
+    assert failed(one) == {(400, "subprocess.TimeoutExpired: the command hung"): 1}
+
+
 def test_requests_that_failed_for_the_same_reason_are_one(run: Followed) -> None:
     for i in range(3):
         run.write("r0", f"ERROR 01-30 16:17:00 [s.py:2] Error: request chat-{i}f00 has {900 + i} tokens", BAD)
@@ -151,6 +165,13 @@ def test_keys_are_bounded(run: Followed) -> None:
     one = facts(run)
     assert len(one.failed) == MOST_KEYS
     assert one.failed[-1].request.endswith("x" * 2 * MOST_KEYS), "the newest are kept"
+    oldest = one.failed[0].request
+    run.write(
+        "r0",
+        *[BAD.replace("completions", "x" * (oldest.count("x") if i == 0 else i + 500)) for i in range(9)],
+    )
+    requests = [failed.request for failed in facts(run).failed]
+    assert oldest in requests and one.failed[1].request not in requests, "what was seen again stays"
 
 
 def test_a_log_that_is_replaced_is_read_from_its_start(run: Followed) -> None:
@@ -160,6 +181,7 @@ def test_a_log_that_is_replaced_is_read_from_its_start(run: Followed) -> None:
     run.write("r0", WAIT)
     one = facts(run)
     assert complaints(one) == {"vllm-broadcast-wait": 1} and one.complaints[0].last.offset == 0
+    assert one.complaints[0].last.at == run.now, "what was known of its times is over"
     assert failed(one) == {(400, ""): 2}
 
 
@@ -241,6 +263,7 @@ def test_a_line_without_an_end_is_no_flood(run: Followed, tail: bytes) -> None:
         with run.path("r0").open("ab") as file:
             file.write(b"\rx" * LONGEST + tail)
         facts(run)
+        assert len(run.live._readers[run.path("r0")]._rest) <= LONGEST
     with run.path("r0").open("ab") as file:
         file.write(f"\n{BAD}\n".encode())
     assert failed(facts(run)) == {(400, ""): 2}

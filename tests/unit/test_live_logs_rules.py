@@ -23,6 +23,7 @@ from liverl.diagnose.catalogue.live_logs import (
     Threshold,
 )
 from liverl.model import StepTrials, TrialsStatus
+from liverl.observe.live_logs.reader import FollowedLog
 from liverl.observe.live_logs.watched import SURVIVABLE, WATCHED
 
 DATA = Path(__file__).parents[1] / "data"
@@ -41,6 +42,7 @@ HEALTHY = (
 )
 OK = '(APIServer pid=7) INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
 POLL = '(APIServer pid=7) INFO:     10.0.0.1:4000 - "GET /health HTTP/1.1" 200 OK'
+WAITING = "Warning: The following resource request cannot be scheduled right now: {'GPU': 1.0}."
 BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
@@ -168,6 +170,30 @@ def test_the_proxy_speaks_for_its_replicas(run: Followed) -> None:
         run.write(name, *[BY_ID["vllm-no-chat-template"].fires, answer(400)] * MANY)
     run.look()
     assert set(run.symptoms()) == {"log:vllm-no-chat-template:proxy"}
+
+
+def test_complaints_about_few_of_many_requests_are_none(run: Followed) -> None:
+    fires = BY_ID["vllm-context-exceeded"].fires
+    run.write("r0", *[fires, "something else"] * MANY, *[OK] * round(MANY / SHARE))
+    run.look()
+    assert run.symptoms() == {}
+    run.write("r0", fires, "something else")
+    run.look()
+    assert set(run.symptoms()) == {"log:vllm-context-exceeded:r0"}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_same_lines_in_two_logs_of_a_service_count_once(run: Followed, first: bool) -> None:
+    run.write("trainer", *[answer(500), WAITING, "something else"] * (7 if first else 6))
+    copy = run.run_dir / "attempt_001" / "logs" / "train-log.1.log"
+    copy.write_text("".join(f"{line}\n" for line in [answer(500), WAITING, "x"] * (6 if first else 7)))
+    logs = [FollowedLog("trainer", run.path("trainer")), FollowedLog("trainer", copy)]
+    run.live.look(logs, run.now)
+    run.live.look(logs, run.now)
+    found = run.symptoms()
+    assert found["log:ray-request-pending:trainer"].evidence[1].value == 7
+    assert found["log:ray-request-pending:trainer"].title.startswith("trainer: "), "it is one service"
+    assert found["responses_500:trainer"].cause.startswith("7 requests")
 
 
 def test_the_proxy_names_the_cause_of_what_its_replicas_answer_without_a_word(run: Followed) -> None:
