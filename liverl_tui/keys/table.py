@@ -414,7 +414,7 @@ KEYS: tuple[Key, ...] = (
         "apply",
         "f",
         "apply the fix",
-        "Apply the fix: one command, or a change of the configuration (asks)",
+        "Apply the fix: one command, or other values in config.yaml (asks)",
         bar=True,
         changes=True,
     ),

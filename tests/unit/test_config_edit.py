@@ -22,6 +22,7 @@ training:
 
 proxy:
 """
+SHARED = "verl:\n  faults: &f {crash_at_step: 3}\nembedded:\n  faults: *f\n"
 LIVERL = "runtime_info:\n  input:\n    vllm:\n      gen_tp: 2\n"
 
 
@@ -82,8 +83,10 @@ def test_a_file_of_any_form(text: str, after: str) -> None:
         ("model: {\n", {"model.tool_parser": "x"}, "not valid YAML"),
         ("modle:\n  a: 1\n", {"model.tool_parser": "x"}, "unknown key"),
         ("model:\n  tool_parser: x\n", {"vllm.gen_tp": "two"}, "wrong value"),
-        ("vllm:\n  gen_tp: &n 2\n  max_num_seqs: *n\n", {"vllm.gen_tp": "1"}, "anchor"),
-        ("vllm:\n  gen_tp: &n 2\n  max_num_seqs: *n\n", {"vllm.max_num_seqs": "1"}, "alias"),
+        ("vllm:\n  gen_tp: &n 2\n  max_num_seqs: *n\n", {"vllm.gen_tp": "1"}, "gen_tp has an anchor"),
+        ("vllm:\n  gen_tp: &n 2\n  max_num_seqs: *n\n", {"vllm.max_num_seqs": "1"}, "comes from an alias"),
+        (SHARED, {"embedded.faults.crash_at_step": "4"}, "comes from an alias"),
+        (SHARED, {"verl.faults.crash_at_step": "4"}, "other values in it would change"),
         ("trainer:\n  command: |\n    a\n    b\n", {"trainer.command": "x"}, "longer than a line"),
         ("", {"trainer.command": "a\nb"}, "several lines"),
         ("", {"nothing.here": "x"}, "unknown key"),

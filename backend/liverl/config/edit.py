@@ -135,8 +135,7 @@ def _replaced(text: str, key: ScalarNode, old: Node, value: str) -> str:
     gap = "" if text[begin - 1 : begin].isspace() else " "
     if begin == end:  # no value at all
         return f"{text[:begin]}{gap}{value}{text[end:]}"
-    head = text[key.end_mark.index : begin]
-    if "&" in head or "!" in head:
+    if text[begin] in "&!":  # an anchor, which other keys may share, or a tag
         raise EditRefused(f"the value of {key.value} has an anchor or a tag")
     return text[:begin] + value + text[end:]
 
