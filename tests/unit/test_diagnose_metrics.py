@@ -268,3 +268,42 @@ def test_a_critic_that_does_not_learn() -> None:
         == look(collected(*rows(variance, *[0.3] * 49, 0.31)))
         == {}
     )
+
+
+def test_the_limits_themselves() -> None:
+    before, means = [1.0] * 10, rewards(*[0.5] * 10, *[0.2] * 3, spread=1.0)
+    assert look(collected(*joined(rows(ENTROPY, *before, 0.1, 0.05, 0.05), means))) == {}, "exactly a tenth"
+    assert look(collected(*joined(rows(TURNS, *[4.0] * 10, 2.0, 2.0, 2.0), means))).keys() == {
+        "turns_collapsed"
+    }
+    some = [{**row, "trajectory_filter/invalid_ratio": 0.1} for row in rows(TURNS, *[10.0] * 10, *[2.0] * 3)]
+    assert look(collected(*joined(some, means))).keys() == {"turns_collapsed"}
+    few = joined(rows(NORM, *[0.0] * 3), [{"critic/score/mean": 0.5, "critic/score/max": 1.0}] * 3)
+    assert look(collected(*few)) == {}, "no lowest reward is known"
+
+
+@pytest.mark.parametrize("key", [ENTROPY, TURNS, NORM])
+def test_a_metric_that_the_newest_step_does_not_report_is_not_judged(key: str) -> None:
+    columns = joined(rows(key, *[10.0] * 12, *[0.05] * 3), [{ESS: 0.06}] * 15)
+    assert look(collected(*columns, {"critic/score/mean": 0.5})) == {}
+
+
+def test_what_is_said_of_a_critic_and_of_a_reward_that_is_flat_at_last() -> None:
+    norm = look(collected(*rows("critic/grad_norm", 31.0, 40.0, 30.1)))["critic_collapsed"]
+    assert "was above 30 for 3 steps" in norm.cause
+    variance = look(collected(*rows("critic/vf_explained_var", *[0.3] * 50)))["critic_collapsed"]
+    assert "was at most 0.3 for 50 steps" in variance.cause
+    solved = look(collected(*rewards(*[1.0] * 5, spread=0.0)))["reward_flat"]
+    assert "from the first step on" not in solved.cause
+
+
+def test_a_step_that_is_read_again_is_one_step() -> None:
+    collector = StepCollector()
+    collector.add(
+        [StepMetrics(1, {}, {"actor/loss": "nan"}), StepMetrics(2, {"a": 1.0}, {"actor/loss": "nan"})]
+    )
+    collector.add([StepMetrics(2, {"a": 2.0}, {"actor/loss": "nan"})])
+    assert [step.values for step in collector.recent().steps] == [{}, {"a": 2.0}]
+    assert collector.recent().not_finite == {"actor/loss": 1}
+    collector.add([StepMetrics(1, {}, {"actor/loss": "nan"})])
+    assert collector.recent().not_finite == {"actor/loss": 1}
