@@ -89,8 +89,8 @@ class NextAttempt:
             return
         if self._host.view.demo:
             self._toast(
-                "this is a recorded run; in a live run this would stop the run, and resume it from its newest "
-                f"checkpoint with {set_options(values)}"
+                "this is a recorded run; in a live run this would show the change, ask, and restart what reads it, "
+                f"with {set_options(values)}"
             )
             return
         self._checking = True

@@ -228,7 +228,7 @@ async def test_values_that_cannot_be_used_change_nothing(
         (
             "demo",
             False,
-            "in a live run this would stop the run, and resume it from its newest checkpoint with --set",
+            "in a live run this would show the change, ask, and restart what reads it, with --set",
         ),
     ],
 )
