@@ -87,6 +87,7 @@ def test_an_archive_holds_what_is_worth_keeping(make: Make, artifacts: Path) -> 
     (run.run_dir / "checkpoints/global_step_1").mkdir(parents=True)
     (run.run_dir / "checkpoints/global_step_1/model.pt").write_text("weights")
     (run.run_dir / "metrics.jsonl").write_text('{"step": 1, "data": {"critic/rewards/mean": 0.5}}\n')
+    (run.run_dir / "attempt_001/metrics.verl.2.jsonl").write_text("{}\n")
     trial = run.run_dir / "trials/step_0001/task-1"
     trial.mkdir(parents=True)
     (trial / "litellm-trajectory.jsonl").write_text('{"session_id": "x"}\n')
@@ -101,7 +102,14 @@ def test_an_archive_holds_what_is_worth_keeping(make: Make, artifacts: Path) -> 
     assert done.stdout == f"{folder}\n"
     kept = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert {
-        *("metadata.yaml", "result.json", "report.md", "metrics/metrics.jsonl", "logs/trainer.1.log"),
+        *(
+            "metadata.yaml",
+            "result.json",
+            "report.md",
+            "metrics/metrics.jsonl",
+            "metrics/attempt_001/metrics.verl.2.jsonl",
+            "logs/trainer.1.log",
+        ),
         "trajectories/trials/step_0001/task-1/litellm-trajectory.jsonl",
     } <= kept
     assert not any("checkpoint" in name or "sandbox" in name for name in kept)

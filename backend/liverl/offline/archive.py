@@ -46,7 +46,7 @@ _OF_TRIAL = (
         "verifier/report.json",
     ),
 )
-_METRICS = re.compile(r"metrics(?:\.verl(?:\.\d+)?)?\.jsonl")
+_METRICS = re.compile(r"metrics\.verl(?:\.\d+)?\.jsonl")
 _PART = re.compile(r"\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<tick>\d+)\.part")
 
 
@@ -194,11 +194,10 @@ def _files(run: RunDir, snapshot: Snapshot) -> Iterator[tuple[Path, str, int]]:
     yield run.result, "result.json", LARGEST
     yield run.report(snapshot.attempt), "report.md", LARGEST
     yield run.attempt(snapshot.attempt) / "litellm.yaml", "litellm.yaml", LARGEST
-    for folder in (run.path, *map(run.attempt, run.attempts())):
-        for name in sorted(os.listdir(folder)):
-            if _METRICS.fullmatch(name):
-                where = "" if folder == run.path else f"{folder.name}/"
-                yield folder / name, f"metrics/{where}{name}", METRICS
+    yield run.metrics, f"metrics/{run.metrics.name}", METRICS
+    for folder in map(run.attempt, run.attempts()):
+        for name in filter(_METRICS.fullmatch, sorted(os.listdir(folder))):
+            yield folder / name, f"metrics/{folder.name}/{name}", METRICS
     for head in sample(snapshot.trials.newest):
         for name in _OF_TRIAL:
             if (run.path / head.path / name).exists():
