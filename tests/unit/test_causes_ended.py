@@ -27,11 +27,14 @@ LINES = {
     "litellm_fail_no_config.log": "Exception: Config file not found: lit/nofile.yaml",
     "litellm_fail_port_in_use.log": "[Errno 98] error while attempting to bind on address",
     "litellm_fail_port_in_use2.log": "[Errno 98] error while attempting to bind on address",
+    "verl_cpu/fail_hydra_full_error.log": "ConfigCompositionException: Could not override 'trainer.max_ckpt_to_keep'",
     "verl_cpu/fail_hydra_grammar.log": "no viable alternative at input '[a,'",
     "verl_cpu/fail_hydra_unknown_key.log": "Could not override 'actor_rollout_ref.rollout.no_such_key'",
     "verl_cpu/fail_no_gpu.stderr.log": "ValueError: Total available GPUs 0 is less than total desired GPUs 1",
     "verl_cpu/fail_ray_oom_kill.stderr.log": "OutOfMemoryError: 6 worker(s) were killed due to the node",
     "verl_cpu/fail_ray_no_token.log": "RPC error: InvalidAuthToken: Authentication token is missing or incorrect",
+    "verl_cpu/fail_ray_oom_low_threshold.log": "OutOfMemoryError: 2 worker(s) were killed due to the node",
+    "verl_cpu/fail_resume_world_size.log": "FileNotFoundError: [Errno 2] No such file or directory: '/runs/world/",
     "verl_cpu/fail_zero_response_mask.stderr.log": "response_mask must contain at least one valid token (1).",
 }
 OK = 'INFO:     10.0.0.1:5 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'

@@ -58,7 +58,10 @@ _NAMED = re.compile(r"[a-z](?:Error|Exception)\b")
 # What Ray's and glog's handler prints of a process that was asked to stop, with its stack.
 _STOPPED = re.compile(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s*(?:PC: )?@ +0x[0-9a-f]+ ")
 _HANDLED_WRITER = "AgentLoopWorker"
-_SPECULATION = re.compile(r"\s*There are some potential root causes.*", re.DOTALL)
+# What Ray guesses, and the whole command line that Hydra repeats.
+_SPECULATION = re.compile(
+    r"\s*There are some potential root causes.*|(?<=Error executing job with overrides): \[.*", re.DOTALL
+)
 _VALIDATION = re.compile(r"\d+ validation errors? for ")
 _MEMORY = re.compile(r"oom|memory", re.IGNORECASE)
 _SHELL_SIGNALS = (

@@ -9,24 +9,20 @@ SIGNATURES: tuple[Signature, ...] = (
         id="hydra-renamed",
         component="verl",
         role="cause",
-        pattern=(
-            r"Could not override '(?P<key>[^'\n]{1,200})'\.(?:\s{1,4}To append to your config use "
-            r"(?P<add>\S[^\n]{0,200}))"
-        ),
+        # With HYDRA_FULL_ERROR=1 the line after it ("To append to your config ...") is not of the traceback any more.
+        pattern=r"Could not override '(?P<key>[^'\n]{1,200})'\.",
         needle="Could not override '",
         title="This verl has no configuration key {key}",
         cause="{key} does not exist in the installed verl: it was renamed or misspelt.",
         fix=(
-            "Correct it in trainer.overrides{meant}: the names are those of the installed version. {add} would add it "
+            "Correct it in trainer.overrides{meant}: the names are those of the installed version. +{key} would add it "
             "as a new key."
         ),
         command="python -m verl.trainer.main_ppo --cfg job",
-        source="recordings/cases/25-verl-hydra-renamed-key.log",
-        fires=(
-            "Could not override 'trainer.max_ckpt_to_keep'.\nTo append to your config use "
-            "+trainer.max_ckpt_to_keep=3\nKey 'max_ckpt_to_keep' is not in struct"
-        ),
+        source="recordings/verl_cpu/fail_hydra_full_error.log",
+        fires="hydra.errors.ConfigCompositionException: Could not override 'trainer.max_ckpt_to_keep'.",
         spares="Could not append to config. An item is already at 'trainer.nnodes'.",
+        recorded=True,
     ),
     Signature(
         id="hydra-exists",

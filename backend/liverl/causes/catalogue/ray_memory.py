@@ -12,17 +12,18 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=(
             r"(?P<count>\d{1,5}) worker\(s\) were killed due to the node running low on memory\. Memory "
             r"on the node \(IP: (?P<node>[^,\n]{1,60}), ID: \w{1,80}\) was (?P<used>[\d.]{1,12}GB) used / "
-            r"(?P<limit>[\d.]{1,12}GB) limit"
+            r"(?P<limit>[\d.]{1,12}GB) limit \((?P<share>[\d.]{1,12})\)"
         ),
         needle="worker(s) were killed due to the node running low on memory",
-        title="Ray killed {count} workers: host memory is full ({used} of {limit})",
+        title="Ray's memory monitor killed {count} worker(s): {used} of {limit} was used",
         cause=(
-            "The memory of node {node} was {used} of {limit}, above Ray's limit of 95 %, so Ray's memory "
-            "monitor killed {count} workers."
+            "The memory of node {node} was {used} of {limit} ({share} of it), over the threshold of Ray's memory "
+            "monitor (RAY_memory_usage_threshold, by default 0.95), so it killed {count} worker(s)."
         ),
         fix=(
-            "Use fewer workers (harbor_runtime.num_workers, verl.agent_workers) or a host with more "
-            "memory; the record lists the largest. RAY_memory_usage_threshold moves the limit."
+            "Use fewer workers (harbor_runtime.num_workers, verl.agent_workers) or a host with more memory; the "
+            "record lists the largest processes (Top 10 memory users). If RAY_memory_usage_threshold was lowered, "
+            "raise it."
         ),
         command="free -g",
         source="recordings/verl_cpu/fail_ray_oom_kill.stderr.log",
@@ -43,8 +44,8 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Task was killed due to the node running low on memory",
         title="Ray killed a worker: the node's host memory is full",
         cause=(
-            "The memory of the node was above Ray's limit (95 %), so Ray's memory monitor killed a "
-            "worker; the largest processes are listed below the message."
+            "The memory of the node was over the threshold of Ray's memory monitor (by default 95 %), so it "
+            "killed a worker; the largest processes are listed below the message."
         ),
         fix=(
             "Use fewer workers (harbor_runtime.num_workers, verl.agent_workers) or a host with more "
@@ -73,8 +74,8 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Workers (tasks / actors) killed due to memory pressure (OOM)",
         title="Ray killed {count} workers on {node}: its host memory is full",
         cause=(
-            "The memory of node {node} was above Ray's limit (95 %), so Ray's memory monitor killed "
-            "{count} workers."
+            "The memory of node {node} was over the threshold of Ray's memory monitor (by default "
+            "95 %), so it killed {count} workers."
         ),
         fix=(
             "Use fewer workers (harbor_runtime.num_workers, verl.agent_workers) or a host with more "

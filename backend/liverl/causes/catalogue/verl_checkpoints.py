@@ -67,24 +67,27 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"FileNotFoundError: \[Errno 2\] No such file or directory: "
-            r"'(?P<path>[^'\n]{1,300}model_world_size_(?P<world>\d{1,6})_rank_(?P<rank>\d{1,6})\.pt)'"
+            r"'(?P<folder>[^'\n]{1,300})/(?P<file>model_world_size_(?P<world>\d{1,6})_rank_\d{1,6}\.pt)'"
         ),
         needle="FileNotFoundError: [Errno 2] No such file or directory: '",
-        title="The checkpoint was not saved by {world} GPUs, or lies on another host",
+        title="The checkpoint was saved with another number of GPUs than {world}, or elsewhere",
         cause=(
-            "A run with {world} GPUs looks for {path}: the checkpoint was written with another number of "
-            "GPUs, or to another host's local disk."
+            "With {world} as the number of GPUs that train, verl looks for {file} in {folder}, which is not there: "
+            "the checkpoint was saved with another number, or to another host's local disk."
         ),
         fix=(
-            "Resume with the same infrastructure.ngpus_per_node and infrastructure.nnodes, keep "
-            "checkpoints on shared storage, or merge it to Hugging Face form and start anew."
+            "Resume with the number that saved it, which the names of its files show (world_size_N), by "
+            "infrastructure.ngpus_per_node and infrastructure.nnodes; keep checkpoints on shared storage; or merge "
+            "it to Hugging Face form and start anew."
         ),
-        source="verl utils/checkpoint/fsdp_checkpoint_manager.py",
+        command="ls {folder}",
+        source="recordings/verl_cpu/fail_resume_world_size.log",
         fires=(
             "FileNotFoundError: [Errno 2] No such file or directory: "
-            "'/data/ckpt/global_step_40/actor/model_world_size_8_rank_0.pt'"
+            "'/runs/world/checkpoints/global_step_2/actor/model_world_size_1_rank_0.pt'"
         ),
         spares="FileNotFoundError: [Errno 2] No such file or directory: '/data/train.parquet'",
+        recorded=True,
     ),
     Signature(
         id="verl-data-missing",
