@@ -76,7 +76,9 @@ class Run:
         self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
         self.outcome = outcome = RunOutcome(supervisor, replicas, scaling, source, began_at, monotonic)
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
-        self.state_writer = StateWriter(supervisor, self.snapshots.build, oom_kills, lambda: sampler.facts)
+        self.state_writer = StateWriter(
+            supervisor, self.snapshots.build, oom_kills, lambda: sampler.facts, source
+        )
         repair = Repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)
         self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, changing, repair)

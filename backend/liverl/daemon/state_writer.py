@@ -21,6 +21,7 @@ from liverl.observe.oom_kills import OomKills
 from liverl.observe.trials.trajectory import parser_in_use
 from liverl.proxy.config import aliases
 from liverl.rundir.layout import RunDir
+from liverl.serving.replica_source import ReplicaSource
 from liverl.snapshot_json import encode_snapshot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
@@ -39,13 +40,16 @@ class StateWriter:
         snapshot: Callable[[tuple[Symptom, ...]], Snapshot],
         oom_kills: OomKills | None = None,
         facts: Callable[[], SampledFacts] = SampledFacts,
+        source: ReplicaSource | None = None,
     ) -> None:
-        """``facts``: the newest samples, of which rules see what is not in a snapshot."""
+        """``facts``: the newest samples, of which rules see what is not in a snapshot. ``source``: of the replicas that
+        verl manages; None if there are none."""
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
         self._oom_kills = oom_kills or OomKills(())
         self._facts = facts
+        self._source = source
         self._stalls = StallWatch(supervisor)
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
         self._history = history.HistoryWriter(supervisor.run_dir)
@@ -148,6 +152,7 @@ class StateWriter:
             suspects=self._stalls.suspects,
             recent=facts.recent,
             live_logs=facts.live_logs,
+            ray_load=self._source.ray_load if self._source is not None else None,
         )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from liverl.causes.ray_shortage import RayLoad
 from liverl.diagnose.titles import point
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import LiveLog
@@ -38,7 +39,8 @@ class RunContext(msgspec.Struct, frozen=True):
     agents may request; ``unwanted``: services that a user stopped; ``tool_parser``: the engine's, None if it is
     unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does; ``silence``: since
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
-    ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately."""
+    ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately; ``ray_load``: of the
+    Ray cluster, while a replica of verl's has no process yet."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -51,6 +53,7 @@ class RunContext(msgspec.Struct, frozen=True):
     suspects: tuple[tuple[int, str], ...] = ()
     recent: RecentSteps = RecentSteps()
     live_logs: tuple[LiveLog, ...] = ()
+    ray_load: RayLoad | None = None
 
 
 @dataclass(frozen=True)

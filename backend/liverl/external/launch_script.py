@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from liverl.causes.ray_shortage import RayLoad
 from liverl.external import ray_cluster as clusters
 from liverl.external.proxy import ExternalProxy, runs_in_launch
 from liverl.external.ray_cluster import RayCluster
@@ -199,6 +200,11 @@ class LaunchScript:
     def serving(self) -> int:
         """The number of replicas that serve now."""
         return self._replicas.serving()
+
+    @property
+    def ray_load(self) -> RayLoad | None:
+        """The load of the Ray cluster, while a replica has no process yet; else None."""
+        return self._replicas.ray_load
 
     def members(self, trees: dict[str, list[int]]) -> dict[str, list[int]]:
         """``trees`` (service -> pids) with each replica's processes under its own name instead of the trainer's."""

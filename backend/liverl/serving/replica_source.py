@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from liverl.causes.ray_shortage import RayLoad
 from liverl.model import Cause, EngineFacts
 from liverl.observe.engine.activity import ActivityState
 from liverl.serving.endpoint import ReplicaEndpoint
@@ -20,6 +21,10 @@ class ReplicaSource(Protocol):
     @property
     def total_steps(self) -> int | None:
         """Steps of the training, from the trainer's log; None before they are printed."""
+
+    @property
+    def ray_load(self) -> RayLoad | None:
+        """The load of the Ray cluster, while a replica has no process yet; else None."""
 
     async def look(self) -> float:
         """Poll once; returns seconds until the next poll."""

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from liverl.causes.ray_shortage import RayLoad, shortage
 from liverl.model import Cause, EngineFacts, Level, ServiceState
 from liverl.observe.engine.activity import ActivitySigns, ActivityState
 from liverl.plan.spec import RayPlan
@@ -92,10 +95,31 @@ class VerlReplicas:
         verdict = self._discovery.verdict
         if verdict is not None and self.cause is None and not self._supervisor.stopping:
             text = verdict.text if verdict.rank is None else f"replica {verdict.text}"
-            self.cause = Cause("trainer", text, self._supervisor.now())
+            self.cause = self._with_shortage(Cause("trainer", text, self._supervisor.now()))
         self._fail_if_refused()
         self._supervisor.kick()
         return pause
+
+    @property
+    def ray_load(self) -> RayLoad | None:
+        """The load of the Ray cluster, while a replica has no process yet; else None."""
+        return self._discovery.load
+
+    def _with_shortage(self, cause: Cause) -> Cause:
+        """``cause``, with what the cluster lacks in front if a replica waited for it."""
+        load = self.ray_load
+        found = None if load is None else shortage(load)
+        if found is None:
+            return cause
+        return msgspec.structs.replace(
+            cause,
+            text=f"{found.title}; {cause.text}",
+            id=found.id,
+            why=found.cause,
+            fix=found.fix,
+            command=found.command,
+            evidence=found.evidence,
+        )
 
     def _fail_if_refused(self) -> None:
         """Fail the run if a replica does not have what sessions need: all of them run the same engine."""

@@ -12,6 +12,7 @@ from liverl.causes.match import Match
 from liverl.causes.signature import Signature
 from liverl.causes.words import explained
 from liverl.diagnose.catalogue.agents import zero_tool_calls
+from liverl.diagnose.catalogue.ray_waits import actor_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import Complaint, FailedRequests, LiveLog, Sighting
@@ -84,6 +85,9 @@ _UNKNOWN_MODEL = ("litellm-no-healthy", "litellm-unknown-model")
 # Counted in the trials, which show what the model wrote (``agents.zero_tool_calls``).
 _UNREADABLE_CALLS = ("vllm-tool-calls-unreadable", "verl-tool-call-unreadable")
 
+# Counted in Ray's own state, which shows what is free (``ray_waits.actor_waits``).
+_RAY_WAITS = ("ray-no-node-type", "ray-cannot-schedule", "ray-request-pending")
+
 
 class _Heard(NamedTuple):
     """A complaint that is a symptom. ``number``: how often it was seen within ``threshold.within``."""
@@ -103,10 +107,11 @@ def logged(window: Window) -> Iterator[Symptom | Resolved]:
         together.setdefault((heard.signature.id, heard.service.kind), []).append(heard)
     carried = {name for name, kind in together if kind == window.now.carrier}
     calls = any(True for _ in zero_tool_calls(window))
+    short = any(True for _ in actor_waits(window))
     for (name, kind), all_of in together.items():
         if kind == "replica" and name in carried:
             continue  # the same requests, which the proxy reports of all replicas
-        if calls and name in _UNREADABLE_CALLS:
+        if (calls and name in _UNREADABLE_CALLS) or (short and name in _RAY_WAITS):
             continue
         yield _logged(window, all_of)
 

@@ -18,6 +18,7 @@ from liverl.diagnose.catalogue import (
     metrics,
     processes,
     progress,
+    ray_waits,
     services,
     serving,
     sessions,
@@ -92,6 +93,7 @@ RULES = (
     Rule(serving.proxy_descriptors, linger=60.0),
     Rule(serving.proxy_clients, linger=RECENT_S),
     Rule(disks.disk_low),
+    Rule(ray_waits.actor_waits, hold=ray_waits.HOLD_S, linger=0.0),
     Rule(live_logs.logged),
     Rule(live_logs.requests_fail),
 )

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from liverl.causes.ray_shortage import RayLoad
 from liverl.model import Level
 from liverl.supervise.services.probes import Http, bearer
 from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, Command
@@ -75,6 +76,7 @@ class Discovery:
         self.ranks: tuple[Rank, ...] = assess(expectation, (), RankFacts(), clock()).ranks
         self.others: tuple[Other, ...] = ()
         self.verdict: RankVerdict | None = None
+        self.load: RayLoad | None = None  # of the cluster, while a replica has no process yet
 
     @property
     def all_healthy(self) -> bool:
@@ -91,7 +93,7 @@ class Discovery:
         before = [msgspec.structs.replace(rank, incarnation="", stage="missing") for rank in self.ranks]
         self._expected = expectation
         self.ranks = assess(expectation, (), RankFacts(), self._clock(), before).ranks
-        self.others, self.verdict = (), None
+        self.others, self.verdict, self.load = (), None, None
 
     async def look(self, printed: Mapping[int, str] = NOTHING_PRINTED) -> float:
         """Poll once; returns the seconds until the next poll. If the dashboard fails, ``ranks`` stay as they were.
@@ -109,6 +111,8 @@ class Discovery:
             chosen = choose(expected, by_name(expected, actors))
             counted = list(chosen.values())
             waits = await pending_notes(rest, counted)
+            placed_all = len(counted) == expected.count and all(actor.pid for actor in counted)
+            load = None if placed_all else await _load(rest)
         except RayError as error:
             self._dashboard_failed(str(error))
             return SOON
@@ -129,6 +133,7 @@ class Discovery:
         judged = assess(expected, actors, facts, now, self.ranks)
         before, self.ranks = self.ranks, judged.ranks
         self.others = judged.others
+        self.load = load
         self.verdict = next(iter(judged.verdicts), None)
         for old, new in zip(before, judged.ranks, strict=True):
             first = expected.since if new.generation <= 1 else self._first_listed.get(new.incarnation, now)
@@ -214,6 +219,14 @@ class Discovery:
         elif kind not in self._reported:
             self._reported[kind] = problem
             self._tell(problem, "warning", None)
+
+
+async def _load(rest: RayRest) -> RayLoad | None:
+    """The cluster's load; None if its dashboard does not tell it."""
+    try:
+        return await rest.load()
+    except RayError:
+        return None
 
 
 async def health_problem(http: Http, address: str, token_file: Path | None = None) -> str | None:

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from liverl.causes.ray_shortage import RayLoad
 from liverl.supervise.services.probes import Http, bearer
 from liverl.verl.discovery.causes import death_words
 
@@ -153,6 +154,17 @@ class RayRest:
                 return ", ".join(word for word in (_text(row.get("state")), step) if word)
         return None
 
+    async def load(self) -> RayLoad:
+        """What the cluster has, what is in use, and what waits for resources. Ray's monitor updates it every 5 s.
+
+        Raises:
+            RayError: the dashboard gave no usable answer.
+        """
+        status = _mapping(
+            _mapping((await self._get("/api/cluster_status", {})).get("data")).get("clusterStatus")
+        )
+        return parse_load(_mapping(status.get("loadMetricsReport")))
+
     async def _list(
         self, filters: Sequence[tuple[str, str, str]]
     ) -> tuple[list[Mapping[str, Any]], int | None]:
@@ -289,6 +301,36 @@ def parse_actors(rows: Iterable[object]) -> list[RayActor]:
             )
         )
     return actors
+
+
+def parse_load(report: Mapping[str, Any]) -> RayLoad:
+    """``loadMetricsReport`` of ``/api/cluster_status``; what has another form is left out."""
+    usage = {
+        name: (float(pair[0]), float(pair[1]))
+        for name, pair in _mapping(report.get("usage")).items()
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, int | float) for one in pair)
+    }
+    groups = [_sum(_pairs(_mapping(group).get("bundles"))) for group, _ in _pairs(report.get("pgDemand"))]
+    actors = [_numbers(asked) for asked, _ in _pairs(report.get("resourceDemand"))]
+    return RayLoad(
+        {name: used for name, (used, _) in usage.items()},
+        {name: total for name, (_, total) in usage.items()},
+        tuple(asked for asked in (*groups, *actors) if asked),
+    )
+
+
+def _pairs(value: object) -> list[tuple[object, int]]:
+    """``[[x, number], ...]``."""
+    rows = value if isinstance(value, list) else []
+    return [(row[0], _int(row[1])) for row in rows if isinstance(row, list) and len(row) == 2]
+
+
+def _sum(bundles: Iterable[tuple[object, int]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for bundle, number in bundles:
+        for name, amount in _numbers(bundle).items():
+            total[name] = total.get(name, 0.0) + number * amount
+    return total
 
 
 def parse_times(row: Mapping[str, Any]) -> ActorTimes:
