@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from liverl.util.nearest import nearest
 
 _TEXT = """
@@ -435,12 +437,12 @@ transfer_queue.enable transfer_queue.metrics.enabled transfer_queue.metrics.port
 KEYS = tuple(_TEXT.split())
 
 
-def meant(key: str) -> str:
-    """The key of verl that ``key`` may mean, "" if none is near: by its last word in a section of verl's, else as a
-    whole."""
+def meant(key: str, known: Sequence[str] = KEYS) -> str:
+    """The key of ``known``, those of verl, that ``key`` may mean, "" if none is near: by its last word in a section of
+    verl's, else as a whole."""
     section, _, word = key.rpartition(".")
-    words = [name.rpartition(".")[2] for name in KEYS if name.rpartition(".")[0] == section]
+    words = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
     if not words:
-        return nearest(key, KEYS, cutoff=0.85) or ""
+        return nearest(key, known, cutoff=0.85) or ""
     near = nearest(word, words, cutoff=0.75)
     return "" if near is None else f"{section}.{near}".lstrip(".")

@@ -19,7 +19,7 @@ from liverl.model import Check
 from liverl.plan.harbor import tasks_directory
 from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import FORMATS
-from liverl.preflight import agents, data_rows, harbor
+from liverl.preflight import agents, data_rows, harbor, override_keys
 from liverl.preflight.data_rows import Answer
 from liverl.preflight.modeldir import read_heads
 from liverl.util.paths import default_cache_dir
@@ -128,6 +128,8 @@ def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
         except ValueError as error:
             yield Check("data rows", "warn", f"cannot be read by {python}: {error}")
     read = {c.name: c for c in data_rows.checks(config, answer, names)} if answer is not None else {}
+    if python is not None:
+        yield override_keys.check(python, config)
     yield from (_with_tasks(config, answer, read.get(check.name, check), names) for check in files)
     yield from agents.checks(config, answer)
 

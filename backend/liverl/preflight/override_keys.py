@@ -1,0 +1,83 @@
+"""The keys of verl's command line against those of the installed verl, which are in a file of its package."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from liverl.causes.verl_keys import meant
+from liverl.config.schema import RunConfig
+from liverl.config.sizing import bare_key
+from liverl.model import Check
+from liverl.plan.verl_overrides import overrides
+from liverl.util.regular_file import read_regular
+
+NAME = "verl's keys"
+# verl writes here what its default configuration is composed to (scripts/generate_trainer_config.sh).
+_COMPOSED = "trainer/config/_generated_ppo_trainer.yaml"
+_WHERE = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
+_SECONDS = 60.0  # for an interpreter on a slow file system
+# Another choice of these, or of a configuration file, changes which keys there are.
+_CHOICES = ("model_engine", "defaults")
+_OLD = "which the installed verl does not have: liverl's overrides are written for verl 0.9"
+
+
+def check(python: Path, config: RunConfig) -> Check:
+    """Whether the installed verl has every key that the run sets without a ``+``. Hydra would refuse it after verl's
+    imports, which take 10 to 60 s."""
+    try:
+        known = composed(python)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return Check(NAME, "ok", f"not checked: {error}")
+    given = {word.partition("=")[0] for word in overrides(config)}
+    if any(key in _CHOICES for key in map(bare_key, given)):
+        return Check(NAME, "ok", "not checked: another configuration of verl is chosen")
+    users = {bare_key(key) for key in config.trainer.overrides}
+    faults = unknown(given, known)
+    if not faults:
+        return Check(NAME, "ok", f"{len(given)} keys")
+    words = []
+    for key, near in faults.items():
+        hint = f"; did you mean {near}?" if near else f" (+{key} would add it as a new one)"
+        fault = f"the installed verl has no key {key}" if key in users else f"liverl sets {key}, {_OLD}"
+        words.append(fault + hint)
+    return Check(NAME, "fail", ("trainer.overrides: " if users & faults.keys() else "") + "; ".join(words))
+
+
+def unknown(given: Iterable[str], known: set[str]) -> dict[str, str]:
+    """The keys of ``given`` that verl does not have, each with the one that it may mean, or "". Those with a sign, of
+    Hydra itself, and choices of groups are none of verl's."""
+    keys = [key for key in given if key[:1] not in "+~" and "@" not in key and "/" not in key]
+    wrong = [key for key in keys if key not in known and not key.startswith("hydra.")]
+    return {key: meant(key, sorted(known)) for key in sorted(wrong)}
+
+
+def composed(python: Path) -> set[str]:
+    """The dotted keys of verl's default configuration, sections included.
+
+    Raises:
+        OSError, ValueError, subprocess.SubprocessError: verl, or its file, is not there or cannot be read.
+    """
+    import yaml
+
+    place = subprocess.run(
+        [str(python), "-c", _WHERE],
+        capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL, check=True,
+    ).stdout.strip()  # fmt: skip
+    text = read_regular(Path(place, _COMPOSED)).decode()
+    try:
+        tree = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{_COMPOSED} of verl is no YAML: {error}") from error
+    if not isinstance(tree, Mapping):
+        raise ValueError(f"{_COMPOSED} of verl has no keys")
+    return set(_keys(tree))
+
+
+def _keys(tree: Mapping[Any, Any], prefix: str = "") -> Iterable[str]:
+    for key, value in tree.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{key}.")
