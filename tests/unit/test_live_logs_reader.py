@@ -13,7 +13,7 @@ from liverl.logs.last_lines import TailIndex
 from liverl.logs.records import RecordReader
 from liverl.observe.live_logs.counting import MOST_KEYS, SLOT_S, Counter
 from liverl.observe.live_logs.facts import WINDOW_S, LiveLog
-from liverl.observe.live_logs.reader import BEFORE, BLOCK, LONGEST, MOST, FollowedLog, LiveLogs
+from liverl.observe.live_logs.reader import BEFORE, BLOCK, LONGEST, MOST, MOST_FED, FollowedLog, LiveLogs
 from liverl.observe.live_logs.responses import response_of
 
 WAIT = "INFO 07-15 15:33:47 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."
@@ -253,6 +253,24 @@ def test_of_a_large_log_the_end_is_read(run: Followed) -> None:
     assert failed(one) == {(400, ""): 1}
     assert MOST < one.left_out < 3 * MOST
     assert run.path("r0").read_bytes()[one.failed[0].last.offset :].startswith(BAD.encode())
+
+
+def test_of_a_flood_of_errors_a_part_is_read(run: Followed) -> None:
+    line = f"{BAD}\n".encode()
+    run.path("r0").touch()
+    run.look()
+    with run.path("r0").open("ab") as file:
+        file.write(line * (MOST // len(line)))
+    one = facts(run)
+    (number,) = failed(one).values()
+    assert MOST_FED // len(line) <= number <= (MOST_FED + BLOCK) // len(line) + 1
+    assert abs(one.left_out + number * len(line) - MOST) < 2 * BLOCK
+    run.write("r0", WAIT)
+    assert complaints(facts(run)) == {"vllm-broadcast-wait": 1}
+    (complaint,) = facts(run).complaints
+    assert WAIT in run.path("r0").read_bytes()[complaint.last.offset :].decode(), (
+        "offsets are right behind it"
+    )
 
 
 @pytest.mark.parametrize("tail", [b"", b"\n"])
