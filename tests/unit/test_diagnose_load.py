@@ -221,3 +221,33 @@ def test_groups_are_judged_only_if_all_trials_of_the_step_are_listed() -> None:
     rewards = (("a", 1.0), ("a", 1.0), ("b", 0.0), ("b", 0.0))
     assert grouped(*rewards, total=5) == [] and grouped(*rewards, zero=2) == []
     assert len(grouped(*rewards, zero=1)) == 1
+
+
+def test_a_full_cache_that_thrashes_is_told_once_and_only_the_newest_trials_count() -> None:
+    full = replica(0, kv_cache_usage=0.97, prefix_cache_hit_rate=0.1, waiting=9.0)
+    assert look(state(full)).keys() == {"prefix_cache_thrashes:r0"}
+    short = tuple(trial(i, 8, turns=1, state="running") for i in range(4))
+    older = tuple(trial(i, 7, turns=9) for i in range(4, 12))
+    again = tuple(trial(i, 8, turns=9, earlier=True) for i in range(12, 20))
+    trials = TrialsStatus(newest=(*short, *older, *again), steps=(StepTrials(8, 4, 0, 0, None),))
+    assert look(state(full, trials=trials)).keys() == {"kv_cache_below_demand:r0"}
+
+
+def test_preemptions_are_compared_with_those_of_the_same_replica() -> None:
+    now = state(replica(0, preemptions_total=3.0), replica(1, preemptions_total=9.0))
+    before = state(replica(1, preemptions_total=9.0), replica(0, preemptions_total=3.0))
+    assert look(now, before) == {}
+
+
+def test_a_replica_that_was_not_woken_up_waits_for_a_process_that_stands_still() -> None:
+    items = (replica(0, activity="serving"), replica(1, activity="asleep", running=0.0))
+    still = service("trainer", "trainer", stalled=(StalledProcess(5, "T", NOW - 60),))
+    assert look(state(*items, services=(still,))) == look(state(*items, state="stopping")) == {}
+    idle = state(unmeasured(0), unmeasured(1), gpus=(gpu(0), gpu(1, **IDLE)), services=(still,))
+    assert look(idle) == {}
+
+
+def test_idle_gpus_of_one_replica_say_nothing_while_nothing_is_known_of_the_other() -> None:
+    assert look(state(unmeasured(0), unmeasured(1), gpus=(gpu(1, **IDLE),))) == {}
+    gone = replica(1, "failed", running=None, gpus=("GPU-00000001",))
+    assert look(state(unmeasured(0), gone, gpus=(gpu(0), gpu(1, **IDLE)))) == {}
