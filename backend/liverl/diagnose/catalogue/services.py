@@ -84,7 +84,7 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
             id=f"proxy_down:{name}",
             severity="critical",
             title=f"{name} is down{waiting}; {failure}",
-            cause=f"{_ended(window, service).rstrip('.')}; now it is {doing}. Replicas are up, but no request reaches "
+            cause=f"{_ended(window, service)}; now it is {doing}. Replicas are up, but no request reaches "
             f"them until {name} serves",
             fix=_own_fix(
                 window, service, "wait until it serves again; if it fails again, fix the error in its log"
@@ -177,7 +177,7 @@ def _cause(window: Window, service: ServiceStatus) -> str:
 def _ended(window: Window, service: ServiceStatus) -> str:
     """Why the process before the present one ended."""
     if service.name in window.beside.causes:
-        return _cause(window, service)
+        return _cause(window, service).rstrip(".")
     return f"{service.failure or service.why}{_by_whom(window, service.failure or service.why)}"
 
 
