@@ -17,7 +17,7 @@ from liverl.offline.doctor.examine import Examination, examine
 
 DATA = Path(__file__).parents[1] / "data"
 CASES, RECORDINGS = DATA / "cases", DATA / "recordings"
-ON_GPUS = DATA / "gpu_logs"  # vLLM 0.24.0 and torch 2.11.0 on an H100
+ON_GPUS = DATA / "gpu_logs"  # vLLM 0.24.0, verl 0.9.1 and torch 2.11.0 on an H100
 
 
 class Case(NamedTuple):
@@ -64,7 +64,9 @@ FAILED_ON_GPUS = {
     "model_type_unknown.log": "model type `qwen9`",
     "more_gpus_than_there_are.log": "World size (4) is larger than the number of available GPUs (1)",
     "no_model.log": "'/tmp/nowhere'",
+    "memory_grew_in_sleep.log": "Memory usage increased after sleeping",
     "oom_in_update.log": "Tried to allocate 13.41 GiB",
+    "oom_in_weight_sync.log": "Tried to allocate 256.00 MiB",
     "parser_unknown.log": "invalid tool call parser: qwen9",
 }
 HEALTHY = (

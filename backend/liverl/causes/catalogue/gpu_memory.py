@@ -244,6 +244,24 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="torch.OutOfMemoryError: CUDA out of memory.",
     ),
     Signature(
+        id="vllm-sleep-memory-grew",
+        component="vllm",
+        role="cause",
+        pattern="Memory usage increased after sleeping",
+        needle="Memory usage increased after sleeping",
+        title="Another process took GPU memory while the engine was put to sleep",
+        cause=(
+            "vLLM gave its memory back before the update and checks that more is free than before; another process had "
+            "taken it at once."
+        ),
+        fix="See with nvidia-smi who holds the GPU and stop it; the GPUs of a run must not be shared.",
+        command="nvidia-smi",
+        source="vllm/v1/worker/gpu_worker.py; vLLM 0.24.0 and verl 0.9.1 on an H100",
+        fires="AssertionError: Memory usage increased after sleeping.",
+        spares="INFO 11-24 18:26:24 [gpu_worker.py:160] Sleep mode freed 15.60 GiB memory, 0.99 GiB is still in use.",
+        recorded=True,
+    ),
+    Signature(
         id="sampler-oom",
         component="vllm",
         role="cause",
