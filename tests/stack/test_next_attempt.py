@@ -1,4 +1,4 @@
-"""A run with the wrong tool parser, mended from the interface: stopped and resumed with the right one."""
+"""A run that gets the wrong tool parser by a new attempt from the interface, and the right one within that attempt."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def run(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> ToyRun:
         "training.total_steps=4000",
         "training.save_freq=1",
         "embedded.turn_latency=0.02",
+        "vllm.max_num_seqs=2",
     ]
     loaded = load_config(None, sets=sets, env={})
     loaded = replace(loaded, config=resolved(loaded.config, env={}, cwd=tmp_path, now=0.0))
@@ -65,8 +66,13 @@ async def test_a_run_gets_a_wrong_parser_and_then_the_right_one_from_the_interfa
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.view.live and (snapshot().step or 0) >= 2)
         # The policy writes Qwen3-Coder XML. A slow engine leaves time before the trainer fails without any call.
-        app.next_attempt.offer({"model.tool_parser": "hermes", "embedded.turn_latency": "3"})
+        before = snapshot().step
+        wrong = {"model.tool_parser": "hermes", "embedded.turn_latency": "3"}
+        app.next_attempt.offer({**wrong, "infrastructure.vllm_logging_level": "DEBUG"})
         await until(pilot, lambda: isinstance(app.screen, Confirm))
+        asked = " ".join(words.words for words in app.screen.query(Wrapped))
+        assert "Stop the run and resume it with model.tool_parser=hermes, " in asked
+        assert "Training resumes from the checkpoint of step" in asked and before >= 2
         await press(pilot, "y")
         await attempt(2)
         await press(pilot, "exclamation_mark")
@@ -80,22 +86,22 @@ async def test_a_run_gets_a_wrong_parser_and_then_the_right_one_from_the_interfa
         await press(pilot, "f")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         asked = " ".join(words.words for words in app.screen.query(Wrapped))
-        assert "Stop the run and resume it with model.tool_parser=qwen3_coder?" in asked
-        assert (
-            f"Training resumes from the checkpoint of step {before}; step {before + 1} is repeated." in asked
-        )
+        assert "Change the configuration of the run?" in asked and "the run goes on." in asked
+        assert "- model.tool_parser: hermes\n+ model.tool_parser: qwen3_coder" in asked
         await press(pilot, "y")
-        await attempt(3)
 
         def calling() -> bool:
-            new = [h for h in snapshot().trials.newest if h.updated_at > snapshot().started_at]
-            return any(h.tool_calls and h.step == before + 1 for h in new)
+            changed = max((c.at or 0.0 for c in snapshot().changes), default=0.0)
+            return any(h.tool_calls and h.updated_at > changed > 0.0 for h in snapshot().trials.newest)
 
         await until(pilot, calling)
-        assert not patches() and app.view.live
+        await until(pilot, lambda: not patches())
+        assert app.view.live and snapshot().attempt == 2 and snapshot().step >= before
     plan = read_plan(run.run_dir / "plan.json")
-    assert [(c.attempt, c.key, c.before, c.after) for c in plan.changes] == [
-        (2, "model.tool_parser", "qwen3_coder", "hermes"),
+    *began, changed = [(c.attempt, c.key, c.before, c.after) for c in plan.changes]
+    assert sorted(began, key=str) == [
         (2, "embedded.turn_latency", 0.02, 3.0),
-        (3, "model.tool_parser", "hermes", "qwen3_coder"),
+        (2, "infrastructure.vllm_logging_level", "INFO", "DEBUG"),
+        (2, "model.tool_parser", "qwen3_coder", "hermes"),
     ]
+    assert changed == (2, "model.tool_parser", "hermes", "qwen3_coder")

@@ -64,6 +64,10 @@ def test_an_attempt_gets_the_new_plan_and_the_run_knows_what_changed(run: RunDir
     assert [(c.attempt, c.after) for c in third.changes] == [(2, 8), (2, "light"), (3, 9)]
     redone = plan_change.apply(run.path, third, again[1], 3)
     assert redone.changes[-1] == third.changes[-1] and len(redone.changes) == 3, "attempt 3 had not begun"
+    live = replace(again[1], changes=tuple(replace(c, at=5.0) for c in again[1].changes))
+    within = plan_change.apply(run.path, redone, live, 3)
+    assert within.changes[:-1] == redone.changes, "what the attempt began with stays known"
+    assert (within.changes[-1].attempt, within.changes[-1].at) == (3, 5.0)
 
 
 def test_what_cannot_be_changed_is_refused_by_name_and_nothing_is_changed(run: RunDir) -> None:

@@ -37,8 +37,9 @@ def apply(run_dir: Path, before: Plan, change: PlanChange, attempt: int) -> Plan
         OSError: the run directory cannot be written.
     """
     changed = {c.key for c in change.changes}
-    # An attempt that never began may have left changes of the same number; what was changed in an attempt stays.
-    earlier = tuple(c for c in before.changes if c.attempt != attempt or c.at or c.key not in changed)
+    # An attempt that never began may have left changes of the same number. What an attempt began with stays.
+    within = any(c.at is not None for c in change.changes)
+    earlier = tuple(c for c in before.changes if within or c.attempt != attempt or c.key not in changed)
     warnings = [text for text in before.warnings if not any(key in text for key in changed)]
     where = {item.key: item.where for item in before.inert}
     plan = replace(
