@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from liverl.causes.ended import Ended, why_ended
 from liverl.causes.shown import cause, first_place
 from liverl.causes.words import LONGEST
+from liverl.logs.files import ray_logs
 from liverl.logs.prefixes import plain
 from liverl.model import Exit
 
@@ -155,6 +157,26 @@ def test_another_process_explains_what_the_own_log_only_reports(tmp_path: Path) 
     own.write_text(TRACEBACK + MEMORY)
     mine = why_ended(trainer, [Ended("r0", other, exit=Exit(1))])
     assert mine is not None and mine.of == "trainer", "its own log explains it"
+
+
+def test_rays_own_logs_explain_what_the_trainer_only_reports(tmp_path: Path) -> None:
+    own, folder = tmp_path / "trainer.1.log", tmp_path / "ray" / "session_latest" / "logs"
+    folder.mkdir(parents=True)
+    own.write_text(TRACEBACK + "ray.exceptions.ActorDiedError: The actor is dead.\n")
+    (folder / "worker-1.err").write_text(TRACEBACK + MEMORY)
+    (folder / "worker-2.err").write_text("")
+    (folder / "notes.txt").write_text(TRACEBACK + "ValueError: of nobody\n")
+    old = folder / "raylet.out"
+    old.write_text(TRACEBACK + "OSError: [Errno 28] No space left on device\n")
+    os.utime(old, (1.0, 1.0))
+    below = ray_logs(tmp_path / "ray", 5.0)
+    assert below == [folder / "worker-1.err"]
+    why = why_ended(Ended("trainer", own, exit=Exit(1)), (), below)
+    assert why is not None and why.explanation.evidence[0].log == str(folder / "worker-1.err")
+    assert cause(why, tmp_path / "run", 0.0).log == str(folder / "worker-1.err"), (
+        "outside of the run's directory"
+    )
+    assert ray_logs(tmp_path / "none", 0.0) == []
 
 
 def test_logs_that_were_written_elsewhere_may_be_missing(tmp_path: Path) -> None:

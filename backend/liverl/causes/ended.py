@@ -44,9 +44,9 @@ class Why(msgspec.Struct, frozen=True):
     guesses: tuple[Explanation, ...] = ()
 
 
-def why_ended(ended: Ended, others: Sequence[Ended] = ()) -> Why | None:
-    """Why a process ended; None if neither its logs nor its exit tell. ``others``: of the same run, also ended; they
-    are looked at where its own logs do not explain it.
+def why_ended(ended: Ended, others: Sequence[Ended] = (), below: Sequence[Path] = ()) -> Why | None:
+    """Why a process ended; None if neither its logs nor its exit tell. ``others``: of the same run, also ended;
+    ``below``: logs of what they run on, such as Ray's. Both are looked at where its own logs do not explain it.
 
     Logs that were written elsewhere, and those of others, may be missing.
 
@@ -55,8 +55,9 @@ def why_ended(ended: Ended, others: Sequence[Ended] = ()) -> Why | None:
     """
     own = [*_read(ended.log, ended.start), *_read_all(ended.also)]
     verdict = _judged(own, [ended])
-    if others and (verdict.cause is None or verdict.cause.id in UNEXPLAINED):
+    if (others or below) and (verdict.cause is None or verdict.cause.id in UNEXPLAINED):
         more = [log for other in others for log in _read_all((other.log, *other.also), other.start)]
+        more += _read_all(below)
         joint = judge([*own, *more], [*map(_exit, _told(ended)), *(_exit(o) for o in others if _told(o))])
         if joint.cause is not None and joint.cause.id not in UNEXPLAINED:
             verdict = joint

@@ -17,6 +17,7 @@ from liverl.daemon.verdict import RunOutcome
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
 from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.external.repair import Repair
+from liverl.logs.files import ray_logs
 from liverl.model import Event, Result, Snapshot
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.oom_kills import OomKills
@@ -59,6 +60,8 @@ class Run:
             environment_checks=environment_checks(plan, run_dir / "config.yaml"),
             oom_kills=oom_kills,
         )
+        if plan.ray is not None and plan.ray.temp_dir:
+            supervisor.end_causes.below = partial(ray_logs, Path(plan.ray.temp_dir))
         if plan.script is not None:
             supervisor.end_causes.logs_moved = partial(_link_logs, OutputLinks(run_dir, plan.script))
         began_at = started_at or supervisor.now()

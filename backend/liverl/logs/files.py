@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -14,6 +15,8 @@ from liverl.rundir.layout import TRAIN_LOG
 if TYPE_CHECKING:
     from liverl.rundir.layout import RunDir
 
+_OF_RAY = ("raylet.*", "gcs_server.*", "worker-*.err", "worker-*.out", "python-core-*.log")
+MOST_OF_RAY = 40  # logs; a session of a large run has thousands
 _LOG = re.compile(r"(?P<service>.+)\.(?P<generation>\d+)\.log")
 
 
@@ -45,6 +48,19 @@ def also_written(log: Path) -> list[Path]:
     ]
     order = sorted(files, key=lambda f: (f.service != TRAIN_LOG, f.service))
     return [file.path for file in order]
+
+
+def ray_logs(folder: Path, since: float) -> list[Path]:
+    """The logs of the newest session of Ray in its directory ``folder`` that were written to since Unix time ``since``:
+    of its own processes, and of the workers that wrote last."""
+    found: list[tuple[float, Path]] = []
+    for pattern in _OF_RAY:
+        for path in (folder / "session_latest" / "logs").glob(pattern):
+            with contextlib.suppress(OSError):
+                facts = path.stat()
+                if facts.st_size and facts.st_mtime >= since:
+                    found.append((facts.st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)[:MOST_OF_RAY]]
 
 
 def history(run: RunDir) -> dict[str, list[LogFile]]:

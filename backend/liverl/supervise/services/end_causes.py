@@ -29,7 +29,8 @@ READ_S = 10.0  # seconds for reading the logs; 128 MiB take about 3
 class EndCauses:
     """``instances`` returns those of every service; ``now`` Unix seconds. ``logs_moved`` is called in a thread before
     the logs of a process are read, and links those that it has written elsewhere. ``further`` returns what is known of
-    an end besides logs and exits, to be appended to the sentence."""
+    an end besides logs and exits, to be appended to the sentence. ``below`` returns the logs of what all processes run
+    on that were written to since a Unix time; it is called in a thread."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class EndCauses:
     ) -> None:
         self.logs_moved: Callable[[LeaderProcess], None] = lambda process: None
         self.further: Callable[[Instance], str] = lambda instance: ""
+        self.below: Callable[[float], list[Path]] = lambda since: []
         self._run_dir = run_dir
         self._records = records
         self._instances = instances
@@ -118,7 +120,8 @@ class EndCauses:
 
     def _read(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Why | None:
         self.logs_moved(process)
-        return why_ended(_with_links(ended), [_with_links(other) for other in others])
+        below = self.below(process.started_at)
+        return why_ended(_with_links(ended), [_with_links(other) for other in others], below)
 
     def _ended(self, instance: Instance, process: LeaderProcess) -> Ended:
         machine = instance.machine
