@@ -436,6 +436,22 @@ def test_a_parser_that_several_could_be_is_a_guess() -> None:
     assert wrong("Qwen3-Coder XML", "hermes").guess and not wrong("Hermes JSON", "qwen3_coder").guess
 
 
+@pytest.mark.parametrize(
+    ("why", "fix"),
+    [
+        ("port 4000 is held by pid 7 (user x): nc", "end the process that holds port 4000 if it is yours"),
+        ("the support 4000 is held by pid 7", "fix the error shown in the log of proxy"),
+    ],
+)
+def test_a_port_that_another_process_holds_is_freed(why: str, fix: str) -> None:
+    fallen = service(
+        "proxy", "proxy", "gave_up", why=f"failed 2 times; last failure: {why}", pid=None, log=None
+    )
+    others = tuple(s for s in snapshot().services if s.name != "proxy")
+    symptom = found(snapshot(services=(*others, fallen)))["service_gave_up:proxy"]
+    assert why in symptom.cause and symptom.fix.startswith(fix)
+
+
 def test_a_trainer_that_ended_for_want_of_tokens_has_the_fix_of_its_trials() -> None:
     heads = tuple(
         trial(i, step=8, tool_calls=0, flags=("zero_tool_calls",), writes="Hermes JSON") for i in range(12)
