@@ -43,3 +43,15 @@ def _relative(evidence: Evidence, run_dir: Path) -> Evidence:
 def first_place(evidence: tuple[Evidence, ...]) -> Evidence | None:
     """The first piece of evidence that is a line of a log; None without one."""
     return next((one for one in evidence if one.log is not None and one.offset is not None), None)
+
+
+def words_of(cause: Cause, step: int | None = None) -> str:
+    """``trainer killed by SIGKILL in step 81``, ``trainer in step 81: CUDA out of memory``. ``step``: the step that was
+    under way; None if none was."""
+    where = f" in step {step}" if step is not None and cause.service == "trainer" else ""
+    if cause.service is None:
+        return cause.text
+    killed, found, rest = cause.text.partition("; ")
+    if killed.startswith("killed by "):
+        return f"{cause.service} {killed}{where}{found}{rest}"
+    return f"{cause.service}{where}: {cause.text}"

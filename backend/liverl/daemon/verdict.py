@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from liverl.causes.judge import UNEXPLAINED
+from liverl.causes.shown import words_of
 from liverl.diagnose.catalogue.agents import NO_TOKENS, with_trials
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.model import Cause, Result, Rewards, RunState, Symptom
@@ -306,18 +307,6 @@ def _failed(verdict: Verdict) -> bool:
 def _serves(slot: Slot) -> bool:
     """Whether a service is ready, or has completed."""
     return slot.state == "ready" or (slot.state == "stopped" and slot.spec.completes)
-
-
-def words_of(cause: Cause, step: int | None = None) -> str:
-    """``trainer killed by SIGKILL in step 81``, ``trainer in step 81: CUDA out of memory``. ``step``: the step that was
-    under way; None if none was."""
-    where = f" in step {step}" if step is not None and cause.service == "trainer" else ""
-    if cause.service is None:
-        return cause.text
-    killed, found, rest = cause.text.partition("; ")
-    if killed.startswith("killed by "):
-        return f"{cause.service} {killed}{where}{found}{rest}"
-    return f"{cause.service}{where}: {cause.text}"
 
 
 def _disk_is_full(folder: Path) -> bool:

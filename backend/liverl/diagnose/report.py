@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
 
+from liverl.causes.shown import words_of
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
 
 MOST_ALERTS = 20  # of an attempt; the earliest ones
@@ -98,7 +99,7 @@ def _why(snapshot: Snapshot, result: Result) -> Iterator[str]:
         yield "No cause was found."
     else:
         cause = result.cause
-        yield f"{_quoted(cause.text)}"
+        yield _quoted(words_of(cause))
         if cause.log is not None:
             at = "" if cause.offset is None else f", byte {cause.offset}"
             yield ""
@@ -125,7 +126,7 @@ def _explained(cause: Cause) -> Iterator[str]:
     if cause.command:
         yield f"- run: `{cause.command}`"
     for guess in cause.guesses:
-        yield f"- possibly {guess.title}; check: `{guess.check}`"
+        yield f"- {guess.title}; check: `{guess.check}`"
 
 
 def _state(service: ServiceStatus) -> str:

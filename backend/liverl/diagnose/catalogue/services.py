@@ -198,7 +198,7 @@ def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
     if cause is None:
         return ()
     run = (Evidence(f"run: {cause.command}"),) if cause.command else ()
-    checks = (Evidence(f"possibly {guess.title}; check: {guess.check}") for guess in cause.guesses)
+    checks = (Evidence(f"{guess.title}; check: {guess.check}") for guess in cause.guesses)
     return (*cause.evidence, *run, *checks)[:SHOWN]
 
 
@@ -218,5 +218,5 @@ def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...
         found.append(Evidence(f"{service.name}: {service.why}"))
     if cause is not None:
         found += [Evidence(f"run: {cause.command}")] if cause.command else []
-        found += [Evidence(f"possibly {guess.title}; check: {guess.check}") for guess in cause.guesses]
+        found += [Evidence(f"{guess.title}; check: {guess.check}") for guess in cause.guesses]
     return tuple(found[:SHOWN])
