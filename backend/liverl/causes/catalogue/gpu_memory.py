@@ -357,4 +357,25 @@ SIGNATURES: tuple[Signature, ...] = (
             "sleep mode is on"
         ),
     ),
+    Signature(
+        id="cuda-oom-short",
+        component="cuda",
+        role="cause",
+        pattern=r"CUDA out of memory\. Tried to allocate (?P<wanted>[\d.]{1,12} [KMGT]iB)\.?[ \t]{0,4}(?:\n|\Z)",
+        where="exception",
+        needle="CUDA out of memory. Tried to allocate",
+        title="A GPU is out of memory: {wanted} more were wanted",
+        cause="The message was cut before it names the GPU and what was free.",
+        fix=(
+            "See with nvidia-smi who holds the GPUs; else lower vllm.gpu_memory_utilization or batch lengths, or raise "
+            "vllm.gen_tp."
+        ),
+        command="nvidia-smi",
+        source="torch/csrc c10 CUDACachingAllocator, as wrappers that log only the first sentence show it",
+        fires="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",
+        spares=(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of "
+            "79.15 GiB of which 1.02 GiB is free."
+        ),
+    ),
 )
