@@ -14,7 +14,7 @@ import pytest
 from kit.pilots import handled, press
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, trial
 
-from liverl.model import ReplicaSet, StepTrials, Symptom, TreeStats, TrialsStatus
+from liverl.model import Evidence, ReplicaSet, StepTrials, Symptom, TreeStats, TrialsStatus
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.list_memory import FILE, Kept, ListMemory
 from liverl_tui.data.view import View
@@ -68,7 +68,7 @@ def crowded(**fields: Any) -> View:
         *(trial(n, step=6, group="h", task="other", completion_tokens=n) for n in (8, 9)),
     )
     symptoms = tuple(
-        Symptom(f"s{n}:x", severity, f"title {n}", f"cause {9 - n}", fix, ("one",) * n, since)  # type: ignore[arg-type]
+        Symptom(f"s{n}:x", severity, f"title {n}", f"cause {9 - n}", fix, (Evidence("one"),) * n, since)  # type: ignore[arg-type]
         for n, (severity, fix, since) in enumerate(
             (("critical", "do", NOW - 9), ("warning", "", None), ("info", "a", NOW - 99)), 1
         )

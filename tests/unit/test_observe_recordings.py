@@ -105,6 +105,31 @@ TABLE: dict[str, tuple[str, Stage | None, bool, str]] = {
         False,
         "response_mask must contain at least one valid token",
     ),
+    "verl_cpu/fail_hydra_full_error.log": (
+        "trainer",
+        None,
+        False,
+        "Could not override 'trainer.max_ckpt_to_keep'",
+    ),
+    "verl_cpu/fail_ray_oom_low_threshold.log": (
+        "trainer",
+        None,
+        False,
+        "2 worker(s) were killed due to the node running low on memory",
+    ),
+    # the checkpoint was written by two ranks, and is read by one
+    "verl_cpu/fail_resume_world_size.log": (
+        "trainer",
+        ("resuming from step 2", None),
+        False,
+        "model_world_size_1_rank_0.pt",
+    ),
+    "verl_cpu/wait_too_few_cpus.log": (
+        "trainer",
+        ("creating workers", None),
+        False,
+        "No available node types can fulfill resource request",
+    ),
     # hung here until it was ended from outside: Ray had fewer CPUs than verl's actors ask for
     "verl_cpu/hang_num_cpus_too_small.stderr.log": ("trainer", ("Ray up", None), False, "SIGTERM received"),
 }
