@@ -40,7 +40,13 @@ def named(run: ToyRun, name: str, seconds: float = 90.0) -> tuple[Snapshot, Symp
         found = next((s for s in now.symptoms if s.id == name), None)
         return (now, found) if found is not None else None
 
-    found = wait_until(look, seconds, f"the alert {name}")
+    try:
+        found = wait_until(look, seconds, f"the alert {name}")
+    except AssertionError as late:
+        now = run.snapshot()
+        states = {s.name: (s.state, s.tree.cpu_percent) for s in now.services}
+        seen = (now.phase, now.step_seconds, now.trials.steps[:1], states, [s.id for s in now.symptoms])
+        raise AssertionError(f"{late}; the run: {seen}") from None
     assert found is not None
     return found
 

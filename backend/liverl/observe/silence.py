@@ -147,7 +147,12 @@ class SilenceClock:
 
 
 def _facts(now: Snapshot) -> _Facts:
-    services = [(s.name, s.generation, s.state) for s in now.services if not now.spares(s)]
+    # A probe that comes and goes shows no progress of the training.
+    services = [
+        (s.name, s.generation, "ready" if s.state == "degraded" else s.state)
+        for s in now.services
+        if not now.spares(s)
+    ]
     tokens = [(r.engine.generation_tokens_total, r.engine.prompt_tokens_total) for r in now.replicas.items]
     return _Facts(
         attempt=(now.attempt, "the start of the attempt"),
