@@ -60,6 +60,9 @@ class Launch:
     def run(self, name: str = "exp") -> RunDir:
         return RunDir(self.runs / "liverl" / name)
 
+    def report(self, name: str = "exp") -> str:
+        return (self.run(name).path / "attempt_001" / "report.md").read_text()
+
     def ended(self, name: str = "exp") -> Snapshot:
         """The run as it ended, and as its files say it without a backend."""
         snapshot, offline = self.run(name).read_snapshot(), OfflineRun(self.run(name).path).poll()
@@ -247,3 +250,36 @@ def test_bad_input_is_named_before_the_start(launch: Launch, words: tuple[str, .
         done.stderr
     )
     assert not launch.run().backend.exists()
+
+
+FAILS = """python3 -c 'raise ValueError("rewards of group 17 are not finite")' 2>&1 | tee -a train.log"""
+
+
+@pytest.mark.timeout(120)
+def test_a_failure_that_a_pipe_hides_fails_the_run(launch: Launch) -> None:
+    """A shell returns the exit code of a pipe's last command: the script ends with 0."""
+    launch.quick()
+    launch.edit(launch.folder / "scripts" / "start.sh", "set -euo pipefail", "set -u")
+    launch.edit(launch.inner, "set -euo pipefail", "set -u")
+    launch.inner.write_text(launch.inner.read_text() + f"\n{FAILS}\n")
+    failed = launch.up()
+    assert failed.returncode == 1, failed.stdout + failed.stderr
+    snapshot = launch.ended()
+    assert snapshot.result is not None and snapshot.result.cause is not None
+    assert snapshot.result.cause.text == (
+        "it exited with 0, but its log ends with an error: ValueError: rewards of group 17 are not finite"
+    )
+    assert "set -o pipefail" in snapshot.result.cause.fix and "set -o pipefail" in launch.report()
+    kinds = [event.kind for event in read_events(launch.run().path)]
+    assert "run_failed" in kinds and "run_done" not in kinds
+
+
+@pytest.mark.timeout(120)
+def test_an_error_behind_the_last_step_does_not_fail_the_run(launch: Launch) -> None:
+    """The script says how many steps there are, and all of them are done."""
+    launch.quick()
+    launch.edit(launch.inner, "for s in", 'echo "(TaskRunner pid=1) Total training steps: 3"; for s in')
+    launch.inner.write_text(launch.inner.read_text() + f"\n{FAILS} || true\n")
+    launch.edit(launch.inner, "set -euo pipefail", "set -u")
+    done = launch.up()
+    assert done.returncode == 0, done.stdout + done.stderr

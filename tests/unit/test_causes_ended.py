@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from liverl.causes.ended import Ended, why_ended
+from liverl.causes.ended import Ended, error_behind_success, why_ended
 from liverl.causes.shown import cause, first_place
 from liverl.causes.words import LONGEST
 from liverl.logs.files import ray_logs
@@ -233,3 +233,29 @@ def test_a_server_that_shuts_down_in_order_was_asked_to(
     assert "who stopped it" in why.explanation.fix
     assert [guess.id for guess in why.guesses] == ["guess-stopped"]
     assert why.explanation.evidence[0].offset == len(OK)
+
+
+@pytest.mark.parametrize(
+    ("text", "unfinished", "known"),
+    [
+        (STEP + TRACEBACK + "ValueError: rewards\n", "rewards", "rewards"),
+        (STEP + TRACEBACK + MEMORY, "CUDA out of memory", "CUDA out of memory"),
+        # where it is not known whether steps are left, only the last record counts
+        (STEP + TRACEBACK + MEMORY + "uploading the results\n", "CUDA out of memory", ""),
+        # an error line that no signature explains may be of anything that went on
+        (STEP + "ERROR: wandb is not installed\n", "", ""),
+        (STEP + "No space left on device: '/ckpt'\n", "", ""),
+        (TRACEBACK + "ValueError: rewards\n" + STEP * 30, "", ""),
+        (STEP + TRACEBACK + "KeyboardInterrupt\n", "", ""),
+        (STEP, "", ""),
+    ],
+)
+def test_an_error_at_the_end_of_a_log_belies_exit_code_0(
+    tmp_path: Path, text: str, unfinished: str, known: str
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(text)
+    for left, expected in ((True, unfinished), (False, known)):
+        why = error_behind_success(Ended("trainer", log, exit=Exit(0)), unfinished=left)
+        shown = "" if why is None else why.explanation.evidence[0].text
+        assert (expected in shown) if expected else why is None, (left, shown)

@@ -310,3 +310,46 @@ def test_one_complaint_of_a_server_that_is_well_is_a_symptom(say: Maker) -> None
 
 def test_a_line_without_words_is_no_error(say: Maker) -> None:
     assert judge([log(say.error("^^^^^^^~~~"))], []).cause is None
+
+
+def test_a_chain_tells_the_tasks_own_exception_though_rays_wrapper_is_a_consequence(say: Maker) -> None:
+    """As verl's asynchronous trainer logs a sample that raised; asyncio's line behind it tells nothing."""
+    task = Raised("ray.exceptions.RayTaskError(KeyError)", "ray::ActorDiedError.run() (pid=1)")
+    own = Raised("KeyError", "'reward of the row'", "rewards.py:3 in score")
+    records = (say.raised(task, own), say.error("Exception in callback handler(<Task finished>)"))
+    found = judge([log(*records)], []).cause
+    assert found is not None and found.title == (
+        "cause unknown; the first error was: KeyError: 'reward of the row' (rewards.py:3 in score)"
+    )
+
+
+def test_an_exception_of_a_program_says_where_to_look_and_is_not_guessed_at(say: Maker) -> None:
+    own = Raised("ValueError", "rewards of group 17 are not finite", "rewards.py:3 in score")
+    found = judge([log(say.raised(own))], [Exit("trainer", code=1)])
+    assert found.cause is not None and found.cause.fix.startswith("Look at rewards.py:3 in score;")
+    assert "rewards.py:3 in score raised" in found.cause.cause and found.guesses == ()
+    killed = judge([log(say.raised(own))], [Exit("trainer", signal=signal.SIGKILL)])
+    assert killed.guesses, "a signal is no exception's"
+
+
+def test_a_failure_that_reports_complaints_is_told_by_the_newest_of_them(say: Maker) -> None:
+    trial = row("trial", "trial .* failed", component="liverl", alive=True, request=True, title="trials fail")
+    all_failed = row("all-failed", "no trajectories", role="consequence", of=("trial",))
+    lines = [say("trial a failed: Old", at=1.0), say("trial b failed: New", at=2.0)]
+    end = say.raised("RuntimeError: no trajectories", at=3.0)
+    late = say("trial c failed: Late", at=4.0)
+    found = judge_with([log(*lines, end, late)], [Exit("trainer", code=1)], (trial, all_failed)).cause
+    assert found is not None and (found.id, found.evidence[0].text) == ("trial", "trial b failed: New")
+    other = row("other", "no trajectories", role="consequence")
+    unknown = judge_with([log(*lines, end)], [Exit("trainer", code=1)], (trial, other)).cause
+    assert unknown is not None and unknown.id == "unknown"
+
+
+@pytest.mark.parametrize(("count", "told"), [(2, False), (3, True)])
+def test_slips_are_no_symptom(say: Maker, count: int, told: bool) -> None:
+    slip = row("slip", "cannot be read", alive=True, request=True, slips=2)
+    lines = [record for _ in range(count) for record in (say("a call cannot be read"), say.healthy())]
+    elsewhere = log(say("a call cannot be read"), name="b.log")
+    found = judge_with([log(*lines), elsewhere], [], (slip,))
+    everything = [one.id for one in (found.cause, *found.symptoms) if one is not None]
+    assert everything == (["slip"] if told else [])

@@ -66,6 +66,32 @@ def why_ended(ended: Ended, others: Sequence[Ended] = (), below: Sequence[Path] 
     return _located(verdict, [ended, *others])
 
 
+def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
+    """The error that the log of a process ends with although its exit code is 0: a shell script returns that of a
+    pipe's last command, and verl's asynchronous trainer returns 0 after a sample has raised. None without one.
+
+    ``unfinished``: it is known that work was left, so that an error line which a signature explains counts too; else
+    only an uncaught exception does, as the last record of the log.
+
+    Raises:
+        OSError: its log exists and cannot be read.
+    """
+    logs = [*_read(ended.log, ended.start), *_read_all(ended.also)]
+    verdict = judge(logs)
+    cause = verdict.cause
+    if cause is None or cause.id in _GOES_ON or cause.id == "interrupted":
+        return None
+    proof = cause.evidence[0]
+    log = next(one for one in logs if one.log == proof.log)
+    record = next(one for one in log.records if one.offset == proof.offset)
+    raised = record.kind == "traceback"
+    if not raised and (cause.id == "unknown" or not unfinished):
+        return None
+    if not unfinished and (log.last is None or log.last.offset != record.offset):
+        return None
+    return _located(verdict, [ended])
+
+
 def _judged(logs: Sequence[LogRecords], ended: Sequence[Ended]) -> Verdict:
     return judge(logs, [_exit(one) for each in ended for one in _told(each)])
 

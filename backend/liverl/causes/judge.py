@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from liverl.causes.words import ending, explained, point, short, signal_of
 from liverl.logs.record import Raised, Record
 
 SYMPTOMS = 12  # of one verdict; more help nobody
+FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not know why, before the error
 # What a verdict is called that does not know why: another log may tell more.
 UNEXPLAINED = frozenset(("unknown", "interrupted", "stopped", "silent-exit", "killed"))
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
@@ -91,7 +93,7 @@ def judge(
         for hit in open_hits
         if not hit[1].signature.alive and not _of_a_request(hit[0].record) and (exits or not _harmless(*hit))
     ]
-    alive = [hit for hit in hits if hit[1].signature.alive]
+    alive = _without_slips([hit for hit in hits if hit[1].signature.alive])
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
 
@@ -101,7 +103,8 @@ def judge(
         cause = _memory_kill(failed, fatal) or _catalogued(fatal, moments, failed)
         if cause is None:
             served = {} if exits else {log.log: log.served for log in logs}
-            cause = _waited_for([hit for hit in alive if _lasted(hit, alive, served)], moments, failed)
+            lasting = [hit for hit in alive if _lasted(hit, alive, served)]
+            cause = _waited_for(lasting, moments, failed) or _reported(moments, alive, failed)
         if cause is None:
             cause, more = _unexplained([m for m in moments if exits or not m.outlived], failed, logs)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
@@ -139,6 +142,12 @@ def _failed(exit_: Exit) -> bool:
 def _of_a_request(record: Record) -> bool:
     """Whether a server logged that a request failed: it goes on, so that this ended nothing."""
     return _HANDLED.search(record.whole) is not None
+
+
+def _without_slips(alive: Sequence[_Hit]) -> list[_Hit]:
+    """Complaints without those that are as few in their log as mistakes of models usually are."""
+    often = Counter((moment.log, match.signature.id) for moment, match in alive)
+    return [hit for hit in alive if often[hit[0].log, hit[1].signature.id] > hit[1].signature.slips]
 
 
 def _harmless(moment: Moment, match: Match) -> bool:
@@ -267,6 +276,17 @@ def _waited_for(
     return _with_proof(first, alive, moments, exits)
 
 
+def _reported(moments: Sequence[Moment], alive: Sequence[_Hit], exits: Sequence[Exit]) -> Explanation | None:
+    """The newest complaint before the error that a process ended with, where that error reports such complaints: all
+    trials of a batch failed, for example, each as its own line says."""
+    error = _first_error(moments)
+    for match in error.matched if error is not None else ():
+        before = [h for h in alive if h[0].at <= error.at and h[1].signature.id in match.signature.of]
+        if before:
+            return _with_proof(before[-1], before, moments, exits)
+    return None
+
+
 def _unexplained(
     moments: Sequence[Moment], exits: Sequence[Exit], logs: Sequence[LogRecords]
 ) -> tuple[Explanation | None, tuple[Explanation, ...]]:
@@ -296,22 +316,37 @@ def _unexplained(
             ),
             (),
         )
-    known = _reported(first)
+    known = _of_consequence(first) if _only_reports(first) else None
     what = "" if known is None else f": {point(known.title)}"
+    number = None if exit_ is None else signal_of(exit_)
+    # A program's own exception says itself where to look.
+    raised = None if known is not None or number is not None else _raised_at(first.record)
+    why = _UNEXPLAINED if raised is None else f"No rule explains this exception, which {raised} raised."
+    read_on = (
+        _READ_ON if raised is None else f"Look at {raised}; the traceback in the log shows how it was called."
+    )
     return (
         Explanation(
             "unknown",
             "critical",
-            f"cause unknown{what}; the first error was: {short(text)}",
-            (known and known.cause) or _UNEXPLAINED,
-            (known and known.fix) or _READ_ON,
+            f"cause unknown{what}; {FIRST_ERROR}{short(text)}",
+            (known and known.cause) or why,
+            (known and known.fix) or read_on,
             evidence=(_evidence(first, _line(first.record, first.matched)), *proof),
         ),
-        guesses(None if exit_ is None else signal_of(exit_), first.record.whole),
+        guesses(number, first.record.whole) if raised is None else (),
     )
 
 
-def _reported(moment: Moment) -> Explanation | None:
+def _raised_at(record: Record) -> str | None:
+    """Where the most telling exception of a traceback was raised, ``train.py:4 in step``; None if it only reports
+    what happened elsewhere, or does not say where."""
+    if not record.raised or _wrapped(record):
+        return None
+    return record.raised[telling(record.raised)].frame or None
+
+
+def _of_consequence(moment: Moment) -> Explanation | None:
     """What the catalogue says of a consequence."""
     match = next((m for m in moment.matched if m.signature.role == "consequence"), None)
     return None if match is None else explained(match, ())
@@ -417,11 +452,21 @@ def _weight(moment: Moment) -> int | None:
         return None
     if _weak(record):
         return 5
-    if role == "consequence" or _wrapped(record):
+    if _only_reports(moment):
         return 3 if record.raised or _NAMED.search(record.whole) else 4
     if _HANDLED.search(record.whole) or _HANDLED_WRITER in record.writer:
         return 2
     return 0 if record.kind == "traceback" else 1
+
+
+def _only_reports(moment: Moment) -> bool:
+    """Whether it only reports that something else failed. A chain whose most telling exception is no consequence tells
+    what failed, whatever reported it: Ray's wrapper stands before the exception of its task."""
+    raised = moment.record.raised
+    if not raised:
+        return _role(moment) == "consequence"
+    consequences = {m.raised for m in moment.matched if m.signature.role == "consequence"}
+    return telling(raised) in consequences or None in consequences or _wrapped(moment.record)
 
 
 def _weak(record: Record) -> bool:

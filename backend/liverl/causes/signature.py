@@ -28,8 +28,9 @@ class Signature(msgspec.Struct, frozen=True):
     ``title``: one line, at most 80 characters; ``cause``: a sentence; ``fix``: what to do, a sentence; ``patch``:
     our configuration's keys to the values that mend it; ``command``: to copy into a shell. ``alive``: the process
     goes on after it, so that it is a symptom of a living run and explains no exit. ``request``: of those, a request or
-    a trial failed, so that it is never why a process ended. ``tells``: of consequences, it tells which process ended
-    first, whatever its level, and precedes those that only report an error.
+    a trial failed, so that it is why a process ended only if that reports it (``of``). ``slips``: how many of these
+    in one log are no symptom, since models and agents make such mistakes. ``tells``: of consequences, it tells which
+    process ended first, whatever its level, and precedes those that only report an error.
 
     ``source``: where the rule comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it
     does not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
@@ -53,5 +54,6 @@ class Signature(msgspec.Struct, frozen=True):
     severity: Literal["info", "warning", "critical"] = "critical"
     alive: bool = False
     request: bool = False
+    slips: int = 0
     tells: bool = False
     recorded: bool = False

@@ -77,7 +77,9 @@ class Run:
             outputs=OutputLinks(run_dir, plan.script) if plan.script is not None else None,
         )
         self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
-        self.outcome = outcome = RunOutcome(supervisor, replicas, scaling, source, began_at, monotonic)
+        self.outcome = outcome = RunOutcome(
+            supervisor, replicas, scaling, source, began_at, monotonic, progress=self._progress
+        )
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.state_writer = StateWriter(
             supervisor, self.snapshots.build, oom_kills, lambda: sampler.facts, source
@@ -101,6 +103,10 @@ class Run:
         return self.outcome.conclude(
             unkilled, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.facts.rewards
         )
+
+    async def _progress(self) -> tuple[int, int | None]:
+        await self.sampler.look_at_files()
+        return self.snapshots.step() or 0, self.snapshots.total_steps()
 
     def _use_plan(self, plan: Plan) -> None:
         """Go on with a plan in which values have changed, but no service was added or removed."""

@@ -52,7 +52,7 @@ class SnapshotBuilder:
         replicas = self._replicas.status(self._stages())
         services = _replicas_together(services, [replica.name for replica in replicas.items])
         trials = cut_off(facts.trials) if self._outcome.result is not None else facts.trials
-        total = self._replicas.trainer.get("total_steps") or supervisor.plan.total_steps
+        total = self.total_steps()
         return Snapshot(
             seq=supervisor.records.events.seq,
             at=supervisor.now(),
@@ -159,6 +159,11 @@ class SnapshotBuilder:
     def _stages(self) -> dict[str, Stage]:
         found = ((slot.name, self._stage(slot)) for slot in self._supervisor.slots.values())
         return {name: stage for name, stage in found if stage is not None}
+
+    def total_steps(self) -> int | None:
+        """How many steps the trainer is to do; None if that is not known."""
+        total = self._replicas.trainer.get("total_steps") or self._supervisor.plan.total_steps
+        return total if isinstance(total, int) else None
 
     def step(self) -> int | None:
         """Number of the newest training step that has ended, by the trainer or by its metrics; None before the

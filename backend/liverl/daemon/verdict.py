@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from liverl.causes.judge import UNEXPLAINED
+from liverl.causes.judge import FIRST_ERROR, UNEXPLAINED
 from liverl.causes.shown import words_of
 from liverl.diagnose.catalogue.agents import NO_TOKENS, with_trials
 from liverl.exit_codes import ExitCode, of_signal
@@ -29,6 +30,11 @@ from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.signals import StopRequests
 
 FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's records need more
+COUNT_S = 10.0  # seconds for reading which steps are done
+_LOST_CODE = (
+    "The exit code 0 hides it: a shell script returns that of the last command of a pipe, such as tee, unless it "
+    "begins with `set -o pipefail`."
+)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -44,7 +50,8 @@ class Verdict(msgspec.Struct, frozen=True):
 class RunOutcome:
     """Decides when the run ends. ``source``: of the replicas that verl manages; None if there are none.
     ``started_at``: Unix time at which the attempt began; ``monotonic``: the monotonic clock at that time, if it is
-    known and of this boot. ``verdict`` is None while the run goes on, ``result`` until ``conclude``."""
+    known and of this boot. ``progress``: counts the finished steps anew, and returns them with the number of all steps,
+    None if that is not known. ``verdict`` is None while the run goes on, ``result`` until ``conclude``."""
 
     def __init__(
         self,
@@ -54,6 +61,8 @@ class RunOutcome:
         source: ReplicaSource | None,
         started_at: float,
         monotonic: float | None = None,
+        *,
+        progress: Callable[[], Awaitable[tuple[int, int | None]]],
     ) -> None:
         self.verdict: Verdict | None = None
         self.result: Result | None = None
@@ -64,6 +73,7 @@ class RunOutcome:
         self._source = source
         self._started_at = started_at
         self._monotonic = monotonic
+        self._progress = progress
         supervisor.end_causes.further = self._further
         self._explaining: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
@@ -140,7 +150,7 @@ class RunOutcome:
             cause = Cause(f"env:{name}", failed[name], self._supervisor.now())
             return Verdict("failed", ExitCode.PREFLIGHT if refused else ExitCode.FAILED, cause)
         if slot.spec.ends_run and machine.state == "stopped" and machine.wanted:
-            return Verdict("done", ExitCode.OK)
+            return Verdict("done", ExitCode.OK, unread=slot.name)
         if not fatal or machine.state not in ("failed", "gave_up") or slot.incoming is not None:
             return None
         if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
@@ -164,8 +174,6 @@ class RunOutcome:
                 self._explain(now)
             elif verdict.state == "failed":
                 self._say_failed()
-            elif verdict.state == "done":
-                self._supervisor.say("run_done", "training has completed; stopping the rest")
         self._journal(now)
         self._supervisor.begin_stop(now=now)
 
@@ -184,13 +192,34 @@ class RunOutcome:
         async def explain() -> None:
             assert self.verdict is not None and self.verdict.unread is not None
             slot = self._supervisor.slots.get(self.verdict.unread)
-            cause = self.verdict.cause if slot is None else await ends.of(slot.current)
-            self.verdict = msgspec.structs.replace(self.verdict, cause=cause, unread=None)
+            verdict = msgspec.structs.replace(self.verdict, unread=None)
+            if slot is not None and verdict.state == "done":
+                verdict = await self._checked(slot.current)
+            elif slot is not None:
+                cause = await self._supervisor.end_causes.of(slot.current)
+                verdict = msgspec.structs.replace(verdict, cause=cause)
+            self.verdict = verdict
             self._journal(now or self._supervisor.stop_now)
+            if verdict.state == "done":
+                self._supervisor.say("run_done", "training has completed; stopping the rest")
             self._say_failed()
 
-        ends = self._supervisor.end_causes
         self._explaining = self._supervisor.spawn_task(explain())
+
+    async def _checked(self, trainer: Instance) -> Verdict:
+        """The verdict where the trainer exited with 0: failed, if its log ends with an error and steps are left."""
+        steps, total = 0, None
+        with contextlib.suppress(TimeoutError):  # then the log alone tells
+            async with asyncio.timeout(COUNT_S):
+                steps, total = await self._progress()
+        if total is not None and steps >= total:
+            return Verdict("done", ExitCode.OK)
+        found = await self._supervisor.end_causes.behind_success(trainer, unfinished=total is not None)
+        if found is None:
+            return Verdict("done", ExitCode.OK)
+        text = f"it exited with 0, but its log ends with an error: {found.text.rpartition(FIRST_ERROR)[2]}"
+        fix = f"{found.fix} {_LOST_CODE}" if self._supervisor.plan.script is not None else found.fix
+        return Verdict("failed", ExitCode.FAILED, msgspec.structs.replace(found, text=text, fix=fix))
 
     def _further(self, instance: Instance) -> str:
         """What is known of the end of a process besides logs and exits: a full disk, because of which its log may be

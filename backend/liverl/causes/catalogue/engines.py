@@ -225,6 +225,7 @@ SIGNATURES: tuple[Signature, ...] = (
         patch={"model.tool_parser": "qwen3_coder"},
         alive=True,
         request=True,
+        slips=4,
         source="recordings/vllm_enginecore_killed.log",
         fires=(
             "ERROR 11-20 23:54:03 [hermes_tool_parser.py:117] Error in extracting tool call from response."

@@ -33,12 +33,36 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Sync replay buffer selected terminal groups with no materializable trajectories",
         title="Every trial of the batch failed",
         fix='Read the first "Error in _run_prompt" before it: that is why trials fail.',
+        of=("trial-failed",),
         source="recordings/verl_cpu/fail_server_actor_killed.stderr.log",
         fires=(
             "RuntimeError: Sync replay buffer selected terminal groups with no materializable "
             "trajectories. Enable trainer.v1.sampler.sync_refill_failed_groups to replace failed groups."
         ),
         spares="INFO Sync replay buffer selected 4 groups",
+        recorded=True,
+    ),
+    Signature(
+        id="trial-failed",
+        component="liverl",
+        role="cause",
+        pattern=(
+            r"\btrial(?: [\w.-]{1,100})? failed: "
+            r"(?P<error>(?P<kind>[A-Z]\w{0,60}(?:Error|Exception|Timeout))\b[^\n]{0,400})"
+        ),
+        needle=" failed: ",
+        title="Trials fail with {kind}",
+        cause="The trial that this line names ended with {error}",
+        fix="Look at what the message names; the folder of the trial, below trials/, has its turns and its result.",
+        severity="warning",
+        alive=True,
+        request=True,
+        source="liverl verl_runtime/loop_trial.py; multi-node/recordings/two2.trainer.log",
+        fires=(
+            "WARNING:2026-11-22 07:36:39,699:trial move-005-f40a488a failed: TrialTimeoutError: no time left after "
+            "120 s; last: ClientConnectorError: Cannot connect to host 127.0.0.1:46357"
+        ),
+        spares="INFO trial move-005-f40a488a failed: its reward is 0.0",
         recorded=True,
     ),
     Signature(
@@ -78,6 +102,7 @@ SIGNATURES: tuple[Signature, ...] = (
         severity="warning",
         alive=True,
         request=True,
+        slips=19,
         source="verl experimental/agent_loop/tool_parser.py",
         fires="Failed to decode tool call: Expecting value: line 1 column 1 (char 0)",
         spares="INFO decoded tool call",
@@ -155,6 +180,7 @@ SIGNATURES: tuple[Signature, ...] = (
         severity="warning",
         alive=True,
         request=True,
+        slips=19,
         source="verl workers/rollout/vllm_rollout/vllm_async_server.py",
         fires=(
             "ValueError: Prompt length (32768) leaves no room to generate within the model's maximum "
@@ -178,6 +204,7 @@ SIGNATURES: tuple[Signature, ...] = (
         severity="warning",
         alive=True,
         request=True,
+        slips=19,
         source="verl experimental/agent_loop/agent_loop.py",
         fires=(
             "WARNING:2026-11-21 00:02:09,577:Prompt of 5120 tokens exceeds rollout.prompt_length=4096; "
@@ -216,8 +243,11 @@ SIGNATURES: tuple[Signature, ...] = (
         id="verl-reward-missing",
         component="verl",
         role="cause",
-        pattern=r"Reward function is not implemented for data_source='(?P<source>[^'\n]{1,120})'",
-        needle="Reward function is not implemented for data_source='",
+        pattern=(
+            r"Reward function is not implemented for data_source="
+            r"(?:np\.str_\()?(?P<quote>['\"])(?P<source>[^\n]{1,120}?)(?P=quote)"
+        ),
+        needle="Reward function is not implemented for data_source=",
         title="There is no reward function for the data source {source}",
         cause="verl has no own reward for rows with data_source {source}, and the run gives none.",
         fix="Write one and set reward.function to FILE.py:name.",

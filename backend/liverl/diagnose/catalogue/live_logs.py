@@ -71,10 +71,11 @@ THRESHOLDS = {
     "connection-refused": Threshold(10, 120.0, connects=True),
     "litellm-timeout": Threshold(3, 300.0),
     # Slips of a model are usual, a wrong parser is not.
-    "vllm-tool-calls-unreadable": Threshold(5, 120.0, SHARE),
-    "verl-tool-call-unreadable": Threshold(20, 300.0),
-    "verl-prompt-cut": Threshold(20, 300.0),
-    "verl-no-room": Threshold(20, 300.0),
+    "vllm-tool-calls-unreadable": Threshold(_BY_ID["vllm-tool-calls-unreadable"].slips + 1, 120.0, SHARE),
+    **{
+        name: Threshold(_BY_ID[name].slips + 1, 300.0)
+        for name in ("verl-tool-call-unreadable", "verl-prompt-cut", "verl-no-room")
+    },
     "verl-grad-not-finite": Threshold(1, 300.0),
     "verl-all-aborted": Threshold(1, 300.0),
     # vLLM 0 logs every fiftieth.

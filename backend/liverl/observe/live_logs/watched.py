@@ -13,4 +13,7 @@ SURVIVABLE = frozenset(
         "nccl-watchdog",
     )
 )
-WATCHED: tuple[Signature, ...] = tuple(one for one in SIGNATURES if one.alive or one.id in SURVIVABLE)
+COUNTED = frozenset(("trial-failed",))  # in the trials themselves (``agents.trials_failed``)
+WATCHED: tuple[Signature, ...] = tuple(
+    one for one in SIGNATURES if (one.alive and one.id not in COUNTED) or one.id in SURVIVABLE
+)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.causes.ended import Ended, Why, why_ended
+from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
 from liverl.causes.shown import cause
 from liverl.logs.files import also_written
 from liverl.model import Cause
@@ -95,17 +95,36 @@ class EndCauses:
         key = (instance.name, process.generation)
         if key not in self._found:
             ended, others = self._ended(instance, process), list(self._others(instance))
-            self._found[key] = asyncio.create_task(self._find(process, ended, others))
+            self._found[key] = asyncio.create_task(self._end_of(process, ended, others))
         return self._found[key]
+
+    async def behind_success(self, instance: Instance, *, unfinished: bool) -> Cause | None:
+        """The error that the log of an instance ends with although it exited with 0; None without one.
+        ``unfinished``: it is known that work was left."""
+        process = instance.process
+        if process is None:
+            return None
+
+        def read() -> Why | None:
+            self.logs_moved(process)
+            return error_behind_success(_with_links(self._ended(instance, process)), unfinished=unfinished)
+
+        return await self._find(process, read)
 
     def close(self) -> None:
         """Give up what is still being read."""
         for task in self._found.values():
             task.cancel()
 
-    async def _find(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Cause | None:
+    async def _end_of(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Cause | None:
+        found = await self._find(process, partial(self._read, process, ended, others))
+        if found is not None:
+            self.newest[ended.name] = found
+        return found
+
+    async def _find(self, process: LeaderProcess, read: Callable[[], Why | None]) -> Cause | None:
         try:
-            why = await self._reads.call(partial(self._read, process, ended, others), READ_S)
+            why = await self._reads.call(read, READ_S)
         except TimeoutError:
             late = f"reading {process.log.name} has taken longer than {READ_S:g} s; its cause is unknown"
             self._records.cannot_read(late)
@@ -113,10 +132,7 @@ class EndCauses:
         except OSError as error:
             self._records.cannot_read(f"cannot read {process.log.name}: {error.strerror}")
             return None
-        if why is None:
-            return None
-        self.newest[ended.name] = found = cause(why, self._run_dir, self._now())
-        return found
+        return None if why is None else cause(why, self._run_dir, self._now())
 
     def _read(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Why | None:
         self.logs_moved(process)
