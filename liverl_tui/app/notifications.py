@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from textual.notifications import Notification, Notify
 
 from liverl.model import Result, Snapshot
-from liverl.rundir.commands import attach_command
+from liverl.rundir.commands import attach_command, next_command
 from liverl_tui.data.last_visit import Visit, since_then
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
@@ -187,7 +187,8 @@ def farewell(view: View, run: str, path: str) -> str:
         )
     result = view.snapshot.result if view.snapshot is not None else None
     if result is not None:
-        resume = f"\nto resume: {result.resume}" if result.resume is not None else ""
+        command = next_command(result)
+        resume = f"\nto resume: {command}" if command is not None else ""
         return f"run {run} has ended: {result.summary or result.state}, exit code {result.exit_code}{resume}"
     if view.link == "ended":
         return f"run {run} has ended"

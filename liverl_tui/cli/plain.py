@@ -25,6 +25,7 @@ from liverl.control.messages import (
     Cursor,
 )
 from liverl.model import Event, Level, Result, Snapshot
+from liverl.rundir.commands import next_command
 from liverl.rundir.layout import RunDir
 from liverl.util.signals import StopRequests
 from liverl_tui.text.facts import plain_facts
@@ -193,8 +194,8 @@ class Follower:
                 self.lines.event(event)
             result = self._result()
             if result is not None:
-                if result.resume is not None:
-                    self.lines.note(f"to resume: {result.resume}")
+                if (command := next_command(result)) is not None:
+                    self.lines.note(f"to resume: {command}")
                 return result.exit_code
             if self.signals is None:
                 raise BackendDead(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.rundir.commands import next_command
 from liverl.rundir.index import describe, find_run
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
@@ -165,8 +166,8 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
         echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
         echo(f"  attempt {result.attempt}, {result.steps} steps. {result.summary}".rstrip())
-        if result.resume is not None:
-            echo(f"  to resume: {result.resume}")
+        if (command := next_command(result)) is not None:
+            echo(f"  to resume: {command}")
     else:
         echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
         orphaned = info.state == "orphaned"

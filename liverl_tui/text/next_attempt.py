@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 
 from liverl.model import Snapshot
+from liverl.rundir import commands
 
 HIDDEN = "..."  # stands for the value of a secret
 
@@ -13,10 +13,7 @@ HIDDEN = "..."  # stands for the value of a secret
 def set_options(values: Mapping[str, str], secret: Mapping[str, bool] | None = None) -> str:
     """``--set key=value`` for each of ``values``, quoted for a shell. ``secret``: keys whose value is not shown."""
     hidden = secret or {}
-    return " ".join(
-        f"--set {shlex.quote(f'{key}={HIDDEN if hidden.get(key) else value}')}"
-        for key, value in values.items()
-    )
+    return commands.set_options({k: HIDDEN if hidden.get(k) else value for k, value in values.items()})
 
 
 def question(values: str, *, live: bool) -> str:

@@ -129,6 +129,29 @@ async def test_the_trials_under_the_cursor_are_those_that_enter_opens() -> None:
         assert "r1: ready, 0 running" in screen.text, "evidence that names no trial stays current"
 
 
+async def test_what_an_alert_says_and_its_trials_are_of_one_time() -> None:
+    async with opened(NO_TOOLS) as screen:
+        later = (Evidence("trials/step_0008/sort-9"),)
+        screen.take(
+            msgspec.structs.replace(NO_TOOLS, cause="all trials of step 8 are silent", evidence=later)
+        )
+        assert "of step 8" in screen.text and "step_0008" in screen.text and "step_0007" not in screen.text
+
+
+def test_an_alert_of_a_run_that_has_ended_lasts_no_longer() -> None:
+    symptom = msgspec.structs.replace(IDLE, since=NOW - 90)
+    assert alert_rows(symptom, 80, NOW)[0].text.endswith(" for 1m ")
+    assert alert_rows(symptom, 80, NOW, over=True)[0].text.endswith(" 1m ago ")
+
+
+def test_a_command_that_checks_something_is_not_cut() -> None:
+    check = "the kernel may have killed it; check: dmesg -T | grep -iE 'out of memory|killed process'"
+    symptom = Symptom("x", "warning", "x", "y", "z", (Evidence(check), Evidence("w" * 300, "a.log", 3)))
+    rows = [row.text for row in alert_rows(symptom, 60, NOW)]
+    assert " ".join("".join(rows).split()).endswith("…"), "a line of a log is"
+    assert check in " ".join(" ".join(rows).split())
+
+
 async def test_without_alerts_it_says_so() -> None:
     async with opened(key="A") as screen:
         assert "no problem detected" in screen.text

@@ -256,7 +256,7 @@ PARSER = Symptom(
     "warning",
     "trials call no tool: model writes Qwen3-Coder XML, parser is hermes",
     "24 of 32",
-    "liverl-tui up --set model.tool_parser=qwen3_coder starts a new run that reads it",
+    "set model.tool_parser=qwen3_coder: liverl-tui fix shows the change and applies it",
     patch={"model.tool_parser": "qwen3_coder"},
 )
 
@@ -264,7 +264,7 @@ PARSER = Symptom(
 @pytest.mark.parametrize(
     ("width", "text"),
     [
-        (200, "parser is hermes  → liverl-tui up --set model.tool_parser=qwen3_coder starts a new run that"),
+        (200, "parser is hermes  → set model.tool_parser=qwen3_coder: liverl-tui fix shows the change and"),
         (
             120,
             "▲ trials call no tool: model writes Qwen3-Coder XML, parser is hermes  → ! then f: --set model",
@@ -283,6 +283,19 @@ def test_the_command_that_resumes_an_ended_run_has_the_value_that_mends_it() -> 
     state = snapshot(**failed(symptoms=(PARSER,)))
     row = below(view(), state, 160)[-1]
     assert "→ liverl-tui up --resume liverl/first --set model.tool_parser=qwen3_coder" in row
+
+
+def test_the_command_that_goes_on_has_the_value_that_mends_the_cause_and_stands_there_once() -> None:
+    ended = failed(symptoms=(PARSER,))
+    result = ended["result"]
+    assert isinstance(result, Result) and result.cause is not None
+    cause = msgspec.structs.replace(result.cause, patch=PARSER.patch)
+    state = snapshot(**{**ended, "result": msgspec.structs.replace(result, cause=cause)})
+    command = "liverl-tui up --resume liverl/first --set model.tool_parser=qwen3_coder"
+    assert below(view(), state, 100) == [
+        f"→ {command}",
+        "▲ trials call no tool: model writes Qwen3-Coder XML, parser is hermes",
+    ]
 
 
 def test_an_alert_that_a_key_mends_names_the_keys() -> None:

@@ -7,6 +7,7 @@ import pytest
 from kit.pilots import press, until
 from kit.screens import FakeSource, in_workers, settle, view
 
+from liverl.model import Symptom
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import KEYS, SCOPE_TITLES, offered, reachable
@@ -88,6 +89,27 @@ async def test_a_run_without_a_service_for_its_trials_offers_no_restart_of_one()
         assert "r restart sessions" in shown.text
         app.take(View(link="live", snapshot=in_workers()))
         await until(pilot, lambda: "restart" not in shown.text, lambda: shown.text)
+
+
+async def test_a_fix_is_offered_where_it_can_be_applied() -> None:
+    """Other values need no backend: a run that has ended is resumed with them."""
+    wrong = Symptom(
+        "zero_tool_calls", "critical", "no tools", "?", "set it", patch={"model.tool_parser": "hermes"}
+    )
+    commanded = Symptom("idle", "warning", "idle", "?", "restart it", action="restart r1")
+    for symptom, link, shown in (
+        (wrong, "live", True),
+        (wrong, "ended", True),
+        (wrong, "lost", False),
+        (commanded, "live", True),
+        (commanded, "ended", False),
+    ):
+        app = LiverlApp(FakeSource(view=msgspec.structs.replace(view(symptoms=(symptom,)), link=link)))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(pilot)
+            await pilot.press("exclamation_mark")
+            await settle(pilot)
+            assert ("f apply the fix" in app.screen.query_one(KeyBar).text) == shown, (symptom.id, link)
 
 
 async def test_metrics_are_not_offered_among_metrics() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
+from liverl.model import Result
 from liverl.rundir.index import default_run_root
 
 
@@ -13,6 +15,20 @@ def resume_command(run_dir: Path) -> str:
     root = run_dir.parent.parent
     where = "" if root == default_run_root() else f" --run-root {shlex.quote(str(root))}"
     return f"liverl-tui up --resume {shlex.quote(_name(run_dir))}{where}"
+
+
+def set_options(values: Mapping[str, str]) -> str:
+    """``--set key=value`` for each of ``values``, quoted for a shell."""
+    return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
+
+
+def next_command(result: Result) -> str | None:
+    """The command that goes on with a run that has ended: with the values that mend the cause, unless they are a guess,
+    since without them it would fail in the same way. None if there is nothing to go on with."""
+    cause = result.cause
+    if result.resume is None or cause is None or not cause.patch or cause.guess:
+        return result.resume
+    return f"{result.resume} {set_options(cause.patch)}"
 
 
 def attach_command(run_dir: Path) -> str:

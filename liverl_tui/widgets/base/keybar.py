@@ -20,6 +20,7 @@ _HINTS: tuple[tuple[Scope, str, str], ...] = (
     ("app", "alerts", "alerts"),
     ("app", "leave", "quit"),
 )
+_APPLY = "alerts.apply"
 
 
 def hint_row(width: int) -> Row:
@@ -38,7 +39,8 @@ def hint_row(width: int) -> Row:
 
 class KeyBar(CellPanel):
     """Shows the keys of the active scopes; a key that does not fit into the line is left out. Keys that change the
-    run are not shown in a read-only interface or without a live backend."""
+    run are not shown in a read-only interface or without a live backend, but the one that resumes a run with other
+    values is."""
 
     DEFAULT_CSS = "KeyBar { height: 1; dock: bottom; }"
 
@@ -47,6 +49,7 @@ class KeyBar(CellPanel):
         self._scopes: tuple[Scope, ...] = ()
         self._readonly = False
         self._no_backend = False
+        self._lasting: tuple[str, ...] = ()  # ids of keys that change a run which has ended
         self._useless: tuple[str, ...] = ()  # ids of keys that have nothing to do now
         self._snapshot: Snapshot | None = None
         self._places: list[tuple[int, int, Key]] = []
@@ -62,13 +65,21 @@ class KeyBar(CellPanel):
         fix while no alert has any, and those that can do nothing in this run."""
         no_backend = view.link in ("lost", "ended")
         symptoms = view.snapshot.symptoms if view.snapshot is not None else ()
-        useless: tuple[str, ...] = () if any(s.action is not None for s in symptoms) else ("alerts.apply",)
+        # Other values can also be given to a run that has ended: it is resumed with them.
+        patched = any(s.patch for s in symptoms)
+        lasting = (_APPLY,) if patched and view.link == "ended" else ()
+        useless: tuple[str, ...] = () if patched or any(s.action is not None for s in symptoms) else (_APPLY,)
         useless += tuple(unusable(view.snapshot))
         carrier = view.snapshot.carrier if view.snapshot is not None else None
         before = self._snapshot.carrier if self._snapshot is not None else None
         self._snapshot = view.snapshot
-        if (no_backend, useless, carrier) != (self._no_backend, self._useless, before):
-            self._no_backend, self._useless = no_backend, useless
+        if (no_backend, lasting, useless, carrier) != (
+            self._no_backend,
+            self._lasting,
+            self._useless,
+            before,
+        ):
+            self._no_backend, self._lasting, self._useless = no_backend, lasting, useless
             self.update()
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
@@ -77,7 +88,9 @@ class KeyBar(CellPanel):
         if getattr(self.app, "hints", False):
             return [hint_row(width)]
         row = Row()
-        offers = offered(self._scopes, readonly=self._readonly or self._no_backend)
+        offers = offered(self._scopes, readonly=self._readonly)
+        if self._no_backend:
+            offers = [key for key in offers if not key.changes or key.id in self._lasting]
         keys = [worded(key, self._snapshot) for key in offers]
         # help and quit come first, so that they are always visible
         keys.sort(key=lambda k: (k.action not in ("help", "leave"), not k.changes and k.scope == "app"))

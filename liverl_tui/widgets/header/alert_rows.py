@@ -45,10 +45,12 @@ def remedies(symptom: Symptom, resume: str | None = None) -> tuple[str, ...]:
     return symptom.fix, point(symptom.fix)
 
 
-def alert_row(symptom: Symptom, width: int, now: float, resume: str | None = None) -> Row:
+def alert_row(
+    symptom: Symptom, width: int, now: float, resume: str | None = None, told: str | None = None
+) -> Row:
     """One alert: its title, when it began, and its fix. Where these do not fit, the fix gets shorter, then the title
     loses its explanation; what to type or press stays, while a fix of words only is left out before the title is cut.
-    ``now``: Unix time; ``resume``: see ``remedies``."""
+    ``now``: Unix time; ``resume``: see ``remedies``; ``told``: a command that stands above it already."""
     glyph, style = SEVERITY_GLYPH[symptom.severity], SEVERITY_STYLE[symptom.severity]
     title = one_line(symptom.title)
     short = point(title)
@@ -56,7 +58,7 @@ def alert_row(symptom: Symptom, width: int, now: float, resume: str | None = Non
     parts = [Part(1, tuple(((form, style),) for form in forms))]
     if symptom.since is not None:
         parts.append(Part(3, (((f"{age(now - symptom.since)} ago", "dim"),), ())))
-    fixes = dict.fromkeys(one_line(text) for text in remedies(symptom, resume) if text)
+    fixes = dict.fromkeys(one_line(text) for text in remedies(symptom, resume) if text and text != told)
     fix_forms: tuple[Form, ...] = tuple((("→ ", "dim"), (fix, "strong")) for fix in fixes)
     if fix_forms and not symptom.patch and symptom.action is None:
         fix_forms += ((),)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from liverl.model import Event, Snapshot
+from liverl.rundir.commands import next_command
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
 from liverl_tui.text.facts import remaining, stalled_for
@@ -224,7 +225,8 @@ def _end_row(snapshot: Snapshot) -> Row:
     result = snapshot.result
     assert result is not None
     row = Row((f"{RUN_GLYPH[snapshot.state]} {one_line(result.summary)}", RUN_STYLE[snapshot.state]))
-    return row.add("  → ", "dim").add(one_line(result.resume), "strong") if result.resume else row
+    command = next_command(result)
+    return row.add("  → ", "dim").add(one_line(command), "strong") if command else row
 
 
 def _on_one_row(snapshot: Snapshot, width: int) -> bool:
@@ -266,9 +268,10 @@ def below_rows(view: View, snapshot: Snapshot, now: float, width: int) -> list[R
     rows = [Row((one_line(view.why), "warn"))] if view.why and not view.live else []
     result = snapshot.result
     resume = one_line(result.resume) if result is not None and result.resume is not None else None
-    if resume is not None and not _on_one_row(snapshot, width):
-        rows.append(Row(("→ ", "dim"), (resume, "strong")))
-    rows += [alert_row(symptom, width, now, resume) for symptom in shown_alerts(snapshot)]
+    command = next_command(result) if result is not None else None
+    if command is not None and not _on_one_row(snapshot, width):
+        rows.append(Row(("→ ", "dim"), (one_line(command), "strong")))
+    rows += [alert_row(symptom, width, now, resume, command) for symptom in shown_alerts(snapshot)]
     event = next((e for e in reversed(view.events) if e.level != "debug"), None)
     if not rows and event is not None and result is None:
         rows.append(_event_row(event, now))

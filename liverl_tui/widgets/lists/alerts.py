@@ -47,13 +47,17 @@ _COLUMNS = (
 _EVERYTHING = frozenset(column.name for column in _COLUMNS)
 
 
-def alert_rows(symptom: Symptom, width: int, now: float, parts: Collection[str] = _EVERYTHING) -> list[Row]:
+def alert_rows(
+    symptom: Symptom, width: int, now: float, parts: Collection[str] = _EVERYTHING, *, over: bool = False
+) -> list[Row]:
     """One alert in ``width`` columns: title and age, cause, fix, the key that applies the fix, and evidence. ``now``:
-    Unix seconds; ``parts``: names of the columns that are shown."""
+    Unix seconds; ``parts``: names of the columns that are shown; ``over``: the run has ended."""
     shown = frozenset(parts)
     style, room = SEVERITY_STYLE[symptom.severity], max(8, width - _INDENT - 1)
     begun = symptom.since if "since" in shown else None
-    since = f" for {age(now - begun)} " if begun is not None and now >= begun else " "
+    since = " "
+    if begun is not None and now >= begun:
+        since = f" {age(now - begun)} ago " if over else f" for {age(now - begun)} "
     sign = f"{SEVERITY_GLYPH[symptom.severity]} " if "severity" in shown else ""
     title = sign + (one_line(symptom.title) if "title" in shown else "")
     rows = [Row((f" {fit(title, max(8, width - len(since) - 1))}", style), (since, "dim"))]
@@ -73,7 +77,11 @@ def alert_rows(symptom: Symptom, width: int, now: float, parts: Collection[str] 
     if (applied := applied_words(symptom)) is not None and "fix" in shown:
         add(applied, "info")
     for one in symptom.evidence if "evidence" in shown else ():
-        rows.append(Row((" " * _INDENT, "text"), (fit(f"· {one_line(one.words)}", room).rstrip(), "dim")))
+        words = one_line(one.words)
+        # A line of a log may be endless; what is ours, as a command to check something, is worth its rows.
+        lines = wrap(words, room - 2) if one.log is None else [fit(words, room - 2).rstrip()]
+        for index, line in enumerate(lines):
+            rows.append(Row((" " * _INDENT, "text"), (f"{' ' if index else '·'} {line}", "dim")))
     return rows
 
 
@@ -120,18 +128,20 @@ class AlertList(RowsPane):
         super().__init__(id=id)
         self._clock = Clock()
         self._snapshot: Snapshot | None = None
+        self._over = False
         self._alerts: dict[str, Symptom] = {}
         self._row_of: list[int] = []  # index of the alert of each visible row below the title
 
     def show(self, view: View) -> None:
         """Show the alerts of a new view."""
         self._clock.take(view)
-        self._snapshot = view.snapshot
+        self._snapshot, self._over = view.snapshot, view.link == "ended"
         before = self._alerts.get(self._cursor) if self._cursor is not None and self.has_focus else None
         self._alerts = {s.id: s for s in view.snapshot.symptoms} if view.snapshot is not None else {}
-        if before is not None and before.id in self._alerts and first_trial(before):
-            # The trials change with each step; while somebody reads them, Enter opens the one that is read.
-            self._alerts[before.id] = replace(self._alerts[before.id], evidence=before.evidence)
+        now = self._alerts.get(before.id) if before is not None else None
+        if before is not None and now is not None and now.cause == before.cause and first_trial(before):
+            # Other trials become the newest; while somebody reads them, Enter opens the one that is read.
+            self._alerts[before.id] = replace(now, evidence=before.evidence)
         self.update()
 
     @property
@@ -190,7 +200,8 @@ class AlertList(RowsPane):
         begin = end = 0
         parts = {column.name for column in _COLUMNS if self.arrangement.shows(column)}
         for index, key in enumerate(keys):
-            block = alert_rows(self._alerts[key], width - self.gutter_width, self._clock.now(), parts)
+            wide, now = width - self.gutter_width, self._clock.now()
+            block = alert_rows(self._alerts[key], wide, now, parts, over=self._over)
             self.signed(key, block)
             if key == chosen:
                 begin, end = len(rows), len(rows) + len(block)

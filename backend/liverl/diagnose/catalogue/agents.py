@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from liverl.diagnose.catalogue.processes import waits_for_stalled
+from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, Snapshot, Symptom, TrialHead
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
@@ -69,7 +70,7 @@ def with_trials(cause: Cause, alert: Symptom | None) -> Cause:
     if alert is None or alert.id != "zero_tool_calls" or cause.id != NO_TOKENS:
         return cause
     return msgspec.structs.replace(
-        cause, why=alert.cause, fix=alert.fix, patch=alert.patch, guess=alert.guess
+        cause, why=capital(alert.cause), fix=alert.fix, patch=alert.patch, guess=alert.guess
     )
 
 
@@ -102,8 +103,8 @@ class _ParserFault(NamedTuple):
         if readers:
             return cls(
                 f": model writes {written}, {in_use}",
-                f"{texts}, which {' or '.join(readers)} reads; {present}",
-                f"liverl-tui up --set {PARSER_KEY}={readers[0]} starts a new run that reads it",
+                f"{texts}, which the parser {' or '.join(readers)} reads; {present}",
+                f"set {PARSER_KEY}={readers[0]}: liverl-tui fix shows the change and applies it",
                 {PARSER_KEY: readers[0]},
                 len(readers) > 1,
             )

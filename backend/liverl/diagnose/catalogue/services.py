@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from liverl.diagnose.catalogue import agents
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, ServiceStatus, Snapshot, Symptom
-from liverl.rundir.commands import resume_command
+from liverl.rundir.commands import resume_command, set_options
 
 RESTARTED_S = (
     300.0  # seconds for which a failure is reported after the restart: long enough to be seen by a person
@@ -49,9 +49,12 @@ def _spared(now: Snapshot, service: ServiceStatus) -> str:
 
 
 def _down_fix(window: Window, service: ServiceStatus, again: bool) -> str:
-    then = f"then restart {service.name}" if again else f"then: {resume_command(Path(window.now.run_dir))}"
-    own = _own_fix(window, service)
-    return own if "liverl-tui up " in own else f"{own}; {then}"
+    own, patch = _own_fix(window, service), _patch(window, service)
+    if "liverl-tui up " in own or "liverl-tui fix " in own:
+        return own
+    sets = f" {set_options(patch)}" if patch and not _guess(window, service) else ""
+    resume = f"{resume_command(Path(window.now.run_dir))}{sets}"
+    return f"{own}; then restart {service.name}" if again else f"{own}; then: {resume}"
 
 
 def _found(window: Window, service: ServiceStatus) -> Cause | None:
@@ -84,14 +87,15 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
         name = service.name
         trials = now.trials.running
         waiting = f": {trials} trial{'s wait' if trials != 1 else ' waits'}" if trials else ""
-        failure = service.failure or service.why
+        failure = _clause(service.failure or service.why)
         doing = service.stage or service.state.replace("_", " ")
+        ended = _ended(window, service)
+        why = f"{ended}. " if ended != failure else ""  # the title says how it ended
         yield Symptom(
             id=f"proxy_down:{name}",
             severity="critical",
             title=f"{name} is down{waiting}; {failure}",
-            cause=f"{_ended(window, service)}; now it is {doing}. Replicas are up, but no request reaches "
-            f"them until {name} serves",
+            cause=f"{why}It is {doing} now. Replicas are up, but no request reaches them until {name} serves",
             fix=_own_fix(
                 window, service, "wait until it serves again; if it fails again, fix the error in its log"
             ),
@@ -115,7 +119,8 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
         yield Symptom(
             id=f"service_restarted:{name}",
             severity="warning",
-            title=f"{name} failed ({service.failure}); it {'serves again' if serves else 'is being restarted'}",
+            title=f"{name} failed ({_clause(service.failure or 'unknown exit')}); it "
+            f"{'serves again' if serves else 'is being restarted'}",
             cause=f"{_ended(window, service)}; it was restarted {service.restarts} "
             f"time{'' if service.restarts == 1 else 's'} in this attempt",
             fix=_own_fix(
@@ -126,6 +131,11 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
             patch=_patch(window, service),
             guess=_guess(window, service),
         )
+
+
+def _clause(failure: str) -> str:
+    """How a process ended, without what follows from that."""
+    return failure.partition(";")[0]
 
 
 def _previous_log(service: ServiceStatus) -> tuple[Evidence, ...]:
@@ -214,9 +224,15 @@ def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...
         found = [Evidence("" if cause.offset is None else cause.text, cause.log, cause.offset)]
     if service.log is not None and not any(one.log for one in found):
         found.insert(0, Evidence("", log=service.log))
-    if cause is None or cause.text != service.why:
+    if not _exit_told(service, found) and (cause is None or cause.text != service.why):
         found.append(Evidence(f"{service.name}: {service.why}"))
     if cause is not None:
         found += [Evidence(f"run: {cause.command}")] if cause.command else []
         found += [Evidence(f"{guess.title}; check: {guess.check}") for guess in cause.guesses]
     return tuple(found[:SHOWN])
+
+
+def _exit_told(service: ServiceStatus, evidence: Iterable[Evidence]) -> bool:
+    """Whether the evidence says how the service ended, and its state says no more."""
+    plain = service.exit is not None and service.why == service.exit.words()
+    return plain and any(one.offset is None and one.text.startswith(f"{service.name} ") for one in evidence)
