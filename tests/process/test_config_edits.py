@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from liverl.config import load_config, resolved, run_directory
 from liverl.daemon.launch import create_run
-from liverl.observe.config_edits import FILE, ConfigEdits, record
+from liverl.observe.config_edits import FILE, ConfigEdits, expect, record
 from liverl.plan import make_plan
+from liverl.rundir.commands import resume_command
 
 
 def rewrite(path: Path, text: str) -> None:
@@ -50,6 +51,21 @@ def test_each_edit_is_told_once_and_what_is_as_it_was_is_none(tmp_path: Path) ->
     assert len(ConfigEdits(tmp_path).poll()) == 2, "the next backend tells it as well"
 
 
+def test_a_change_that_was_announced_is_no_edit(tmp_path: Path) -> None:
+    """A fix changes the run's configuration, and the user's own file, while a backend watches both."""
+    one = tmp_path / "own.yaml"
+    one.write_text("a: 1\n")
+    record(tmp_path, [one])
+    edits = ConfigEdits(tmp_path)
+    assert edits.poll() == []
+    expect(tmp_path, one, b"a: 2\n")
+    assert edits.poll() == [], "it is not written yet"
+    rewrite(one, "a: 2\n")
+    assert edits.poll() == []
+    rewrite(one, "a: 1\n")
+    assert len(edits.poll()) == 1, "the value of before is an edit now"
+
+
 @pytest.mark.parametrize("note", [None, "", "{", "[1]", '{"/x": 7}'])
 def test_a_run_without_a_proper_note_has_nothing_to_tell(note: str | None, tmp_path: Path) -> None:
     if note is not None:
@@ -80,7 +96,7 @@ def test_a_living_run_tells_of_both_files(run: ToyRun, tmp_path: Path) -> None:
     given = tmp_path / "mine.yaml"
     rewrite(given, given.read_text() + "model:\n  served_name: other\n")
     (text,) = wait_until(told, what="the event")
-    assert text.startswith(f"{given} ") and f"up --resume {run.run_dir} --config {given}" in text
+    assert text.startswith(f"{given} ") and f"{resume_command(run.run_dir)} --config {given}" in text
     rewrite(run.run_dir / "config.yaml", (run.run_dir / "config.yaml").read_text() + "# mine\n")
     wait_until(lambda: len(told()) == 2, what="the second one")
     assert told()[1].startswith(f"{run.run_dir / 'config.yaml'} ")

@@ -51,6 +51,7 @@ def apply(run_dir: Path, before: Plan, change: PlanChange, attempt: int) -> Plan
     run = RunDir(run_dir)
     # The plan first: it says what the attempt runs. Without the second file, the same command can be given again.
     write_atomic(run.plan, msgspec.json.format(msgspec.json.encode(plan)))
+    config_edits.expect(run_dir, run.config, change.config.encode())
     write_atomic(run.config, change.config.encode())
     config_edits.record(run_dir, [run.config, *([Path(change.file)] if change.file else [])])
     return plan

@@ -61,9 +61,15 @@ def write(run: RunDir, change: FileChange) -> None:
         raise EditRefused("it was changed in the meantime; nothing was written")
     unedited = not config_edits.was_edited(run.path, change.path)
     mode = stat.S_IMODE(target.stat().st_mode)
-    write_atomic(target, change.after.encode(), mode)
+    content = change.after.encode()
     if unedited:
-        config_edits.record(run.path, [change.path])
+        config_edits.expect(run.path, change.path, content)
+    try:
+        write_atomic(target, content, mode)
+    except OSError:
+        if unedited:
+            config_edits.record(run.path, [change.path])
+        raise
 
 
 def _read(path: Path) -> str:

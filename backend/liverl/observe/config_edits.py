@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from liverl.rundir.commands import resume_command
 from liverl.util.atomic_file import write_atomic
 from liverl.util.regular_file import open_binary, read_regular
 
@@ -25,7 +27,19 @@ def record(run_dir: Path, files: Iterable[Path]) -> None:
     Raises:
         OSError: a file cannot be read, or the digests cannot be written.
     """
-    new = {os.path.abspath(path): _digest(path) for path in files}
+    _note(run_dir, {os.path.abspath(path): _digest(path) for path in files})
+
+
+def expect(run_dir: Path, path: Path, content: bytes) -> None:
+    """Store the digest that the file ``path`` is about to have, so that nobody takes the change for an edit.
+
+    Raises:
+        OSError: the digests cannot be written.
+    """
+    _note(run_dir, {os.path.abspath(path): hashlib.sha256(content[:_MOST]).hexdigest()})
+
+
+def _note(run_dir: Path, new: dict[str, str]) -> None:
     digests = {path: text for path, text in _recorded(run_dir / FILE).items() if path not in new} | new
     write_atomic(run_dir / FILE, json.dumps(digests, indent=1).encode() + b"\n")
 
@@ -62,7 +76,11 @@ class ConfigEdits:
             return False
         self._identities[path] = identity
         before, self._digests[path] = self._digests[path], digest
-        return digest not in (before, self._recorded[path])
+        if digest == before:
+            return False
+        # Who changes a file on the user's behalf, as a fix does, records it anew.
+        self._recorded[path] = _recorded(self._run_dir / FILE).get(path, self._recorded[path])
+        return digest != self._recorded[path]
 
 
 def was_edited(run_dir: Path, path: Path) -> bool:
@@ -78,9 +96,9 @@ def _words(run_dir: Path, path: str) -> str:
     return (
         f"{path} was edited after this run was created; the run keeps its plan. To use the new version, "
         + (
-            f"start another run: liverl-tui up --config {path} --name NEW"
+            f"start another run: liverl-tui up --config {shlex.quote(path)} --name NEW"
             if own
-            else f"stop the run, then: liverl-tui up --resume {run_dir} --config {path}"
+            else f"stop the run, then: {resume_command(run_dir)} --config {shlex.quote(path)}"
         )
     )
 
