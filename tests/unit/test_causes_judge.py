@@ -157,6 +157,19 @@ def test_the_first_error_without_a_signature_is_said_to_be_unknown(say: Maker) -
     assert verdict.guesses and all(guess.command for guess in verdict.guesses)
 
 
+def test_an_exception_that_its_own_process_exited_with_is_no_riddle(say: Maker) -> None:
+    """Nothing else than its own exception ended it: neither the kernel nor a full disk is guessed at."""
+    cause, said = say.raised("foo.BarError: the reward has no column"), Exit("trainer", code=1)
+    verdict = judge([log(cause)], [said])
+    assert verdict.cause is not None and verdict.guesses == ()
+    assert "Read the traceback of this error in the log" in verdict.cause.fix
+    assert "checks below" not in verdict.cause.fix
+    killed = judge([log(cause)], [Exit("trainer", signal=signal.SIGKILL)])
+    assert killed.guesses and killed.cause is not None and "checks below" in killed.cause.fix
+    lost = judge([log(say.raised("foo.BarError: the node was lost"))], [said])
+    assert [guess.id for guess in lost.guesses] == ["guess-ray"]
+
+
 def test_a_consequence_alone_is_shown_as_unknown_without_rays_speculation(say: Maker) -> None:
     text = "ray.exceptions.ActorDiedError: The actor is dead. There are some potential root causes. (1) OOM killer"
     verdict = judge([log(say.error(text))], [])
@@ -326,8 +339,8 @@ def test_a_chain_tells_the_tasks_own_exception_though_rays_wrapper_is_a_conseque
 def test_an_exception_of_a_program_says_where_to_look_and_is_not_guessed_at(say: Maker) -> None:
     own = Raised("ValueError", "rewards of group 17 are not finite", "rewards.py:3 in score")
     found = judge([log(say.raised(own))], [Exit("trainer", code=1)])
-    assert found.cause is not None and found.cause.fix.startswith("Look at rewards.py:3 in score;")
-    assert "rewards.py:3 in score raised" in found.cause.cause and found.guesses == ()
+    assert found.cause is not None and "which was raised in rewards.py:3 in score" in found.cause.fix
+    assert found.guesses == () == judge([log(say.raised(own))], []).guesses
     killed = judge([log(say.raised(own))], [Exit("trainer", signal=signal.SIGKILL)])
     assert killed.guesses, "a signal is no exception's"
 

@@ -61,9 +61,9 @@ _WORDS = (
 )
 
 
-def guesses(number: int | None, text: str) -> tuple[Explanation, ...]:
+def guesses(number: int | None, text: str, *, raised: bool = False) -> tuple[Explanation, ...]:
     """Likeliest first. ``number``: of the signal that ended the process, None if none or unknown; ``text``: what the
-    first error said, "" without one."""
+    first error said, "" without one; ``raised``: that is an exception of the process itself, which ended it."""
     if number == signal.SIGKILL:
         found = [_MEMORY, _RAY, _STOPPED]
     elif number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE):
@@ -74,6 +74,8 @@ def guesses(number: int | None, text: str) -> tuple[Explanation, ...]:
         found = [_STOPPED]
     else:
         told = [guess for words, guess in _WORDS if words.search(text)]
+        if raised:
+            return tuple(told)
         found = [
             *(guess for guess in told if guess is _RAY),
             _MEMORY,

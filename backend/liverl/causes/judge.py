@@ -319,31 +319,30 @@ def _unexplained(
     known = _of_consequence(first) if _only_reports(first) else None
     what = "" if known is None else f": {point(known.title)}"
     number = None if exit_ is None else signal_of(exit_)
-    # A program's own exception says itself where to look.
-    raised = None if known is not None or number is not None else _raised_at(first.record)
-    why = _UNEXPLAINED if raised is None else f"No rule explains this exception, which {raised} raised."
-    read_on = (
-        _READ_ON if raised is None else f"Look at {raised}; the traceback in the log shows how it was called."
-    )
+    # A process that reports its own exception and exits was ended by it, and not by the kernel.
+    raised = known is None and number is None and _ended_itself(first.record)
+    likely = guesses(number, text if raised else first.record.whole, raised=raised)
     return (
         Explanation(
             "unknown",
             "critical",
             f"cause unknown{what}; {FIRST_ERROR}{short(text)}",
-            (known and known.cause) or why,
-            (known and known.fix) or read_on,
+            (known and known.cause) or _UNEXPLAINED,
+            (known and known.fix) or (_READ_ON if likely else _read_traceback(first.record)),
             evidence=(_evidence(first, _line(first.record, first.matched)), *proof),
         ),
-        guesses(number, first.record.whole) if raised is None else (),
+        likely,
     )
 
 
-def _raised_at(record: Record) -> str | None:
-    """Where the most telling exception of a traceback was raised, ``train.py:4 in step``; None if it only reports
-    what happened elsewhere, or does not say where."""
-    if not record.raised or _wrapped(record):
-        return None
-    return record.raised[telling(record.raised)].frame or None
+def _ended_itself(record: Record) -> bool:
+    return record.kind == "traceback" and bool(record.raised) and not _wrapped(record)
+
+
+def _read_traceback(record: Record) -> str:
+    frame = record.raised[telling(record.raised)].frame
+    where = f", which was raised in {frame}" if frame else ""
+    return f"Read the traceback of this error in the log{where}, and correct what it complains of."
 
 
 def _of_consequence(moment: Moment) -> Explanation | None:
