@@ -115,7 +115,7 @@ def test_a_trainer_with_a_loss_of_nan_that_hangs(
         return next((s for s in watcher.poll().symptoms if s.id == name), None)
 
     nan = wait_until(lambda: alert("metrics_not_finite"), 30, "the loss")
-    assert nan is not None and nan.title == "actor/loss is no finite number since step 3"
+    assert nan is not None and nan.title == "actor/loss is NaN since step 3"
     stalled = wait_until(lambda: alert("trainer_stalled:trainer"), 60, "the silence")
     assert stalled is not None and f"py-spy dump --pid {pid}" in stalled.fix and stalled.action is None
 

@@ -87,7 +87,8 @@ def test_a_loss_that_is_no_number_is_named_with_its_first_step() -> None:
         "metrics_not_finite"
     ]
     assert symptom.severity == "critical"
-    assert symptom.title == "actor/loss and 1 more are no finite number since step 2"
+    assert symptom.title == "actor/loss and 1 more are NaN or infinite since step 2"
+    assert "do not use checkpoints of step 2 and later" in symptom.cause
     assert [e.text for e in symptom.evidence] == [
         "actor/loss: nan since step 2",
         "actor/entropy: inf since step 3",
@@ -98,7 +99,19 @@ def test_a_loss_that_is_no_number_is_named_with_its_first_step() -> None:
 def test_a_gradient_that_is_no_number_skips_its_update_only() -> None:
     symptom = broken({}, {"actor/grad_norm": "inf"})["metrics_not_finite"]
     assert symptom.severity == "warning" and "skips" in symptom.cause
-    assert symptom.title == "actor/grad_norm is no finite number since step 2"
+    assert symptom.title == "actor/grad_norm is infinite since step 2"
+
+
+def test_updates_that_were_skipped_left_the_weights_as_they_were() -> None:
+    """What is computed first is named: NaN advantages make loss and gradient NaN, and the update is skipped."""
+    bad = {"actor/grad_norm": "nan", "actor/loss": "nan", "critic/advantages/mean": "nan"}
+    symptom = broken({}, bad)["metrics_not_finite"]
+    assert symptom.severity == "critical"
+    assert symptom.title == "critic/advantages/mean and 2 more are NaN or infinite since step 2"
+    assert "weights stay as they were" in symptom.cause and "do not use" not in symptom.cause
+    assert symptom.evidence[0].text == "critic/advantages/mean: nan since step 2"
+    diverged = broken({}, bad | {"actor/entropy": "nan"})["metrics_not_finite"]
+    assert "do not use checkpoints of step 2 and later" in diverged.cause
 
 
 def test_what_is_over_or_only_compared_is_no_fault() -> None:

@@ -12,6 +12,7 @@ from liverl.causes.match import Match
 from liverl.causes.signature import Signature
 from liverl.causes.words import explained
 from liverl.diagnose.catalogue.agents import zero_tool_calls
+from liverl.diagnose.catalogue.metrics import updates_skipped
 from liverl.diagnose.catalogue.ray_waits import actor_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
@@ -88,6 +89,8 @@ _UNREADABLE_CALLS = ("vllm-tool-calls-unreadable", "verl-tool-call-unreadable")
 
 # Counted in Ray's own state, which shows what is free (``ray_waits.actor_waits``).
 _RAY_WAITS = ("ray-no-node-type", "ray-cannot-schedule", "ray-request-pending")
+# Told from the metrics, which say since which step (``metrics.metrics_not_finite``).
+_SKIPPED_UPDATE = "verl-grad-not-finite"
 
 
 class _Heard(NamedTuple):
@@ -109,10 +112,13 @@ def logged(window: Window) -> Iterator[Symptom | Resolved]:
     carried = {name for name, kind in together if kind == window.now.carrier}
     calls = any(True for _ in zero_tool_calls(window))
     short = any(True for _ in actor_waits(window))
+    skipped = updates_skipped(window)
     for (name, kind), all_of in together.items():
         if kind == "replica" and name in carried:
             continue  # the same requests, which the proxy reports of all replicas
         if (calls and name in _UNREADABLE_CALLS) or (short and name in _RAY_WAITS):
+            continue
+        if skipped and name == _SKIPPED_UPDATE:
             continue
         yield _logged(window, all_of)
 

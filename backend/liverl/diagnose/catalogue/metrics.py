@@ -31,6 +31,10 @@ BAD_CRITIC, BAD_CRITIC_STEPS = 0.3, 50  # T20: explained variance, steps in a ro
 CRITIC_NORM = 30.0  # T20: gradient norm of the critic, for ``IN_A_ROW`` steps
 _KL = ("actor/ppo_kl", "actor/kl_loss", "actor/reward_kl_penalty")
 _NORM, _RATE, _ESS = "actor/grad_norm", "actor/lr", "rollout_corr/rollout_is_eff_sample_size"
+_ENTROPY = "actor/entropy"
+_NAN = {"nan": "NaN", "inf": "infinite", "-inf": "infinite"}
+# In the order in which they are computed; all others of the actor, and the norm of its gradient, come last.
+_COMPUTED = ("critic/score", "critic/rewards", "critic/values", "critic/advantages", "critic/", "actor/loss")
 _TURNS = ("num_turns/mean", "training/num_turns/mean")
 _REWARDS = keys_of("reward")
 
@@ -43,31 +47,39 @@ def metrics_not_finite(window: Window) -> Iterator[Symptom | Resolved]:
     if now is None or not bad:
         return
     first = {key: min(since.get(key, now.step), now.step) for key in bad}
-    key = min(bad, key=lambda one: (first[one], one))
-    skipped = all(one == _NORM for one in bad)
-    more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-    before = first[key] - 1
+    order = sorted(bad, key=lambda one: (first[one], _depth(one), one))
+    key = order[0]
+    skipped, begin = updates_skipped(window), first[key]
     yield Symptom(
         id="metrics_not_finite",
-        severity="warning" if skipped else "critical",
-        title=f"{key}{more} {'are' if more else 'is'} no finite number since step {first[key]}",
-        cause=f"{key} is {bad[key]} since step {first[key]}: "
-        + (
-            "the trainer skips an update whose gradient is not finite, so it learns nothing from such a step"
-            if skipped
-            else "the loss or the weights have diverged, or no token of the batch is trained (a response mask of "
-            "zeros); the weights of later checkpoints cannot be used"
-        ),
-        fix="lower algorithm.learning_rate; compare the probabilities of engine and trainer in the steps before"
+        severity="warning" if list(bad) == [_NORM] else "critical",
+        title=f"{key} is {_NAN.get(bad[key], bad[key])} since step {begin}"
+        if len(bad) == 1
+        else f"{key} and {len(bad) - 1} more are NaN or infinite since step {begin}",
+        cause="the trainer skips an update whose gradient is not finite: it learns nothing from such a step, and the "
+        "weights stay as they were"
         if skipped
-        else "stop the run before it saves the next checkpoint; resume it from a checkpoint of step "
-        f"{max(0, before)} or earlier with a lower algorithm.learning_rate; if it is so from the first step on, check "
-        "whether the trials have tokens to train on",
-        evidence=tuple(
-            Evidence(f"{one}: {bad[one]} since step {first[one]}")
-            for one in sorted(bad, key=lambda one: (first[one], one))[:SHOWN]
-        ),
+        else "the loss or the weights have diverged, or no token of the batch is trained (a response mask of zeros); "
+        f"do not use checkpoints of step {begin} and later",
+        fix="lower algorithm.learning_rate; compare the probabilities of engine and trainer in the steps before"
+        if list(bad) == [_NORM]
+        else f"stop the run if it still trains; resume it from a checkpoint of step {max(0, begin - 1)} or earlier, "
+        "with a lower algorithm.learning_rate if the loss is the first that is NaN; if rewards or advantages are, "
+        "look at the rewards of that step; if it is so from the first step on, check whether the trials have tokens to "
+        "train on",
+        evidence=tuple(Evidence(f"{one}: {bad[one]} since step {first[one]}") for one in order[:SHOWN]),
     )
+
+
+def updates_skipped(window: Window) -> bool:
+    """Whether the gradient of the newest step is not finite, for which verl skips the update, while the policy is."""
+    bad = window.now.metrics.not_finite if window.now.metrics is not None else {}
+    return _NORM in bad and _ENTROPY not in bad
+
+
+def _depth(key: str) -> int:
+    """How many quantities a metric is computed from: what is computed first is the cause of what follows."""
+    return next((place for place, name in enumerate(_COMPUTED) if key.startswith(name)), len(_COMPUTED))
 
 
 def reward_flat(window: Window) -> Iterator[Symptom | Resolved]:
