@@ -8,7 +8,7 @@ import msgspec
 from kit.screens import snapshot as sample
 
 from liverl.diagnose.report import MOST_ALERTS, files, past_alerts, report
-from liverl.model import Cause, ConfigChange, Event, Evidence, Result, Symptom
+from liverl.model import Cause, ConfigChange, Event, Evidence, Result, Rewards, Symptom
 
 START = 1_700_000_000.0
 
@@ -46,7 +46,7 @@ def test_it_says_how_far_the_run_came_and_why_it_ended() -> None:
         "- state: failed, exit code 1",
         "- steps: 4 of 9",
         "ValueError: x",
-        "It stands in `attempt_002/logs/trainer.1.log`, byte 70.",
+        "Log: `attempt_002/logs/trainer.1.log`, at byte 70",
         "- go on with: `liverl-tui up --resume p/n`",
     ):
         assert f"{line}\n" in text
@@ -89,6 +89,55 @@ def test_an_alert_that_is_open_at_the_end_says_what_to_do() -> None:
     )
     ended = page(alerts=(alert(1, "new"), alert(2, "cleared")), symptoms=(symptom,))
     assert "what to do" not in ended and "resolved at" in ended
+
+
+def test_an_alert_that_goes_with_the_end_of_the_run_was_not_resolved() -> None:
+    """Nothing watches a trainer that is being stopped because it hung."""
+    began = Event(
+        1, START + 1, "symptom", "it hangs", data={"id": "hang", "what": "new", "fix": "see with py-spy"}
+    )
+    stop = Event(2, START + 2, "stop", "stop requested by me")
+    text = page(result(state="stopped"), alerts=(began, stop, alert(3, "cleared", "hang")))
+    assert "resolved" not in text and ": it hangs\n  - what to do: see with py-spy\n" in text
+    assert "resolved at" in page(alerts=(began, alert(3, "cleared", "hang"), stop))
+
+
+def test_an_alert_that_lasts_is_told_as_it_is_now() -> None:
+    text = page(
+        alerts=(alert(1, "new", "equal", text="no signal in step 1. All are 0"),),
+        symptoms=(Symptom("equal", "warning", "no signal in step 4", "all are 1", "look", since=START),),
+    )
+    assert "no signal in step 4. All are 1\n" in text and "step 1" not in text
+
+
+def test_what_the_cause_says_is_not_told_twice() -> None:
+    name = "service_failed:trainer"
+    fallen = Symptom(name, "critical", "trainer has failed", "ValueError: x", "mend x", since=START)
+    text = page(
+        result(cause=Cause("trainer", "ValueError: x", START, fix="mend x")),
+        (alert(1, "new", name),),
+        symptoms=(fallen,),
+    )
+    assert text.count("ValueError: x") == 2, "in the head, and as the cause"
+    assert text.count("mend x") == 1 and ": trainer has failed, as told above\n" in text
+
+
+def test_what_goes_on_with_the_run_mends_its_cause() -> None:
+    cause = Cause("trainer", "no tokens", START, patch={"model.tool_parser": "hermes"})
+    resumed = "- go on with: `liverl-tui up --resume p/n --set model.tool_parser=hermes`\n"
+    assert resumed in page(result(cause=cause))
+    guessed = page(result(cause=msgspec.structs.replace(cause, guess=True)))
+    assert "- go on with: `liverl-tui up --resume p/n`\n" in guessed
+
+
+def test_it_says_what_ran_and_what_was_learned() -> None:
+    settings = {"model.model_path": "/models/m", "run.engine": "vllm", "trainer.kind": "verl", "x": "y"}
+    text = report(sample(rewards=Rewards(2, 0.1, 0.2, (0.1, 0.2))), result(), [], {"checkpoints"}, settings)
+    assert "- model: /models/m, engine: vllm, trainer: verl\n" in text
+    assert "- mean reward: 0.200\n" in text, "two steps have no first and last three"
+    assert "- `checkpoints`: what `--resume` goes on from\n" in text
+    learned = report(sample(rewards=Rewards(6, 0.1, 0.2, (0.1, 0.2))), result(), [], ())
+    assert "- mean reward: 0.100 in the first three steps, 0.200 in the last three\n" in learned
 
 
 def test_many_alerts_are_counted() -> None:

@@ -23,6 +23,7 @@ import msgspec
 
 from liverl.control.server import ControlServer
 from liverl.daemon.launch import StopRequest
+from liverl.daemon.next_attempt import present_values
 from liverl.daemon.plan_change import PlanChange, apply
 from liverl.daemon.run import Run
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
@@ -336,7 +337,8 @@ async def _write_report(run: Run, result: Result, directory: OpenDirectory) -> N
     def write() -> None:
         present = {name for name in files(result.attempt) if (where / name).exists()}
         alerts = past_alerts(run.events_since(0), result.started_at)
-        write_atomic(path, report(snapshot, result, alerts, present).encode())
+        text = report(snapshot, result, alerts, present, present_values(RunDir(where)))
+        write_atomic(path, text.encode())
 
     try:
         await asyncio.to_thread(write)  # a storage that hangs must not hold up the end

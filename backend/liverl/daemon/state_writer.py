@@ -158,7 +158,10 @@ class StateWriter:
             text, level = words(change, snapshot.at)
             subject = change.symptom.id.rpartition(":")[2]
             service_name = subject if subject in supervisor.slots else None
-            supervisor.say("symptom", text, level, service_name, id=change.symptom.id, what=change.what)
+            fix = {} if change.what == "cleared" else {"fix": change.symptom.fix}
+            supervisor.say(
+                "symptom", text, level, service_name, id=change.symptom.id, what=change.what, **fix
+            )
         return msgspec.structs.replace(snapshot, symptoms=self.symptoms)
 
     def _causes_of_restarts(self, snapshot: Snapshot) -> dict[str, Cause]:

@@ -3,42 +3,54 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from liverl.causes.shown import words_of
+from liverl.diagnose.titles import sentences
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
+from liverl.observe.metrics.rewards import change
+from liverl.rundir.commands import next_command
 
 MOST_ALERTS = 20  # of an attempt; the earliest ones
 MOST_EVIDENCE = 3  # lines per alert
 _LONGEST = 300  # characters of a line that is quoted
 
 
+_RAN = {"model.model_path": "model", "run.engine": "engine", "trainer.kind": "trainer"}
+_ENDS = ("stop", "run_failed", "run_done")  # kinds of the event with which a run begins to end
+
+
 class PastAlert(msgspec.Struct):
-    """One alert of an attempt. ``ended``: Unix time at which it was resolved, None if it never was."""
+    """One alert of an attempt. ``ended``: Unix time at which it was resolved, None if it never was; ``fix``: what to do
+    about it, as it was told."""
 
     id: str
     text: str
     began: float
     ended: float | None = None
+    fix: str = ""
 
 
 def past_alerts(events: Iterable[Event], since: float) -> list[PastAlert]:
-    """The alerts that the events from Unix time ``since`` on tell of, the earliest first."""
+    """The alerts that the events from Unix time ``since`` on tell of, the earliest first. Those that go when the run
+    begins to end were not resolved: nothing is left to watch then."""
     found: list[PastAlert] = []
+    over = False
     for event in events:
+        over = over or (event.at >= since and event.kind in _ENDS)
         if event.kind != "symptom" or event.at < since:
             continue
         name, what = str(event.data.get("id", "")), event.data.get("what")
         current = next((a for a in reversed(found) if a.id == name and a.ended is None), None)
         if what == "cleared":
-            if current is not None:
+            if current is not None and not over:
                 current.ended = event.at
         elif current is None:
-            found.append(PastAlert(name, event.text, event.at))
+            found.append(PastAlert(name, event.text, event.at, fix=str(event.data.get("fix", ""))))
         else:
-            current.text = event.text
+            current.text, current.fix = event.text, str(event.data.get("fix", ""))
     return found
 
 
@@ -52,42 +64,54 @@ def files(attempt: int) -> dict[str, str]:
         "metrics.jsonl": "the trainer's metrics, a line per step",
         "trials": "trajectories and rewards",
         f"{own}/litellm.yaml": "the proxy's last configuration with replicas",
+        "checkpoints": "what `--resume` goes on from",
     }
 
 
-def report(snapshot: Snapshot, result: Result, alerts: Sequence[PastAlert], present: Container[str]) -> str:
-    """The page. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of ``files`` exist."""
+def report(
+    snapshot: Snapshot,
+    result: Result,
+    alerts: Sequence[PastAlert],
+    present: Container[str],
+    settings: Mapping[str, str] | None = None,
+) -> str:
+    """The page. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of ``files`` exist;
+    ``settings``: the run's configuration, dotted key -> value."""
     lines = [
         f"# {snapshot.run}, attempt {result.attempt}: {result.summary}",
         "",
-        *_what_ran(snapshot, result),
+        *_what_ran(snapshot, result, settings or {}),
         "",
         *_why(snapshot, result),
-        *_alerts(snapshot, alerts),
+        *_alerts(snapshot, result, alerts),
         *_files(snapshot, result, present),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _what_ran(snapshot: Snapshot, result: Result) -> Iterator[str]:
+def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -> Iterator[str]:
     wanted = f" of {snapshot.total_steps}" if snapshot.total_steps else ""
     rewards, trials = snapshot.rewards, snapshot.trials
     yield f"- state: {result.state}, exit code {result.exit_code}"
     took = _took(result.ended_at - result.started_at)
     yield f"- time: {_clock(result.started_at)} to {_clock(result.ended_at)}, {took}"
     yield f"- steps: {result.steps}{wanted}"
-    if rewards.first is not None and rewards.last is not None:
-        yield f"- mean reward: {rewards.first:.3f} in the first steps, {rewards.last:.3f} in the last ones"
+    if (ends := change(rewards)) is not None:
+        yield f"- mean reward: {ends[0]:.3f} in the first three steps, {ends[1]:.3f} in the last three"
+    elif rewards.last is not None:
+        yield f"- mean reward: {rewards.last:.3f}"
     if trials.total:
         without = f", {trials.zero_tool_calls} without a tool call" if trials.zero_tool_calls else ""
         yield f"- trials: {trials.total}, {trials.finished} of them finished{without}"
+    if settings:
+        yield "- " + ", ".join(f"{word}: {settings.get(key, '?')}" for key, word in _RAN.items())
     replicas = snapshot.replicas
     yield f"- topology: {snapshot.topology}, {replicas.expected} replicas, host {snapshot.backend.host}"
-    for change in snapshot.changes:
-        if change.attempt == result.attempt:
-            yield f"- changed for this attempt: {change.words}"
-    if result.resume:
-        yield f"- go on with: `{result.resume}`"
+    for changed in snapshot.changes:
+        if changed.attempt == result.attempt:
+            yield f"- changed for this attempt: {changed.words}"
+    if (command := next_command(result)) is not None:
+        yield f"- go on with: `{command}`"
 
 
 def _why(snapshot: Snapshot, result: Result) -> Iterator[str]:
@@ -101,20 +125,19 @@ def _why(snapshot: Snapshot, result: Result) -> Iterator[str]:
         cause = result.cause
         yield _quoted(words_of(cause))
         if cause.log is not None:
-            at = "" if cause.offset is None else f", byte {cause.offset}"
             yield ""
-            yield f"It stands in `{cause.log}`{at}."
-        yield from _explained(cause)
+            yield f"Log: `{cause.log}`" + ("" if cause.offset is None else f", at byte {cause.offset}")
+    yield ""
     failed = [s for s in snapshot.services if s.state in ("failed", "gave_up")]
     for service in sorted(failed, key=lambda s: s.since):
         yield f"- {service.name} {_state(service)} at {_clock(service.since)}"
+    if result.cause is not None:
+        yield from _explained(result.cause)
     yield ""
 
 
 def _explained(cause: Cause) -> Iterator[str]:
     """Why, the proof, what to do, and where the cause is unknown the checks that tell."""
-    if cause.why or cause.fix:
-        yield ""
     if cause.why:
         yield f"- why: {_quoted(cause.why)}"
     for one in cause.evidence[:MOST_EVIDENCE]:
@@ -126,28 +149,40 @@ def _explained(cause: Cause) -> Iterator[str]:
     if cause.command:
         yield f"- run: `{cause.command}`"
     for guess in cause.guesses:
-        yield f"- {guess.title}; check: `{guess.check}`"
+        yield f"- possible: {guess.title}; check: `{guess.check}`"
 
 
 def _state(service: ServiceStatus) -> str:
     return "failed" if service.state == "failed" else "failed too often"
 
 
-def _alerts(snapshot: Snapshot, alerts: Sequence[PastAlert]) -> Iterator[str]:
+def _alerts(snapshot: Snapshot, result: Result, alerts: Sequence[PastAlert]) -> Iterator[str]:
     if not alerts:
         return
     yield "## Alerts"
     yield ""
     open_ones = {symptom.id: symptom for symptom in snapshot.symptoms}
     for alert in alerts[:MOST_ALERTS]:
+        symptom = open_ones.get(alert.id) if alert.ended is None else None
         until = "" if alert.ended is None else f", resolved at {_clock(alert.ended)}"
-        yield f"- {_clock(alert.began)}{until}: {_quoted(alert.text)}"
-        symptom = open_ones.get(alert.id)
-        if symptom is not None and alert.ended is None:
+        when = f"- {_clock(alert.began)}{until}: "
+        if symptom is None:
+            yield f"{when}{_quoted(alert.text)}"
+            if alert.ended is None and alert.fix:
+                yield f"  - what to do: {_quoted(alert.fix)}"
+        elif result.cause is not None and alert.id in _told(result.cause):
+            yield f"{when}{_quoted(symptom.title)}, as told above"
+        else:
+            yield f"{when}{_quoted(sentences(symptom.title, symptom.cause))}"
             yield from _help(symptom)
     if len(alerts) > MOST_ALERTS:
         yield f"- and {len(alerts) - MOST_ALERTS} more: `liverl-tui events --run {snapshot.run}`"
     yield ""
+
+
+def _told(cause: Cause) -> tuple[str, ...]:
+    """The ids of the alerts that say what the cause says."""
+    return f"service_failed:{cause.service}", f"service_gave_up:{cause.service}"
 
 
 def _help(symptom: Symptom) -> Iterator[str]:
