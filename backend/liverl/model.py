@@ -508,8 +508,10 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
         """One line that says where the proof is and what it is."""
         if self.log is None:
             return self.text
-        at = "" if self.offset is None else f" at byte {self.offset}"
-        return f"{self.log}{at}: {self.text}" if self.text else f"{self.log}{at}"
+        if self.offset is None:  # what its process did, of which the log need not tell
+            return f"{self.text}; log: {self.log}" if self.text else self.log
+        at = f"{self.log} at byte {self.offset}"
+        return f"{at}: {self.text}" if self.text else at
 
 
 class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):

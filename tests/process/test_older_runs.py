@@ -267,7 +267,7 @@ def test_a_stop_that_the_version_before_had_begun_is_finished(killed: Killed) ->
         journal.write(json.dumps({"at": 1.0, "k": "stop", "now": False, "verdict": verdict}) + "\n")
     run.start()
     result = run.result()
-    assert (result.state, result.exit_code, result.summary) == ("stopped", 5, "stopped: stopped by somebody")
+    assert (result.state, result.exit_code, result.summary) == ("stopped", 5, "stopped by somebody")
     assert killed.keeper.process.wait(60) == 0
     assert not any(procfs.alive(pid, tick) for pid, tick in killed.restored.processes.values())
 

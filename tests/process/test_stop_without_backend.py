@@ -94,7 +94,7 @@ def test_what_lives_is_stopped_in_order_and_what_died_stays_dead(make: Make) -> 
     assert out.returncode == 0, out
     assert (result.state, result.exit_code) == ("stopped", 5)
     assert out.stdout == f"run tests/toy: {result.summary}\n"
-    assert result.summary.startswith("stopped: stopped by cli pid ")
+    assert result.summary.startswith("stopped by cli pid ")
     assert result.summary.endswith(" after the backend had exited unexpectedly")
     notes = out.stderr.splitlines()
     assert notes[0] == "the backend of tests/toy is not running; starting one to stop the run"
@@ -249,9 +249,7 @@ def test_the_library_stops_and_reads_a_run_without_a_backend(make: Make) -> None
     states: list[str] = []
     result = liverl.stop_run(run.run_dir, on_snapshot=lambda s: states.append(s.state))
     assert result is not None and (result.state, result.exit_code) == ("stopped", 5)
-    assert (
-        result.summary == f"stopped: stopped by pid {os.getpid()} after the backend had exited unexpectedly"
-    )
+    assert result.summary == f"stopped by pid {os.getpid()} after the backend had exited unexpectedly"
     assert states and set(states) <= {"stopping", "stopped"}
     last = liverl.snapshot(run.run_dir)
     assert (last.state, last.result, last.service("a").pid) == ("stopped", result, None)  # type: ignore[union-attr]

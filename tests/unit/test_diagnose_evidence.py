@@ -44,7 +44,7 @@ def test_other_evidence_names_no_place(log):
 def test_the_words_of_evidence_say_where_it_stands():
     assert Evidence("r1: exit 1", value=1.0).words == "r1: exit 1"
     assert Evidence("x", LOG, 0).words == f"{LOG} at byte 0: x"
-    assert (Evidence("", LOG).words, Evidence("x", LOG).words) == (LOG, f"{LOG}: x")
+    assert (Evidence("", LOG).words, Evidence("x", LOG).words) == (LOG, f"x; log: {LOG}")
 
 
 def snapshot(state: str, **fields: Any) -> Snapshot:

@@ -74,7 +74,7 @@ def test_a_silence_of_three_medians_is_a_stall_and_names_process_step_stage_and_
     assert fired(now, silent(89.9)) is None
     symptom = fired(now, silent(90.0), suspects=((4711, "trainer"),))
     assert symptom is not None
-    assert symptom.title == "trainer has made no progress for 90 s: step 4/20: policy update"
+    assert symptom.title == "trainer makes no progress: step 4/20: policy update"
     assert (symptom.severity, symptom.action, symptom.since) == ("critical", "restart trainer", NOW - 90)
     assert f"trainer (pid {QUIET.pid}) has written no line" in symptom.cause
     assert symptom.fix.startswith(
@@ -368,9 +368,7 @@ def test_runs_of_which_less_is_known_are_judged_too() -> None:
     assert fired(first, silent(FIRST_STEP_S, trial_timeout=2400.0)) is None
     ready = after(services=(REPLICA, replace(QUIET, stage="saved a checkpoint")))
     symptom = fired(ready, silent(600.0))
-    assert (
-        symptom is not None and symptom.title == f"trainer has made no progress for 10 minutes: {ready.phase}"
-    )
+    assert symptom is not None and symptom.title == f"trainer makes no progress: {ready.phase}"
     started = after(
         None, step_seconds=None, services=(REPLICA, replace(QUIET, state="starting", stage="loading"))
     )

@@ -419,7 +419,7 @@ def test_zero_tool_calls_says_what_to_type() -> None:
     assert symptom.title == "trials call no tool: model writes Qwen3-Coder XML, parser is hermes"
     assert symptom.patch == {"model.tool_parser": "qwen3_coder"}
     assert (
-        "--set model.tool_parser=qwen3_coder" in symptom.fix
+        "set model.tool_parser=qwen3_coder: liverl-tui fix" in symptom.fix
         and "model.tool_parser is hermes" in symptom.cause
     )
     assert "in 11 of them" in symptom.cause
@@ -460,7 +460,7 @@ def test_a_trainer_that_ended_for_want_of_tokens_has_the_fix_of_its_trials() -> 
     fallen = service("trainer", "trainer", "failed", why="exit 1", pid=None)
     state = replace(state, services=(*(s for s in state.services if s.kind != "trainer"), fallen))
     for signature, fix in (
-        ("verl-no-tokens", "--set model.tool_parser=hermes"),
+        ("verl-no-tokens", "set model.tool_parser=hermes: liverl-tui fix"),
         ("cuda-oom", "look at them"),
     ):
         cause = Cause("trainer", "no tokens", NOW, id=signature, why="?", fix="look at them")
@@ -810,7 +810,7 @@ def test_a_symptom_begins_once_lingers_and_ends_once() -> None:
     clock = Clock(at_step(1), (Rule(while_step, linger=30),))
     (news,) = clock.run(60)
     assert (news.what, news.symptom.since) == ("new", NOW + 2)
-    assert words(news, clock.at) == ("it is bad: why", "warning")
+    assert words(news, clock.at) == ("it is bad. why", "warning")
     clock.state = at_step(2)
     assert clock.run(28) == [] and clock.diagnosis.symptoms
     clock.state = at_step(1)

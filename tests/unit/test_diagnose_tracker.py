@@ -212,7 +212,7 @@ def test_an_end_without_a_beginning_lasted_no_time() -> None:
 @pytest.mark.parametrize("what", ["new", "worse"])
 def test_a_beginning_is_told_with_its_cause(what: str, severity: str, level: str) -> None:
     news = SymptomChange(what, symptom(severity=severity, since=NOW))  # type: ignore[arg-type]
-    assert words(news, NOW + 60) == ("bad happens: because of bad", level)
+    assert words(news, NOW + 60) == ("bad happens. Because of bad", level)
 
 
 def test_two_rules_keep_their_own_windows() -> None:

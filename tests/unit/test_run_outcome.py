@@ -331,7 +331,7 @@ async def test_the_logs_are_read_while_the_services_stop(make: Make, tmp_path: P
     result = run.outcome.conclude([], 2, None, Rewards())
     assert result.summary == f"failed: trainer: {said}" and result.cause is not None
     assert (result.cause.log, result.cause.offset) == ("attempt_001/logs/trainer.1.log", 44)
-    assert result.cause.guesses and result.cause.id == "unknown"
+    assert result.cause.id == "unknown" and "Read the traceback of this error" in result.cause.fix
     await run.supervisor.records.journalled()
     records = (tmp_path / "journal.jsonl").read_text().splitlines()
     stops = [json.loads(line)["verdict"] for line in records if '"k":"stop"' in line.replace(": ", ":")]
@@ -384,7 +384,7 @@ LEARNT_WORDS = "8 steps, mean reward 0.200 -> 0.750 (first and last three steps)
         ),
         (
             *(Verdict("failed", 1, Cause("trainer", "exit 3", 1.0)), [], LOST, Rewards()),
-            *(1, "failed: GPU 3 is gone: trainer: exit 3"),
+            *(1, "failed: GPU 3 is gone; trainer: exit 3"),
         ),
         (
             Verdict("stopped", 5, Cause(None, "stopped by W", 1.0)),
@@ -392,7 +392,7 @@ LEARNT_WORDS = "8 steps, mean reward 0.200 -> 0.750 (first and last three steps)
             LOST,
             Rewards(),
             5,
-            "stopped: stopped by W",
+            "stopped by W",
         ),
         (Verdict("done", 0), ["pid 7", "pid 8"], None, LEARNT, 75, None),
     ],
@@ -435,10 +435,10 @@ async def test_a_batch_without_tokens_is_explained_by_its_trials(make: Make) -> 
     cause, summary = concluded("verl-no-tokens", parser)
     assert (cause.text, cause.why, cause.fix, cause.patch) == (
         "no tokens",
-        "they write JSON",
+        "They write JSON",
         "set it",
         {"p": "hermes"},
     )
-    assert summary == "failed: wrong parser: trainer: no tokens"
+    assert summary == "failed: wrong parser; trainer: no tokens"
     for signature, alert in (("verl-no-tokens", None), ("verl-no-tokens", LOST), ("cuda-oom", parser)):
         assert concluded(signature, alert)[0].fix == "look at the trials"

@@ -299,11 +299,12 @@ class RunOutcome:
         elif verdict.cause is not None:
             unexplained = verdict.cause.id in ("", NO_TOKENS, *UNEXPLAINED)  # else that says it all
             problem = (
-                f"{diagnosis.title}: " if diagnosis is not None and _failed(verdict) and unexplained else ""
+                f"{diagnosis.title}; " if diagnosis is not None and _failed(verdict) and unexplained else ""
             )
             step = steps + 1 if self._was_ready else None
             said = words_of(verdict.cause, step) if _failed(verdict) else verdict.cause.text
-            summary = f"{verdict.state}: {problem}{said}"
+            repeats = said.startswith(f"{verdict.state} ")  # stopped by somebody
+            summary = said if repeats else f"{verdict.state}: {problem}{said}"
         elif verdict.state == "done":
             summary = f"done: {words(rewards) or 'completed'}"
             if diagnosis is not None:  # training reached its last step, but with this problem

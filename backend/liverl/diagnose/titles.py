@@ -5,8 +5,19 @@ from __future__ import annotations
 import re
 
 _CLAUSE = re.compile(r"[:;] ")
+_WORD = re.compile(r"[a-z]+[ ,;:]")  # no name of a file, a key or a metric
 
 
 def point(text: str) -> str:
     """What a title or a fix says in short: its part before the first colon or semicolon."""
     return _CLAUSE.split(text, maxsplit=1)[0]
+
+
+def sentences(title: str, cause: str) -> str:
+    """A title and its cause as one line of text: ``trainer has failed. Killed by SIGKILL``."""
+    return f"{title}. {capital(cause)}" if cause else title
+
+
+def capital(text: str) -> str:
+    """The text as it begins behind a full stop; names keep their form."""
+    return text[:1].upper() + text[1:] if _WORD.match(text) else text

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from liverl.causes.ray_shortage import RayLoad
-from liverl.diagnose.titles import point
+from liverl.diagnose.titles import point, sentences
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.metrics.recent import RecentSteps
@@ -162,4 +162,4 @@ def words(news: SymptomChange, now: float) -> tuple[str, Level]:
     if news.what == "cleared":
         minutes, seconds = divmod(int(now - (symptom.since or now)), 60)
         return f'resolved after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"
-    return f"{symptom.title}: {symptom.cause}", LEVELS[symptom.severity]
+    return sentences(symptom.title, symptom.cause), LEVELS[symptom.severity]

@@ -40,7 +40,7 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
     yield Symptom(
         id="rewards_equal",
         severity="warning" if low else "info",
-        title="no learning signal in this step",
+        title=f"no learning signal in step {step.step}",
         cause=f"every trial of step {step.step} has the reward {reward:g}: all advantages are zero, so the policy "
         "learns nothing from this step",
         fix="check the tool results and the verifier of a trial: tools that do nothing have the same effect as tasks "
@@ -76,9 +76,9 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
         id="groups_equal",
         severity="info",
         title=f"no group of step {step.step} has different rewards",
-        cause=f"of {len(groups)} tasks of step {step.step}, {solved} were solved in every trial and "
-        f"{len(groups) - solved} in none: advantages are relative to the trials of the same task, so all are zero and "
-        "the policy learns nothing from this step",
+        cause=f"{solved} of {len(groups)} tasks of step {step.step} {'was' if solved == 1 else 'were'} solved in every "
+        "trial, the others in none: advantages are relative to the trials of the same task, so all are zero and the "
+        "policy learns nothing from this step",
         fix="use tasks of middling difficulty, or raise training.n_resp_per_prompt; small batches have such steps by "
         "chance",
         evidence=tuple(

@@ -57,18 +57,18 @@ def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
         Evidence(f"limit: {allowed.seconds:.0f} s, {allowed.why}", value=allowed.seconds),
     ]
     if trainer.log is not None:
-        evidence.append(Evidence(trainer.log, log=trainer.log))
-    pids = window.beside.suspects
+        evidence.append(Evidence("", log=trainer.log))
+    dumps = [f"py-spy dump --pid {pid} ({title})" for pid, title in window.beside.suspects]
+    again = (
+        f"restart {trainer.name}, which goes on from its last checkpoint, or from the first step without one"
+    )
     yield Symptom(
         id=name,
         severity="critical" if allowed.measured else "warning",
-        title=f"{trainer.name} has made no progress for {_time(quiet)}: {doing(now, trainer)}",
+        title=f"{trainer.name} makes no progress: {doing(now, trainer)}",
         cause=f"for {_time(quiet)} {_pid(trainer)} has written no line to its log and no metrics, no trial has begun "
-        f"or changed, and {idle}; it hangs in: {doing(now, trainer)}",
-        fix=f"see where it hangs: {'; '.join(f'py-spy dump --pid {pid} ({title})' for pid, title in pids)}; then "
-        f"restart {trainer.name}, which goes on from its last checkpoint"
-        if pids
-        else f"restart {trainer.name}, which goes on from its last checkpoint",
+        f"or changed, and {idle}",
+        fix=f"see where it hangs: {'; '.join(dumps)}; then {again}" if dumps else again,
         evidence=tuple(evidence),
         since=since,
         action=f"restart {trainer.name}" if trainer.owner == "ours" else None,
