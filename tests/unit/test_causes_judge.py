@@ -154,7 +154,8 @@ def test_the_first_error_without_a_signature_is_said_to_be_unknown(say: Maker) -
         verdict.cause.title
         == "cause unknown; the first error was: ValueError: rewards must be numbers, not 'x'"
     )
-    assert verdict.guesses and all(guess.command for guess in verdict.guesses)
+    logged = judge([log(say.error("the worker is gone"))], [])
+    assert logged.guesses and all(guess.command for guess in logged.guesses)
 
 
 def test_an_exception_that_its_own_process_exited_with_is_no_riddle(say: Maker) -> None:
