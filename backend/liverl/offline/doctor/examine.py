@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.finding import Explanation, LogRecords, Verdict
-from liverl.causes.judge import judge
+from liverl.causes.judge import UNEXPLAINED, judge
 from liverl.causes.places import at_its_line
 from liverl.causes.reading import read_log
+from liverl.causes.shown import words_of
+from liverl.model import Cause
 from liverl.offline.doctor.inputs import Input, collect
 from liverl.util.regular_file import open_binary
 
@@ -59,8 +61,31 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         if records.left_out:
             part += f"; of its warnings and errors {records.left_out} in the middle were left out"
         files.append(msgspec.structs.replace(one, what=one.what + part))
-    verdict = _located(judge(logs, inputs.exits))
+    verdict = _located(_as_stated(judge(logs, inputs.exits), inputs.stated))
     return Examination(verdict, tuple(files), dict(_lines(verdict)))
+
+
+def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
+    """``verdict``, with what the backend of the run said where its logs alone do not explain the end: it also saw Ray's
+    state, the preflight checks and the kernel's counters."""
+    found = verdict.cause
+    explained = found is not None and found.id not in UNEXPLAINED
+    if stated is None or explained or stated.id in UNEXPLAINED:
+        return verdict
+    if not stated.id and found is not None and found.id == "unknown":
+        return verdict  # an error in a log tells more than a reason without one
+    cause = Explanation(
+        stated.id or "run-failed",
+        "critical",
+        words_of(stated),
+        stated.why,
+        stated.fix,
+        stated.command,
+        stated.patch,
+        stated.evidence,
+        stated.guess,
+    )
+    return Verdict(cause, (), verdict.symptoms)
 
 
 def _mib(size: int) -> str:

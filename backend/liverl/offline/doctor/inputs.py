@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.finding import Exit
+from liverl.model import Cause
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.regular_file import RefusedFileError, open_regular
@@ -28,38 +29,57 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """``exits``: of the processes of runs of this program, by their files."""
+    """``exits``: of the processes of runs of this program, by their files; ``stated``: why the only run that was found
+    failed, as its backend saw it, None if no or another answer was stored."""
 
     files: tuple[Input, ...]
     exits: tuple[Exit, ...] = ()
+    stated: Cause | None = None
 
 
 def collect(paths: list[Path]) -> Inputs:
     """What is at ``paths``: each file once, in the order given, those of a folder by name. Never waits for a FIFO."""
     files: dict[str, Input] = {}
-    exits: list[Exit] = []
+    runs: list[RunDir] = []
     for path in paths:
-        for one in _of(path, exits):
+        for one in _of(path, runs):
             files.setdefault(one.path, one)
             if len(files) >= FILES:
                 files["..."] = Input("...", f"more than {FILES} files; the others are not looked at")
-                return Inputs(tuple(files.values()), tuple(exits))
-    return Inputs(tuple(files.values()), tuple(exits))
+                return _with_ends(files, runs)
+    return _with_ends(files, runs)
 
 
-def _of(path: Path, exits: list[Exit]) -> Iterator[Input]:
+def _with_ends(files: dict[str, Input], runs: list[RunDir]) -> Inputs:
+    exits = tuple(one for run in runs for one in _exits(run))
+    return Inputs(tuple(files.values()), exits, _stated(runs[0]) if len(runs) == 1 else None)
+
+
+def _stated(run: RunDir) -> Cause | None:
+    """Why a run failed, with the full paths of its logs."""
+    result = run.read_result()
+    if result is None or result.state != "failed" or result.cause is None:
+        return None
+    proof = tuple(
+        msgspec.structs.replace(one, log=str(run.path / one.log)) if one.log else one
+        for one in result.cause.evidence
+    )
+    return msgspec.structs.replace(result.cause, evidence=proof)
+
+
+def _of(path: Path, runs: list[RunDir]) -> Iterator[Input]:
     if not path.is_dir():
         yield look(path, named=True)
         return
     count = 0
-    for one in _in_folder(path, exits):
+    for one in _in_folder(path, runs):
         count += 1
         yield one
     if not count:
         yield Input(str(path), "an empty folder")
 
 
-def _in_folder(folder: Path, exits: list[Exit]) -> Iterator[Input]:
+def _in_folder(folder: Path, runs: list[RunDir]) -> Iterator[Input]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
@@ -68,7 +88,8 @@ def _in_folder(folder: Path, exits: list[Exit]) -> Iterator[Input]:
     names = {entry.name for entry in entries}
     run = RunDir(folder)
     if names & {"plan.json", "backend.json", "journal.jsonl"} and run.is_run():
-        yield from _of_run(run, exits)
+        runs.append(run)
+        yield from _of_run(run)
         return
     if _is_trial(names):
         yield Input(str(folder), "a trial of LiveRL or Harbor: no logs of a run")
@@ -76,7 +97,7 @@ def _in_folder(folder: Path, exits: list[Exit]) -> Iterator[Input]:
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             if entry.name not in _SKIPPED and not entry.name.startswith("global_step_"):
-                yield from _in_folder(Path(entry.path), exits)
+                yield from _in_folder(Path(entry.path), runs)
         else:
             yield look(Path(entry.path), named=False)
 
@@ -87,11 +108,9 @@ def _is_trial(names: set[str]) -> bool:
     )
 
 
-def _of_run(run: RunDir, exits: list[Exit]) -> Iterator[Input]:
-    """The logs of the newest attempt, with how its processes ended."""
+def _of_run(run: RunDir) -> Iterator[Input]:
+    """The logs of the newest attempt."""
     attempts = run.attempts()
-    ended = list(_exits(run))
-    exits += ended
     yield Input(str(run.path), f"a run of this program: {_standing(run)}")
     if not attempts:
         return
