@@ -17,6 +17,7 @@ import torch
 
 from liverl.verl_runtime.cpuengine.core import Core
 from liverl.verl_runtime.cpuengine.http import Api
+from liverl.verl_runtime.cpuengine.log_lines import LikeVllm
 from liverl.verl_runtime.cpuengine.settings import Settings, required_token
 
 logger = logging.getLogger(__name__)
@@ -25,10 +26,8 @@ _DEAD_EXIT = 17  # exit status of the fault "dead"
 
 
 def _log_to_stdout() -> None:
-    """Log lines as vLLM does: ``INFO 11-21 00:19:15 [core.py:34] text``."""
     handler = logging.StreamHandler(sys.stdout)
-    head = "%(levelname)s %(asctime)s [%(filename)s:%(lineno)d] "
-    handler.setFormatter(logging.Formatter(head + "%(message)s", "%m-%d %H:%M:%S"))
+    handler.setFormatter(LikeVllm())
     root = logging.getLogger("liverl")
     root.handlers[:] = [handler]
     root.propagate = False
