@@ -286,5 +286,5 @@ def test_a_wrong_key_of_verl_is_told_with_the_nearest_one(key: str, near: str) -
         Record(0, 1, text=text.split("\n")[0], more=(text.split("\n")[1],)), [BY_ID["hydra-renamed"]]
     )
     fix = explained(match, ()).fix
-    assert (f"trainer.overrides (did you mean {near}?):" in fix) == bool(near)
+    assert (f"launch script (did you mean {near}?):" in fix) == bool(near)
     assert ("did you mean" in fix) == bool(near), fix

@@ -139,6 +139,50 @@ def test_a_kill_that_the_kernel_counted_is_said_to_be_one(tmp_path: Path) -> Non
     assert unknown is not None and unknown.explanation.id == "killed" and unknown.guesses
 
 
+# What Ray and verl print when an actor is gone, behind two tool calls that the engine could not read.
+CALL = "(vLLMHttpServer pid=8) ERROR 11-25 22:21:03 [tool_calls.py:80] "
+ACTOR_GONE = (
+    f"{CALL}Error in extracting tool call from response.\n{CALL}Traceback (most recent call last):\n"
+    f'{CALL}  File "tool_calls.py", line 91, in _qwen_call\n{CALL}ValueError: substring not found\n'
+) * 2 + (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker PID: 7 Worker "
+    "exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of "
+    "file. Some common causes include: (1) the process was killed by the OOM killer due to high memory usage\n"
+    f"{TRACEBACK}ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    "\tclass_name: create_colocated_worker_cls.<locals>.WorkerDict\n\tactor_id: 731833e2\n\tpid: 7\n\tname: w_0:0\n"
+    "\tnamespace: liverl\n\tip: 192.0.2.2\nThe actor is dead because its worker process has died. Worker exit type: "
+    "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. Some "
+    "common causes include: (1) the process was killed by the OOM killer due to high memory usage\n"
+)
+
+
+def test_an_actor_that_is_gone_beats_requests_that_failed_before(tmp_path: Path) -> None:
+    trainer = tmp_path / "trainer.log"
+    trainer.write_text(ACTOR_GONE)
+    why = why_ended(Ended("trainer", trainer, exit=Exit(1)))
+    assert why is not None and why.explanation.id == "unknown"
+    title = why.explanation.title
+    assert title.startswith(
+        "cause unknown: the Ray actor WorkerDict (pid 7) ended, and said nothing about it"
+    )
+    assert "memory" not in title + str(why.explanation.evidence), "Ray's guesses are no finding"
+
+
+def test_an_actor_that_is_gone_when_the_kernel_killed_for_memory_was_killed(tmp_path: Path) -> None:
+    trainer = tmp_path / "trainer.log"
+    trainer.write_text(ACTOR_GONE)
+    oom = "oom_kill in memory.events has risen to 1"
+    why = why_ended(Ended("trainer", trainer, exit=Exit(1), oom=oom))
+    assert why is not None and why.explanation.id == "cgroup-oom-kill"
+    assert why.explanation.title == (
+        "the Ray actor WorkerDict (pid 7) was killed for memory by the kernel's OOM killer"
+    )
+    assert oom in [one.text for one in why.explanation.evidence]
+    trainer.write_text(f"{TRACEBACK}ValueError: the column is missing\n")
+    why = why_ended(Ended("trainer", trainer, exit=Exit(1), oom=oom))
+    assert why is not None and why.explanation.id != "cgroup-oom-kill", "its log says what ended it"
+
+
 def test_another_process_explains_what_the_own_log_only_reports(tmp_path: Path) -> None:
     own, other = tmp_path / "attempt_001/logs/trainer.1.log", tmp_path / "attempt_001/logs/r0.1.log"
     own.parent.mkdir(parents=True)

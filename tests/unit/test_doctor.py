@@ -12,7 +12,7 @@ import pytest
 
 from liverl.causes.places import offset_of
 from liverl.causes.reading import MOST_AFTER
-from liverl.model import Result
+from liverl.model import Cause, Evidence, Result
 from liverl.offline.doctor import examine as examine_module
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.inputs import collect, look
@@ -100,6 +100,49 @@ def test_a_run_of_ours_is_read_with_its_exits(tmp_path: Path) -> None:
         ("trainer.1.log", "log of trainer of this program"),
     ]
     assert [(e.name, e.code) for e in found.exits] == [("the run", 1)]
+
+
+STATED = Cause(
+    *(
+        "trainer",
+        "An actor waits for 6 CPUs, and Ray has 5 of 7 CPUs free",
+        1.0,
+        "attempt_001/logs/ray.1.log",
+    ),
+    id="ray-too-few-resources",
+    fix="Start Ray with at least 8 CPUs",
+    evidence=(Evidence("pending: 6 CPUs", "attempt_001/logs/ray.1.log"),),
+)
+
+
+def test_what_the_backend_saw_counts_where_the_logs_do_not_explain_the_end(tmp_path: Path) -> None:
+    """Ray's state, a preflight check and the kernel's counters are in no log."""
+    run_dir = make_run(tmp_path / "run", Result("failed", 1, STATED, 3, 1.0, 2.0))
+    cause = examine([run_dir]).verdict.cause
+    assert cause is not None and cause.id == STATED.id and cause.fix == STATED.fix
+    assert cause.title == f"trainer: {STATED.text}"
+    assert [one.log for one in cause.evidence] == [str(run_dir / "attempt_001/logs/ray.1.log")]
+
+    refused = Cause("env:verl", "the installed verl has no key trainer.total_epoch", 1.0)
+    silent = make_run(tmp_path / "silent", Result("failed", 3, refused, 0, 1.0, 2.0))
+    (silent / "attempt_001" / "logs" / "trainer.1.log").unlink()
+    cause = examine([silent]).verdict.cause
+    assert cause is not None and cause.title == f"env:verl: {refused.text}"
+
+    told = make_run(tmp_path / "told", Result("failed", 1, refused, 0, 1.0, 2.0))
+    cause = examine([told]).verdict.cause
+    assert cause is not None and "the column 'prompt' is missing" in cause.title, (
+        "an error in a log tells more"
+    )
+
+
+def test_slips_of_the_model_are_no_symptom(tmp_path: Path) -> None:
+    line = "ERROR 11-25 22:21:03 [tool_calls.py:80] Error in extracting tool call from response.\n"
+    log = tmp_path / "vllm.log"
+    log.write_text("INFO 11-25 22:21:01 [api_server.py:1] vLLM API server\n" + line * 4)
+    assert not examine([log]).found
+    log.write_text("INFO 11-25 22:21:01 [api_server.py:1] vLLM API server\n" + line * 5)
+    assert examine([log]).found
 
 
 def make_run(path: Path, result: Result) -> Path:

@@ -103,8 +103,8 @@ def _told(ended: Ended) -> list[Ended]:
 
 def _exit(ended: Ended) -> Exit:
     how = ended.exit or model.Exit()
-    oom = ended.oom if how.signal == SIGKILL else ""
-    return Exit(ended.name, str(ended.log), how.code, how.signal, how.at, int(bool(oom)), oom, unasked=True)
+    killed = int(bool(ended.oom) and how.signal == SIGKILL)
+    return Exit(ended.name, str(ended.log), how.code, how.signal, how.at, killed, ended.oom, unasked=True)
 
 
 def _read(log: Path, start: int) -> list[LogRecords]:

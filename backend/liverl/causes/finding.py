@@ -46,8 +46,9 @@ class LogRecords(msgspec.Struct, frozen=True):
 
 class Exit(msgspec.Struct, frozen=True):
     """How a process ended, as far as known. ``log``: that it wrote; ``code``: exit status, 128+n of a shell read as
-    signal n; ``oom_kills``: how many processes its cgroup's memory.events counts as killed since its start; ``oom``:
-    where that was counted, in words; ``unasked``: it should not have ended, so that code 0 is a failure too."""
+    signal n; ``oom_kills``: how many processes its cgroup's memory.events counts as killed since its start, if it may
+    be one of them; ``oom``: where the kernel has counted a kill lately, in words; ``unasked``: it should not have
+    ended, so that code 0 is a failure too."""
 
     name: str
     log: str = ""

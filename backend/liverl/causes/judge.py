@@ -62,10 +62,32 @@ _STOPPED = re.compile(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s*(?:PC: )?@ +0x[0
 _HANDLED_WRITER = "AgentLoopWorker"
 # What Ray guesses, and the whole command line that Hydra repeats.
 _SPECULATION = re.compile(
-    r"\s*There are some potential root causes.*|(?<=Error executing job with overrides): \[.*", re.DOTALL
+    r"\s*(?:There are some potential root causes|Some common causes include:).*|"
+    r"(?<=Error executing job with overrides): \[.*",
+    re.DOTALL,
 )
 _VALIDATION = re.compile(r"\d+ validation errors? for ")
 _MEMORY = re.compile(r"oom|memory", re.IGNORECASE)
+# What says that a process is gone, and not why.
+_PROCESS_GONE = frozenset(
+    (
+        *(
+            "actor-died-named",
+            "actor-died",
+            "actor-unavailable",
+            "worker-exit-system-error",
+            "worker-crashed",
+        ),
+        *("gcs-worker-exit", "raylet-died", "engine-core-ended", "engine-dead"),
+    )
+)
+_MEMORY_LIMIT = (
+    "the memory limit of its container, Slurm job or service was reached, or the host had no memory left."
+)
+_LESS_MEMORY = (
+    "Raise the memory limit of the container or job (Slurm: --mem), or use less memory: fewer or smaller workers."
+)  # fmt: skip
+_LOOK_AT_MEMORY = "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory.max"
 _SHELL_SIGNALS = (
     (re.compile(r"Segmentation fault"), signal.SIGSEGV),
     (re.compile(r"Bus error"), signal.SIGBUS),
@@ -73,6 +95,9 @@ _SHELL_SIGNALS = (
     (re.compile(r"\bKilled\b"), signal.SIGKILL),
     (re.compile(r"\bTerminated\b"), signal.SIGTERM),
 )
+
+
+_Hit = tuple[Moment, Match]
 
 
 def judge(
@@ -153,9 +178,6 @@ def _without_slips(alive: Sequence[_Hit]) -> list[_Hit]:
 def _harmless(moment: Moment, match: Match) -> bool:
     """Whether a server only logged a general error, and was well at the end of its log."""
     return moment.outlived and match.signature.component == "python"
-
-
-_Hit = tuple[Moment, Match]
 
 
 def _rank(hit: _Hit) -> tuple[bool, bool]:
@@ -241,10 +263,9 @@ def _memory_kill(exits: Sequence[Exit], fatal: Sequence[_Hit]) -> Explanation | 
         "cgroup-oom-kill",
         "critical",
         f"{killed.name} was killed for memory by the kernel's OOM killer",
-        f"The kernel ended {_counted(killed.oom_kills, 'process', 'processes')} of {killed.name}: the memory limit of "
-        "its container, Slurm job or service was reached, or the host had no memory left.",
-        "Raise the memory limit of the container or job (Slurm: --mem), or use less memory: fewer or smaller workers.",
-        "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory.max",
+        f"The kernel ended {_counted(killed.oom_kills, 'process', 'processes')} of {killed.name}: {_MEMORY_LIMIT}",
+        _LESS_MEMORY,
+        _LOOK_AT_MEMORY,
         {},
         (
             Evidence(
@@ -317,6 +338,9 @@ def _unexplained(
             (),
         )
     known = _of_consequence(first) if _only_reports(first) else None
+    killed = _killed_for_memory(first, exits, proof)
+    if killed is not None:
+        return killed, ()
     what = "" if known is None else f": {point(known.title)}"
     number = None if exit_ is None else signal_of(exit_)
     # A process that reports its own exception and exits was ended by it, and not by the kernel.
@@ -343,6 +367,28 @@ def _read_traceback(record: Record) -> str:
     frame = record.raised[telling(record.raised)].frame
     where = f", which was raised in {frame}" if frame else ""
     return f"Read the traceback of this error in the log{where}, and correct what it complains of."
+
+
+def _killed_for_memory(
+    first: Moment, exits: Sequence[Exit], proof: tuple[Evidence, ...]
+) -> Explanation | None:
+    """Why a process is gone of which the log only says that it ended, if the kernel has just killed one for memory."""
+    oom = next((e.oom for e in exits if e.oom), None)
+    match = next((m for m in first.matched if m.signature.id in _PROCESS_GONE), None)
+    if oom is None or match is None:
+        return None
+    actor = match.groups.get("actor")
+    who = f"the Ray actor {actor} (pid {match.groups['pid']})" if actor else "a process of the run"
+    return Explanation(
+        "cgroup-oom-kill",
+        "critical",
+        f"{who} was killed for memory by the kernel's OOM killer",
+        f"The kernel ended a process for memory at that time: {_MEMORY_LIMIT}",
+        _LESS_MEMORY,
+        _LOOK_AT_MEMORY,
+        {},
+        (_evidence(first, _line(first.record, first.matched)), Evidence(oom), *proof),
+    )
 
 
 def _of_consequence(moment: Moment) -> Explanation | None:
@@ -450,10 +496,12 @@ def _weight(moment: Moment) -> int | None:
     if told and all(signature.alive for signature in told):
         return None
     if _weak(record):
-        return 5
+        return 6
     if _only_reports(moment):
         return 3 if record.raised or _NAMED.search(record.whole) else 4
-    if _HANDLED.search(record.whole) or _HANDLED_WRITER in record.writer:
+    if _of_a_request(record):
+        return 5
+    if _HANDLED_WRITER in record.writer:
         return 2
     return 0 if record.kind == "traceback" else 1
 

@@ -131,6 +131,34 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO EngineCore waiting for work.",
     ),
     Signature(
+        id="actor-died-named",
+        component="ray",
+        role="consequence",
+        pattern=(
+            r"The actor died unexpectedly before finishing this task\.\s{1,4}class_name: (?:[\w.<>]{1,200}\.)?"
+            r"(?P<actor>\w{1,80})\s[\s\S]{0,120}?\spid: (?P<pid>\d{1,10})\s[\s\S]{0,400}?worker process has died"
+        ),
+        needle="The actor died unexpectedly before finishing this task",
+        title="the Ray actor {actor} (pid {pid}) ended, and said nothing about it",
+        fix=(
+            "Its process was killed, by the kernel for memory or by somebody, or it crashed: look for an out-of-memory "
+            "kill (dmesg, memory.events) and for a stack in its worker-*.err in the logs of the Ray session. If "
+            "somebody killed it, resume the run."
+        ),
+        source="tests/stack/test_verl_faults.py",
+        fires=(
+            "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: "
+            "create_colocated_worker_cls.<locals>.WorkerDict\n\tactor_id: 731833e253965e692d028a3101000000\n\tpid: "
+            "15620\n\tname: iu4l9fWorkerDict_0:0\n\tnamespace: liverl\n\tip: 192.0.2.2\nThe actor is dead because "
+            "its worker process has died. Worker exit type: SYSTEM_ERROR"
+        ),
+        spares=(
+            "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: "
+            "Server\n\tactor_id: 73\n\tpid: 7\nThe actor is dead because it was killed by `ray.kill`."
+        ),
+        recorded=True,
+    ),
+    Signature(
         id="actor-died",
         component="ray",
         role="consequence",
@@ -194,6 +222,32 @@ SIGNATURES: tuple[Signature, ...] = (
             "Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
         ),
         spares="Worker exit type: INTENDED_USER_EXIT",
+    ),
+    Signature(
+        id="gcs-worker-exit",
+        component="ray",
+        role="consequence",
+        pattern=r"Reporting worker exit, worker id = \w{1,80}, [^\n]{1,200}exit_type = SYSTEM_ERROR",
+        needle="Reporting worker exit, worker id",
+        title="A Ray worker's process ended from outside or crashed",
+        fix=(
+            "Look in the log of the program that used it for the name of the actor, in dmesg and memory.events for a "
+            "kill, and in worker-*.err for a stack; Ray's list of common causes is no finding."
+        ),
+        tells=True,
+        source="tests/stack/test_verl_faults.py",
+        fires=(
+            "[2026-11-25 22:28:01,407 W 27085 27085] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
+            "worker id = a0de6ffc78fdc4efb62e0b0a, node id = a165e59b4595c23b4ba4f6c8, address = 192.0.2.2, exit_type "
+            "= SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a connection error code 2. End of file. Some "
+            "common causes include: (1) the process was killed by the OOM killer due to high memory usage"
+        ),
+        spares=(
+            "[2026-11-25 22:28:01,407 W 27085 27085] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
+            "worker id = a0de6ffc78fdc4efb62e0b0a, node id = a165e59b4595c23b4ba4f6c8, address = 192.0.2.2, exit_type "
+            "= INTENDED_SYSTEM_EXIT, exit_detail = Worker exits by an idle exit"
+        ),
+        recorded=True,
     ),
     Signature(
         id="worker-crashed",

@@ -224,8 +224,8 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         patch={"model.tool_parser": "qwen3_coder"},
         alive=True,
-        request=True,
         slips=4,
+        request=True,
         source="recordings/vllm_enginecore_killed.log",
         fires=(
             "ERROR 11-20 23:54:03 [hermes_tool_parser.py:117] Error in extracting tool call from response."

@@ -15,8 +15,8 @@ SIGNATURES: tuple[Signature, ...] = (
         title="This verl has no configuration key {key}",
         cause="{key} does not exist in the installed verl: it was renamed or misspelt.",
         fix=(
-            "Correct it in trainer.overrides{meant}: the names are those of the installed version. +{key} would add it "
-            "as a new key."
+            "Correct it in trainer.overrides or in the launch script{meant}: the names are those of the installed "
+            "version. +{key} would add it as a new key."
         ),
         command="python -m verl.trainer.main_ppo --cfg job",
         source="recordings/verl_cpu/fail_hydra_full_error.log",
@@ -32,7 +32,7 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Could not append to config. An item is already at '",
         title="The override +{key} adds a key that exists already",
         cause="A + adds a new key, and verl has {key} itself.",
-        fix="Remove the + before {key} in trainer.overrides.",
+        fix="Remove the + before {key} in trainer.overrides or in the launch script.",
         source="hydra _internal/config_loader_impl.py",
         fires=(
             "Could not append to config. An item is already at 'trainer.nnodes'.\nEither remove + prefix: "
@@ -48,7 +48,7 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Could not delete from config. '",
         title="The override ~{key} removes a key that does not exist",
         cause="This verl has no {key}.",
-        fix="Remove ~{key} from trainer.overrides.",
+        fix="Remove ~{key} from trainer.overrides or from the launch script.",
         source="hydra _internal/config_loader_impl.py",
         fires="Could not delete from config. 'trainer.foo' does not exist.",
         spares="Could not delete from config. The value of 'trainer.nnodes' is 1 and not 2.",
@@ -84,7 +84,7 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Interpolation key '",
         title="The configuration refers to {key}, which does not exist",
         cause="A value contains ${{{key}}}, and there is no such key: it was renamed or misspelt.",
-        fix="Use the key's name in this version in trainer.overrides{meant}.",
+        fix="Use the key's name in this version in trainer.overrides or in the launch script{meant}.",
         source="recordings/cases/50-made-hydra-interpolation.log",
         fires="omegaconf.errors.InterpolationKeyError: Interpolation key 'trainer.nodes' not found",
         spares="DEBUG Interpolation key 'trainer.nnodes' found",
@@ -98,7 +98,7 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="no viable alternative at input '",
         title="An override of verl cannot be read at '{text}'",
         cause="The value breaks Hydra's grammar: a comma, bracket, colon or space is not quoted.",
-        fix='Quote the value in trainer.overrides, lists as "[a,b]".',
+        fix='Quote the value in trainer.overrides or in the launch script, lists as "[a,b]".',
         source="hydra core/override_parser/overrides_parser.py (ANTLR)",
         fires="no viable alternative at input '[a'",
         spares="WARN an alternative was chosen at input 'trainer.nnodes=2'",
@@ -129,7 +129,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "A defaults list or an override chooses {name}, which this verl does not have; the message "
             "lists those it has."
         ),
-        fix="Choose one of the list in trainer.overrides.",
+        fix="Choose one of the list, in trainer.overrides or in the launch script.",
         source="hydra _internal/defaults_list.py",
         fires="In 'ppo_trainer': Could not find 'actor/fsdp3'\n\nAvailable options in 'actor':\n\tdp_actor",
         spares="Could not find platform independent libraries <prefix>",
@@ -142,7 +142,7 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Missing mandatory value:",
         title="{key} must be set, and is not",
         cause="verl's configuration has ??? for {key}.",
-        fix='Set "{key}" in trainer.overrides.',
+        fix='Set "{key}" in trainer.overrides or in the launch script.',
         source="omegaconf basecontainer.py",
         fires="omegaconf.errors.MissingMandatoryValue: Missing mandatory value: data.train_files",
         spares="ValueError: Missing value",
