@@ -75,7 +75,8 @@ def ended(run: ToyRun, drill: Drill, evidence_at: float, last_line: str = "") ->
         "the result of status": shown["result"]["cause"]["text"],
         "the report": flat,
     }.items():
-        assert cause.text in text, f"{place}: {text}\nresult: {cause.text}"
+        # an alert begins its sentence with a capital letter
+        assert cause.text.lower() in text.lower(), f"{place}: {text}\nresult: {cause.text}"
     assert cause.fix.rstrip(".") in alert["fix"], "and the same fix"
     sentence = f"{cause.service} {cause.text}"
     everything = "\n".join((result.summary, cause.why, cause.fix, failed.text, told.text, flat))

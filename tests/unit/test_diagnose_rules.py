@@ -439,7 +439,7 @@ def test_a_parser_that_several_could_be_is_a_guess() -> None:
 @pytest.mark.parametrize(
     ("why", "fix"),
     [
-        ("port 4000 is held by pid 7 (user x): nc", "end the process that holds port 4000 if it is yours"),
+        ("port 4000 is held by pid 7 (user x): nc", "End the process that holds port 4000 if it is yours"),
         ("the support 4000 is held by pid 7", "fix the error shown in the log of proxy"),
     ],
 )

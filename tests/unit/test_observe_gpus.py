@@ -15,6 +15,7 @@ from liverl.observe.gpu import sampler as gpus_module
 from liverl.observe.gpu.ledger import UNKNOWN_NAMESPACE, GpuLedger, allowed_gpus
 from liverl.observe.gpu.owner import FREE_BELOW, owner_of
 from liverl.observe.gpu.sampler import GpuSampler
+from liverl.observe.gpu.strangers import strangers
 
 
 def gpu(index: int, owner: str = "free", uuid: str | None = None) -> GpuStatus:
@@ -315,3 +316,36 @@ def test_no_gpu_has_two_holders(actions: list[tuple[str, int, bool]]) -> None:
             assert dict(ledger.holders) == before
         held = [uuid for name in "abc" for uuid in ledger.held_by(name)]
         assert len(held) == len(set(held))
+
+
+def held(memory: dict[int, int | None], members: dict[str, list[int]], *, hidden: bool = False) -> str:
+    users = {7: "ann", 8: "root", 9: "bob", 10: "bob", 11: "bob", 12: None}
+    commands = {7: "python train.py --api-key sk-0123456789abcdef", 8: "python\n-m vllm", 9: "x" * 200}
+    return strangers(
+        [gpu(0)],
+        {gpu(0).uuid: memory, "GPU-of-another-run": {7: 1 << 30}},
+        members,
+        hidden=lambda: hidden,
+        user_of=users.get,
+        command_of=lambda pid: commands.get(pid, "python"),
+    )
+
+
+def test_who_else_holds_gpu_memory_is_named_with_user_command_and_amount() -> None:
+    said = held({7: 48 << 30, 8: None, 5: 1 << 30}, {"replica-0": [5]})
+    assert said == (
+        "Not of this run: pid 7 of ann (python train.py --api-key ***) holds 48.0 GiB of GPU 0, "
+        "pid 8 of root (python -m vllm) holds memory of GPU 0."
+    )
+
+
+def test_processes_of_the_run_and_those_that_cannot_be_seen_are_no_strangers() -> None:
+    assert held({5: 1 << 30, 12: 1 << 30}, {"replica-0": [5]}) == ""
+    assert held({}, {}) == ""
+    assert held({7: 1 << 30}, {}, hidden=True) == "", "NVML's pids may be those of another namespace"
+
+
+def test_many_strangers_and_long_commands_are_cut() -> None:
+    said = held({pid: (20 - pid) << 30 for pid in (11, 10, 9, 8, 7)}, {})
+    assert said.index("pid 7") < said.index("pid 8") < said.index("pid 9") and "pid 10" not in said
+    assert said.endswith(f"pid 9 of bob ({'x' * 80} ...) holds 11.0 GiB of GPU 0, 2 more hold the rest.")

@@ -76,6 +76,7 @@ class Run:
             gpu_members=source.members if source is not None else dict,
             outputs=OutputLinks(run_dir, plan.script) if plan.script is not None else None,
         )
+        supervisor.end_causes.strangers = sampler.strangers
         self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
         self.outcome = outcome = RunOutcome(
             supervisor, replicas, scaling, source, began_at, monotonic, progress=self._progress

@@ -179,10 +179,12 @@ class StateWriter:
         """Note why the newest process of a service ended; the logs of each are searched once."""
         cached = self._causes.get(service.name)
         slot = self._supervisor.slots.get(service.name)
-        process = slot.current.process if slot is not None else None
-        if slot is None or process is None or (cached is not None and cached[0] == service.generation):
+        if slot is None or (cached is not None and cached[0] == service.generation):
             return
-        cause = await self._supervisor.end_causes.of(slot.current)
+        ends = self._supervisor.end_causes
+        if slot.current.process is None and not ends.stated(slot.current).id:
+            return  # it was never started, and no rule knows why
+        cause = await ends.of(slot.current)
         self._causes[service.name] = (service.generation, msgspec.structs.replace(cause, at=service.since))
 
     # --- file access, off the event loop ---

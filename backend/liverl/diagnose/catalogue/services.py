@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from liverl.causes.refused import refused
 from liverl.diagnose.catalogue import agents
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, ServiceStatus, Snapshot, Symptom
@@ -15,7 +16,6 @@ RESTARTED_S = (
     300.0  # seconds for which a failure is reported after the restart: long enough to be seen by a person
 )
 _GOING_AGAIN = ("preparing", "starting", "ready", "degraded")
-_HELD = re.compile(r"\bport (\d+) is held by\b")
 _GENERATION = re.compile(r"(.+)\.(\d+)\.log")
 
 
@@ -71,11 +71,9 @@ def _own_fix(window: Window, service: ServiceStatus, otherwise: str = "") -> str
     cause = _found(window, service)
     if cause is not None and cause.fix:
         return cause.fix.rstrip(".")
-    held = _HELD.search(service.why)
-    if held is not None:
-        return (
-            f"end the process that holds port {held[1]} if it is yours, or give {service.name} another port"
-        )
+    never_started = refused(service.why, service.name)
+    if never_started is not None:
+        return never_started.fix.rstrip(".")
     return otherwise or f"fix the error shown in the log of {service.name}"
 
 

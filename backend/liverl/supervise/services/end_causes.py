@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from liverl.causes.catalogue import gpu_memory
 from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
+from liverl.causes.refused import refused
 from liverl.causes.shown import cause
 from liverl.logs.files import also_written
 from liverl.model import Cause
@@ -24,13 +26,16 @@ if TYPE_CHECKING:
     from liverl.supervise.services.records import Records
 
 READ_S = 10.0  # seconds for reading the logs; 128 MiB take about 3
+# Causes that a process of somebody else may have a part in.
+_GPU_MEMORY = frozenset(one.id for one in gpu_memory.SIGNATURES)
 
 
 class EndCauses:
     """``instances`` returns those of every service; ``now`` Unix seconds. ``logs_moved`` is called in a thread before
     the logs of a process are read, and links those that it has written elsewhere. ``further`` returns what is known of
     an end besides logs and exits, to be appended to the sentence. ``below`` returns the logs of what all processes run
-    on that were written to since a Unix time; it is called in a thread."""
+    on that were written to since a Unix time; it is called in a thread. ``strangers`` returns a sentence about who else
+    holds GPU memory, empty if nobody is known to."""
 
     def __init__(
         self,
@@ -43,6 +48,7 @@ class EndCauses:
         self.logs_moved: Callable[[LeaderProcess], None] = lambda process: None
         self.further: Callable[[Instance], str] = lambda instance: ""
         self.below: Callable[[float], list[Path]] = lambda since: []
+        self.strangers: Callable[[], str] = lambda: ""
         self._run_dir = run_dir
         self._records = records
         self._instances = instances
@@ -74,7 +80,18 @@ class EndCauses:
         how = machine.exit.words() if machine.exit is not None else ""
         reason = how if _not_started_again(instance) else machine.last_failure or machine.why or how
         addition = "" if machine.refused else self._additions(instance, reason)
-        return Cause(instance.name, reason + addition, self._now())
+        text = (reason + addition).removeprefix(f"{instance.name} ")  # it is shown behind the name
+        found = refused(text, instance.name)
+        if found is None:
+            return Cause(instance.name, text, self._now())
+        why = self._with_strangers(found.why) if found.id == "gpus-held" else found.why
+        return Cause(
+            instance.name, text, self._now(), id=found.id, why=why, fix=found.fix, command=found.command
+        )
+
+    def _with_strangers(self, why: str) -> str:
+        who = self.strangers()
+        return f"{why} {who}" if who else why
 
     def _additions(self, instance: Instance, reason: str = "") -> str:
         again = f"; {instance.machine.why}" if _not_started_again(instance) else ""
@@ -132,7 +149,12 @@ class EndCauses:
         except OSError as error:
             self._records.cannot_read(f"cannot read {process.log.name}: {error.strerror}")
             return None
-        return None if why is None else cause(why, self._run_dir, self._now())
+        if why is None:
+            return None
+        found = cause(why, self._run_dir, self._now())
+        if found.id in _GPU_MEMORY:
+            found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
+        return found
 
     def _read(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Why | None:
         self.logs_moved(process)

@@ -1,0 +1,60 @@
+"""Why a service was not started at all, which stands in no log, and what to do about it. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_PORT = re.compile(r"\bport (?P<port>\d{1,5}) is held by\b")
+_GPUS = re.compile(
+    r"\bneeds? \d{1,6} GPUs?, \d{1,6} of (?P<all>\d{1,6}) free(?P<outside> \(\d{1,6} more are outside)?"
+)
+_OTHERS = re.compile(r"GPU \d{1,6}: (?:[^,]* \+ )?(?:foreign pid \d|unknown \(pid namespace\))")
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """``why`` is empty where the reason says it all; ``command``: to copy into a shell."""
+
+    id: str
+    why: str
+    fix: str
+    command: str = ""
+
+
+def refused(reason: str, service: str) -> Refused | None:
+    """What is known of the reason for which a service was not started; None without a rule for it."""
+    port = _PORT.search(reason)
+    if port is not None:
+        fix = (
+            f"End the process that holds port {port['port']} if it is yours, or give {service} another port."
+        )
+        return Refused("port-held", "", fix)
+    gpus = _GPUS.search(reason)
+    return None if gpus is None else _without_gpus(gpus, reason)
+
+
+def _without_gpus(gpus: re.Match[str], reason: str) -> Refused:
+    if gpus["all"] == "0":
+        return Refused(
+            "gpus-not-seen",
+            "The GPU driver shows this run no GPU.",
+            "See with nvidia-smi whether the driver works, and whether CUDA_VISIBLE_DEVICES or the batch system hides "
+            "the GPUs; a machine without GPUs runs run.engine embedded.",
+            "nvidia-smi",
+        )
+    if _OTHERS.search(reason[gpus.end() :]):
+        return Refused(
+            "gpus-held",
+            "A replica gets only GPUs that nobody else uses, and processes that are not this run's hold some.",
+            "See with nvidia-smi who holds the GPUs, and end these processes if they are yours, wait for their end, or "
+            "name other GPUs in CUDA_VISIBLE_DEVICES.",
+            "nvidia-smi",
+        )
+    more = "ask the batch system for more GPUs" if gpus["outside"] else "name more in CUDA_VISIBLE_DEVICES"
+    return Refused(
+        "gpus-too-few",
+        "The services of this run need more GPUs than it has.",
+        f"Lower run.replicas or vllm.gen_tp, or {more}.",
+        "nvidia-smi",
+    )

@@ -1,0 +1,70 @@
+"""What is said of a service that was not started at all: the reasons are those that the program itself gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from liverl.causes.refused import refused
+from liverl.model import GpuStatus
+from liverl.observe.gpu.ledger import UNKNOWN_NAMESPACE, GpuLedger
+
+
+def gpu(index: int, owner: str = "free") -> GpuStatus:
+    return GpuStatus(index, f"GPU-{index}", "NVIDIA H100", 0.0, 0, 80 << 30, None, None, None, owner)
+
+
+def reason(*owners: str, count: int = 2, allowed: int | None = None) -> str:
+    gpus = [gpu(number, owner) for number, owner in enumerate(owners)]
+    uuids = None if allowed is None else [one.uuid for one in gpus[:allowed]]
+    grant = GpuLedger().reserve("replica-1", count, gpus, uuids)
+    assert grant.reason is not None
+    return grant.reason
+
+
+@pytest.mark.parametrize(
+    ("owners", "kind"),
+    [
+        ((), "gpus-not-seen"),
+        (("free", "replica-0"), "gpus-too-few"),
+        (("free", "foreign pid 9 (bob)"), "gpus-held"),
+        (("replica-0 + foreign pid 9 (bob)", "free"), "gpus-held"),
+        ((UNKNOWN_NAMESPACE, "free"), "gpus-held"),
+    ],
+)
+def test_gpus_that_a_service_did_not_get(owners: tuple[str, ...], kind: str) -> None:
+    found = refused(reason(*owners), "replica-1")
+    assert found is not None and found.id == kind
+    assert found.why and found.command == "nvidia-smi"
+    assert ("end these processes" in found.fix) == (kind == "gpus-held")
+    assert ("run.replicas" in found.fix) == (kind == "gpus-too-few")
+
+
+def test_a_share_of_the_gpus_that_is_too_small_is_the_batch_system_s() -> None:
+    found = refused(reason("free", "free", allowed=1), "replica-1")
+    assert found is not None and "batch system" in found.fix
+
+
+def test_the_reason_is_found_behind_the_count_of_failures() -> None:
+    text = f"failed 2 times within 300 s; last failure: {reason('foreign pid 9 (bob)', count=1)}"
+    found = refused(text, "replica-1")
+    assert found is not None and found.id == "gpus-held"
+
+
+def test_a_port_that_is_held_is_freed_or_changed() -> None:
+    found = refused("port 4000 is held by pid 7 (user x): nc", "proxy")
+    assert found is not None and found.id == "port-held"
+    assert "process that holds port 4000" in found.fix and "give proxy another port" in found.fix
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "exit 1",
+        "the support 4000 is held by pid 7",
+        "a 7B model needs 2 GPUs",
+        "not ready after 60 s",
+        "replica-1 needs GPUs, some of them free",
+    ],
+)
+def test_other_reasons_say_what_they_say(other: str) -> None:
+    assert refused(other, "replica-1") is None
