@@ -1,0 +1,51 @@
+"""What is added to the cause of an end from beside the logs: who else holds GPU memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from liverl.model import Cause, Exit
+from liverl.supervise.services.end_causes import EndCauses
+from liverl.supervise.services.state_machine import MachineState
+
+STRANGER = "Not of this run: pid 7 of ann (python train.py) holds 48.0 GiB of GPU 0."
+HELD = (
+    "ValueError: Free memory on device cuda:0 (28.53/79.18 GiB) on startup is less than desired GPU memory "
+    "utilization (0.9, 71.26 GiB)."
+)
+PORT = "OSError: [Errno 98] Address already in use"
+
+
+async def cause(tmp_path: Path, line: str, why: str = "", strangers: str = STRANGER) -> Cause:
+    """Of a replica whose log ends with this line; without one it was not started, for the reason ``why``."""
+    log = tmp_path / "replica-0.1.log"
+    log.write_text(f"Traceback (most recent call last):\n{line}\n")
+    process = SimpleNamespace(generation=1, log=log, log_start=0, started_at=0.0) if line else None
+    ended = Exit(code=1, at=1.0) if line else None
+    machine = MachineState(state="gave_up", generation=1, exit=ended, last_failure=why or "exit 1")
+    instance: Any = SimpleNamespace(name="replica-0", machine=machine, process=process)
+    records: Any = SimpleNamespace(cannot_read=pytest.fail)
+    kills: Any = SimpleNamespace(evidence=lambda now: "")
+    ends = EndCauses(tmp_path, records, lambda: iter((instance,)), lambda: 2.0, kills)
+    ends.strangers = lambda: strangers
+    return await ends.of(instance)
+
+
+async def test_who_else_holds_gpu_memory_is_told_where_it_was_short(tmp_path: Path) -> None:
+    found = await cause(tmp_path, HELD)
+    assert found.id == "gpu-memory-held" and found.why.endswith(STRANGER)
+    assert (await cause(tmp_path, HELD, strangers="")).why.endswith("another process holds the rest.")
+    assert STRANGER not in (await cause(tmp_path, PORT)).why, "it has nothing to do with a port"
+
+
+async def test_who_holds_the_gpus_is_told_where_a_replica_got_none(tmp_path: Path) -> None:
+    held = "replica-0 needs 1 GPU, 0 of 1 free; GPU 0: foreign pid 7 (ann)"
+    found = await cause(tmp_path, "", held)
+    assert found.id == "gpus-held" and found.why.endswith(STRANGER) and found.fix
+    assert found.text == held.removeprefix("replica-0 "), "it is shown behind the name"
+    few = await cause(tmp_path, "", "replica-0 needs 2 GPUs, 1 of 1 free")
+    assert few.id == "gpus-too-few" and STRANGER not in few.why
