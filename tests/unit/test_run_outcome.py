@@ -228,6 +228,8 @@ async def test_what_a_service_s_state_means_for_the_run(
     name = spec if isinstance(spec, str) else spec.name
     add(run, run.scaling.spec(int(name[1])) if isinstance(spec, str) else spec, **machine)
     run.outcome.update()
+    if run.outcome._checking is not None:
+        await run.outcome._checking  # what its log says against exit code 0
     found = run.outcome.verdict
     told = (found.state, found.exit_code, found.cause and found.cause.text) if found is not None else None
     assert told == verdict

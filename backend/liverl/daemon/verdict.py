@@ -76,6 +76,8 @@ class RunOutcome:
         self._progress = progress
         supervisor.end_causes.further = self._further
         self._explaining: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._success: Verdict | None = None
         self._over = asyncio.Event()
         self._stuck_since: float | None = None
         self._was_ready = False
@@ -150,7 +152,7 @@ class RunOutcome:
             cause = Cause(f"env:{name}", failed[name], self._supervisor.now())
             return Verdict("failed", ExitCode.PREFLIGHT if refused else ExitCode.FAILED, cause)
         if slot.spec.ends_run and machine.state == "stopped" and machine.wanted:
-            return Verdict("done", ExitCode.OK, unread=slot.name)
+            return self._of_success(slot.current)
         if not fatal or machine.state not in ("failed", "gave_up") or slot.incoming is not None:
             return None
         if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
@@ -174,6 +176,8 @@ class RunOutcome:
                 self._explain(now)
             elif verdict.state == "failed":
                 self._say_failed()
+            elif verdict.state == "done":
+                self._supervisor.say("run_done", "training has completed; stopping the rest")
         self._journal(now)
         self._supervisor.begin_stop(now=now)
 
@@ -192,19 +196,26 @@ class RunOutcome:
         async def explain() -> None:
             assert self.verdict is not None and self.verdict.unread is not None
             slot = self._supervisor.slots.get(self.verdict.unread)
-            verdict = msgspec.structs.replace(self.verdict, unread=None)
-            if slot is not None and verdict.state == "done":
-                verdict = await self._checked(slot.current)
-            elif slot is not None:
-                cause = await self._supervisor.end_causes.of(slot.current)
-                verdict = msgspec.structs.replace(verdict, cause=cause)
-            self.verdict = verdict
+            cause = self.verdict.cause if slot is None else await ends.of(slot.current)
+            self.verdict = msgspec.structs.replace(self.verdict, cause=cause, unread=None)
             self._journal(now or self._supervisor.stop_now)
-            if verdict.state == "done":
-                self._supervisor.say("run_done", "training has completed; stopping the rest")
             self._say_failed()
 
+        ends = self._supervisor.end_causes
         self._explaining = self._supervisor.spawn_task(explain())
+
+    def _of_success(self, trainer: Instance) -> Verdict | None:
+        """The verdict where the trainer exited with 0; None while its log is read."""
+        if self._checking is None:
+            self._checking = self._supervisor.spawn_task(self._check(trainer))
+        return self._success
+
+    async def _check(self, trainer: Instance) -> None:
+        verdict = Verdict("done", ExitCode.OK)
+        with self._supervisor.records.guarded():  # the run must end in any case
+            verdict = await self._checked(trainer)
+        self._success = verdict
+        self.update()
 
     async def _checked(self, trainer: Instance) -> Verdict:
         """The verdict where the trainer exited with 0: failed, if its log ends with an error and steps are left."""
