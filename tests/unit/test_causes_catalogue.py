@@ -31,6 +31,7 @@ ALSO: dict[str, set[str]] = {"litellm-cost-map": {"name-resolution"}}  # noise i
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity "
 OOM += "of 79.18 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this process has 78.00 GiB memory in use."
 NEAR: dict[str, tuple[str, ...]] = {
+    "file-missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",),
     "cuda-oom-load": (
         f'  File "worker.py", line 3, in load_model\n  File "actor.py", line 9, in update_actor\n{OOM}',
     ),

@@ -24,6 +24,7 @@ from liverl.causes.catalogue.noise import ASKED_TO_STOP
 from liverl.causes.chain import kind, telling
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords, Verdict
 from liverl.causes.guesses import guesses
+from liverl.causes.launchers import reported_signal
 from liverl.causes.match import Match
 from liverl.causes.signature import Signature
 from liverl.causes.timeline import Moment, timeline
@@ -88,6 +89,7 @@ _LESS_MEMORY = (
     "Raise the memory limit of the container or job (Slurm: --mem), or use less memory: fewer or smaller workers."
 )  # fmt: skip
 _LOOK_AT_MEMORY = "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory.max"
+NEAR_THE_END = 2048  # bytes of a log, in which a script ends after a command that failed
 _SHELL_SIGNALS = (
     (re.compile(r"Segmentation fault"), signal.SIGSEGV),
     (re.compile(r"Bus error"), signal.SIGBUS),
@@ -118,7 +120,10 @@ def judge(
         for hit in open_hits
         if not hit[1].signature.alive and not _of_a_request(hit[0].record) and (exits or not _harmless(*hit))
     ]
-    alive = _without_slips([hit for hit in hits if hit[1].signature.alive])
+    alive = _without_slips(
+        [hit for hit in hits if hit[1].signature.alive and hit[1].signature.component != "shell"]
+    )
+    scripts = [hit for hit in open_hits if hit[1].signature.component == "shell"]
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
 
@@ -130,6 +135,8 @@ def judge(
             served = {} if exits else {log.log: log.served for log in logs}
             lasting = [hit for hit in alive if _lasted(hit, alive, served)]
             cause = _waited_for(lasting, moments, failed) or _reported(moments, alive, failed)
+        if cause is None:
+            cause = _script_failed(scripts, moments, failed, logs)
         if cause is None:
             cause, more = _unexplained([m for m in moments if exits or not m.outlived], failed, logs)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
@@ -192,6 +199,11 @@ def _catalogued(
         return None
     best = min(_rank(hit) for hit in fatal)
     first = next(hit for hit in fatal if _rank(hit) == best)
+    if first[1].signature.effect:
+        component = first[1].signature.component
+        others = (h for h in fatal if h[1].signature.component == component and not h[1].signature.effect)
+        first = next(others, first)
+        best = _rank(first)
     return _with_proof(_of_one_record(first, best, fatal), fatal, moments, exits)
 
 
@@ -213,6 +225,7 @@ def _of_one_record(first: _Hit, best: tuple[bool, bool], fatal: Sequence[_Hit]) 
     """Of the causes that one record names, that of the exception which the chain is about; else the catalogue's
     first, where special signatures precede general ones."""
     same = [hit for hit in fatal if hit[0] is first[0] and _rank(hit) == best]
+    same = [hit for hit in same if not hit[1].signature.effect] or same
     if len(same) < 2 or not first[0].record.raised:
         return first
     wanted = telling(first[0].record.raised)
@@ -308,6 +321,22 @@ def _reported(moments: Sequence[Moment], alive: Sequence[_Hit], exits: Sequence[
     return None
 
 
+def _script_failed(
+    scripts: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit], logs: Sequence[LogRecords]
+) -> Explanation | None:
+    """What a launch script could not do, as the last thing before it ended. Scripts go on after most of such lines, so
+    that it counts only where its log ends, or a launcher reports the end, and nothing else is wrong."""
+    other = _first_error([m for m in moments if all(m is not hit[0] for hit in scripts)])
+    if not scripts or (other is not None and _role(other) != "consequence" and not _weak(other.record)):
+        return None
+    last = scripts[-1]
+    log = next((log for log in logs if log.log == last[0].log), None)
+    end = log.last.end if log is not None and log.last is not None else 0
+    if other is None and end - last[0].record.end > NEAR_THE_END:
+        return None
+    return _with_proof(last, scripts, moments, exits)
+
+
 def _unexplained(
     moments: Sequence[Moment], exits: Sequence[Exit], logs: Sequence[LogRecords]
 ) -> tuple[Explanation | None, tuple[Explanation, ...]]:
@@ -315,6 +344,9 @@ def _unexplained(
     if said is not None and all(signal_of(e) is None for e in exits):
         return said, more
     first = _first_error(moments)
+    launched = _said_by_launcher(moments) if first is None or _role(first) == "consequence" else None
+    if launched is not None and all(signal_of(e) is None for e in exits):
+        return launched
     unnatural = next((e for e in exits if signal_of(e) not in (None, *_ASKED)), None)
     exit_ = unnatural or (exits[0] if exits else None)
     proof = tuple(Evidence(f"{e.name} {ending(e)}", e.log or None) for e in exits[:3])
@@ -468,6 +500,17 @@ def _said_by_shell(moments: Sequence[Moment]) -> tuple[Explanation | None, tuple
     return None, ()
 
 
+def _said_by_launcher(moments: Sequence[Moment]) -> tuple[Explanation, tuple[Explanation, ...]] | None:
+    """A launcher reports the signal that ended its child, while nothing tells why."""
+    for moment in moments:
+        reported = None if moment.survived else reported_signal(moment.record.whole)
+        if reported is not None and reported.number not in _ASKED:
+            ended = Exit("a process", signal=reported.number)
+            silent = _silent(ended, (_evidence(moment, reported.line),))
+            return silent, guesses(reported.number, reported.line)
+    return None
+
+
 def _role(moment: Moment) -> str:
     roles = {match.signature.role for match in moment.matched}
     return next((role for role in ("cause", "consequence", "noise") if role in roles), "")
@@ -493,6 +536,7 @@ def _weight(moment: Moment) -> int | None:
     if record.kind != "traceback" and (record.level != "error" or not _LETTER.search(record.text)):
         return None
     told = [match.signature for match in moment.matched if match.signature.role != "noise"]
+    told = [signature for signature in told if signature.component != "python"] or told
     if told and all(signature.alive for signature in told):
         return None
     if _weak(record):
@@ -567,7 +611,7 @@ def _symptoms(
     found = []
     for hit in (*alive, *fatal):
         own = hit[1].signature.id
-        if own in seen:
+        if own in seen or (hit[1].signature.effect and seen):
             continue
         seen.add(own)
         all_of = [h for h in (*alive, *fatal) if h[1].signature.id == own]

@@ -8,7 +8,7 @@ import msgspec
 
 Role = Literal["cause", "consequence", "noise"]
 Component = Literal[
-    "vllm", "litellm", "ray", "verl", "torch", "nccl", "cuda", "slurm", "host", "python", "liverl"
+    "vllm", "litellm", "ray", "verl", "torch", "nccl", "cuda", "slurm", "host", "python", "shell", "liverl"
 ]
 
 
@@ -29,8 +29,9 @@ class Signature(msgspec.Struct, frozen=True):
     our configuration's keys to the values that mend it; ``command``: to copy into a shell. ``alive``: the process
     goes on after it, so that it is a symptom of a living run and explains no exit. ``request``: of those, a request or
     a trial failed, so that it is why a process ended only if that reports it (``of``). ``slips``: how many of these
-    in one log are no symptom, since models and agents make such mistakes. ``tells``: of consequences, it tells which
-    process ended first, whatever its level, and precedes those that only report an error.
+    in one log are no symptom, since models and agents make such mistakes. ``effect``: a cause that another one may
+    bring about, or name better: it gives way to another one of its component, and is not told beside any. ``tells``: of
+    consequences, it tells which process ended first, whatever its level, and precedes those that only report an error.
 
     ``source``: where the rule comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it
     does not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
@@ -56,4 +57,5 @@ class Signature(msgspec.Struct, frozen=True):
     request: bool = False
     slips: int = 0
     tells: bool = False
+    effect: bool = False
     recorded: bool = False

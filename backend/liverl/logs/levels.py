@@ -19,6 +19,7 @@ _WORDS: dict[str, Level] = {
     "SUCC": "info",
     "WARN": "warning",
     "WARNING": "warning",
+    "ERR": "error",
     "ERROR": "error",
     "CRITICAL": "error",
     "FATAL": "error",
@@ -69,7 +70,16 @@ _FAILS = re.compile(
     r"|(?:mismatched input '|no viable alternative at input |extraneous input ')"
     r"|(?:Process \S{1,80}:$)"
     r"|(?:[\w./-]{1,60}: )?(?:[Ee]rror|ERROR|[Ff]atal(?: error)?|FATAL|CRITICAL): "
-    r"|\*\*\* SIG[A-Z]+ received)"
+    r"|\*\*\* SIG[A-Z]+ received"
+    # bash, and what scripts call
+    r"|[\w./-]{1,200}: line \d{1,6}: [^\n]{0,120}?(?:unbound variable|parameter (?:null or )?not set|syntax error"
+    r"|command not found|No such file or directory|Permission denied|Argument list too long)"
+    r"|[\w./-]{1,100}: (?:command not found$|can't open file '|No module named )|\S{1,200}: bad interpreter: "
+    r"|[A-Z]\w{1,60}NotFound: "
+    # Ray of its workers and jobs
+    r"|A worker died or was killed while executing a task|Job '[^'\n]{1,100}' failed$"
+    r"|(?:Status message: )?Job entrypoint command failed with exit code |Status message: runtime_env setup failed"
+    r"|Job supervisor actor (?:failed|could not))"
 )
 # bash: "bash: line 1: 99 Segmentation fault      (core dumped) python3", "/job.sh: line 12:  4567 Killed   python3"
 SHELL = re.compile(

@@ -147,4 +147,254 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="omegaconf.errors.MissingMandatoryValue: Missing mandatory value: data.train_files",
         spares="ValueError: Missing value",
     ),
+    Signature(
+        id="hydra-not-in-struct",
+        component="verl",
+        role="cause",
+        pattern=(
+            r"Config(?:Key|Attribute)Error: Key '(?P<name>[^'\n]{1,160})' (?:is )?not in "
+            r"(?P<where>struct|'[^'\n]{1,120}')(?:\s{1,8}full_key: (?P<full>\S{1,200}))?"
+        ),
+        needle="Error: Key '",
+        title="The configuration has no key {name}",
+        cause=(
+            "The program or an override uses {name}, which the configuration ({where}) does not have: it was "
+            "renamed, misspelt, or the program is of another version than its configuration."
+        ),
+        fix=(
+            "Compare the names with the configuration of the installed version; +key=value adds one that the "
+            "program reads but the configuration lacks."
+        ),
+        command="python -m verl.trainer.main_ppo --cfg job",
+        effect=True,
+        source="omegaconf/dictconfig.py",
+        fires=(
+            "omegaconf.errors.ConfigAttributeError: Key 'rollout_n' is not in struct\n    full_key: "
+            "actor_rollout_ref.rollout_n\n    object_type=dict"
+        ),
+        spares="INFO Config: Error: Key 'rollout_n' is in struct",
+    ),
+    Signature(
+        id="hydra-missing-key",
+        component="verl",
+        role="cause",
+        pattern=r"Config(?:Key|Attribute)Error: Missing key (?P<name>\S{1,160})",
+        needle="Error: Missing key ",
+        title="The configuration has no key {name}",
+        cause=(
+            "The program reads {name}, which the configuration does not have: it was renamed, or the program "
+            "is of another version than its configuration."
+        ),
+        fix=(
+            "Compare the names with the configuration of the installed version; +key=value adds one that the "
+            "program reads."
+        ),
+        command="python -m verl.trainer.main_ppo --cfg job",
+        source="omegaconf/dictconfig.py",
+        fires="omegaconf.errors.ConfigAttributeError: Missing key ppo_epochs",
+        spares="Missing mandatory value: data.path",
+    ),
+    Signature(
+        id="hydra-environment",
+        component="verl",
+        role="cause",
+        pattern=r"Environment variable '(?P<name>\w{1,100})' not found",
+        needle="Environment variable '",
+        title="The configuration needs the environment variable {name}",
+        cause="A value of the configuration is taken from {name} (oc.env), which is not set.",
+        fix="Export {name} before the start, also on the nodes that run the program.",
+        command="env | sort",
+        source="omegaconf/resolvers/oc",
+        fires=(
+            "omegaconf.errors.InterpolationResolutionError: KeyError raised while resolving interpolation: "
+            "\"Environment variable 'DATA_DIR' not found\""
+        ),
+        spares="INFO Environment variable 'DATA_DIR' found",
+    ),
+    Signature(
+        id="hydra-resolution",
+        component="verl",
+        role="cause",
+        pattern=(
+            "InterpolationResolutionError: (?P<why>(?!KeyError raised while resolving interpolation: "
+            r".Environment variable)[^\n]{1,200})(?:\s{1,8}full_key: (?P<key>\S{1,200}))?"
+        ),
+        needle="InterpolationResolutionError: ",
+        title="A value of the configuration cannot be worked out",
+        cause="An expression in it (in dollar and braces) failed: {why}.",
+        fix=("Correct the expression, or the values that it uses; the full_key below names the setting."),
+        command="python -m verl.trainer.main_ppo --cfg job",
+        source="omegaconf/errors.py",
+        fires=(
+            "omegaconf.errors.InterpolationResolutionError: KeyError raised while resolving interpolation: "
+            "'anisotropy'"
+        ),
+        spares=(
+            "omegaconf.errors.InterpolationResolutionError: KeyError raised while resolving interpolation: "
+            "\"Environment variable 'DATA_DIR' not found\""
+        ),
+    ),
+    Signature(
+        id="hydra-parse-mismatched",
+        component="verl",
+        role="cause",
+        pattern=r"mismatched input '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
+        needle="mismatched input '",
+        title="An override of the command line cannot be read at '{text}'",
+        cause=(
+            "A word of the command line is no key=value: a blank around =, a missing quote, an unset "
+            "variable, or a backslash that does not end its line."
+        ),
+        fix=(
+            "Put values with blanks, commas, braces or = in quotes twice ('key=\"value\"'), and check the "
+            "lines that end in a backslash."
+        ),
+        source="hydra/core/override_parser",
+        fires="mismatched input '=' expecting <EOF>",
+        spares=(
+            "INFO input '{a' at: token EQUAL, mismatched missing mismatched extraneous recognition error"
+        ),
+    ),
+    Signature(
+        id="hydra-parse-extraneous",
+        component="verl",
+        role="cause",
+        pattern=r"extraneous input '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
+        needle="extraneous input '",
+        title="An override of the command line cannot be read at '{text}'",
+        cause=(
+            "A word of the command line is no key=value: a blank around =, a missing quote, an unset "
+            "variable, or a backslash that does not end its line."
+        ),
+        fix=(
+            "Put values with blanks, commas, braces or = in quotes twice ('key=\"value\"'), and check the "
+            "lines that end in a backslash."
+        ),
+        source="hydra/core/override_parser",
+        fires="extraneous input 'b' expecting EOF",
+        spares=(
+            "INFO input '{a' at: token EQUAL, extraneous missing mismatched extraneous recognition error"
+        ),
+    ),
+    Signature(
+        id="hydra-parse-equal",
+        component="verl",
+        role="cause",
+        pattern=r"missing EQUAL at '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
+        needle="missing EQUAL at '",
+        title="An override of the command line cannot be read at '{text}'",
+        cause=(
+            "A word of the command line is no key=value: a blank around =, a missing quote, an unset "
+            "variable, or a backslash that does not end its line."
+        ),
+        fix=(
+            "Put values with blanks, commas, braces or = in quotes twice ('key=\"value\"'), and check the "
+            "lines that end in a backslash."
+        ),
+        source="hydra/core/override_parser",
+        fires="missing EQUAL at '<EOF>'",
+        spares=("INFO input '{a' at: token EQUAL, equal missing mismatched extraneous recognition error"),
+    ),
+    Signature(
+        id="hydra-parse-token",
+        component="verl",
+        role="cause",
+        pattern=r"token recognition error at: '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
+        needle="token recognition error at: '",
+        title="An override of the command line cannot be read at '{text}'",
+        cause=(
+            "A word of the command line is no key=value: a blank around =, a missing quote, an unset "
+            "variable, or a backslash that does not end its line."
+        ),
+        fix=(
+            "Put values with blanks, commas, braces or = in quotes twice ('key=\"value\"'), and check the "
+            "lines that end in a backslash."
+        ),
+        source="hydra/core/override_parser",
+        fires="token recognition error at: '\"'",
+        spares=("INFO input '{a' at: token EQUAL, token missing mismatched extraneous recognition error"),
+    ),
+    Signature(
+        id="hydra-twice",
+        component="verl",
+        role="cause",
+        pattern=r"Multiple values for (?P<key>\S{1,160})\. To override a value use",
+        needle="Multiple values for ",
+        title="The override {key} is added twice",
+        cause="Two overrides choose a value for {key}; of a configuration group only one may.",
+        fix="Remove one of them, or write override {key} in the defaults list.",
+        source="hydra/_internal/defaults_list.py",
+        fires="Multiple values for trainer. To override a value use 'override trainer: y'",
+        spares="INFO values for trainer: y",
+    ),
+    Signature(
+        id="hydra-no-directory",
+        component="verl",
+        role="cause",
+        pattern=r"Check that the config directory '(?P<path>[^'\n]{1,300})' exists and readable",
+        needle="Check that the config directory '",
+        title="The configuration directory {path} does not exist",
+        cause=("The program looks for its configuration in {path}, which is not there or cannot be read."),
+        fix=("Give --config-path (relative to the program's file) or --config-dir (absolute) correctly."),
+        command="ls -ld '{path}'",
+        source="hydra/_internal/config_loader_impl.py",
+        fires=(
+            "Primary config directory not found.\nCheck that the config directory '/opt/verl/trainer/confg' "
+            "exists and readable"
+        ),
+        spares="INFO config directory '/opt/verl/trainer/config' exists and readable",
+    ),
+    Signature(
+        id="hydra-target",
+        component="verl",
+        role="cause",
+        pattern=r"Error locating target '(?P<target>[^'\n]{1,200})'",
+        needle="Error locating target '",
+        title="{target} cannot be imported",
+        cause=(
+            "_target_ names {target}, which does not exist in the installed packages or fails while it is "
+            "imported."
+        ),
+        fix=("Correct the name, or install what it needs; HYDRA_FULL_ERROR=1 shows the import's own error."),
+        source="hydra/_internal/instantiate/_instantiate2.py",
+        fires=(
+            "hydra.errors.InstantiationException: Error locating target "
+            "'verl.workers.config.FSDPActorConfg', set env var HYDRA_FULL_ERROR=1 to see chained exception."
+        ),
+        spares="INFO target 'verl.workers.config.FSDPActorConfig' located",
+    ),
+    Signature(
+        id="hydra-call",
+        component="verl",
+        role="consequence",
+        pattern=r"Error in call to target '(?P<target>[^'\n]{1,200})'",
+        needle="Error in call to target '",
+        title="{target} could not be built",
+        fix=(
+            "Read the exception in the same message; its arguments come from the configuration next to "
+            "_target_."
+        ),
+        source="hydra/_internal/instantiate/_instantiate2.py",
+        fires=(
+            "hydra.errors.InstantiationException: Error in call to target "
+            "'verl.workers.config.FSDPActorConfig':"
+        ),
+        spares="INFO call to target 'verl.workers.config.FSDPActorConfig'",
+    ),
+    Signature(
+        id="hydra-choice",
+        component="verl",
+        role="cause",
+        pattern=(r"Invalid value '(?P<value>[^'\n]{0,160})', expected one of (?P<choices>[^\n]{1,160})"),
+        needle="', expected one of ",
+        title="'{value}' is no value that the configuration allows",
+        cause="The setting allows one of {choices}.",
+        fix="Use one of them; the full_key below names the setting.",
+        source="omegaconf/nodes.py",
+        fires=(
+            "omegaconf.errors.ValidationError: Invalid value 'fdsp', expected one of [fsdp, fsdp2, "
+            "megatron]\n    full_key: actor.strategy"
+        ),
+        spares="INFO value 'fsdp', one of [fsdp, fsdp2]",
+    ),
 )

@@ -103,6 +103,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="ray-node-dead",
         component="ray",
         role="cause",
+        effect=True,
         pattern=(
             r"The node with node id: (?P<id>\w{1,80}) and address: (?P<node>\S{1,80}) and node name: "
             r"\S{1,80} has been marked dead because the detector has missed too many heartbeats from it"

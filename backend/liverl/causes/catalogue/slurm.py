@@ -10,8 +10,8 @@ SIGNATURES: tuple[Signature, ...] = (
         component="slurm",
         role="cause",
         pattern=(
-            r"slurmstepd: error: Detected (?P<count>\d{1,6}) oom.kill events? in (?:StepId=|step "
-            r")(?P<step>[\w.]{1,40})"
+            r"slurmstepd: error: Detected (?P<count>\d{1,6}) oom.kill event(?:s|\(s\))? in "
+            r"(?:StepId=|step )(?P<step>\w{1,40}(?:\.\w{1,20})?)"
         ),
         needle="slurmstepd: error: Detected",
         title="Slurm step {step} reached its memory limit; processes were killed",
@@ -83,6 +83,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="slurm-node-failed",
         component="slurm",
         role="cause",
+        effect=True,
         pattern=(
             r"(?:\*\*\* (?:JOB|STEP) (?P<job>[\w.]{1,40}) (?:ON \S{1,100} )?CANCELLED AT \S{1,40} DUE TO "
             "NODE FAILURE)"
@@ -105,6 +106,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="slurm-cancelled",
         component="slurm",
         role="cause",
+        effect=True,
         pattern=(
             r"slurmstepd: error: \*\*\* (?:JOB|STEP) (?P<job>[\w.]{1,40}) (?:ON \S{1,100} )?CANCELLED AT "
             r"(?P<at>\S{1,40}) \*\*\*"
