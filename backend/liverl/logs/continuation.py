@@ -15,11 +15,14 @@ _OF_EXCEPTION = re.compile(
     r"|The actor is dead because |The actor died |Memory on the node |Refer to the documentation |Top \d+ memory users"
     r"|PID\s+MEM|\d+\s+[\d.]+\s|<other process>|Ray: |Python: |This process on |The node "
     r"|The worker |Object |Ray killed "
-    # pydantic and transformers
+    # pydantic, transformers and the model hub
+    r"|Cannot access gated repo|Access to model |Repo model |(?:Repository|Entry|Revision) Not Found for url"
+    r"|If you are trying |Invalid username or |Make sure |Please make sure |Checkout |\d{3} Client Error"
     r"|You can update |You should |Value error, |For further information "
     # LiteLLM
     r"|Deployment Info: |timeout: |LiteLLM: |LiteLLM Retried: |Received Model Group|Available Model Group|Requester IP "
     # compilers
+    r"|ninja: |FAILED: |\[\d{1,4}/\d{1,4}\] |/bin/sh: |[\w./+-]{1,200}\(\d{1,7}\): (?:fatal )?error"
     r"|ptxas |nvcc |Repro command: |Command: |stderr:|stdout:|/tmp/\S+:\d+"
     r"|[\w./-]{1,200}:\d+(?::\d+)?: (?:fatal )?error: "
     # Hydra and OmegaConf

@@ -36,7 +36,7 @@ _STYLES = tuple(
         rf"\[{DATED}\](?:\[[^\]\n]{{0,80}}\]){{0,2}} ?- ?",
         # Python's logging, Ray, most others: "2026-11-21 00:02:09,570\tERROR worker.py:12 -- ", "... - name - INFO - "
         rf"\[?{DATED}\]?[\s,:|-]{{1,8}}(?:[\w.]{{1,80}}(?: - |: ?))?\[?{_WORD}\]?"
-        rf"(?:\s+{_FILE}:\d+ (?:--|-) |[\s:|-]{{1,8}})",
+        rf"(?:\s+{_FILE}:\d+ (?:--|-) |\s{{0,8}}[:|-]{{1,3}} ?|\s{{1,8}})",  # a frame stays indented
         rf"\[?{DATED}\]?(?: |$)",
         rf"\[?{_CLOCK}\]? (?:\[?{_WORD}\]?[\s:|-]{{1,8}})?",
         # Python's default: "ERROR:root:"

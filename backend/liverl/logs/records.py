@@ -19,6 +19,7 @@ from liverl.logs.ray_prefixes import repeated_in
 from liverl.logs.record import MOST_LINES, Kind, Record
 from liverl.logs.text import last_state
 from liverl.logs.tracebacks import BEGINS, final_of, link_of, raised_in, ungrouped
+from liverl.logs.wrappers import Wrappers
 from liverl.model import Level
 
 LINE_BYTES = 1 << 15  # of a longer line only so many are kept
@@ -26,6 +27,16 @@ MOST_OPEN = 64  # writers with a record that may go on
 STALE = 100  # lines of others after which a record is complete
 _HEALTHY = re.compile(
     r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.|(?:^|\s)step:\d+ - '
+)
+
+
+# torch's checkpoints report what other ranks raised: "Traceback (most recent call last): (RANK 2)"
+_RANKED = re.compile(r"Traceback \(most recent call last\): \(RANK \d+\)")
+# What Python's module for warnings prints, behind which a traceback is of something else
+_WARNING = re.compile(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
+_TIMES = re.compile(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
+_RAISES = re.compile(
+    r"(?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failed)(?::|$)"
 )
 
 
@@ -79,12 +90,14 @@ class _Open:
         """Whether a line of the same writer, not blank, goes on with this record."""
         text = head.text
         if head.head:
-            return head.head == self.head and self._same_head(text)
+            return self._same_head(text) if head.head == self.head else self._stamped_anew(head)
         if text[0].isspace() or (text[:2] in ("| ", "+-") and self.frames):
             return True
         if link_of(text):
             return self.ended
         if text.startswith(BEGINS):
+            if self.ended and _RANKED.match(text):
+                return True
             return self.chained or (not self.ended and not self.frames and self._introduces())
         if self.frames:
             return final_of(text) is not None and not SHELL.match(text)
@@ -96,8 +109,20 @@ class _Open:
             return continues_exception(text, self.last)
         return self.level in ("error", "warning") and continues_message(text, self.text, self.last)
 
+    def _stamped_anew(self, head: LineHead) -> bool:
+        """Whether a line goes on with a traceback that a logger writes line by line, each with its own time."""
+        if _TIMES.sub("", head.head) != _TIMES.sub("", self.head):
+            return False
+        if self.ended:
+            return bool(link_of(head.text))
+        if self.chained and head.text.startswith(BEGINS):
+            return True
+        return (self.frames or self.chained) and (
+            head.text[0].isspace() or (self.frames and _RAISES.match(head.text) is not None)
+        )
+
     def _introduces(self) -> bool:
-        if self.level == "info" or heads_each_line(self.head):
+        if self.level == "info" or heads_each_line(self.head) or _WARNING.search(self.text):
             return False
         return (bool(self.head) and self.level == "error") or introduces_traceback(self.text)
 
@@ -169,6 +194,7 @@ class RecordReader:
         self._count = 0  # lines
         self._awaited = True
         self._above: _Open | None = None  # the record of the line above
+        self._wrappers = Wrappers()
 
     @property
     def idle(self) -> bool:
@@ -222,14 +248,13 @@ class RecordReader:
             self._expire()
 
     def _next(self, line: str, start: int) -> None:
-        chain = split_prefixes(line)
+        chain, head = self._parsed(line)
         key = (chain.writer, chain.rank)
         waiting = self._open.get(key)
         if not chain.text.strip():
             if waiting is not None:
                 waiting.between += 1
             return
-        head = parse_head(chain.text)
         if waiting is not None and not (head.text.strip() or head.head == waiting.head):
             waiting.between += 1
             return
@@ -257,6 +282,16 @@ class RecordReader:
         if len(self._open) > MOST_OPEN:
             self._close(min(self._open, key=lambda each: self._open[each].line))
 
+    def _parsed(self, line: str) -> tuple[PrefixChain, LineHead]:
+        """Split a line into its prefixes, its head and its text. Prefixes may also stand behind a head, or behind what
+        a program that is not known puts before each line."""
+        chain = split_prefixes(line)
+        head = parse_head(chain.text)
+        if head.head and head.text[:1] in ("(", "["):
+            chain, head = _behind(chain, head, head.text, head.head)
+        rest = self._wrappers.stripped(head.text)
+        return (chain, head) if rest is None else _behind(chain, head, rest)
+
     def _at(self, chain: PrefixChain, head: LineHead) -> float | None:
         moment = head.moment
         if chain.moment is not None and (moment is None or chain.moment.offset is not None):
@@ -280,6 +315,25 @@ class RecordReader:
             return []
         self._done = [done for done in self._done if first is not None and done.offset >= first]
         return [done.record() for done in sorted(ready, key=lambda done: done.offset)]
+
+
+def _behind(chain: PrefixChain, head: LineHead, rest: str, default: str = "") -> tuple[PrefixChain, LineHead]:
+    """The prefixes and the head of a line of which only ``rest`` is to be read; ``default``: its head if ``rest`` has
+    none."""
+    inner = split_prefixes(rest)
+    within = parse_head(inner.text)
+    if default:
+        if not inner.length:
+            return chain, head
+        if not within.head:
+            within = within._replace(head=default, level=within.level or head.level)
+    writer = " ".join(name for name in (chain.writer, inner.writer) if name)
+    rank = chain.rank if inner.rank is None else inner.rank
+    moment = within.moment or head.moment
+    return (
+        PrefixChain(writer, rank, chain.moment or inner.moment, chain.length, inner.text),
+        within._replace(moment=moment, process=within.process or head.process),
+    )
 
 
 def _of_ray(above: _Open) -> bool:

@@ -62,7 +62,7 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
             in_frames, frame, source, how = True, "", "", ""
             continue
         text = ungrouped(line)
-        if text.startswith((BEGINS, "Exception Group Traceback")) or f": {BEGINS}" in text:
+        if BEGINS in text or text.startswith("Exception Group Traceback"):
             close()
             in_frames, frame, source = True, "", ""
             continue
