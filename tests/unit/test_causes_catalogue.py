@@ -25,13 +25,22 @@ DATA = Path(__file__).parent.parent / "data"
 BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 # Causes that also match the text of another row, and why that is right.
-ALSO: dict[str, set[str]] = {"litellm-cost-map": {"name-resolution"}}  # noise in the same line wins
+ALSO: dict[str, set[str]] = {
+    "litellm-cost-map": {"name-resolution"},  # noise in the same line wins
+    # the special row stands before the general one
+    "nvcc-not-run": {"shell-command-missing"},
+    "tokenizer-attribute": {"attribute-missing"},
+}
 
 # Further near misses, of rows with more than one lookaround.
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity "
 OOM += "of 79.18 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this process has 78.00 GiB memory in use."
 NEAR: dict[str, tuple[str, ...]] = {
     "file-missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",),
+    "hub-unauthorized": (
+        "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/acme/m\n\n"
+        "GatedRepoError: 401 Client Error.\n\nCannot access gated repo for url https://huggingface.co/acme/m.",
+    ),
     "cuda-oom-load": (
         f'  File "worker.py", line 3, in load_model\n  File "actor.py", line 9, in update_actor\n{OOM}',
     ),

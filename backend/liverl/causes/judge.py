@@ -574,6 +574,9 @@ def _wrapped(record: Record) -> bool:
 
 def _line(record: Record, matched: Sequence[Match]) -> str:
     """The line that stands in the log."""
+    ended = next((m.text for m in matched if m.signature.tells), None)
+    if ended is not None:
+        return ended
     if record.raised:
         chosen = record.raised[telling(record.raised)]
         lines = chosen.text.split("\n")
@@ -608,10 +611,13 @@ def _symptoms(
 ) -> tuple[Explanation, ...]:
     """What else is wrong: each kind once, with its first and its last record."""
     seen = {cause.id} if cause is not None else set()
+    of_cause = {(one.log, one.offset) for one in cause.evidence[:1]} if cause is not None else set()
     found = []
     for hit in (*alive, *fatal):
         own = hit[1].signature.id
         if own in seen or (hit[1].signature.effect and seen):
+            continue
+        if (hit[0].log, hit[0].record.offset) in of_cause:  # one record tells of one failure
             continue
         seen.add(own)
         all_of = [h for h in (*alive, *fatal) if h[1].signature.id == own]

@@ -34,12 +34,12 @@ SIGNATURES: tuple[Signature, ...] = (
         component="vllm",
         role="cause",
         pattern=(
-            r"To serve at least one request with the model's max seq len \((?P<wanted>\d{1,12})\), "
+            r"To serve at least one request with the models?'s max seq len \((?P<wanted>\d{1,12})\), "
             r"\(?(?P<need>[\d.]{1,12} GiB) KV cache is needed, which is larger than the available KV "
             r"cache memory \((?P<has>[\d.]{1,12} GiB)\)[^\n]{0,100}the estimated maximum model length is "
             r"(?P<fits>\d{1,12})"
         ),
-        needle="To serve at least one request with the model's max seq len (",
+        needle="To serve at least one request with the model",
         title="The context of {wanted} tokens does not fit: {need} of KV cache, {has} free",
         cause=(
             "One request of {wanted} tokens needs {need} of KV cache, and {has} are available; {fits} "

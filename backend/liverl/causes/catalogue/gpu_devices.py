@@ -71,20 +71,20 @@ SIGNATURES: tuple[Signature, ...] = (
         id="nvidia-xid",
         component="cuda",
         role="cause",
-        pattern=r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): (?P<xid>\d{1,4}),",
+        pattern=(
+            r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): (?!(?:13|31|43|45|68|109|48|63|64|92|94|95|140|171|172|79|74|38"
+            r"|61|62|119|120|122|143|154),)(?P<xid>\d{1,4}),"
+        ),
         needle="NVRM: Xid (PCI:",
         title="The driver reports error Xid {xid} on GPU {bus}",
         cause=(
-            "The GPU or its driver failed (48, 63, 64, 74, 79 and 94 are hardware; 13, 31 and 43 come "
-            "from a program; 79 = fallen off the bus)."
+            "The GPU, its driver or a program on it failed; NVIDIA's list of Xid numbers says what {xid} means."
         ),
-        fix="For hardware errors leave GPU {bus} out (CUDA_VISIBLE_DEVICES) and have the host checked.",
+        fix="Leave GPU {bus} out (CUDA_VISIBLE_DEVICES) and have the host checked if it comes back.",
         command="nvidia-smi -q",
         source="NVIDIA XID documentation",
-        fires=(
-            "[1234.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=4102, name=python3, GPU has fallen off the bus."
-        ),
-        spares="[1234.5] NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
+        fires="[1234.5] NVRM: Xid (PCI:0000:3b:00): 56, pid=4102, name=python3, CMDre 00000001",
+        spares="[1234.5] NVRM: loading NVIDIA UNIX x86_64 Kernel Module; no Xid",
     ),
     Signature(
         id="no-gpu",

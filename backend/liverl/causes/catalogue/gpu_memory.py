@@ -320,14 +320,14 @@ SIGNATURES: tuple[Signature, ...] = (
             r"free memory (?P<after>[\d.]{1,20}(?: GiB)?)"
         ),
         needle="Error in memory profiling. Initial free memory",
-        title="Another process changed GPU memory while vLLM measured it",
+        title="vLLM could not measure its GPU memory: {before} free before, {after} after",
         cause=(
-            "Free memory went from {before} to {after} while vLLM measured its own use: two replicas "
-            "started together on a GPU, or a process ended."
+            "Loading the model must leave less free memory, and it went from {before} to {after}: another process "
+            "freed memory meanwhile (two replicas on one GPU, one that ended), or the model lies elsewhere."
         ),
         fix=(
-            "Give each replica its own GPUs, and start replicas later one after another "
-            "(supervise.replica_stagger)."
+            "Give each replica its own GPUs, wait until earlier processes on them have ended, and start replicas one "
+            "after another (supervise.replica_stagger)."
         ),
         source="vllm/v1/worker/gpu_worker.py",
         fires=(

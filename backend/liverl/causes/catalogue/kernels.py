@@ -309,7 +309,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"torch\._dynamo\.exc\.(?:BackendCompilerFailed|InternalTorchDynamoError|TorchRuntimeError): "
-            r"(?P<what>[^\n]{1,200})"
+            r"(?:[^\n]{0,120} raised:\n)?(?P<what>[^\n]{1,200})"
         ),
         needle="torch._dynamo.exc.",
         title="torch.compile failed",

@@ -278,7 +278,10 @@ SIGNATURES: tuple[Signature, ...] = (
         id="hub-unauthorized",
         component="python",
         role="cause",
-        pattern=r"401 Client Error: Unauthorized for url: (?P<url>https?://[^\s'\"]{1,300})",
+        pattern=(
+            r"\A(?![\s\S]*Cannot access gated repo for url)[\s\S]*?401 Client Error: Unauthorized for url: "
+            r"(?P<url>https?://[^\s'\"]{1,300})"
+        ),
         needle="401 Client Error: Unauthorized for url:",
         title="The hub refuses the download: no token, or one that is not valid",
         cause="The model is private or gated, or its name is misspelt; the hub answered 401 for {url}.",

@@ -173,13 +173,17 @@ SIGNATURES: tuple[Signature, ...] = (
         id="nccl-cuda-error",
         component="nccl",
         role="cause",
-        pattern=r"NCCL WARN Cuda failure (?P<code>\d{0,6}) ?'(?P<what>[^'\n]{1,120})'",
+        pattern=(
+            r"NCCL WARN Cuda failure (?P<code>\d{0,6}) ?'(?!system not yet initialized"
+            r"|the operation cannot be performed in the present state)(?P<what>[^'\n]{1,120})'"
+        ),
         needle="NCCL WARN Cuda failure",
         title="NCCL met a CUDA error: {what}",
         cause="A CUDA call of NCCL failed: {what}.",
         fix=(
-            "For 'out of memory' lower vllm.gpu_memory_utilization; else look at dmesg for Xid lines and "
-            "at the versions of driver and CUDA."
+            "For 'out of memory' lower vllm.gpu_memory_utilization; for 'invalid argument' or 'operation not "
+            "supported' (containers, virtual machines, nvls.cc) set NCCL_NVLS_ENABLE=0, NCCL_CUMEM_ENABLE=0 or "
+            "NCCL_P2P_DISABLE=1; else look at dmesg for Xid lines and at the versions of driver and CUDA."
         ),
         command="nvidia-smi",
         source="NCCL src/include/checks.h",

@@ -92,7 +92,11 @@ SIGNATURES: tuple[Signature, ...] = (
         component="python",
         role="cause",
         where="exception",
-        pattern=r"^KeyError: (?!'invalid (?:tool call|reasoning) parser)(?P<key>[^\n]{1,160})",
+        pattern=(
+            r"^KeyError: (?!'invalid (?:tool call|reasoning) parser"
+            r"|'(?:[\w-]{1,60}\.){1,10}(?:\w{0,20}weights?\w{0,30}|bias|\w{1,40}_(?:bias|scale|zero_point|packed|shape"
+            r"|inv)|g_idx|qzeros|scales|absmax|lora_[AB])')(?P<key>[^\n]{1,160})"
+        ),
         needle="KeyError:",
         title="A table or row has no entry {key} (KeyError)",
         cause="A program looked up {key}, which is not there; in data this is a missing column.",

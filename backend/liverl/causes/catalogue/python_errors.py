@@ -88,7 +88,8 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         where="exception",
         pattern=(
-            r"^AttributeError: (?:module )?(?P<owner>'[^'\n]{1,120}'(?: object)?|type object '[^'\n]{1,120}') "
+            r"^AttributeError: (?!'\w{1,60}Config')(?:module )?"
+            r"(?P<owner>'[^'\n]{1,120}'(?: object)?|type object '[^'\n]{1,120}') "
             r"has no attribute '(?P<name>[^'\n]{1,120})'"
         ),
         needle=" has no attribute '",
@@ -102,7 +103,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "(environments.verl.requirements); if in code of yours, correct it there."
         ),
         source="CPython",
-        fires="AttributeError: 'Qwen2Config' object has no attribute 'rope_theta'",
+        fires="AttributeError: 'NoneType' object has no attribute 'keys'",
         spares="AttributeError: Reward function 'compute_score' not found in module",
     ),
     Signature(

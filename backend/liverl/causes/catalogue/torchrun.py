@@ -35,32 +35,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO Process 4711 got signal",
     ),
     Signature(
-        id="torchrun-child-crashed",
-        component="torch",
-        role="cause",
-        pattern=(
-            r"failed \(exitcode: -(?P<signal>11|7|4|8)\) local_rank: (?P<rank>\d{1,6}) \(pid: "
-            r"(?P<pid>\d{1,10})\)"
-        ),
-        needle="failed (exitcode: -",
-        title="Local rank {rank} (pid {pid}) crashed in native code (signal {signal})",
-        cause=(
-            "The process crashed without a Python traceback: an extension built for another torch or CUDA, a "
-            "driver, or (signal 7) a full /dev/shm."
-        ),
-        fix=(
-            "Run it again with PYTHONFAULTHANDLER=1, which prints where it crashed; look at df -h /dev/shm "
-            "and at dmesg."
-        ),
-        command="dmesg -T | grep -iE 'segfault|trap|xid'; df -h /dev/shm",
-        source="torch/distributed/elastic/multiprocessing/api.py",
-        fires=(
-            "E0521 15:43:03.620000 2606 site-packages/torch/distributed/elastic/multiprocessing/api.py:869] "
-            "failed (exitcode: -11) local_rank: 0 (pid: 14750) of binary: /opt/python"
-        ),
-        spares="failed (exitcode: 1) local_rank: 0 (pid: 14750) of binary: /opt/python",
-    ),
-    Signature(
         id="torchrun-child-failed",
         component="torch",
         role="consequence",
@@ -86,8 +60,8 @@ SIGNATURES: tuple[Signature, ...] = (
         component="torch",
         role="cause",
         pattern=(
-            r"Must flatten tensors with uniform (?P<what>dtype|requires_grad)[^\n]{0,20}(?: but got "
-            r"(?P<has>[^\n]{1,80}))?"
+            r"Must flatten tensors with uniform (?:original parameter )?(?P<what>dtype|requires_grad)"
+            r"[^\n]{0,20}(?: but got (?P<has>[^\n]{1,80}))?"
         ),
         needle="Must flatten tensors with uniform ",
         title="FSDP cannot shard a layer whose weights differ in {what}",
@@ -109,8 +83,10 @@ SIGNATURES: tuple[Signature, ...] = (
         id="fsdp-no-layer-class",
         component="verl",
         role="cause",
-        pattern="Could not find the transformer layer class to wrap in the model",
-        needle="Could not find the transformer layer class to wrap in the model",
+        pattern=(
+            r"Could not find the transformer layer class (?:to wrap )?(?:[\w.]{1,80} )?(?:to wrap )?in the model"
+        ),
+        needle="Could not find the transformer layer class ",
         title="FSDP does not find the layers of this model to wrap",
         cause=(
             "The names in wrap_policy.transformer_layer_cls_to_wrap (or in the model's _no_split_modules) "

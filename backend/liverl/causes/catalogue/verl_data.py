@@ -301,25 +301,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO Checkpoint path /ckpt/global_step_40/actor exists",
     ),
     Signature(
-        id="verl-weight-name",
-        component="verl",
-        role="cause",
-        pattern=(r"There is no module or parameter named '(?P<name>[^'\n]{1,160})' in (?P<model>\w{1,100})"),
-        needle="There is no module or parameter named '",
-        title="vLLM does not know the weight {name} that it is given",
-        cause=(
-            "The trainer (or the checkpoint) has weights whose names {model} of vLLM does not have: LoRA or "
-            "value-head weights, another architecture, or versions that do not fit."
-        ),
-        fix=(
-            "Use the versions of verl, vLLM and transformers that belong together "
-            "(environments.verl.requirements); for LoRA check the adapter settings."
-        ),
-        source="vllm/model_executor/models/utils.py",
-        fires=("ValueError: There is no module or parameter named 'lm_head.base_layer' in Qwen2ForCausalLM"),
-        spares="INFO module or parameter named 'lm_head' in Qwen2ForCausalLM",
-    ),
-    Signature(
         id="verl-ulysses-heads",
         component="verl",
         role="cause",
