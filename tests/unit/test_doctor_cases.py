@@ -60,11 +60,14 @@ FAILED = {
 FAILED_ON_GPUS = {
     "context_too_long.log": "User-specified max_model_len (999999)",
     "gpu_held_by_others.log": "Free memory on device cuda:0 (28.53/79.18 GiB)",
+    "kv_cache_too_small.log": "max seq len (131072), (32.0 GiB KV cache",
     "model_config_wrong.log": "Class validation error for validator 'validate_layer_type'",
     "model_type_unknown.log": "model type `qwen9`",
     "more_gpus_than_there_are.log": "World size (4) is larger than the number of available GPUs (1)",
     "no_model.log": "'/tmp/nowhere'",
     "memory_grew_in_sleep.log": "Memory usage increased after sleeping",
+    "oom_at_load.log": "Tried to allocate 864.00 MiB",
+    "oom_in_ray_actor.log": "Tried to allocate 74.19 GiB",
     "oom_in_update.log": "Tried to allocate 13.41 GiB",
     "oom_in_weight_sync.log": "Tried to allocate 256.00 MiB",
     "parser_unknown.log": "invalid tool call parser: qwen9",
@@ -137,6 +140,15 @@ def test_an_engine_that_was_asked_to_stop_has_not_failed() -> None:
     found = examine([ON_GPUS / "sigterm.log"]).verdict
     assert found.cause is None
     assert [s.title for s in found.symptoms] == ["A request asks for the model nope, which is not served"]
+
+
+def test_an_engine_that_was_killed_while_it_started_left_no_error_of_its_own() -> None:
+    """EngineCore got SIGKILL after it had allocated its KV cache."""
+    found = examine([ON_GPUS / "engine_killed_at_start.log"]).verdict
+    assert found.cause is not None and found.cause.id == "unknown"
+    assert "EngineCore process ended while it started, without an error of its own" in found.cause.title
+    assert "something killed it" in found.cause.fix
+    assert found.guesses[0].id == "guess-memory"
 
 
 def test_a_failed_request_is_never_why_a_process_ended() -> None:

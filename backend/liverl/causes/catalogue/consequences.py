@@ -30,12 +30,13 @@ SIGNATURES: tuple[Signature, ...] = (
         role="consequence",
         pattern=r"Engine core initialization failed\. See root cause above",
         needle="Engine core initialization failed. See root cause above",
-        title="vLLM's engine did not start",
+        title="vLLM's EngineCore process ended while it started, without an error of its own",
         fix=(
-            "Read the first error of another process before it; without one, look for an out-of-memory "
-            "kill of the host (dmesg, memory.events)."
+            "Its API server noticed that it was gone before the engine was up: something killed it, or it crashed in "
+            "native code. Look for an out-of-memory kill (dmesg, memory.events) and for an Xid of the GPU; if somebody "
+            "killed it, start the replica again."
         ),
-        source="recordings/vllm_fail_kv_too_small.log",
+        source="recordings/vllm_fail_kv_too_small.log; gpu_logs/engine_killed_at_start.log",
         fires=(
             "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
         ),

@@ -6,6 +6,29 @@ from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
+        id="engine-core-killed-at-start",
+        component="vllm",
+        role="cause",
+        pattern=r"Failed core proc\(s\): \{[^}\n]{0,400}?: -(?P<number>\d{1,2})\b",
+        needle="Failed core proc(s): {",
+        title="vLLM's EngineCore process was killed by signal {number} while it started",
+        cause="A process that a signal ends cannot say why: somebody sent it, the kernel did, or native code crashed.",
+        fix=(
+            "Signal 9: look for an out-of-memory kill (dmesg, memory.events); 6 or 11: for a crash of native code "
+            "before it, and for an Xid of the GPU. If somebody killed it, start the replica again."
+        ),
+        command="dmesg -T | tail -50",
+        source="vllm/v1/engine/utils.py",
+        fires=(
+            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
+            "{'EngineCore_DP0': -9}"
+        ),
+        spares=(
+            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
+            "{'EngineCore_DP0': 1}"
+        ),
+    ),
+    Signature(
         id="vllm-no-cache-blocks",
         component="vllm",
         role="cause",
