@@ -31,10 +31,14 @@ class Fake:
         self.state, self.clock = snapshot(), NOW
         self.said: list[str] = []
         self.failed: list[str] = []
+        self.looks: list[Any] = []  # diagnoses that were begun at once
         supervisor: Any = SimpleNamespace(
             run_dir=run_dir,
             attempt=1,
             slots={},
+            stopping=False,
+            end_causes=SimpleNamespace(newest={}),
+            spawn_task=lambda work: self.looks.append(work) or work.close(),
             now=lambda: self.clock,
             say=lambda kind, text, *a, **k: self.said.append(text),
             records=SimpleNamespace(write_failed=self.failed.append),
@@ -167,3 +171,21 @@ async def test_the_cause_of_an_earlier_failure_is_not_that_of_the_newest(fake: F
     assert fake.state_writer._causes_of_restarts(replace(fake.state, services=())) == {}
     assert await said("stopping", NOW - 10) == ""
     assert fake.state_writer._causes_of_restarts(fake.state) == {}, "its newest process has no cause yet"
+
+
+def test_a_failure_is_diagnosed_as_soon_as_its_cause_is_known(fake: Fake) -> None:
+    """A replica that fails while it starts never served, so that nothing stops serving."""
+    changed, causes = fake.state_writer.services_changed, fake.supervisor.end_causes.newest
+    changed()
+    assert not fake.looks
+    causes["replica-0"] = Cause("replica-0", "GPU out of memory", NOW)
+    changed()
+    changed()
+    assert len(fake.looks) == 1, "once for each end"
+    causes["replica-0"] = Cause("replica-0", "GPU out of memory", NOW + 30)
+    changed()
+    assert len(fake.looks) == 2
+    fake.supervisor.stopping = True
+    causes["replica-1"] = Cause("replica-1", "GPU out of memory", NOW + 31)
+    changed()
+    assert len(fake.looks) == 2, "the end of the run tells it"

@@ -52,6 +52,9 @@ class StateWriter:
         self._source = source
         self._stalls = StallWatch(supervisor)
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
+        self._told: frozenset[tuple[str, float]] = (
+            frozenset()
+        )  # services of whose end the cause was known then
         self._history = history.HistoryWriter(supervisor.run_dir)
         self._diagnosis = Diagnosis(RULES, self._earlier_symptoms())
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
@@ -88,12 +91,14 @@ class StateWriter:
         return last.symptoms if last is not None and last.attempt == self._supervisor.attempt else ()
 
     def services_changed(self) -> None:
-        """Diagnose now if a service has stopped serving or serves again; called after every change of a service."""
+        """Diagnose now if a service has stopped serving or serves again, or if it is known why one ended; called after
+        every change of a service."""
         slots = self._supervisor.slots.values()
         down = frozenset(s.name for s in slots if s.current.machine.down_since is not None)
-        if down != self._down and not self._supervisor.stopping:
+        told = frozenset((name, cause.at) for name, cause in self._supervisor.end_causes.newest.items())
+        if (down, told) != (self._down, self._told) and not self._supervisor.stopping:
             self._supervisor.spawn_task(self._look_now())
-        self._down = down
+        self._down, self._told = down, told
 
     def configuration_changed(self) -> None:
         """Read the configuration again at the next diagnosis."""

@@ -127,6 +127,7 @@ class Supervisor:
         cause = await finding if finding is not None else None
         if cause is not None and cause.log is not None:
             self.say("log_cause", f"why it ended: {cause.text}", "warning", service)
+        self.kick()  # so that it is diagnosed now
 
     async def _report_failed_swap(self, incoming: Instance, outlook: str) -> None:
         why = (await self.end_causes.of(incoming)).text
