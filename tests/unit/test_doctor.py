@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from liverl.causes.finding import Explanation
 from liverl.causes.places import offset_of
 from liverl.causes.reading import MOST_AFTER
 from liverl.model import Cause, Evidence, Result
@@ -155,6 +156,29 @@ def make_run(path: Path, result: Result) -> Path:
     (logs / "trainer.1.log").write_bytes(TRACEBACK)
     (logs / "trainer.1.log.idx").write_text("5 1.0\n")
     return path
+
+
+def test_who_else_held_gpu_memory_is_known_to_the_run_only(tmp_path: Path) -> None:
+    stranger = "Not of this run: pid 7 of ann (python train.py) holds 48.0 GiB of GPU 0."
+    oom = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB "
+        "of which 1.00 GiB is free."
+    )
+
+    def told(folder: Path, cause: Cause) -> Explanation:
+        run_dir = make_run(folder, Result("failed", 1, cause, 0, 1.0, 2.0))
+        (run_dir / "attempt_001" / "logs" / "trainer.1.log").write_text(oom)
+        found = examine([folder]).verdict.cause
+        assert found is not None and found.id == "cuda-oom" and found.evidence
+        return found
+
+    alone = told(tmp_path / "1", Cause("trainer", "exit 1", 1.0))
+    assert stranger not in alone.cause
+    why = f"It is used up. {stranger}"
+    same = told(tmp_path / "2", Cause("trainer", alone.title, 1.0, "x.log", 0, id="cuda-oom", why=why))
+    assert same.cause == why
+    other = told(tmp_path / "3", Cause("trainer", "another error", 1.0, id="gpu-memory-held", why=why))
+    assert other.cause == alone.cause
 
 
 @pytest.mark.parametrize(

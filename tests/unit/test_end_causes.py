@@ -17,6 +17,11 @@ HELD = (
     "ValueError: Free memory on device cuda:0 (28.53/79.18 GiB) on startup is less than desired GPU memory "
     "utilization (0.9, 71.26 GiB)."
 )
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 864.00 MiB. GPU 0 has a total capacity of 79.18 GiB "
+    "of which 754.19 MiB is free. Including non-PyTorch memory, this process has 78.43 GiB memory in use.{} Of the "
+    "allocated memory 77.77 GiB is allocated by PyTorch, and 1.67 MiB is reserved by PyTorch but unallocated."
+)
 PORT = "OSError: [Errno 98] Address already in use"
 
 
@@ -40,6 +45,13 @@ async def test_who_else_holds_gpu_memory_is_told_where_it_was_short(tmp_path: Pa
     assert found.id == "gpu-memory-held" and found.why.endswith(STRANGER)
     assert (await cause(tmp_path, HELD, strangers="")).why.endswith("another process holds the rest.")
     assert STRANGER not in (await cause(tmp_path, PORT)).why, "it has nothing to do with a port"
+
+
+async def test_who_came_to_a_gpu_after_its_memory_was_used_up_has_no_part_in_it(tmp_path: Path) -> None:
+    alone = await cause(tmp_path, OOM.format(""))
+    assert alone.id == "cuda-oom" and STRANGER not in alone.why
+    shared = await cause(tmp_path, OOM.format(" Process 7 has 48.51 GiB memory in use."))
+    assert shared.why.endswith(STRANGER)
 
 
 async def test_who_holds_the_gpus_is_told_where_a_replica_got_none(tmp_path: Path) -> None:

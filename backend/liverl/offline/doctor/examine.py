@@ -69,9 +69,12 @@ def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
     """``verdict``, with what the backend of the run said where its logs alone do not explain the end: it also saw Ray's
     state, the preflight checks and the kernel's counters."""
     found = verdict.cause
-    explained = found is not None and found.id not in UNEXPLAINED
-    if stated is None or explained or stated.id in UNEXPLAINED:
+    if stated is None or stated.id in UNEXPLAINED:
         return verdict
+    if found is not None and found.id not in UNEXPLAINED:
+        same = found.id == stated.id and words_of(stated).endswith(found.title)
+        why = stated.why if same else found.cause  # it also saw who else held GPU memory
+        return msgspec.structs.replace(verdict, cause=msgspec.structs.replace(found, cause=why))
     if not stated.id and found is not None and found.id == "unknown":
         return verdict  # an error in a log tells more than a reason without one
     cause = Explanation(

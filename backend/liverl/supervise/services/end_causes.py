@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from liverl.supervise.services.records import Records
 
 READ_S = 10.0  # seconds for reading the logs; 128 MiB take about 3
+_LISTED = re.compile(r"\bthis process has [^\n]{0,400}Of the allocated memory")
+_OTHER = re.compile(r"\bProcess \d+ has\b")
 # Causes that a process of somebody else may have a part in.
 _GPU_MEMORY = frozenset(one.id for one in gpu_memory.SIGNATURES)
 
@@ -152,7 +155,7 @@ class EndCauses:
         if why is None:
             return None
         found = cause(why, self._run_dir, self._now())
-        if found.id in _GPU_MEMORY:
+        if found.id in _GPU_MEMORY and not _held_alone(found):
             found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
         return found
 
@@ -175,6 +178,12 @@ class EndCauses:
                 continue
             if other.machine.state not in state_machine.LIVE and _explained_by_log(other):
                 yield self._ended(other, process)
+
+
+def _held_alone(found: Cause) -> bool:
+    """Whether torch listed all processes on the GPU, and there was no other: who holds memory now came later."""
+    said = " ".join(one.text for one in found.evidence)
+    return _LISTED.search(said) is not None and _OTHER.search(said) is None
 
 
 def _with_links(ended: Ended) -> Ended:
