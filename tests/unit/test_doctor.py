@@ -161,8 +161,8 @@ def make_run(path: Path, result: Result) -> Path:
 def test_who_else_held_gpu_memory_is_known_to_the_run_only(tmp_path: Path) -> None:
     stranger = "Not of this run: pid 7 of ann (python train.py) holds 48.0 GiB of GPU 0."
     oom = (
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB "
-        "of which 1.00 GiB is free."
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 "
+        "GiB of which 1.00 GiB is free."
     )
 
     def told(folder: Path, cause: Cause) -> Explanation:

@@ -37,7 +37,7 @@ class Fake:
             attempt=1,
             slots={},
             stopping=False,
-            end_causes=SimpleNamespace(newest={}),
+            end_causes=SimpleNamespace(newest={}, read=AsyncMock()),
             spawn_task=lambda work: self.looks.append(work) or work.close(),
             now=lambda: self.clock,
             say=lambda kind, text, *a, **k: self.said.append(text),
@@ -145,7 +145,7 @@ async def test_why_a_service_ended_is_asked_once_for_each_process(fake: Fake) ->
     supervisor: Any = fake.state_writer._supervisor
     supervisor.slots["r1"] = SimpleNamespace(name="r1", current=current)
     supervisor.end_causes = SimpleNamespace(
-        of=AsyncMock(return_value=Cause("r1", "GPU 0 out of memory", 1.0))
+        of=AsyncMock(return_value=Cause("r1", "GPU 0 out of memory", 1.0)), read=AsyncMock()
     )
     fallen = service("r1", "replica", "gave_up", why="exit 1", pid=None)
     fake.state = replace(fake.state, services=(*fake.state.services[:2], fallen))
@@ -156,7 +156,7 @@ async def test_why_a_service_ended_is_asked_once_for_each_process(fake: Fake) ->
 
 async def test_the_cause_of_an_earlier_failure_is_not_that_of_the_newest(fake: Fake) -> None:
     cause = Cause("proxy", "ran out of memory", NOW - 9)
-    fake.supervisor.end_causes = SimpleNamespace(newest={"proxy": cause})
+    fake.supervisor.end_causes = SimpleNamespace(newest={"proxy": cause}, read=AsyncMock())
 
     async def said(state: str, failed_at: float) -> str:
         proxy = service("proxy", "proxy", state, failed_at=failed_at, failure="killed by SIGKILL", restarts=1)
@@ -189,3 +189,18 @@ def test_a_failure_is_diagnosed_as_soon_as_its_cause_is_known(fake: Fake) -> Non
     causes["replica-1"] = Cause("replica-1", "GPU out of memory", NOW + 31)
     changed()
     assert len(fake.looks) == 2, "the end of the run tells it"
+
+
+async def test_a_failure_is_told_with_its_cause_the_first_time(fake: Fake) -> None:
+    """The look comes while the log of the process that has ended is still being read."""
+    again = service("trainer", "trainer", "starting", failed_at=NOW, failure="exit 1", restarts=1)
+    fake.state = snapshot(services=(again,))
+    ends = fake.supervisor.end_causes
+
+    async def read() -> None:
+        ends.newest["trainer"] = Cause("trainer", "GPU 0 out of memory", NOW, id="cuda-oom")
+
+    ends.read = read
+    await fake.look(2)
+    (said,) = [text for text in fake.said if "trainer failed" in text]
+    assert "GPU 0 out of memory" in said

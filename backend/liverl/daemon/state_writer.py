@@ -136,6 +136,7 @@ class StateWriter:
         for service in down:
             await self._find_cause(service)
         causes = {s.name: self._causes[s.name][1] for s in down if s.name in self._causes}
+        await supervisor.end_causes.read()  # else a failure would be told first without its cause
         causes |= self._causes_of_restarts(snapshot)
         unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.machine.wanted)
         if not self._parser_known:

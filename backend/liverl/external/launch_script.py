@@ -37,6 +37,9 @@ NAME = "ray"
 # Seconds after the script's start from which a Ray at the default address is used, if the script has started none.
 # The script's own Ray appears within seconds; one that is at that address before may belong to another run.
 DEFAULT_ADDRESS_AFTER = 60.0
+# Seconds that a script goes on without the Ray that it has started, before Ray has failed: a script that ends stops its
+# Ray first.
+WITHOUT_RAY = 5.0
 SOON = 1.0  # seconds between looks while there is no Ray
 
 
@@ -55,6 +58,7 @@ class LaunchScript:
         self._replicas = VerlReplicas(supervisor, self._queried)
         self._reported: set[object] = set()  # warnings, each with the proxy's process at that time
         self._ray_state = ObservedState(supervisor, NAME, "the launch script has not started Ray yet")
+        self._ray_gone_since: float | None = None  # Unix time; None while it is there, and before it was
         self._generation = 0
 
     # --- polling ---
@@ -93,17 +97,26 @@ class LaunchScript:
             at_default = wanted or age > DEFAULT_ADDRESS_AFTER
             running = await asyncio.to_thread(clusters.running, runs_in_launch(self._supervisor))
             chosen = clusters.choose(running, self._plan.dashboard if at_default else "", wanted=wanted)
+            if chosen is not None:
+                self._ray_gone_since = None
             if chosen is not None and (current is None or chosen.identity != current.identity):
                 await self._adopt(chosen)
             elif chosen is not None:
                 self._cluster = chosen
             elif current is not None:
-                self._ray_state.enter("failed", "Ray's dashboard has exited")
+                self._ray_has_exited()
                 return
             elif at_default and not self._queried.dashboard and await self._problem(self._plan) is None:
                 await self._poll_at(self._plan)  # it responds, but its processes are not visible from here
         if self._queried.dashboard:
             await self._look_at_dashboard()
+
+    def _ray_has_exited(self) -> None:
+        now = self._supervisor.now()
+        if self._ray_gone_since is None:
+            self._ray_gone_since = now
+        over = now - self._ray_gone_since >= WITHOUT_RAY
+        self._ray_state.enter("failed" if over else "degraded", "Ray's dashboard has exited")
 
     async def _adopt(self, cluster: RayCluster) -> None:
         self._cluster = cluster

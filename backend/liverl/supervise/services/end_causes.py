@@ -131,6 +131,12 @@ class EndCauses:
 
         return await self._find(process, read)
 
+    async def read(self) -> None:
+        """Wait until the logs are read whose reading has begun, ``READ_S`` seconds at most."""
+        reading = [task for task in self._found.values() if not task.done()]
+        if reading:
+            await asyncio.wait(reading)
+
     def close(self) -> None:
         """Give up what is still being read."""
         for task in self._found.values():
