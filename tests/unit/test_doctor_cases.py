@@ -61,6 +61,7 @@ FAILED_ON_GPUS = {
     "context_too_long.log": "User-specified max_model_len (999999)",
     "gpu_held_by_others.log": "Free memory on device cuda:0 (28.53/79.18 GiB)",
     "kv_cache_too_small.log": "max seq len (131072), (32.0 GiB KV cache",
+    "library_missing.log": "cannot load library 'libsndfile.so'",
     "model_config_wrong.log": "Class validation error for validator 'validate_layer_type'",
     "model_type_unknown.log": "model type `qwen9`",
     "more_gpus_than_there_are.log": "World size (4) is larger than the number of available GPUs (1)",

@@ -103,18 +103,18 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"(?:(?:Import|OS)Error|error while loading shared libraries): "
-            r"(?P<library>lib[\w+.-]{1,80}\.so[\d.]{0,12}): "
+            r"(?:cannot load library '[^'\n]{1,200}': )?(?P<library>lib[\w+.-]{1,80}\.so[\d.]{0,12}): "
             "cannot open shared object file: No such file or directory"
         ),
         needle=": cannot open shared object file: No such file or directory",
         title="The library {library} is missing",
         cause=(
-            "A compiled package needs {library}, which is not installed or not on LD_LIBRARY_PATH: "
-            "usually another CUDA version than the package was built for."
+            "A package needs {library}, which is not installed or not on LD_LIBRARY_PATH. If it is a library of CUDA, "
+            "the package was usually built for another version of CUDA."
         ),
         fix=(
-            "Install the CUDA libraries that the package was built for, or a wheel for the CUDA that is "
-            "here (environments); set LD_LIBRARY_PATH if it lies elsewhere."
+            "Install the library, or of CUDA's a wheel of the package for the CUDA that is here (environments); set "
+            "LD_LIBRARY_PATH if it lies elsewhere."
         ),
         command="ldconfig -p | grep {library}",
         source="glibc dl-load, as Python prints it",
