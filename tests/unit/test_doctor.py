@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.screens import service, snapshot
 
 from liverl.causes.finding import Explanation
 from liverl.causes.places import offset_of
@@ -18,6 +19,7 @@ from liverl.offline.doctor import examine as examine_module
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
+from liverl.snapshot_json import encode_snapshot
 from liverl_tui.cli.doctor import Progress
 from liverl_tui.cli.main import run
 
@@ -179,6 +181,35 @@ def test_who_else_held_gpu_memory_is_known_to_the_run_only(tmp_path: Path) -> No
     assert same.cause == why
     other = told(tmp_path / "3", Cause("trainer", "another error", 1.0, id="gpu-memory-held", why=why))
     assert other.cause == alone.cause
+
+
+def test_a_run_that_was_stopped_while_a_service_kept_failing(tmp_path: Path) -> None:
+    """The second process was stopped with the run, before it served."""
+    log, exits = "attempt_001/logs/replica-0.2.log", tmp_path / "exits"
+    run_dir = make_run(
+        tmp_path, Result("stopped", 0, Cause(None, "stopped by cli pid 9", 60.0), 0, 1.0, 60.0)
+    )
+    (run_dir / "attempt_001" / "logs" / "trainer.1.log").rename(run_dir / log.replace(".2.", ".1."))
+    (run_dir / log).write_text("starting\n")
+    exits.mkdir()
+    (exits / "replica-0.1.json").write_text('{"token": "replica-0.1", "exit": {"code": 1, "at": 50.0}}')
+    (exits / "replica-0.2.json").write_text('{"token": "replica-0.2", "exit": {"signal": 9, "at": 59.0}}')
+
+    def found(ready_at: float | None) -> list[str]:
+        replica = service(
+            "replica-0", "replica", "stopped", log=log, failed_at=50.1, ready_at=ready_at, generation=2
+        )
+        (run_dir / "snapshot.json").write_bytes(encode_snapshot(snapshot(services=(replica,))))
+        cause = examine([tmp_path]).verdict.cause
+        return [] if cause is None else [one.text for one in cause.evidence]
+
+    assert found(None) == [
+        "ValueError: the column 'prompt' is missing",
+        "replica-0 exited with code 1",
+    ]
+    assert found(55.0) == [], "it served again"
+    (exits / "replica-0.1.json").write_text("{")
+    assert found(None) == [], "how it ended is not known"
 
 
 @pytest.mark.parametrize(

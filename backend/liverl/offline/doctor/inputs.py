@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from liverl import model
 from liverl.causes.finding import Exit
-from liverl.model import Cause
+from liverl.model import Cause, Snapshot
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
-from liverl.util.regular_file import RefusedFileError, open_regular
+from liverl.util.regular_file import RefusedFileError, open_regular, read_regular
 
 FILES = 4000  # of one diagnosis; a folder with more is looked at so far
+_GENERATION = re.compile(r"(.+)\.(\d{1,9})\.log")
 _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-packages", "secrets", "sandbox"))
 
 
@@ -26,6 +29,10 @@ class Input(msgspec.Struct, frozen=True):
     what: str
     read: bool = False
     size: int | None = None
+
+
+class _Kept(msgspec.Struct):
+    exit: model.Exit | None = None
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -138,6 +145,11 @@ def _standing(run: RunDir) -> str:
 
 def _exits(run: RunDir) -> Iterator[Exit]:
     result, snapshot = run.read_result(), run.read_snapshot()
+    if snapshot is not None and result is not None and result.state == "stopped":
+        failing = list(_still_failing(run, snapshot))
+        if failing:
+            yield from failing
+            return
     # A run that is stopped or done ends its services by signals, which are no failures.
     failed = result is None or result.state == "failed"
     if snapshot is not None and failed:
@@ -149,6 +161,28 @@ def _exits(run: RunDir) -> Iterator[Exit]:
         yield Exit("the run", "", result.exit_code if failed else 0, None, result.ended_at)
     elif isinstance(backend_alive(run.path), LiveBackend | RemoteBackend):
         yield Exit("the run", "", 0)
+
+
+def _still_failing(run: RunDir, snapshot: Snapshot) -> Iterator[Exit]:
+    """Of a run that somebody stopped: processes that had failed by themselves and whose successors never served."""
+    for service in snapshot.services:
+        generation = _GENERATION.fullmatch(service.log or "")
+        if service.failed_at is None or generation is None or (service.ready_at or 0.0) >= service.failed_at:
+            continue
+        for number in (int(generation[2]), int(generation[2]) - 1):
+            ended = _exit_of(run.path / "exits" / f"{service.name}.{number}.json")
+            if ended is not None and not ended.ok and (ended.at or 0.0) <= service.failed_at:
+                log = str(run.path / f"{generation[1]}.{number}.log")
+                yield Exit(service.name, log, ended.code, ended.signal, ended.at)
+                break
+
+
+def _exit_of(file: Path) -> model.Exit | None:
+    """What the keeper has written of the end of a process; None if it cannot be read."""
+    try:
+        return msgspec.json.decode(read_regular(file, 1 << 20), type=_Kept).exit
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def look(path: Path, *, named: bool, own: bool = False) -> Input:
