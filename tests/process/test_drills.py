@@ -237,7 +237,7 @@ def test_a_port_that_is_taken_between_two_attempts(make: Make) -> None:
             "a port is taken between two attempts",
             "service_gave_up:sessions",
             (f"port {port} is held by", f"pid {pid}"),
-            (f"end the process that holds port {port}",),
+            (f"End the process that holds port {port}",),
         )
         ended(run, drill, at)
 
@@ -399,7 +399,7 @@ class TestThroughProxy:
             "the proxy is down",
             "proxy_down:proxy",
             ("proxy is down", "killed by SIGKILL", "no request reaches them"),
-            ("wait until it serves again",),
+            ("Unless somebody killed it", "dmesg"),
         )
         named(run, drill, at, line)
         run.until("proxy", "ready", 60)

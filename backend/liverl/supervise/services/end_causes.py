@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from liverl.supervise.services.records import Records
 
 READ_S = 10.0  # seconds for reading the logs; 128 MiB take about 3
+SOON_S = 2.0  # seconds for which an alert waits for them
 _LISTED = re.compile(r"\bthis process has [^\n]{0,400}Of the allocated memory")
 _OTHER = re.compile(r"\bProcess \d+ has\b")
 # Causes that a process of somebody else may have a part in.
@@ -132,10 +133,10 @@ class EndCauses:
         return await self._find(process, read)
 
     async def read(self) -> None:
-        """Wait until the logs are read whose reading has begun, ``READ_S`` seconds at most."""
+        """Wait until the logs are read whose reading has begun, ``SOON_S`` seconds at most."""
         reading = [task for task in self._found.values() if not task.done()]
         if reading:
-            await asyncio.wait(reading)
+            await asyncio.wait(reading, timeout=SOON_S)
 
     def close(self) -> None:
         """Give up what is still being read."""
