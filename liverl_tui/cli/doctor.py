@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import threading
 import traceback
 from pathlib import Path
@@ -15,6 +17,7 @@ from liverl_tui.text.errors import CliError
 
 QUIET = 1.0  # seconds without a line on stderr
 INTERVAL = 2.0  # seconds between two lines
+LEAST_WIDTH = 40  # columns
 
 
 @click.command("doctor")
@@ -32,7 +35,7 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
     try:
         with Progress() as progress:
             examination = examine([Path(path) for path in paths], progress.say)
-        text = report.as_json(examination) if as_json else report.as_text(examination)
+        text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
     except Exception as error:
         echo("".join(traceback.format_exception(error)), err=True)
         message = (
@@ -43,6 +46,13 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
     if not examination.read and not examination.found:
         return ExitCode.NO_RUN
     return ExitCode.FAILED if examination.found else ExitCode.OK
+
+
+def _width(most: int) -> int:
+    """Columns of the terminal, if that is narrower than ``most``."""
+    if not sys.stdout.isatty():
+        return most
+    return max(LEAST_WIDTH, min(most, shutil.get_terminal_size((most, 24)).columns))
 
 
 class Progress:

@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 from kit.screens import service, snapshot
+from msgspec.structs import replace
 
 from liverl.causes.finding import Explanation
 from liverl.causes.places import offset_of
 from liverl.causes.reading import MOST_AFTER
 from liverl.model import Cause, Evidence, Result
+from liverl.model import Exit as ServiceExit
 from liverl.offline.doctor import examine as examine_module
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
+from liverl.offline.doctor.report import as_text
 from liverl.snapshot_json import encode_snapshot
 from liverl_tui.cli.doctor import Progress
 from liverl_tui.cli.main import run
@@ -278,6 +281,61 @@ def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFi
     assert code == 1
     assert f"{log}:5 (byte {offset}):" in out
     assert text in out and "fix: " in out
+
+
+NO_TOKENS = "ValueError: response_mask must contain at least one valid token (1).\n"
+
+
+def test_what_the_result_of_a_run_knows_of_its_trials_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its logs alone do not show which parser fits; result, alert and report say it."""
+    cause = Cause("trainer", "no tokens", 1.0, id="verl-no-tokens", why="They write JSON", fix="set it")
+    known = replace(cause, patch={"model.tool_parser": "hermes"})
+    for name, told in (("known", known), ("unknown", cause), ("other", replace(known, id="cuda-oom"))):
+        run_dir = make_run(tmp_path / name, Result("failed", 1, told, 3, 1.0, 2.0))
+        log = run_dir / "attempt_001" / "logs" / "trainer.1.log"
+        log.write_bytes(
+            TRACEBACK.replace(b"ValueError: the column 'prompt' is missing\n", NO_TOKENS.encode())
+        )
+        _, out, _ = doctor(capsys, run_dir)
+        assert ("why: They write JSON" in out and "set: model.tool_parser: hermes" in out) == (
+            name == "known"
+        ), out
+
+
+def test_the_exit_of_a_service_is_told_and_not_again_that_of_its_run(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", Result("failed", 139, None, 3, 1.0, 2.0))
+    fallen = service("trainer", "trainer", "failed", exit=ServiceExit(signal=11))
+    (run_dir / "snapshot.json").write_bytes(encode_snapshot(snapshot(services=(fallen,))))
+    assert [(one.name, one.signal) for one in collect([run_dir]).exits] == [("trainer", 11)]
+
+
+def test_lines_that_say_the_same_are_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "trainer.log"
+    log.write_text(
+        "step:1 - actor/loss:nan\n" + "WARN: grad_norm is not finite: nan\n" * 3 + "step:2 - actor/loss:nan\n"
+    )
+    _, out, _ = doctor(capsys, log)
+    assert out.count("WARN: grad_norm") == 1 and "(again in line 4)" in out
+    assert not out.startswith("\n")
+
+
+def test_a_cause_that_is_unknown_is_not_called_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.log").write_bytes(TRACEBACK)
+    assert doctor(capsys, tmp_path)[1].startswith("cause unknown; the first error was: ")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_sentences_fit_into_a_narrow_terminal(width: int, tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("WARN: grad_norm is not finite: nan\n")
+    text = as_text(examine([tmp_path]), width)
+    assert (
+        max(len(line) for line in text.partition("files:")[0].splitlines() if str(tmp_path) not in line)
+        <= width
+    )
 
 
 def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -397,8 +397,8 @@ def _ended_itself(record: Record) -> bool:
 
 def _read_traceback(record: Record) -> str:
     frame = record.raised[telling(record.raised)].frame
-    where = f", which was raised in {frame}" if frame else ""
-    return f"Read the traceback of this error in the log{where}, and correct what it complains of."
+    where = f": it was raised in {frame}" if frame else ""
+    return f"Read the traceback of this error in the log{where}. Correct what it complains of."
 
 
 def _killed_for_memory(

@@ -66,15 +66,13 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
 
 
 def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
-    """``verdict``, with what the backend of the run said where its logs alone do not explain the end: it also saw Ray's
-    state, the preflight checks and the kernel's counters."""
+    """``verdict``, with what the backend of the run said where its logs alone do not explain the end, or do not show
+    the value that mends it: it also saw the trials, Ray's state, the preflight checks and the kernel's counters."""
     found = verdict.cause
     if stated is None or stated.id in UNEXPLAINED:
         return verdict
     if found is not None and found.id not in UNEXPLAINED:
-        same = found.id == stated.id and words_of(stated).endswith(found.title)
-        why = stated.why if same else found.cause  # it also saw who else held GPU memory
-        return msgspec.structs.replace(verdict, cause=msgspec.structs.replace(found, cause=why))
+        return msgspec.structs.replace(verdict, cause=_completed(found, stated))
     if not stated.id and found is not None and found.id == "unknown":
         return verdict  # an error in a log tells more than a reason without one
     cause = Explanation(
@@ -89,6 +87,20 @@ def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
         stated.guess,
     )
     return Verdict(cause, (), verdict.symptoms)
+
+
+def _completed(found: Explanation, stated: Cause) -> Explanation:
+    """A cause that the logs show, with what the backend knew besides them: who else held GPU memory, and by the trials
+    the value that mends it."""
+    if found.id != stated.id:
+        return found
+    if stated.patch:
+        found = msgspec.structs.replace(
+            found, fix=stated.fix, command=stated.command, patch=stated.patch, guess=stated.guess
+        )
+    elif not words_of(stated).endswith(found.title):  # of another record
+        return found
+    return msgspec.structs.replace(found, cause=stated.why)
 
 
 def _mib(size: int) -> str:

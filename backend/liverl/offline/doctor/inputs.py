@@ -152,11 +152,15 @@ def _exits(run: RunDir) -> Iterator[Exit]:
             return
     # A run that is stopped or done ends its services by signals, which are no failures.
     failed = result is None or result.state == "failed"
+    told = False
     if snapshot is not None and failed:
         for service in snapshot.services:
             if service.state in ("failed", "gave_up") and service.exit is not None:
                 log = "" if service.log is None else str(run.path / service.log)
                 yield Exit(service.name, log, service.exit.code, service.exit.signal, service.exit.at)
+                told = told or service.exit.known
+    if told:
+        return  # the run's exit code follows from that
     if result is not None:
         yield Exit("the run", "", result.exit_code if failed else 0, None, result.ended_at)
     elif isinstance(backend_alive(run.path), LiveBackend | RemoteBackend):

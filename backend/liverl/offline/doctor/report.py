@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from liverl.causes.finding import Evidence, Explanation
 from liverl.offline.doctor.examine import Examination, explanations
 
-WIDTH = 100
+WIDTH = 100  # columns at most
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
@@ -67,12 +67,13 @@ def _symptom(one: Explanation, examination: Examination) -> dict[str, Any]:
     }
 
 
-def as_text(examination: Examination) -> str:
-    """The report: the cause with its proof and what to do, what else is wrong, and what was read."""
+def as_text(examination: Examination, width: int = WIDTH) -> str:
+    """The report: the cause with its proof and what to do, what else is wrong, and what was read. ``width``: columns
+    in which sentences are wrapped; lines of logs and commands are not."""
     verdict = examination.verdict
     lines: list[str] = []
     if verdict.cause is not None:
-        lines += _explained("cause", verdict.cause, examination)
+        lines += _explained("cause", verdict.cause, examination, width)
     elif not verdict.symptoms:
         lines.append(
             "nothing wrong was found" if examination.read else "nothing to read: no log is among these paths"
@@ -83,10 +84,11 @@ def as_text(examination: Examination) -> str:
             lines += [
                 f"  {number}. {guess.title}",
                 f"     check: {guess.command}",
-                *_wrapped("     then: ", guess.fix),
+                *_wrapped("     then: ", guess.fix, width),
             ]
     for one in verdict.symptoms:
-        lines += ["", *_explained("also" if verdict.cause is not None else one.severity, one, examination)]
+        label = "also" if verdict.cause is not None else one.severity
+        lines += [*([""] if lines else []), *_explained(label, one, examination, width)]
     lines += ["", "files:"]
     shown = examination.files[:LISTED]
     lines += [f"  {one.path}: {one.what}" for one in shown]
@@ -95,32 +97,57 @@ def as_text(examination: Examination) -> str:
     return "\n".join(lines)
 
 
-def _explained(label: str, one: Explanation, examination: Examination) -> Iterator[str]:
-    yield f"{label}: {one.title}"
-    for proof in one.evidence:
+def _explained(label: str, one: Explanation, examination: Examination, width: int) -> Iterator[str]:
+    yield from _wrapped("" if one.title.startswith(f"{label} ") else f"{label}: ", one.title, width)
+    for proof, again in _each_once(one.evidence):
         yield from _proof(proof, examination)
+        if again:
+            yield f"    (again in {', '.join(_again(other, proof, examination) for other in again)})"
     if one.cause:
-        yield from _wrapped("  why: ", one.cause)
+        yield from _wrapped("  why: ", one.cause, width)
     if one.fix:
-        yield from _wrapped("  fix: ", one.fix)
+        yield from _wrapped("  fix: ", one.fix, width)
     for key, value in one.patch.items():
         yield f"  set: {key}: {value}{' (a guess)' if one.guess else ''}"
     if one.command:
         yield f"  run: {one.command}"
 
 
+def _each_once(evidence: Iterable[Evidence]) -> list[tuple[Evidence, list[Evidence]]]:
+    """Each text once, with the further places where it stands."""
+    found: dict[str, tuple[Evidence, list[Evidence]]] = {}
+    for one in evidence:
+        if one.text in found:
+            found[one.text][1].append(one)
+        else:
+            found[one.text] = one, []
+    return list(found.values())
+
+
 def _proof(proof: Evidence, examination: Examination) -> Iterator[str]:
     if proof.log is None or proof.offset is None:
         yield f"  proof: {proof.text}"
         return
-    line = examination.lines.get((proof.log, proof.offset))
-    place = f"{proof.log}:{line}" if line is not None else proof.log
-    yield f"  {place} (byte {proof.offset}):"
+    yield f"  {_place(proof, examination)} (byte {proof.offset}):"
     yield f"    {proof.text}"
 
 
-def _wrapped(label: str, text: str) -> list[str]:
+def _place(proof: Evidence, examination: Examination) -> str:
+    line = examination.lines.get((proof.log or "", -1 if proof.offset is None else proof.offset))
+    return f"{proof.log}:{line}" if line is not None else str(proof.log)
+
+
+def _again(other: Evidence, first: Evidence, examination: Examination) -> str:
+    place = _place(other, examination)
+    return place.replace(f"{first.log}:", "line ", 1) if other.log == first.log else place
+
+
+def _wrapped(label: str, text: str, width: int) -> list[str]:
     wrapper = textwrap.TextWrapper(
-        WIDTH, label, " " * len(label), break_long_words=False, break_on_hyphens=False
+        width,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     return wrapper.wrap(text)
