@@ -142,6 +142,16 @@ async def test_an_own_file_that_cannot_be_edited_is_named_with_what_to_set(
     assert mine.read_text() == "model: {\n"
 
 
+async def test_an_own_file_that_is_read_only_stays(tmp_path: Path, mine: Path) -> None:
+    """Whoever may write to its folder could replace it, and root could write to it."""
+    mine.chmod(0o444)
+    async with opened(tmp_path, mine) as screen:
+        await screen.press("y")
+        await screen.until(lambda: any("it is read-only (mode 0444)" in toast for toast in screen.toasts))
+        assert not isinstance(screen.app.screen, ConfirmChange)
+    assert mine.read_text() == MINE
+
+
 async def test_a_guess_is_called_one(tmp_path: Path) -> None:
     async with opened(tmp_path, alert=msgspec.structs.replace(ALERT, guess=True)) as screen:
         assert "a guess for the run's config.yaml" in screen.words

@@ -76,11 +76,27 @@ def test_a_file_of_any_form(text: str, after: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("model:\n  tool_parser: 'old' # a\n", "model:\n  tool_parser: 'new' # a\n"),
+        ('{"model": {"tool_parser": "old"}}\n', '{"model": {"tool_parser": "new"}}\n'),
+        ("model:\n  tool_parser: old\t# a tab\n", "model:\n  tool_parser: new\t# a tab\n"),
+        ("model:\r\n  tool_parser: old\t# a\r\n", "model:\r\n  tool_parser: new\t# a\r\n"),
+    ],
+)
+def test_quotes_and_tabs_stay(text: str, after: str) -> None:
+    """A tab before a comment is read by the parser that reads configurations, and not by the one that edits."""
+    assert edited(text, {"model.tool_parser": "new"}) == after
+
+
+@pytest.mark.parametrize(
     ("text", "values", "why"),
     [
         ("model: [1]\n", {"model.tool_parser": "x"}, "model holds no keys in it"),
         ("- 1\n", {"model.tool_parser": "x"}, "no mapping of sections"),
         ("model: {\n", {"model.tool_parser": "x"}, "not valid YAML"),
+        ("model:\n  a: 1\n---\nmodel:\n", {"model.tool_parser": "x"}, "has a second document"),
+        ("model:\n\ta: 1\n", {"model.tool_parser": "x"}, "YAML forbids tabs for indentation"),
         ("modle:\n  a: 1\n", {"model.tool_parser": "x"}, "unknown key"),
         ("model:\n  tool_parser: x\n", {"vllm.gen_tp": "two"}, "wrong value"),
         ("vllm:\n  gen_tp: &n 2\n  max_num_seqs: *n\n", {"vllm.gen_tp": "1"}, "gen_tp has an anchor"),

@@ -7,6 +7,7 @@ the edit is refused.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +15,10 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from liverl.config.layers import WRAPPER, from_sets, from_text
+from liverl.config.yaml_nodes import LOADER
+
+_QUOTES = "\"'"
+_PLAIN = re.compile(r"[\w./:+-]+", re.ASCII)  # nothing that means something within quotes
 
 
 class EditRefused(ValueError):
@@ -103,10 +108,14 @@ def _set(text: str, path: list[str], value: str) -> str:
 
 
 def _composed(text: str) -> Any:
-    try:
-        return yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        raise EditRefused(f"it is not valid YAML: {' '.join(str(error).split())}") from None
+    problem = ""
+    for loader in (yaml.SafeLoader, LOADER):  # the second one also takes a tab before a comment
+        try:
+            return yaml.compose(text, Loader=loader)
+        except yaml.YAMLError as error:
+            problem = f"it is not valid YAML: {' '.join(str(error).split())}"
+    told = from_text(text, "the file", "file").problems
+    raise EditRefused(told[0].sentence if told else problem)
 
 
 def _unwrapped(root: MappingNode, path: list[str]) -> MappingNode | None:
@@ -137,6 +146,8 @@ def _replaced(text: str, key: ScalarNode, old: Node, value: str) -> str:
         return f"{text[:begin]}{gap}{value}{text[end:]}"
     if text[begin] in "&!":  # an anchor, which other keys may share, or a tag
         raise EditRefused(f"the value of {key.value} has an anchor or a tag")
+    if text[begin] in _QUOTES and _PLAIN.fullmatch(value) and isinstance(yaml.safe_load(value), str):
+        value = f"{text[begin]}{value}{text[begin]}"  # as it is written there
     return text[:begin] + value + text[end:]
 
 

@@ -17,7 +17,7 @@ from liverl.config.errors import Problem, Where, shown
 MAX_DEPTH = 64  # levels; the schema has four
 MAX_NODES = 20_000  # an alias counts each time that it is used
 _CORE = "tag:yaml.org,2002:"
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times faster
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's parser is ten times faster
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ def _build(text: str, place: Any, problems: list[Problem]) -> Node | None:
         if parent.size > MAX_NODES:
             raise _Refused(Problem(node.where, "", f"more than {MAX_NODES} values (aliases count each time)"))
 
-    for event in yaml.parse(text, Loader=_LOADER):
+    for event in yaml.parse(text, Loader=LOADER):
         where = place(event.start_mark)
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1

@@ -45,7 +45,10 @@ def proposed(path: Path, values: Mapping[str, str]) -> FileChange | None:
     """
     text = _read(path)
     after = edited(text, values)
-    return None if after == text else FileChange(path, text, after)
+    if after == text:
+        return None
+    _mode(path)
+    return FileChange(path, text, after)
 
 
 def write(run: RunDir, change: FileChange) -> None:
@@ -53,14 +56,14 @@ def write(run: RunDir, change: FileChange) -> None:
     before.
 
     Raises:
-        EditRefused: the file has changed since it was read.
+        EditRefused: the file has changed since it was read, or is read-only.
         OSError: it cannot be written; it is unchanged.
     """
     target = Path(os.path.realpath(change.path))
     if _read(change.path) != change.before:
         raise EditRefused("it was changed in the meantime; nothing was written")
     unedited = not config_edits.was_edited(run.path, change.path)
-    mode = stat.S_IMODE(target.stat().st_mode)
+    mode = _mode(target)
     content = change.after.encode()
     if unedited:
         config_edits.expect(run.path, change.path, content)
@@ -70,6 +73,14 @@ def write(run: RunDir, change: FileChange) -> None:
         if unedited:
             config_edits.record(run.path, [change.path])
         raise
+
+
+def _mode(path: Path) -> int:
+    """The permissions of a file that may be changed."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not mode & 0o222:  # its folder would still let it be replaced
+        raise EditRefused(f"it is read-only (mode {mode:04o})")
+    return mode
 
 
 def _read(path: Path) -> str:
