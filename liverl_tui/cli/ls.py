@@ -50,7 +50,7 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     for info, steps in rows:
         word = WORDS.get(info.state, info.state) + (f" {info.host}" if info.state == "elsewhere" else "")
         started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started_at)) if info.started_at else "-"
-        step = f"{steps} steps" if steps is not None else "-"
+        step = f"{steps} step{'' if steps == 1 else 's'}" if steps is not None else "-"
         name, folder = visible(info.run), visible(str(info.run_dir))
         echo(f"{name:<{width}}  {word:<12}  {started:<16}  {step:<10}  {folder}")
     return ExitCode.OK

@@ -71,9 +71,12 @@ class EventLines:
         return f"\x1b[{_COLOUR[level]}m{line}\x1b[0m" if self.colour and _COLOUR[level] else line
 
     def event(self, event: Event) -> None:
-        """Write an event, unless its level is debug."""
+        """Write an event, unless its level is debug, and what to do about an alert."""
         if event.level != "debug":  # `liverl-tui events` shows everything
             self.write(self.format(event.at, event.service, event.text, event.level))
+            fix = event.data.get("fix") if event.kind == "symptom" and event.level != "info" else None
+            if isinstance(fix, str) and fix:
+                self.write(self.format(event.at, event.service, f"what to do: {fix}"))
 
     def state(self, at: float, sentence: str) -> None:
         """Write a sentence about the run's state at ``at`` (Unix seconds)."""

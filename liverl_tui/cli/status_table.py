@@ -17,7 +17,7 @@ from liverl_tui.text.facts import (
     trial_counts,
 )
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
-from liverl_tui.text.words import GLYPH, count, cut, duration, number, one_line, percent, size
+from liverl_tui.text.words import GLYPH, SEVERITY_GLYPH, count, cut, duration, number, one_line, percent, size
 
 _COLOUR: dict[ServiceState, str] = {
     "ready": "32",
@@ -30,7 +30,7 @@ _STYLE_COLOUR = {"ok": "32", "warn": "33", "bad": "31"}
 _SEVERITY_COLOUR = {"warning": "33", "critical": "31"}
 
 # beginnings of lines that are wrapped where other lines are cut
-_SENTENCES = ("▲ ", "  why: ", "  fix: ")
+_SENTENCES = (*(f"{glyph} " for glyph in SEVERITY_GLYPH.values()), "  why: ", "  fix: ", "  set: ")
 
 Line = tuple[str, str | None]  # text, and the code of its colour
 
@@ -42,7 +42,9 @@ def render(snapshot: Snapshot, *, width: int = 80, colour: bool = False) -> str:
     lines = [_paint(head, width, colour), visible(path[0])]
     for text, code in rest:
         if text.startswith(_SENTENCES):
-            parts = wrap(text, width, subsequent_indent="       ", break_long_words=False)
+            parts = wrap(
+                text, width, subsequent_indent="       ", break_long_words=False, break_on_hyphens=False
+            )
             lines += [_paint((part, code), width, colour) for part in parts]
         else:
             lines.append(_paint((text, code), width, colour))
@@ -63,11 +65,16 @@ def _lines(s: Snapshot) -> list[Line]:
         lines.append((f"changed   {one_line(change.words)} (since attempt {change.attempt})", None))
     for symptom in s.symptoms:
         code = _SEVERITY_COLOUR.get(symptom.severity)
-        lines.append((f"▲ {symptom.severity}: {one_line(symptom.title)}", code))
+        glyph = SEVERITY_GLYPH[symptom.severity]
+        lines.append((f"{glyph} {symptom.severity}: {one_line(symptom.title)}", code))
         if symptom.cause:
             lines.append((f"  why: {one_line(symptom.cause)}", None))
         if symptom.fix:
             lines.append((f"  fix: {one_line(symptom.fix)}", None))
+        if symptom.patch:
+            values = ", ".join(f"{key}={one_line(value)}" for key, value in symptom.patch.items())
+            guess = ", which is a guess" if symptom.guess else ""
+            lines.append((f"  set: {values}{guess}; liverl-tui fix {symptom.id} does it", None))
     lines.append(("", None))
     lines += _services(s)
     lines.append(("", None))

@@ -73,7 +73,9 @@ def restarts_words(services: Sequence[ServiceStatus]) -> str:
         else f"{', '.join(names)} are restarted, one after another"
     )
     each = dict.fromkeys(consequence("restart", s) for s in services if s.kind != "proxy")
-    return " ".join([f"{what}; the run goes on.", *each])
+    several = sum(service.kind == "replica" for service in services) > 1
+    words = " ".join([f"{what}; the run goes on.", *each])
+    return words.replace("on this replica", "on a replica that restarts") if several else words
 
 
 def how_applied(loaded: LoadedConfig, change: PlanChange) -> frozenset[str] | None:

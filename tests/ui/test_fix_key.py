@@ -93,7 +93,7 @@ async def test_the_change_is_shown_and_made_within_the_attempt(
         options = screen.app.screen.query_one(Options)
         assert options.cursor == "yes" and options.region.bottom <= size[1] and options.size.height >= 3
         assert "the run goes on." in screen.words and "guess" not in screen.words
-        assert "Requests in flight on this replica fail" in screen.words
+        assert "Requests in flight on a replica that restarts fail" in screen.words
         await screen.press("n")
         assert screen.source.asked == [] and mine.read_text() == MINE
         await screen.press("f")

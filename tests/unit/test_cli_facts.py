@@ -148,7 +148,7 @@ def test_the_table_shows_everything_and_fits(width: int) -> None:
     assert max(map(len, lines)) <= width
     for wanted in (
         "3.4 s a step, about 44s left",
-        "▲ critical: 2 of 4 replicas idle",
+        "✖ critical: 2 of 4 replicas idle",
         "  fix: liverl-tui restart proxy",
         "▲ 3 finished trials (17%) made no tool call at all",
         "  step 7: 16/16 trials, mean reward 0.512, 13/16 call tools",
@@ -170,7 +170,7 @@ def test_a_fix_is_told_to_its_end() -> None:
     lines = render(snapshot(symptoms=(symptom,)), width=60).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("  fix: "))
     before = " ".join(
-        line.strip() for line in lines[lines.index("▲ critical: trials call no tool") + 1 : start]
+        line.strip() for line in lines[lines.index("✖ critical: trials call no tool") + 1 : start]
     )
     assert before == f"why: {cause}"
     told = " ".join(line.strip() for line in lines[start : lines.index("", start)])

@@ -6,6 +6,7 @@ import io
 import os
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from liverl.logs.files import LogFile
 from liverl.logs.tail import last_lines, read_lines, tail_start
 from liverl.logs.text import LINE_BYTES, LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
-from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, StepTrials, TrialsStatus
+from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, StepTrials, Symptom, TrialsStatus
 from liverl_tui.cli import status_table
 from liverl_tui.cli.plain import EventLines, one_line
 
@@ -152,6 +153,22 @@ def test_event_lines_in_a_file_and_on_a_terminal(monkeypatch):
     assert "\x1b" not in out.getvalue()
 
 
+def test_an_alert_says_what_to_do_in_the_next_line(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+
+    def lines(level, **data):
+        out = io.StringIO()
+        EventLines(out).event(Event(1, 0.0, "symptom", "trainer hangs", level, "trainer", data))
+        return out.getvalue().splitlines()
+
+    assert [line[21:] for line in lines("error", fix="see with\npy-spy")] == [
+        "trainer     error: trainer hangs",
+        "trainer     what to do: see with | py-spy",
+    ]
+    assert len(lines("info", fix="use harder tasks")) == 1, "a notice"
+    assert len(lines("error")) == 1, "of an older version"
+
+
 def test_a_lost_output_silences_only_who_wants_to_go_on():
     class Gone(io.StringIO):
         def flush(self):
@@ -193,7 +210,17 @@ def test_the_status_table_fits(width):
         5, 5000.0, "project/name", "/r", "running", "rollout " * 30, 2, "managed", BackendInfo(1, 0.0, "h", "0"), 0.0,
         services=services, step=3, trials=TrialsStatus(10, 2, 8, 8, steps=(StepTrials(3, 10, 8, 8, None),)),
     )  # fmt: skip
+    wrong = Symptom(
+        "zero_tool_calls", "critical", "no tool", "?", "mend it", patch={"model.tool_parser": "hermes"}
+    )
+    snapshot = msgspec.structs.replace(
+        snapshot, symptoms=(wrong, msgspec.structs.replace(wrong, id="x", guess=True))
+    )
     text = status_table.render(snapshot, width=width)
+    assert "✖ critical: no tool" in text
+    flat = " ".join(text.split())
+    assert "set: model.tool_parser=hermes; liverl-tui fix zero_tool_calls does it" in flat
+    assert "set: model.tool_parser=hermes, which is a guess; liverl-tui fix x does it" in flat
     lines = text.splitlines()
     assert max(len(line) for line in lines) <= width
     assert "▲ 8 finished trials (100%) made no tool call at all" in text
