@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from liverl.causes.finding import Explanation, Verdict
-from liverl.model import Evidence
+from liverl.model import Evidence, Symptom
 from liverl.offline.doctor import kinds
 from liverl.procs.procfs import Proc
+from liverl.watch.alerts import merged
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import LogFound, Surveyor, role_of, trials_root
 from liverl.watch.mirror import Mirror, service_name
@@ -259,9 +260,24 @@ def test_a_cause_in_the_log_of_what_has_ended() -> None:
     noise = Explanation("proxy.noise", "warning", "noise")
     result = judgement(Verdict(cause, symptoms=(noise,)), Verdict(symptoms=(noise,)), {"a.log": "replica-0"})
     assert [one.id for one in result.symptoms] == ["log:vllm.oom", "log:proxy.noise"]
-    assert result.failed == ("replica-0",) and result.cause == "why"
-    assert result.symptoms[0].fix == "fix: cmd"
+    assert result.failed == ("replica-0",) and result.cause == "no memory", "as the alert says it"
+    assert result.symptoms[0].fix == "fix. Look with: cmd"
     assert judgement(Verdict(), Verdict(), {}).cause == ""
+
+
+def test_a_cause_that_is_unknown_has_checks_as_evidence() -> None:
+    cause = Explanation("killed", "critical", "trainer was killed by SIGKILL", "why", "look")
+    guess = Explanation("guess-memory", "info", "the kernel may have killed it", "", "", "dmesg -T")
+    (alert,) = judgement(Verdict(cause, (guess,)), Verdict(), {}).symptoms
+    assert alert.fix == "look"
+    assert alert.evidence[-1].text == "possible cause: the kernel may have killed it; check: dmesg -T"
+
+
+def test_what_the_metrics_tell_better_than_the_log_is_told_once() -> None:
+    skipped = Symptom("log:verl-grad-not-finite", "critical", "no number", "x", "y")
+    since = Symptom("metrics_not_finite", "critical", "NaN since step 2", "x", "y")
+    assert [one.id for one in merged([skipped, since])] == ["metrics_not_finite"]
+    assert [one.id for one in merged([skipped])] == ["log:verl-grad-not-finite"]
 
 
 def test_links_only(tmp_path: Path) -> None:

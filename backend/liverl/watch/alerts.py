@@ -18,6 +18,8 @@ _OF_OURS = (
     service_rules.service_restarted,
 )
 WATCH_RULES = tuple(rule for rule in RULES if rule.look not in _OF_OURS)
+# Alerts from logs that say less than another one about the same thing.
+_SAYS_MORE = {"log:verl-grad-not-finite": "metrics_not_finite"}
 _RANK = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -27,7 +29,8 @@ def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
     unique: dict[str, Symptom] = {}
     for one in found:
         unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}))
-    return tuple(sorted(unique.values(), key=lambda one: _RANK[one.severity]))
+    shown = (one for one in unique.values() if _SAYS_MORE.get(one.id) not in unique)
+    return tuple(sorted(shown, key=lambda one: _RANK[one.severity]))
 
 
 def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
@@ -40,7 +43,7 @@ def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
             title=f"{service.name} has exited",
             cause=f"{service.why}; only the process that started it knows its exit status",
             fix=f"read the end of the log of {service.name}; start it again where it was started",
-            evidence=(Evidence(service.log, service.log),) if service.log is not None else (),
+            evidence=(Evidence("", log=service.log),) if service.log is not None else (),
             since=service.since,
         )
         for service in snapshot.services

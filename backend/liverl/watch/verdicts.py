@@ -12,7 +12,7 @@ import msgspec
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.reading import read_log
-from liverl.model import Symptom
+from liverl.model import Evidence, Symptom
 
 MOST = 64 << 20  # bytes of one log
 LOGS = 64  # the newest ones
@@ -88,7 +88,7 @@ def judgement(ended: Verdict, going: Verdict, services: dict[str, str]) -> Judge
     if ended.cause is not None:
         first = next((one.log for one in ended.cause.evidence if one.log is not None), "")
         failed = (services[first],) if first in services else ()
-        text = ended.cause.cause or ended.cause.title
+        text = ended.cause.title
         found[ended.cause.id] = symptom(ended.cause, ended.guesses)
     for one in (*ended.symptoms, *going.symptoms):
         found.setdefault(one.id, symptom(one, ()))
@@ -99,14 +99,13 @@ def symptom(explanation: Explanation, guesses: tuple[Explanation, ...]) -> Sympt
     """An explanation as an alert, with guesses as further evidence. Pure."""
     fix = explanation.fix
     if explanation.command:
-        fix = f"{fix.rstrip('.')}: {explanation.command}" if fix else explanation.command
-    for guess in guesses[:3]:
-        fix += f"{'; ' if fix else ''}possible cause: {guess.title}"
+        fix = f"{fix.rstrip('.')}. Look with: {explanation.command}" if fix else explanation.command
+    checks = (Evidence(f"possible cause: {guess.title}; check: {guess.command}") for guess in guesses[:3])
     return Symptom(
         id=f"log:{explanation.id}",
         severity=explanation.severity,
         title=explanation.title,
         cause=explanation.cause or explanation.title,
         fix=fix,
-        evidence=explanation.evidence,
+        evidence=(*explanation.evidence, *checks),
     )
