@@ -98,7 +98,7 @@ def test_a_loss_that_is_nan_is_named_with_its_first_step(make: Make) -> None:
         "actor/loss: nan since step 3",
         "actor/grad_norm: nan since step 3",
     }
-    assert "resume it from a checkpoint of step 2 or earlier" in alert.fix
+    assert "look at the rewards of step 3" in alert.fix and "its checkpoints can be used" in alert.fix
     assert now.metrics is not None and now.metrics.not_finite["actor/loss"] == "nan"
     assert -1.0 < new_at(run, "metrics_not_finite") - written_at(run, 3) < NAMED_S
     assert "step 3/50: " in next(e.text for e in run.events() if e.kind == "step" and e.data["step"] == 3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from liverl.causes.ended import Ended, error_behind_success, why_ended
-from liverl.causes.shown import cause, first_place
+from liverl.causes.shown import cause, first_place, unchecked
 from liverl.causes.words import LONGEST
 from liverl.logs.files import ray_logs
 from liverl.logs.prefixes import plain
@@ -181,6 +181,28 @@ def test_an_actor_that_is_gone_when_the_kernel_killed_for_memory_was_killed(tmp_
     trainer.write_text(f"{TRACEBACK}ValueError: the column is missing\n")
     why = why_ended(Ended("trainer", trainer, exit=Exit(1), oom=oom))
     assert why is not None and why.explanation.id != "cgroup-oom-kill", "its log says what ended it"
+
+
+def test_ray_is_guessed_at_only_where_a_run_may_use_it(tmp_path: Path) -> None:
+    log = tmp_path / "r0.1.log"
+    log.write_text(OK)
+    why = why_ended(Ended("r0", log, exit=Exit(signal=9)))
+    assert why is not None
+
+    def guessed(ray: bool) -> bool:
+        return any("Ray" in guess.title for guess in cause(why, tmp_path, 1.0, ray=ray).guesses)
+
+    assert guessed(ray=True) and not guessed(ray=False)
+
+
+def test_a_check_that_stands_in_the_fix_is_not_listed_again(tmp_path: Path) -> None:
+    log = tmp_path / "r0.1.log"
+    log.write_text(OK)
+    why = why_ended(Ended("r0", log, exit=Exit(signal=11)))
+    assert why is not None
+    found = cause(why, tmp_path, 1.0)
+    assert found.guesses[0].check in found.fix
+    assert unchecked(found) == found.guesses[1:]
 
 
 def test_another_process_explains_what_the_own_log_only_reports(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ def test_updates_that_were_skipped_left_the_weights_as_they_were() -> None:
     assert symptom.title == "critic/advantages/mean and 2 more are NaN or infinite since step 2"
     assert "weights stay as they were" in symptom.cause and "do not use" not in symptom.cause
     assert symptom.evidence[0].text == "critic/advantages/mean: nan since step 2"
+    assert "look at the rewards of step 2" in symptom.fix and "its checkpoints can be used" in symptom.fix
+    assert "tokens to train on" in broken(bad)["metrics_not_finite"].fix, "from the first step on"
     diverged = broken({}, bad | {"actor/entropy": "nan"})["metrics_not_finite"]
     assert "do not use checkpoints of step 2 and later" in diverged.cause
 

@@ -15,7 +15,7 @@ _MEMORY = Explanation(
     "If dmesg or memory.events (oom_kill) names the process, give the job more memory or use less.",
     "dmesg -T | grep -iE 'out of memory|killed process'; cat /sys/fs/cgroup/memory.events",
 )
-_RAY = Explanation(
+RAY = Explanation(
     "guess-ray",
     "info",
     "Ray may have ended it: its node was lost, or ran low on memory",
@@ -56,7 +56,7 @@ _DISK = Explanation(
     "df -h; df -i; df -h /dev/shm",
 )
 _WORDS = (
-    (re.compile(r"\b(?:ray|actor|raylet|node)\b", re.I), _RAY),
+    (re.compile(r"\b(?:ray|actor|raylet|node)\b", re.I), RAY),
     (re.compile(r"cuda|nccl|gpu|engine", re.I), _GPU),
 )
 
@@ -65,7 +65,7 @@ def guesses(number: int | None, text: str, *, raised: bool = False) -> tuple[Exp
     """Likeliest first. ``number``: of the signal that ended the process, None if none or unknown; ``text``: what the
     first error said, "" without one; ``raised``: that is an exception of the process itself, which ended it."""
     if number == signal.SIGKILL:
-        found = [_MEMORY, _RAY, _STOPPED]
+        found = [_MEMORY, RAY, _STOPPED]
     elif number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE):
         found = [_NATIVE, _GPU, _MEMORY]
     elif number == signal.SIGBUS:
@@ -77,9 +77,9 @@ def guesses(number: int | None, text: str, *, raised: bool = False) -> tuple[Exp
         if raised:
             return tuple(told)
         found = [
-            *(guess for guess in told if guess is _RAY),
+            *(guess for guess in told if guess is RAY),
             _MEMORY,
-            *(g for g in told if g is not _RAY),
+            *(g for g in told if g is not RAY),
             _DISK,
         ]
     return tuple(found)

@@ -7,11 +7,13 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.ended import Why
+from liverl.causes.guesses import RAY
 from liverl.model import Cause, Evidence, Guess
 
 
-def cause(why: Why, run_dir: Path, at: float) -> Cause:
-    """``why`` as it is shown, with the paths of logs relative to the run's directory."""
+def cause(why: Why, run_dir: Path, at: float, *, ray: bool = True) -> Cause:
+    """``why`` as it is shown, with the paths of logs relative to the run's directory. ``ray``: the run may use Ray;
+    else nobody guesses at it."""
     found, evidence = why.explanation, tuple(_relative(one, run_dir) for one in why.explanation.evidence)
     place = first_place(evidence)
     title = found.title.removeprefix(f"{why.of} was ").removeprefix(
@@ -30,7 +32,9 @@ def cause(why: Why, run_dir: Path, at: float) -> Cause:
         patch=found.patch,
         guess=found.guess,
         evidence=evidence,
-        guesses=tuple(Guess(guess.title, guess.command, guess.fix) for guess in why.guesses),
+        guesses=tuple(
+            Guess(one.title, one.command, one.fix) for one in why.guesses if ray or one.id != RAY.id
+        ),
     )
 
 
@@ -55,3 +59,8 @@ def words_of(cause: Cause, step: int | None = None) -> str:
     if killed.startswith("killed by "):
         return f"{cause.service} {killed}{where}{found}{rest}"
     return f"{cause.service}{where}: {cause.text}"
+
+
+def unchecked(cause: Cause) -> tuple[Guess, ...]:
+    """The guesses whose check does not stand in the fix already."""
+    return tuple(guess for guess in cause.guesses if guess.check not in cause.fix)

@@ -60,6 +60,7 @@ class Run:
             environment_checks=environment_checks(plan, run_dir / "config.yaml"),
             oom_kills=oom_kills,
         )
+        supervisor.end_causes.ray = plan.may_use_ray
         if plan.ray is not None and plan.ray.temp_dir:
             supervisor.end_causes.below = partial(ray_logs, Path(plan.ray.temp_dir))
         if plan.script is not None:

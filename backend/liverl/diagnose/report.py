@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from liverl.causes.shown import words_of
+from liverl.causes.shown import unchecked, words_of
 from liverl.diagnose.titles import sentences
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
 from liverl.observe.metrics.rewards import change
@@ -148,7 +148,7 @@ def _explained(cause: Cause) -> Iterator[str]:
         yield f"- change: `{key}: {value}`"
     if cause.command:
         yield f"- run: `{cause.command}`"
-    for guess in cause.guesses:
+    for guess in unchecked(cause):
         yield f"- possible: {guess.title}; check: `{guess.check}`"
 
 

@@ -25,6 +25,7 @@ class FileReadings:
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
         self.run_dir = Path(run_dir)
+        self.ray = True  # something of the run may be a process of Ray
         self.trials = TrialScanner(self.run_dir)
         self._steps = MetricsReader.of_run(self.run_dir)
         self._pace = StepPace()
@@ -81,7 +82,9 @@ class FileReadings:
                 why = why_ended(ended, near)
             except (OSError, ValueError):
                 why = None
-            self._causes[key] = cause(why, self.run_dir, service.since) if why is not None else None
+            self._causes[key] = (
+                cause(why, self.run_dir, service.since, ray=self.ray) if why is not None else None
+            )
         return self._causes[key]
 
     def _ended(self, service: ServiceStatus) -> Ended | None:

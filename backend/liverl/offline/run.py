@@ -242,6 +242,8 @@ class OfflineRun:
         None has an action: without a backend no fix can be applied."""
         if snapshot.result is not None and before:
             return tuple(msgspec.structs.replace(s, action=None) for s in before)
+        plan = self._plan.get()
+        self._files.ray = plan is None or plan.may_use_ray
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
         window = Window(
             snapshot,

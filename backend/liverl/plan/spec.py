@@ -296,6 +296,11 @@ class Plan(msgspec.Struct, frozen=True):
         return any(spec.kind == "sessions" for spec in self.services)
 
     @property
+    def may_use_ray(self) -> bool:
+        """Whether anything of the run may be a process of Ray: verl's, or what a launch script starts."""
+        return self.ray is not None or self.script is not None
+
+    @property
     def replica_engine(self) -> Engine:
         """The engine of the replicas. If this version has no engine of that name (or the plan of an older version names
         none), the template's environment decides, and vLLM is the default."""

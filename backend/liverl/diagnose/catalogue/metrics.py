@@ -34,7 +34,8 @@ _NORM, _RATE, _ESS = "actor/grad_norm", "actor/lr", "rollout_corr/rollout_is_eff
 _ENTROPY = "actor/entropy"
 _NAN = {"nan": "NaN", "inf": "infinite", "-inf": "infinite"}
 # In the order in which they are computed; all others of the actor, and the norm of its gradient, come last.
-_COMPUTED = ("critic/score", "critic/rewards", "critic/values", "critic/advantages", "critic/", "actor/loss")
+_OF_REWARDS = ("critic/score", "critic/rewards", "critic/advantages", "critic/returns")
+_COMPUTED = (*_OF_REWARDS, "critic/", "actor/loss")
 _TURNS = ("num_turns/mean", "training/num_turns/mean")
 _REWARDS = keys_of("reward")
 
@@ -63,11 +64,25 @@ def metrics_not_finite(window: Window) -> Iterator[Symptom | Resolved]:
         f"do not use checkpoints of step {begin} and later",
         fix="lower algorithm.learning_rate; compare the probabilities of engine and trainer in the steps before"
         if list(bad) == [_NORM]
-        else f"stop the run if it still trains; resume it from a checkpoint of step {max(0, begin - 1)} or earlier, "
-        "with a lower algorithm.learning_rate if the loss is the first that is NaN; if rewards or advantages are, "
-        "look at the rewards of that step; if it is so from the first step on, check whether the trials have tokens to "
-        "train on",
+        else _nan_fix(key, begin, skipped),
         evidence=tuple(Evidence(f"{one}: {bad[one]} since step {first[one]}") for one in order[:SHOWN]),
+    )
+
+
+def _nan_fix(key: str, begin: int, skipped: bool) -> str:
+    """``key``: the metric that is computed first of those that are NaN since step ``begin``."""
+    if begin <= 1:
+        return "stop the run; check whether its trials have tokens to train on, and finite rewards"
+    mend = (
+        f"look at the rewards of step {begin}, which these are computed from"
+        if key.startswith(_OF_REWARDS)
+        else "lower algorithm.learning_rate"
+    )
+    if skipped:
+        return f"stop the run if it still trains; {mend}; then resume it: its checkpoints can be used"
+    return (
+        f"stop the run if it still trains; {mend}; resume it from a checkpoint of step {begin - 1} or earlier: verl "
+        "goes on from the step that latest_checkpointed_iteration.txt of its checkpoints names"
     )
 
 

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from liverl.causes.judge import UNEXPLAINED
 from liverl.causes.refused import refused
+from liverl.causes.shown import unchecked
 from liverl.diagnose.catalogue import agents
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, ServiceStatus, Snapshot, Symptom
@@ -184,7 +186,7 @@ def _cause(window: Window, service: ServiceStatus) -> str:
     if cause is None:
         return f"{service.why}{_by_whom(window, service.why)}"
     of = f"{cause.service}: " if cause.service not in (None, service.name) else ""
-    why = f". {cause.why}" if cause.why and not cause.guesses else ""  # where it is unknown, why says no more
+    why = f". {cause.why}" if cause.why and cause.id not in UNEXPLAINED else ""  # there it says no more
     return f"{of}{cause.text}{why}"
 
 
@@ -206,7 +208,7 @@ def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
     if cause is None:
         return ()
     run = (Evidence(f"run: {cause.command}"),) if cause.command else ()
-    checks = (Evidence(f"{guess.title}; check: {guess.check}") for guess in cause.guesses)
+    checks = (Evidence(f"{guess.title}; check: {guess.check}") for guess in unchecked(cause))
     return (*cause.evidence, *run, *checks)[:SHOWN]
 
 
@@ -226,7 +228,7 @@ def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...
         found.append(Evidence(f"{service.name}: {service.why}"))
     if cause is not None:
         found += [Evidence(f"run: {cause.command}")] if cause.command else []
-        found += [Evidence(f"{guess.title}; check: {guess.check}") for guess in cause.guesses]
+        found += [Evidence(f"{guess.title}; check: {guess.check}") for guess in unchecked(cause)]
     return tuple(found[:SHOWN])
 
 

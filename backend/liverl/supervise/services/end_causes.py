@@ -39,7 +39,7 @@ class EndCauses:
     the logs of a process are read, and links those that it has written elsewhere. ``further`` returns what is known of
     an end besides logs and exits, to be appended to the sentence. ``below`` returns the logs of what all processes run
     on that were written to since a Unix time; it is called in a thread. ``strangers`` returns a sentence about who else
-    holds GPU memory, empty if nobody is known to."""
+    holds GPU memory, empty if nobody is known to. ``ray``: some of them may run on Ray."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class EndCauses:
         self.further: Callable[[Instance], str] = lambda instance: ""
         self.below: Callable[[float], list[Path]] = lambda since: []
         self.strangers: Callable[[], str] = lambda: ""
+        self.ray = False
         self._run_dir = run_dir
         self._records = records
         self._instances = instances
@@ -161,7 +162,7 @@ class EndCauses:
             return None
         if why is None:
             return None
-        found = cause(why, self._run_dir, self._now())
+        found = cause(why, self._run_dir, self._now(), ray=self.ray)
         if found.id in _GPU_MEMORY and not _held_alone(found):
             found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
         return found
