@@ -258,6 +258,23 @@ async def test_levels(run):
         await ui.shows("DEBUG: d")
 
 
+async def test_no_level_hides_what_an_alert_gives_as_evidence(run):
+    """OpenBLAS, the kernel and others print why something failed without a level."""
+    line = "OpenBLAS blas_thread_init: pthread_create failed for thread 11 of 64"
+    path = "attempt_001/logs/r0.1.log"
+    write(run, "r0.1.log", f"{line}\nINFO: healthy\nERROR: e\n")
+    alert = Symptom("a", "critical", "no threads", "?", "!", (Evidence(line, path, 1490),))
+    bare = {"run_dir": str(run), "services": services(*SERVICES)}
+    async with logs(run, shown=view(**bare, symptoms=(alert,))) as ui:
+        await ui.press("l", "l", "l")
+        await ui.shows("errors only", "OpenBLAS", "ERROR: e")
+        await ui.lacks("INFO: healthy")
+        ui.app.take(view(**bare))
+        await ui.lacks("OpenBLAS")
+        ui.app.take(view(**bare, symptoms=(alert,)))
+        await ui.shows("errors only", "OpenBLAS")
+
+
 async def test_going_to_a_time(run, monkeypatch):
     noon = time.mktime((2025, 11, 21, 12, 0, 0, 0, 0, -1))
     size = len(numbered(200))

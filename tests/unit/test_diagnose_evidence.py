@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from kit.screens import service, view
 
-from liverl.diagnose.evidence import LogPlace, failure_place, log_place
+from liverl.diagnose.evidence import BEGINNING, LogPlace, failure_place, log_place, proving_lines
 from liverl.model import Cause, Evidence, Result, Snapshot, Symptom
 
 LOG = "attempt_002/logs/my.trainer.1.log"
@@ -81,3 +81,24 @@ def test_a_cause_without_a_line_leads_to_the_end_of_its_service_and_of_no_other(
 @pytest.mark.parametrize("state", ["starting", "running", "done", "stopped", "dead"])
 def test_a_run_that_did_not_fail_has_none(state):
     assert failure_place(snapshot(state, result=RESULT if state == "running" else None)) is None
+
+
+def test_the_lines_that_prove_something_are_known_by_their_beginning() -> None:
+    long = Evidence("w" * 300, LOG, 7)
+    cause = Cause(
+        "trainer", "x", 5.0, evidence=(Evidence("ValueError: x", LOG, 3), Evidence("trainer exited", LOG))
+    )
+    result = msgspec.structs.replace(RESULT, cause=cause)
+    again = Symptom(
+        "a",
+        "critical",
+        "t",
+        "c",
+        "f",
+        (Evidence("ValueError: x", LOG, 3), long, Evidence("no log"), Evidence("^", LOG, 9)),
+    )
+    shown = view(symptoms=(again,), result=result).snapshot
+    assert proving_lines(shown) == ("ValueError: x", "w" * BEGINNING), (
+        "each once, and none that fits everywhere"
+    )
+    assert proving_lines(None) == ()

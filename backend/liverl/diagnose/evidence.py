@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from liverl.model import Evidence, Snapshot
 
+PROVING = 20  # lines of logs at most
+BEGINNING, SHORTEST = 80, 8  # characters by which a line is known
 _FAILING = ("stopping", "failed")  # states of a run that a failed service has ended
 _FAILED = ("failed", "gave_up")
 
@@ -54,3 +56,19 @@ def failure_place(snapshot: Snapshot) -> LogPlace | None:
     symptom = next((s for s in snapshot.symptoms if s.id == f"service_{service.state}:{service.name}"), None)
     place = log_place(symptom.evidence) if symptom is not None else None
     return place or LogPlace(service.name, service.log)
+
+
+def proving_lines(snapshot: Snapshot | None) -> tuple[str, ...]:
+    """The beginnings of the lines of logs that the result and the alerts give as evidence, each once, ``PROVING`` at
+    most. Not all programs give such lines a level."""
+    if snapshot is None:
+        return ()
+    cause = snapshot.result.cause if snapshot.result is not None else None
+    evidence = [
+        *(cause.evidence if cause is not None else ()),
+        *(e for s in snapshot.symptoms for e in s.evidence),
+    ]
+    texts = (
+        one.text[:BEGINNING].strip() for one in evidence if one.log is not None and one.offset is not None
+    )
+    return tuple(dict.fromkeys(text for text in texts if len(text) >= SHORTEST))[:PROVING]

@@ -96,7 +96,8 @@ class Picked(NamedTuple):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """Matches lines that contain all of ``include`` and none of ``exclude``, at ``level`` or above.
+    """Matches lines that contain all of ``include`` and none of ``exclude``, at ``level`` or above; lines that contain
+    any of ``kept`` count as of any level.
 
     ``without_access``: access lines of successful polls and model calls do not match (``is_access_line``), except
     those that contain ``spared``.
@@ -107,6 +108,7 @@ class Query(msgspec.Struct, frozen=True):
     level: Level | None = None
     without_access: bool = False
     spared: Needle | None = None
+    kept: tuple[str, ...] = ()
 
     def rules_out(self, data: bytes) -> bool:
         """Whether certainly no line in these bytes matches."""
@@ -124,7 +126,7 @@ class Query(msgspec.Struct, frozen=True):
         for needle in self.exclude:
             chosen = needle.among(lines, chosen, containing=False)
         if self.level is not None and (chosen is None or chosen):
-            reached = _reached(self.level, lines.exact, before)
+            reached = _reached(self.level, lines.exact, before, self.kept)
             chosen = reached if chosen is None else sorted(set(chosen).intersection(reached))
         places = list(range(len(lines.exact))) if chosen is None else chosen
         if not self.without_access or not may_have(text):
@@ -138,12 +140,13 @@ class Query(msgspec.Struct, frozen=True):
         return Picked([place for place in places if place not in missing], left_out)
 
 
-def _reached(level: Level, lines: Sequence[str], before: str) -> list[int]:
-    """Return the indexes of the lines at ``level`` or above."""
+def _reached(level: Level, lines: Sequence[str], before: str, kept: Sequence[str]) -> list[int]:
+    """Return the indexes of the lines at ``level`` or above, or with any of ``kept``."""
     levels = Levels(before.split("\n")[:-1])
     least, unnamed = RANK[level], RANK["info"]  # a line without a level counts as info
     return [
         place
         for place, line in enumerate(lines)
         if (unnamed if (own := levels.of(line)) is None else RANK[own]) >= least
+        or any(text in line for text in kept)
     ]

@@ -55,12 +55,13 @@ class Search(msgspec.Struct, frozen=True):
 
 class Filter(msgspec.Struct, frozen=True):
     """Which lines are shown: those that match ``include`` and not ``exclude``, of ``level`` or above. ``access``: also
-    access lines of successful polls and model calls."""
+    access lines of successful polls and model calls. ``kept``: no level hides lines that contain any of these."""
 
     include: Needle | None = None
     exclude: Needle | None = None
     level: Level | None = None
     access: bool = False
+    kept: tuple[str, ...] = ()
 
     @property
     def narrows(self) -> bool:
@@ -71,7 +72,7 @@ class Filter(msgspec.Struct, frozen=True):
         """The filter as a query that also wants ``more``. ``spared``: access lines with it are shown."""
         include = () if self.include is None else (self.include,)
         exclude = () if self.exclude is None else (self.exclude,)
-        return Query(include + more, exclude, self.level, not self.access, spared)
+        return Query(include + more, exclude, self.level, not self.access, spared, self.kept)
 
 
 class Frame(msgspec.Struct, frozen=True):

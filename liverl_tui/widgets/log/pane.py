@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from liverl.diagnose.evidence import LogPlace, failure_place
+from liverl.diagnose.evidence import LogPlace, failure_place, proving_lines
 from liverl.logs.prefixes import colourless
 from liverl.logs.query import needle
 from liverl.logs.stamps import head_length
@@ -62,7 +62,14 @@ class LogsPane(LogView):
             self.do(partial(LogSession.set_run, run=run, services=names, current=current, own=own))
         if view.snapshot is not None:
             self._show_failure(view.snapshot)
+        if self.filter.level is not None and self.filter.kept != (kept := proving_lines(view.snapshot)):
+            self.let_through(replace(self.filter, kept=kept))
         self.update()
+
+    def action_level(self) -> None:
+        """See ``LogView.action_level``. No level hides a line that an alert gives as evidence."""
+        self.filter = replace(self.filter, kept=proving_lines(self._view.snapshot))
+        super().action_level()
 
     def _show_failure(self, snapshot: Snapshot) -> None:
         """If the run has failed, show the line that says why, once; not if the user has moved in the log, searches,
