@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import threading
@@ -44,8 +45,24 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
         raise CliError(message, ExitCode.INTERNAL) from error
     (echo_json if as_json else echo)(text)
     if not examination.read and not examination.found:
+        _name_runs(paths)
         return ExitCode.NO_RUN
     return ExitCode.FAILED if examination.found else ExitCode.OK
+
+
+def _name_runs(paths: tuple[str, ...]) -> None:
+    """Say where the runs are that have the names that were given for paths."""
+    from liverl.rundir.index import RunLookupError, find_run
+
+    for name in paths:
+        if Path(name).exists():
+            continue
+        try:
+            run = find_run(Path(name), None)
+        except RunLookupError:
+            continue  # no run is called so
+        command = f"liverl-tui doctor {shlex.quote(str(run.path))}"
+        echo(f"{name} is no path here, but the run {run.name}: {command}", err=True)
 
 
 def _width(most: int) -> int:

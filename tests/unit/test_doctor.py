@@ -352,6 +352,16 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 4 and json.loads(out)["cause"] is None
 
 
+def test_the_name_of_a_run_is_no_path_and_doctor_says_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    run_dir = make_run(tmp_path / "liverl/runs/mine/first", Result("failed", 1, None, 3, 1.0, 2.0))
+    code, _, err = doctor(capsys, "first")
+    assert (code, err) == (4, f"first is no path here, but the run mine/first: liverl-tui doctor {run_dir}\n")
+    assert doctor(capsys, "other")[2] == ""
+
+
 def test_a_fault_of_its_own_is_no_diagnosis(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

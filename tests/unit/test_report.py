@@ -60,6 +60,12 @@ def test_a_run_that_is_done_needs_no_cause() -> None:
     assert "No cause was found." in page(result(cause=None))
 
 
+def test_no_two_empty_lines_follow_each_other() -> None:
+    stopped = result(state="stopped", exit_code=5, cause=Cause(None, "stopped by me", START))
+    for text in (page(), page(stopped), page(result(cause=None)), page(stopped, (alert(1, "new"),))):
+        assert "\n\n\n" not in text
+
+
 def test_alerts_have_the_times_of_their_begin_and_end() -> None:
     events = (
         alert(-5, "new", text="of the attempt before"),

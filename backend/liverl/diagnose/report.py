@@ -127,13 +127,14 @@ def _why(snapshot: Snapshot, result: Result) -> Iterator[str]:
         if cause.log is not None:
             yield ""
             yield f"Log: `{cause.log}`" + ("" if cause.offset is None else f", at byte {cause.offset}")
-    yield ""
     failed = [s for s in snapshot.services if s.state in ("failed", "gave_up")]
-    for service in sorted(failed, key=lambda s: s.since):
-        yield f"- {service.name} {_state(service)} at {_clock(service.since)}"
+    points = [
+        f"- {service.name} {_state(service)} at {_clock(service.since)}"
+        for service in sorted(failed, key=lambda s: s.since)
+    ]
     if result.cause is not None:
-        yield from _explained(result.cause)
-    yield ""
+        points += _explained(result.cause)
+    yield from ["", *points, ""] if points else [""]
 
 
 def _explained(cause: Cause) -> Iterator[str]:
