@@ -161,7 +161,7 @@ def test_a_wrong_parser(make: Make) -> None:
     run.start()
     assert run.result(60).state == "failed"
     at = min(path.stat().st_mtime for path in run.run_dir.glob("trials/step_*/*/result.json"))
-    fix = "liverl-tui up --set model.tool_parser=hermes starts a new run"
+    fix = "set model.tool_parser=hermes: liverl-tui fix does it"
     both = ("model writes Hermes JSON", "parser is qwen3_coder")
     named(run, Drill("a wrong parser: the trials", "zero_tool_calls", both, (fix,)), at)
     drill = Drill(

@@ -256,7 +256,7 @@ PARSER = Symptom(
     "warning",
     "trials call no tool: model writes Qwen3-Coder XML, parser is hermes",
     "24 of 32",
-    "set model.tool_parser=qwen3_coder: liverl-tui fix shows the change and applies it",
+    "set model.tool_parser=qwen3_coder: liverl-tui fix does it",
     patch={"model.tool_parser": "qwen3_coder"},
 )
 
@@ -264,7 +264,7 @@ PARSER = Symptom(
 @pytest.mark.parametrize(
     ("width", "text"),
     [
-        (200, "parser is hermes  → set model.tool_parser=qwen3_coder: liverl-tui fix shows the change and"),
+        (200, "parser is hermes  → set model.tool_parser=qwen3_coder: liverl-tui fix does it"),
         (
             120,
             "▲ trials call no tool: model writes Qwen3-Coder XML, parser is hermes  → ! then f: --set model",

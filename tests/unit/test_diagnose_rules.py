@@ -810,7 +810,7 @@ def test_a_symptom_begins_once_lingers_and_ends_once() -> None:
     clock = Clock(at_step(1), (Rule(while_step, linger=30),))
     (news,) = clock.run(60)
     assert (news.what, news.symptom.since) == ("new", NOW + 2)
-    assert words(news, clock.at) == ("it is bad. why", "warning")
+    assert words(news, clock.at) == ("it is bad: why", "warning")
     clock.state = at_step(2)
     assert clock.run(28) == [] and clock.diagnosis.symptoms
     clock.state = at_step(1)

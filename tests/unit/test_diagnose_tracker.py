@@ -212,7 +212,12 @@ def test_an_end_without_a_beginning_lasted_no_time() -> None:
 @pytest.mark.parametrize("what", ["new", "worse"])
 def test_a_beginning_is_told_with_its_cause(what: str, severity: str, level: str) -> None:
     news = SymptomChange(what, symptom(severity=severity, since=NOW))  # type: ignore[arg-type]
-    assert words(news, NOW + 60) == ("bad happens. Because of bad", level)
+    assert words(news, NOW + 60) == ("bad happens: because of bad", level)
+    for title, text in (("x: y", "x: y. Because of bad"), ("x; y", "x; y. Because of bad")):
+        both = news._replace(symptom=replace(news.symptom, title=title))
+        assert words(both, NOW + 60)[0] == text
+    named = news._replace(symptom=replace(news.symptom, title="x: y", cause="a.b is bad"))
+    assert words(named, NOW + 60)[0] == "x: y. a.b is bad", "the name of a key"
 
 
 def test_two_rules_keep_their_own_windows() -> None:

@@ -113,7 +113,7 @@ def test_an_alert_that_lasts_is_told_as_it_is_now() -> None:
         alerts=(alert(1, "new", "equal", text="no signal in step 1. All are 0"),),
         symptoms=(Symptom("equal", "warning", "no signal in step 4", "all are 1", "look", since=START),),
     )
-    assert "no signal in step 4. All are 1\n" in text and "step 1" not in text
+    assert "no signal in step 4: all are 1\n" in text and "step 1" not in text
 
 
 def test_what_the_cause_says_is_not_told_twice() -> None:

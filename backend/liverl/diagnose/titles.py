@@ -14,8 +14,11 @@ def point(text: str) -> str:
 
 
 def sentences(title: str, cause: str) -> str:
-    """A title and its cause as one line of text: ``trainer has failed. Killed by SIGKILL``."""
-    return f"{title}. {capital(cause)}" if cause else title
+    """A title and its cause as one line of text: ``trainer has failed: killed by SIGKILL``. A title that has clauses of
+    its own is a sentence for itself."""
+    if not cause:
+        return title
+    return f"{title}. {capital(cause)}" if _CLAUSE.search(title) else f"{title}: {cause}"
 
 
 def capital(text: str) -> str:

@@ -104,7 +104,7 @@ class _ParserFault(NamedTuple):
             return cls(
                 f": model writes {written}, {in_use}",
                 f"{texts}, which the parser {' or '.join(readers)} reads; {present}",
-                f"set {PARSER_KEY}={readers[0]}: liverl-tui fix shows the change and applies it",
+                f"set {PARSER_KEY}={readers[0]}: liverl-tui fix does it",
                 {PARSER_KEY: readers[0]},
                 len(readers) > 1,
             )
