@@ -340,7 +340,7 @@ def test_a_chain_tells_the_tasks_own_exception_though_rays_wrapper_is_a_conseque
 def test_an_exception_of_a_program_says_where_to_look_and_is_not_guessed_at(say: Maker) -> None:
     own = Raised("ValueError", "rewards of group 17 are not finite", "rewards.py:3 in score")
     found = judge([log(say.raised(own))], [Exit("trainer", code=1)])
-    assert found.cause is not None and "which was raised in rewards.py:3 in score" in found.cause.fix
+    assert found.cause is not None and "it was raised in rewards.py:3 in score" in found.cause.fix
     assert found.guesses == () == judge([log(say.raised(own))], []).guesses
     killed = judge([log(say.raised(own))], [Exit("trainer", signal=signal.SIGKILL)])
     assert killed.guesses, "a signal is no exception's"
