@@ -19,7 +19,7 @@ from liverl.model import Check
 from liverl.plan.harbor import tasks_directory
 from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import FORMATS
-from liverl.preflight import agents, data_rows, harbor, override_keys
+from liverl.preflight import agents, checkpoint, data_rows, harbor, override_keys
 from liverl.preflight.data_rows import Answer
 from liverl.preflight.modeldir import read_heads
 from liverl.util.paths import default_cache_dir
@@ -132,6 +132,7 @@ def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
         yield override_keys.check(python, config)
     yield from (_with_tasks(config, answer, read.get(check.name, check), names) for check in files)
     yield from agents.checks(config, answer)
+    yield from checkpoint.checks(config, Path(plan.run_dir))
 
 
 def _with_tasks(config: RunConfig, answer: Answer | None, check: Check, names: Mapping[str, str]) -> Check:
