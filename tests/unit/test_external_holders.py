@@ -138,7 +138,10 @@ def test_a_dashboards_command_line_tells_its_ray() -> None:
         True,
     )
     quiet = ray_cluster.parse(dashboard("--modules-to-load=UsageStatsHead", "--disable-frontend"))
-    assert quiet is not None and not quiet.served
+    assert quiet is not None and not quiet.served and quiet.logs == ""
+    logs = "/tmp/ray/session_1/logs"
+    logged = ray_cluster.parse(dashboard(f"--log-dir={logs}"))
+    assert logged is not None and logged.logs == logs
     agent = (PYTHON, "-u", "/env/ray/dashboard/agent.py", "--gcs-address=a:1", "--port=1")
     for other in ((), (PYTHON,), agent, dashboard(port="x"), ("python", *dashboard()[1:])):
         assert ray_cluster.parse(other) is None

@@ -67,6 +67,8 @@ class Run:
             supervisor.end_causes.logs_moved = partial(_link_logs, OutputLinks(run_dir, plan.script))
         began_at = started_at or supervisor.now()
         script = LaunchScript(supervisor, plan) if plan.adopted_port is not None else None
+        if script is not None:
+            supervisor.end_causes.below = script.ray_logs
         self.source = source = script or _verl_replicas(supervisor, plan)
         self.replicas = replicas = _registry(supervisor, plan, script, source)
         self.sampler = sampler = Sampler(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from liverl.causes.ray_shortage import RayLoad
 from liverl.external import ray_cluster as clusters
 from liverl.external.proxy import ExternalProxy, runs_in_launch
 from liverl.external.ray_cluster import RayCluster
+from liverl.logs.files import session_logs
 from liverl.model import (
     Cause,
     EngineFacts,
@@ -38,8 +40,8 @@ NAME = "ray"
 # The script's own Ray appears within seconds; one that is at that address before may belong to another run.
 DEFAULT_ADDRESS_AFTER = 60.0
 # Seconds that a script goes on without the Ray that it has started, before Ray has failed: a script that ends stops its
-# Ray first.
-WITHOUT_RAY = 5.0
+# Ray first, verl's some seconds before.
+WITHOUT_RAY = 10.0
 SOON = 1.0  # seconds between looks while there is no Ray
 
 
@@ -60,6 +62,7 @@ class LaunchScript:
         self._ray_state = ObservedState(supervisor, NAME, "the launch script has not started Ray yet")
         self._ray_gone_since: float | None = None  # Unix time; None while it is there, and before it was
         self._generation = 0
+        self._logs: Path | None = None  # the folder of the logs of the script's own Ray
 
     # --- polling ---
 
@@ -102,7 +105,7 @@ class LaunchScript:
             if chosen is not None and (current is None or chosen.identity != current.identity):
                 await self._adopt(chosen)
             elif chosen is not None:
-                self._cluster = chosen
+                self._cluster, self._ray_gone_since = chosen, None
             elif current is not None:
                 self._ray_has_exited()
                 return
@@ -119,7 +122,8 @@ class LaunchScript:
         self._ray_state.enter("failed" if over else "degraded", "Ray's dashboard has exited")
 
     async def _adopt(self, cluster: RayCluster) -> None:
-        self._cluster = cluster
+        self._cluster, self._ray_gone_since = cluster, None
+        self._logs = Path(cluster.logs) if cluster.ours and cluster.logs else None
         what = (
             "the launch script has started Ray"
             if cluster.ours
@@ -184,6 +188,11 @@ class LaunchScript:
         if key not in self._reported:
             self._reported.add(key)
             self._supervisor.say(kind, text, "warning", service)
+
+    def ray_logs(self, since: float) -> list[Path]:
+        """The logs of the Ray that the script has started, also of one that has exited, that were written to since Unix
+        time ``since``."""
+        return session_logs(self._logs, since) if self._logs is not None else []
 
     async def close(self) -> None:
         """Stop the address client."""

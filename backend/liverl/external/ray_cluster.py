@@ -22,7 +22,8 @@ _TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN")
 @dataclass(frozen=True)
 class RayDashboard:
     """The command line of a dashboard. ``first`` and ``retries``: Ray takes the first free port of ``first`` to
-    ``first + retries``. ``served``: False with ``include_dashboard=False``, which serves usage statistics only."""
+    ``first + retries``. ``served``: False with ``include_dashboard=False``, which serves usage statistics only.
+    ``logs``: the folder of the logs of its session, "" if it names none."""
 
     python: str
     host: str
@@ -30,12 +31,13 @@ class RayDashboard:
     retries: int
     gcs: str  # host:port
     served: bool
+    logs: str = ""
 
 
 @dataclass(frozen=True)
 class RayCluster:
     """A running Ray. ``env``: the variables with which a client authenticates; may hold a token. ``token_file`` "" = no
-    token, or it is not in a file. ``served``: as in ``RayDashboard``."""
+    token, or it is not in a file. ``served`` and ``logs``: as in ``RayDashboard``."""
 
     pid: int
     tick: int
@@ -46,6 +48,7 @@ class RayCluster:
     env: Mapping[str, str]
     served: bool
     ours: bool  # it runs in the trainer's process tree
+    logs: str = ""
 
     @property
     def identity(self) -> tuple[int, int, str]:
@@ -68,6 +71,7 @@ def parse(argv: tuple[str, ...]) -> RayDashboard | None:
         retries=int(retries) if retries.isdigit() else 0,
         gcs=gcs,
         served=modules is None or "StateHead" in modules,
+        logs=option(argv, "--log-dir") or "",
     )
 
 
@@ -114,6 +118,7 @@ def _cluster(pid: int, ours: Callable[[int], bool]) -> RayCluster | None:
         env=token,
         served=dashboard.served,
         ours=ours(pid),
+        logs=dashboard.logs,
     )
 
 

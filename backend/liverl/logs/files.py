@@ -51,11 +51,16 @@ def also_written(log: Path) -> list[Path]:
 
 
 def ray_logs(folder: Path, since: float) -> list[Path]:
-    """The logs of the newest session of Ray in its directory ``folder`` that were written to since Unix time ``since``:
-    of its own processes, and of the workers that wrote last."""
+    """``session_logs`` of the newest session of Ray in its directory ``folder``."""
+    return session_logs(folder / "session_latest" / "logs", since)
+
+
+def session_logs(folder: Path, since: float) -> list[Path]:
+    """The logs of a session of Ray that were written to since Unix time ``since``: of its own processes, and of the
+    workers that wrote last. ``folder``: with the logs of the session."""
     found: list[tuple[float, Path]] = []
     for pattern in _OF_RAY:
-        for path in (folder / "session_latest" / "logs").glob(pattern):
+        for path in folder.glob(pattern):
             with contextlib.suppress(OSError):
                 facts = path.stat()
                 if facts.st_size and facts.st_mtime >= since:
