@@ -37,6 +37,7 @@ FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not
 UNEXPLAINED = frozenset(("unknown", "interrupted", "stopped", "silent-exit", "killed"))
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
+_ONLY_REPORTED = "It reports that something else failed, and nothing that was read says why that did."
 _READ_ON = "Read the log from there on; the checks below tell possible causes apart."
 _WHO_STOPPED_IT = (
     "Look for who stopped it: a user, a time limit of the batch system, or a parent process that ended."
@@ -63,7 +64,7 @@ _STOPPED = re.compile(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s*(?:PC: )?@ +0x[0
 _HANDLED_WRITER = "AgentLoopWorker"
 # What Ray guesses, and the whole command line that Hydra repeats.
 _SPECULATION = re.compile(
-    r"\s*(?:There are some potential root causes|Some common causes include:).*|"
+    r"\s*(?:There are some potential root causes|Some common causes include:|Possible reasons include: \(1\)).*|"
     r"(?<=Error executing job with overrides): \[.*",
     re.DOTALL,
 )
@@ -79,7 +80,7 @@ _PROCESS_GONE = frozenset(
             "worker-exit-system-error",
             "worker-crashed",
         ),
-        *("gcs-worker-exit", "raylet-died", "engine-core-ended", "engine-dead"),
+        *("gcs-worker-exit", "raylet-terminated", "raylet-died", "engine-core-ended", "engine-dead"),
     )
 )
 _MEMORY_LIMIT = (
@@ -383,7 +384,7 @@ def _unexplained(
             "unknown",
             "critical",
             f"cause unknown{what}; {FIRST_ERROR}{short(text)}",
-            (known and known.cause) or _UNEXPLAINED,
+            _UNEXPLAINED if known is None else known.cause or _ONLY_REPORTED,
             (known and known.fix) or (_READ_ON if likely else _read_traceback(first.record)),
             evidence=(_evidence(first, _line(first.record, first.matched)), *proof),
         ),

@@ -105,7 +105,7 @@ class LaunchScript:
             if chosen is not None and (current is None or chosen.identity != current.identity):
                 await self._adopt(chosen)
             elif chosen is not None:
-                self._cluster, self._ray_gone_since = chosen, None
+                self._cluster = chosen
             elif current is not None:
                 self._ray_has_exited()
                 return
@@ -122,7 +122,7 @@ class LaunchScript:
         self._ray_state.enter("failed" if over else "degraded", "Ray's dashboard has exited")
 
     async def _adopt(self, cluster: RayCluster) -> None:
-        self._cluster, self._ray_gone_since = cluster, None
+        self._cluster = cluster
         self._logs = Path(cluster.logs) if cluster.ours and cluster.logs else None
         what = (
             "the launch script has started Ray"

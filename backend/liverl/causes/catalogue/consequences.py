@@ -266,6 +266,28 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO worker finished",
     ),
     Signature(
+        id="raylet-terminated",
+        component="ray",
+        role="consequence",
+        pattern=r"Raylet is terminated\b[^\n]{0,200}?Termination is unexpected",
+        needle="Raylet is terminated",
+        title="Ray's process on this node (the raylet) was killed or crashed",
+        fix=(
+            "Look for an out-of-memory kill (dmesg, memory.events) and for a stack at the end of raylet.out and "
+            "raylet.err in the logs of the Ray session. With the raylet all workers of its node end: start Ray "
+            "again, and resume the run."
+        ),
+        tells=True,
+        source="tests/stack/test_verl_faults.py; Ray python/ray/_private/process_watcher.py",
+        fires=(
+            "(raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the "
+            "user or system OOM killer, (2) Invalid memory access from Raylet causing SIGSEGV or SIGBUS, (3) Other "
+            "termination signals. Last 20 lines of the Raylet logs:"
+        ),
+        spares="INFO process_watcher.py:112 -- Raylet is terminated. Termination is graceful.",
+        recorded=True,
+    ),
+    Signature(
         id="raylet-died",
         component="ray",
         role="consequence",

@@ -76,6 +76,8 @@ def _own_fix(window: Window, service: ServiceStatus, otherwise: str = "") -> str
     never_started = refused(service.why, service.name)
     if never_started is not None:
         return never_started.fix.rstrip(".")
+    if service.kind == "environment" and not otherwise:
+        return "correct what the reason names"  # an environment has no log
     return otherwise or f"fix the error shown in the log of {service.name}"
 
 
