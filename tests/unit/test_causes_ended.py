@@ -163,7 +163,7 @@ def test_an_actor_that_is_gone_beats_requests_that_failed_before(tmp_path: Path)
     assert why is not None and why.explanation.id == "unknown"
     title = why.explanation.title
     assert title.startswith(
-        "cause unknown: the Ray actor WorkerDict (pid 7) ended, and said nothing about it"
+        "cause unknown: the Ray actor WorkerDict (pid 7) ended without an error of its own"
     )
     assert "memory" not in title + str(why.explanation.evidence), "Ray's guesses are no finding"
 
@@ -203,6 +203,22 @@ def test_a_check_that_stands_in_the_fix_is_not_listed_again(tmp_path: Path) -> N
     found = cause(why, tmp_path, 1.0)
     assert found.guesses[0].check in found.fix
     assert unchecked(found) == found.guesses[1:]
+
+
+def test_a_raylet_that_is_gone_beats_what_its_end_brought_about(tmp_path: Path) -> None:
+    trainer = tmp_path / "trainer.log"
+    trainer.write_text(
+        "(raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL by the user "
+        "or system OOM killer, (2) Invalid memory access. Last 20 lines of the Raylet logs:\n"
+        "    [2026-11-25 22:37:57,338 I 10906 10906] (raylet) local_resource_manager.cc:342: memory is idle.\n\n"
+        f"{TRACEBACK}ray.exceptions.ActorUnavailableError: The actor 3d06 is unavailable: The actor is temporarily "
+        "unavailable: RpcError: RPC error: Socket closed rpc_code: 14.\n"
+    )
+    why = why_ended(Ended("trainer", trainer, exit=Exit(1)))
+    assert why is not None and why.explanation.title == (
+        "cause unknown: Ray's process on this node (the raylet) was killed or crashed"
+    )
+    assert why.explanation.evidence[0].text == "Raylet is terminated. Termination is unexpected."
 
 
 def test_another_process_explains_what_the_own_log_only_reports(tmp_path: Path) -> None:

@@ -375,6 +375,8 @@ def _unexplained(
     if killed is not None:
         return killed, ()
     what = "" if known is None else f": {point(known.title)}"
+    if known is None or not any(match.signature.tells for match in first.matched):
+        what += f"; {FIRST_ERROR}{short(text)}"
     number = None if exit_ is None else signal_of(exit_)
     # A process that reports its own exception and exits was ended by it, and not by the kernel.
     raised = known is None and number is None and _ended_itself(first.record)
@@ -383,7 +385,7 @@ def _unexplained(
         Explanation(
             "unknown",
             "critical",
-            f"cause unknown{what}; {FIRST_ERROR}{short(text)}",
+            f"cause unknown{what}",
             _UNEXPLAINED if known is None else known.cause or _ONLY_REPORTED,
             (known and known.fix) or (_READ_ON if likely else _read_traceback(first.record)),
             evidence=(_evidence(first, _line(first.record, first.matched)), *proof),

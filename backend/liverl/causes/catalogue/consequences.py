@@ -140,12 +140,13 @@ SIGNATURES: tuple[Signature, ...] = (
             r"(?P<actor>\w{1,80})\s[\s\S]{0,120}?\spid: (?P<pid>\d{1,10})\s[\s\S]{0,400}?worker process has died"
         ),
         needle="The actor died unexpectedly before finishing this task",
-        title="the Ray actor {actor} (pid {pid}) ended, and said nothing about it",
+        title="the Ray actor {actor} (pid {pid}) ended without an error of its own",
         fix=(
             "Its process was killed, by the kernel for memory or by somebody, or it crashed: look for an out-of-memory "
             "kill (dmesg, memory.events) and for a stack in its worker-*.err in the logs of the Ray session. If "
             "somebody killed it, resume the run."
         ),
+        tells=True,
         source="tests/stack/test_verl_faults.py",
         fires=(
             "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: "

@@ -76,7 +76,8 @@ class EndCauses:
         elif machine.ended_by_us:
             text = f"{stated.text}; {text}"
         else:
-            text += self._additions(instance)
+            additions = self._additions(instance)
+            text = f"{text.rstrip('.')}{additions}" if additions else text
         return msgspec.structs.replace(found, text=text)
 
     def stated(self, instance: Instance) -> Cause:
