@@ -221,6 +221,23 @@ def test_a_raylet_that_is_gone_beats_what_its_end_brought_about(tmp_path: Path) 
     assert why.explanation.evidence[0].text == "Raylet is terminated. Termination is unexpected."
 
 
+def test_ray_names_the_process_whose_end_it_ended_for(tmp_path: Path) -> None:
+    head = "2026-11-25 22:47:32,320\tERR scripts.py:{} -- "
+    ray = tmp_path / "ray.1.log"
+    ray.write_text(
+        f"{head.format(1307)}Some Ray subprocesses exited unexpectedly:\n{head.format(87)}raylet [exit code=-9]\n"
+        f"{head.format(115)}----- BEGIN raylet.out tail (exit code(s)=-9 (signal 9)) -----\n"
+        f"{head.format(122)}[state-dump] \n{head.format(1315)}Remaining processes will be killed.\n"
+    )
+    why = why_ended(Ended("ray", ray, exit=Exit(1)))
+    assert why is not None and why.explanation.id == "ray-part-exited"
+    assert why.explanation.title == "Ray's raylet was killed or crashed (exit code -9), and Ray ended"
+    why = why_ended(Ended("ray", ray, exit=Exit(1), oom="oom_kill has risen to 1"))
+    assert why is not None and why.explanation.title == (
+        "Ray's raylet was killed for memory by the kernel's OOM killer"
+    )
+
+
 def test_another_process_explains_what_the_own_log_only_reports(tmp_path: Path) -> None:
     own, other = tmp_path / "attempt_001/logs/trainer.1.log", tmp_path / "attempt_001/logs/r0.1.log"
     own.parent.mkdir(parents=True)

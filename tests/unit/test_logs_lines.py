@@ -95,6 +95,8 @@ NAMED = {
     "ERROR:    Exception in ASGI application": "error",
     "2026-11-21 00:17:39,002\tINFO worker.py:2038 -- Started a local Ray instance.": "info",
     "2026-11-21 00:17:39,002\tWARNING authentication_token_setup.py:85 -- enabled": "warning",
+    "2026-11-25 22:47:32,320\tERR scripts.py:87 -- raylet [exit code=-9]": "error",
+    "2026-11-25 22:47:32,320\tPANIC scripts.py:87 -- Ray is not installed": "error",
     "00:16:46 - LiteLLM Proxy:ERROR: proxy_server.py:2454 - bad": "error",
     "2026-01-01 12:00:00,000 - root - CRITICAL - msg": "error",
     "2026-01-01 12:00:00.123 | SUCCESS  | a": None,

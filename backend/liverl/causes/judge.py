@@ -80,7 +80,14 @@ _PROCESS_GONE = frozenset(
             "worker-exit-system-error",
             "worker-crashed",
         ),
-        *("gcs-worker-exit", "raylet-terminated", "raylet-died", "engine-core-ended", "engine-dead"),
+        *(
+            "gcs-worker-exit",
+            "ray-part-exited",
+            "raylet-terminated",
+            "raylet-died",
+            "engine-core-ended",
+            "engine-dead",
+        ),
     )
 )
 _MEMORY_LIMIT = (
@@ -205,7 +212,8 @@ def _catalogued(
         others = (h for h in fatal if h[1].signature.component == component and not h[1].signature.effect)
         first = next(others, first)
         best = _rank(first)
-    return _with_proof(_of_one_record(first, best, fatal), fatal, moments, exits)
+    told = _of_one_record(first, best, fatal)
+    return _killed_for_memory(told[0], exits, _of_exits(exits)) or _with_proof(told, fatal, moments, exits)
 
 
 def _lasted(hit: _Hit, alive: Sequence[_Hit], served: Mapping[str, int]) -> bool:
@@ -243,8 +251,11 @@ def _with_proof(
     after = _consequence_of(match, moments, moment)
     if after is not None:
         proof.append(after)
-    proof += [Evidence(f"{e.name} {ending(e)}", e.log or None) for e in exits[:3]]
-    return explained(match, tuple(proof))
+    return explained(match, (*proof, *_of_exits(exits)))
+
+
+def _of_exits(exits: Sequence[Exit]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(f"{e.name} {ending(e)}", e.log or None) for e in exits[:3])
 
 
 def _text_of(moment: Moment, wanted: str) -> str:
@@ -350,7 +361,7 @@ def _unexplained(
         return launched
     unnatural = next((e for e in exits if signal_of(e) not in (None, *_ASKED)), None)
     exit_ = unnatural or (exits[0] if exits else None)
-    proof = tuple(Evidence(f"{e.name} {ending(e)}", e.log or None) for e in exits[:3])
+    proof = _of_exits(exits)
     if first is None or (_weak(first.record) and exit_ is not None):
         if exit_ is None:
             return None, ()
@@ -412,8 +423,10 @@ def _killed_for_memory(
     match = next((m for m in first.matched if m.signature.id in _PROCESS_GONE), None)
     if oom is None or match is None:
         return None
-    actor = match.groups.get("actor")
-    who = f"the Ray actor {actor} (pid {match.groups['pid']})" if actor else "a process of the run"
+    actor, part = match.groups.get("actor"), match.groups.get("part")
+    who = f"Ray's {part}" if part else "a process of the run"
+    if actor:
+        who = f"the Ray actor {actor} (pid {match.groups['pid']})"
     return Explanation(
         "cgroup-oom-kill",
         "critical",

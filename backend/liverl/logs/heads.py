@@ -9,7 +9,7 @@ from liverl.logs.levels import level_of_text
 from liverl.logs.moments import DATED, Moment, moment_of
 from liverl.model import Level
 
-_WORD = r"(?:TRACE|DEBUG|INFO|NOTICE|SUCC(?:ESS)?|WARN(?:ING)?|ERR(?:OR)?|CRITICAL|FATAL)"
+_WORD = r"(?:TRACE|DEBUG|INFO|NOTICE|SUCC(?:ESS)?|WARN(?:ING)?|ERR(?:OR)?|PANIC|CRITICAL|FATAL)"
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _FILE = r"[\w./<>-]{1,120}"
 _STYLES = tuple(

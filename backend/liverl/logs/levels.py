@@ -21,6 +21,8 @@ _WORDS: dict[str, Level] = {
     "WARNING": "warning",
     "ERR": "error",
     "ERROR": "error",
+    "ERR": "error",  # of Ray's commands, as is PANIC
+    "PANIC": "error",
     "CRITICAL": "error",
     "FATAL": "error",
     "EMERG": "error",

@@ -131,6 +131,26 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
     ),
     Signature(
+        id="ray-part-exited",
+        component="ray",
+        role="cause",
+        pattern=r"(?:^|\n) {0,8}(?P<part>\w{2,40}) \[exit code=(?P<code>-?\d{1,3})[\] ]",
+        needle=" [exit code=",
+        title="Ray's {part} was killed or crashed (exit code {code}), and Ray ended",
+        cause=(
+            "ray start --block watches Ray's processes, and ends all of them when one exits unexpectedly. A code of -9 "
+            "is a SIGKILL: of the kernel for memory, or of somebody."
+        ),
+        fix=(
+            "Read the end of {part}.out and {part}.err in the logs of the Ray session; for code -9 look for an "
+            "out-of-memory kill (dmesg, memory.events). Then start Ray again, and resume the run."
+        ),
+        source="tests/stack/test_verl_faults.py; Ray python/ray/scripts/scripts.py",
+        fires="raylet [exit code=-9]",
+        spares="----- BEGIN raylet.out tail (exit code(s)=-9 (signal 9)) -----",
+        recorded=True,
+    ),
+    Signature(
         id="ray-not-running",
         component="ray",
         role="cause",
