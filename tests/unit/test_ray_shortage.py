@@ -12,7 +12,8 @@ from kit.screens import snapshot
 
 from liverl.causes.ray_shortage import RayLoad, shortage
 from liverl.diagnose.catalogue.live_logs import logged
-from liverl.diagnose.catalogue.ray_waits import actor_waits
+from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
+from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import Symptom
 from liverl.verl.discovery.ray_rest import parse_load
@@ -72,12 +73,27 @@ def window(load: RayLoad | None, **fields: Any) -> Window:
 
 
 def test_an_alert_lasts_as_long_as_something_waits() -> None:
-    (found,) = actor_waits(window(LOAD))
+    (found,) = group_waits(window(LOAD))
     assert isinstance(found, Symptom) and found.severity == "critical"
     assert found.title.startswith("An actor waits for 6 CPUs") and found.evidence
-    assert list(actor_waits(window(None))) == []
-    assert list(actor_waits(window(RayLoad(LOAD.used, LOAD.total)))) == []
-    assert list(actor_waits(window(LOAD, state="stopping"))) == []
+    for other in (
+        window(None),
+        window(RayLoad(LOAD.used, LOAD.total)),
+        window(LOAD, state="stopping"),
+    ):
+        assert [*group_waits(other), *actor_waits(other)] == []
+
+
+def test_an_actor_that_waits_for_the_cpu_of_its_creation_is_given_more_time() -> None:
+    """At a healthy start the creation of an actor takes ten seconds and more, in which others wait for its CPU."""
+    full = {"CPU": 7.0}
+    one, group = {"CPU": 1.0}, {"CPU": 3.0, "GPU": 1.0}
+    alone = window(RayLoad(full, full, (one,)))
+    assert (len(list(group_waits(alone))), len(list(actor_waits(alone)))) == (0, 1)
+    both = window(RayLoad(full, {**full, "GPU": 2.0}, (one, group)))
+    assert (len(list(group_waits(both))), len(list(actor_waits(both)))) == (1, 0), "the larger one is told"
+    first = {rule.look: rule.hold for rule in RULES}
+    assert first[group_waits] < 10 < first[actor_waits]
 
 
 def test_the_autoscaler_says_the_same_only_if_ray_does_not(tmp_path: Path) -> None:

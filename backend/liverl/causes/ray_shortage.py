@@ -26,7 +26,7 @@ def shortage(load: RayLoad) -> Explanation | None:
 
     What waits although its resources are free is just being placed, or is kept off a node for another reason.
     """
-    waiting = next((asked for asked in load.pending if _short(load, asked)), None)
+    waiting = wanted(load)
     if waiting is None:
         return None
     short = _short(load, waiting)
@@ -45,6 +45,16 @@ def shortage(load: RayLoad) -> Explanation | None:
         "ray status",
         evidence=(Evidence(f"Ray's cluster status: {_usage(load)} in use; pending: {_all(load)}"),),
     )
+
+
+def wanted(load: RayLoad) -> Mapping[str, float] | None:
+    """The largest of the requests that wait for more than is free; None without one."""
+    return max((asked for asked in load.pending if _short(load, asked)), key=amount, default=None)
+
+
+def amount(asked: Mapping[str, float]) -> float:
+    """How much a request asks for, of all resources."""
+    return sum(asked.values())
 
 
 def _short(load: RayLoad, asked: Mapping[str, float]) -> list[str]:

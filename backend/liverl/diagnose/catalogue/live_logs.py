@@ -13,7 +13,7 @@ from liverl.causes.signature import Signature
 from liverl.causes.words import explained
 from liverl.diagnose.catalogue.agents import zero_tool_calls
 from liverl.diagnose.catalogue.metrics import updates_skipped
-from liverl.diagnose.catalogue.ray_waits import actor_waits
+from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import Complaint, FailedRequests, LiveLog, Sighting
@@ -87,7 +87,7 @@ _UNKNOWN_MODEL = ("litellm-no-healthy", "litellm-unknown-model")
 # Counted in the trials, which show what the model wrote (``agents.zero_tool_calls``).
 _UNREADABLE_CALLS = ("vllm-tool-calls-unreadable", "verl-tool-call-unreadable")
 
-# Counted in Ray's own state, which shows what is free (``ray_waits.actor_waits``).
+# Counted in Ray's own state, which shows what is free (``ray_waits``).
 _RAY_WAITS = ("ray-no-node-type", "ray-cannot-schedule", "ray-request-pending")
 # Told from the metrics, which say since which step (``metrics.metrics_not_finite``).
 _SKIPPED_UPDATE = "verl-grad-not-finite"
@@ -111,7 +111,7 @@ def logged(window: Window) -> Iterator[Symptom | Resolved]:
         together.setdefault((heard.signature.id, heard.service.kind), []).append(heard)
     carried = {name for name, kind in together if kind == window.now.carrier}
     calls = any(True for _ in zero_tool_calls(window))
-    short = any(True for _ in actor_waits(window))
+    short = any(True for rule in (group_waits, actor_waits) for _ in rule(window))
     skipped = updates_skipped(window)
     for (name, kind), all_of in together.items():
         if kind == "replica" and name in carried:

@@ -93,6 +93,7 @@ RULES = (
     Rule(serving.proxy_descriptors, linger=60.0),
     Rule(serving.proxy_clients, linger=RECENT_S),
     Rule(disks.disk_low),
+    Rule(ray_waits.group_waits, hold=ray_waits.GROUP_HOLD_S, linger=0.0),
     Rule(ray_waits.actor_waits, hold=ray_waits.HOLD_S, linger=0.0),
     Rule(live_logs.logged),
     Rule(live_logs.requests_fail),

@@ -112,7 +112,7 @@ class Discovery:
             counted = list(chosen.values())
             waits = await pending_notes(rest, counted)
             placed_all = len(counted) == expected.count and all(actor.pid for actor in counted)
-            load = None if placed_all else await _load(rest)
+            load = None if placed_all else await _load(rest) or self.load
         except RayError as error:
             self._dashboard_failed(str(error))
             return SOON
@@ -222,7 +222,7 @@ class Discovery:
 
 
 async def _load(rest: RayRest) -> RayLoad | None:
-    """The cluster's load; None if its dashboard does not tell it."""
+    """The cluster's load; None if its dashboard does not tell it now."""
     try:
         return await rest.load()
     except RayError:
