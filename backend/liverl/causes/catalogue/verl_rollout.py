@@ -240,6 +240,44 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="3 samples are aborted",
     ),
     Signature(
+        id="verl-reward-raised",
+        component="verl",
+        role="cause",
+        pattern=(
+            r"\A[\s\S]{0,30000}?/trainer/ppo/reward\.py\", line \d{1,6}, in _call_with_kwargs\w{0,10}\n[^\n]{0,300}\n"
+            r"(?:[ ~^]{1,300}\n)? {1,8}File \"(?P<file>[^\"\n]{1,300})\", line (?P<line>\d{1,7}), in "
+            r"(?P<function>[\w<>]{1,100})\n(?: [^\n]{0,400}\n){1,200}(?P<error>[A-Za-z_][^\n]{0,300})"
+        ),
+        needle="/trainer/ppo/reward.py",
+        title="The reward function {function} raised {error}",
+        cause=(
+            "{function} in {file}, line {line}, was scoring a trial, and raised. verl counts the trial as failed, and "
+            "ends when no trial of a batch is left."
+        ),
+        fix=(
+            "Correct it in {file} (reward.function): it gets data_source, solution_str, ground_truth and extra_info of "
+            "the row, and must return a number for any answer of the model."
+        ),
+        source="tests/stack/test_verl_faults.py",
+        fires=(
+            "Traceback (most recent call last):\n"
+            '  File "/venv/lib/python3.11/site-packages/verl/trainer/ppo/reward.py", line 38, in _call_with_kwargs\n'
+            "    return raw_fn(*args, **merged_kwargs)\n"
+            "           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+            '  File "/home/u/reward.py", line 3, in score\n'
+            '    return float(extra_info["answer"])\n'
+            "                 ~~~~~~~~~~^^^^^^^^^^\n"
+            "KeyError: 'answer'"
+        ),
+        spares=(
+            "Traceback (most recent call last):\n"
+            '  File "/venv/lib/python3.11/site-packages/verl/trainer/ppo/reward.py", line 90, in load_reward_manager\n'
+            "    return cls(config)\n"
+            "KeyError: 'naive'"
+        ),
+        recorded=True,
+    ),
+    Signature(
         id="verl-reward-missing",
         component="verl",
         role="cause",
