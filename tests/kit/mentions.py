@@ -200,6 +200,8 @@ def known_elsewhere() -> frozenset[str]:
 OTHERS: dict[str, str] = {
     "data.filter_overlong_prompts": "whether rows with long prompts are left out, in verl's configuration",
     "data.prompt_key": "the name of the column with the messages, in verl's configuration",
+    "trainer.default_local_dir": "the directory of the checkpoints, in verl's configuration",
+    "trainer.resume_from_path": "the checkpoint to resume from, in verl's configuration",
     "verl.trainer.ppo.v1.trainer_separate_async": "the name of a logger of verl's",
     "reward.reward_model.enable": "whether a model rewards, in verl's configuration",
     "reward.reward_manager.module.path": "a reward manager of the user's, in verl's configuration",

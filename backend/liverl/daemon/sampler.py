@@ -39,6 +39,7 @@ from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import REWARD, RewardHistory
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, Volume, VolumeWatch, is_low, largest
+from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
@@ -69,6 +70,7 @@ LIVE_LOGS_PERIOD = 2.5
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
+_SAVED_TO = "trainer.default_local_dir="  # verl's override
 _KEEPER = "(keeper)"  # its key beside the services, none of which has brackets in its name
 
 
@@ -102,10 +104,17 @@ class SampledFacts:
         return any(process.explains_waiting(now) for stalled in self.stalled.values() for process in stalled)
 
 
-def _folders(run_dir: Path) -> tuple[tuple[str, Path], ...]:
+def _folders(run_dir: Path, plan: Plan) -> tuple[tuple[str, Path], ...]:
     """What the run keeps where: a folder may be a link or a mount of its own."""
-    below = (("trials", run_dir / "trials"), ("checkpoints", run_dir / "checkpoints"))
+    below = (("trials", run_dir / "trials"), ("checkpoints", _checkpoints(run_dir, plan)))
     return ((RUN_DIRECTORY, run_dir), *below, (SHARED_MEMORY, Path("/dev/shm")))
+
+
+def _checkpoints(run_dir: Path, plan: Plan) -> Path:
+    """Where the trainer saves: its last override counts, and a relative one is nowhere that is known."""
+    words = [word for service in plan.services for word in service.argv if word.startswith(_SAVED_TO)]
+    given = words[-1].removeprefix(_SAVED_TO).strip("'\"") if words else ""
+    return Path(given) if given.startswith("/") else run_dir / "checkpoints"
 
 
 class Sampler:
@@ -134,7 +143,7 @@ class Sampler:
         self._file_scans = BlockingCalls[None]()
         self._logs = ServiceLogs(supervisor.run_dir)
         self._log_looks = BlockingCalls[None]()
-        self._volumes = VolumeWatch(_folders(supervisor.run_dir))
+        self._volumes = VolumeWatch(_folders(supervisor.run_dir, supervisor.plan))
         self._volume_looks = BlockingCalls[None]()
         self._measured_at = 0.0  # Unix time at which the run directory's entries were last measured
         self._live_logs = LiveLogs(supervisor.run_dir)

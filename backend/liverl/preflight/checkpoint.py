@@ -10,12 +10,11 @@ from pathlib import Path
 from liverl.config.schema import RunConfig
 from liverl.config.sizing import SizeError, override, trainer_gpus
 from liverl.model import Check
-from liverl.util.regular_file import read_regular
+from liverl.observe.checkpoints import newest_checkpoint
 
 NAME = "checkpoint"
 # FSDP saves one file of each kind for each GPU, and reads those of its own number only.
 _SHARD = re.compile(r"model_world_size_(\d{1,6})_rank_0\.pt")
-_TRACKER = "latest_checkpointed_iteration.txt"
 
 
 def checks(config: RunConfig, run_dir: Path) -> Iterator[Check]:
@@ -51,8 +50,5 @@ def resumed(config: RunConfig, run_dir: Path) -> Path | None:
     if mode != "auto":
         return None
     base = Path(str(override(config, "trainer.default_local_dir") or run_dir / "checkpoints"))
-    try:
-        number = int(read_regular(base / _TRACKER, 64))
-    except (OSError, ValueError):
-        return None
-    return base / f"global_step_{number}"
+    step = newest_checkpoint(base)
+    return None if step is None else base / f"global_step_{step}"

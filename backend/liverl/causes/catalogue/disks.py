@@ -64,6 +64,28 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="RuntimeError: PytorchStreamReader failed reading file data/228: file read failed",
     ),
     Signature(
+        id="torch-save-cut",
+        component="torch",
+        role="cause",
+        # ENOSPC itself is in no log: torch's writer only finds that the file is shorter than what it wrote.
+        pattern=r"\[enforce fail at inline_container\.cc:\d{1,6}\] \. unexpected pos \d{1,20} vs \d{1,20}",
+        needle="unexpected pos ",
+        title="A checkpoint could not be written: the disk is probably full",
+        cause=(
+            "The file is shorter than what torch.save had written to it: the disk of the checkpoint directory is full, "
+            "its quota is used up, or its file system failed."
+        ),
+        fix=(
+            "See how much is free there (df -h, quota -s), delete old checkpoints, keep fewer "
+            "(training.save_freq), then restart."
+        ),
+        command="df -h",
+        source="tests/stack/test_verl_faults.py",
+        fires="RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 9600 vs 9494",
+        spares="RuntimeError: [enforce fail at inline_container.cc:320] . file not found: model/data.pkl",
+        recorded=True,
+    ),
+    Signature(
         id="torch-load-damaged",
         component="torch",
         role="cause",
