@@ -6,21 +6,28 @@ LIVERL_TEST_VERL_SMOKE names a directory with a smoke model; without it the firs
 
 from __future__ import annotations
 
+import asyncio
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 import pytest
 
 from kit.runs import ToyRun
 from kit.waiting import wait_until
+from liverl.config import load_config
+from liverl.environments import default_cache_dir, ensure
 from liverl.model import Result
+from liverl.plan.build import environment_spec
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
@@ -30,7 +37,16 @@ PYTHON = os.environ.get("LIVERL_TEST_VERL_PYTHON", "")
 SMOKE = os.environ.get("LIVERL_TEST_VERL_SMOKE", "")
 NEEDS_VERL = pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_VERL_PYTHON names no Python with verl 0.9.1")
 RUN = 900.0  # seconds of one run: 350 were measured on two cores that others used too
+NONE: Mapping[str, str] = MappingProxyType({})
 GOING = 5.0  # seconds between the command's end and that of the keeper
+
+
+def verl_python() -> Path:
+    """The Python with verl that runs use, built if it is not there yet."""
+    if PYTHON:
+        return Path(PYTHON)
+    spec = environment_spec(load_config(profile="cpu-verl", env={}).config, "verl")
+    return asyncio.run(ensure(spec, default_cache_dir(), lambda text, share: None))
 
 
 def smoke_directory(factory: pytest.TempPathFactory) -> Path:
@@ -48,6 +64,9 @@ class Launch:
     venv: Path | None = Path(PYTHON).parent.parent if PYTHON else None
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    temp: Path = field(
+        default_factory=lambda: Path(f"/tmp/lv-{secrets.token_hex(4)}")
+    )  # of a launch script's Ray
 
     def run_dir(self, name: str) -> Path:
         return self.state / "liverl" / "runs" / "liverl" / name
@@ -55,8 +74,16 @@ class Launch:
     def output(self, name: str) -> Path:
         return self.state / f"{name}.out"
 
-    def up(self, name: str, *sets: str, config: Path | None = None) -> subprocess.Popen[bytes]:
-        """Start a run. ``config``: a file of the user's."""
+    def up(
+        self,
+        name: str,
+        *sets: str,
+        config: Path | None = None,
+        env: Mapping[str, str] = NONE,
+        before: Sequence[str] = (),
+    ) -> subprocess.Popen[bytes]:
+        """Start a run. ``config``: a file of the user's; ``env``: further variables; ``before``: a command that runs
+        the one behind it."""
         given = [
             *("infrastructure.ray_port=0", "infrastructure.ray_dashboard_port=0"),
             *("infrastructure.litellm_port=0", f"model.model_path=smoke:{self.model}", *sets),
@@ -65,17 +92,24 @@ class Launch:
             given.append(f"environments.verl.venv_path={self.venv}")
         words = [word for text in given for word in ("--set", text)]
         file = [] if config is None else ["--config", str(config)]
-        return self._start(name, "--profile", "cpu-verl", *file, "--name", name, *words)
+        words = ["--profile", "cpu-verl", *file, "--name", name, *words]
+        return self._start(name, *words, env=env, before=before)
+
+    def own(self, name: str, config: Path, env: Mapping[str, str] = NONE) -> subprocess.Popen[bytes]:
+        """Start a run of nothing but a file of the user's; ``env``: further variables."""
+        return self._start(name, "--config", str(config), "--name", name, "--yes", env=env)
 
     def resume(self, name: str) -> subprocess.Popen[bytes]:
         """Start the next attempt of a run."""
         return self._start(name, "--resume", name)
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, *words: str, env: Mapping[str, str] = NONE, before: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
         with self.output(name).open("ab") as out:
             process = subprocess.Popen(
-                [Path(sys.executable).with_name("liverl-tui"), "up", "--no-ui", *words],
-                env={**os.environ, "XDG_STATE_HOME": str(self.state)},
+                [*before, str(Path(sys.executable).with_name("liverl-tui")), "up", "--no-ui", *words],
+                env={**os.environ, **env, "XDG_STATE_HOME": str(self.state)},
                 cwd=self.state,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -108,6 +142,7 @@ class Launch:
             own = ray_directory(self.run_dir(name))
             if own is not None:  # a run that failed leaves it, for Ray's logs
                 remove_ray_directory(Path(own))
+        shutil.rmtree(self.temp, ignore_errors=True)
 
 
 def ray_directory(run_dir: Path) -> str | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kit.drills import NAMED_S, Drill, a_step, ended, kill, last_line, named, note
+from kit.memory_group import HOG, inside, memory_cgroup
 from kit.real import real_run
 from kit.runs import QUICK_STOP, ToyRun, make_run, toy
 from kit.waiting import wait_until
@@ -243,48 +244,6 @@ def test_a_port_that_is_taken_between_two_attempts(make: Make) -> None:
 
 
 # --- memory -----------------------------------------------------------------------------------------------
-
-HOG = """
-import os, sys, time
-blocks = []
-while os.path.exists(f"/proc/{sys.argv[1]}/exe"):
-    blocks.append(bytearray(b"x") * (1 << 20))
-    time.sleep(0.002)
-"""
-
-
-@contextmanager
-def memory_cgroup() -> Iterator[tuple[Path, str, str]]:
-    """A control group of its own, and the names of its files with the limit and the usage."""
-    for base, limit, usage in (
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ("/sys/fs/cgroup", "memory.max", "memory.current"),
-    ):
-        folder = Path(base) / f"liverl-drill-{os.getpid()}"
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        try:
-            if (folder / limit).exists() and os.access(folder / limit, os.W_OK):
-                yield folder, limit, usage
-                return
-        finally:
-            wait_until(lambda folder=folder: _removed(folder), 30, "the end of its processes")
-    pytest.skip("no control group can be made here")
-
-
-def _removed(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except OSError:
-        return False
-    return True
-
-
-def inside(folder: Path, command: str, *argv: object) -> list[str]:
-    """A command line that runs in the control group."""
-    return ["sh", "-c", f'echo $$ > {folder}/cgroup.procs; {command} exec "$@"', "sh", *map(str, argv)]
 
 
 def test_a_trainer_that_the_kernel_kills_for_memory(make: Make, tmp_path: Path) -> None:
