@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kit.screens import snapshot
 
+from liverl.daemon.sampler import _folders
 from liverl.diagnose.catalogue.disks import FULL, NOW_S, disk_low
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import Symptom
@@ -25,6 +26,7 @@ from liverl.observe.volumes import (
     VolumeWatch,
     largest,
 )
+from liverl.plan.spec import Plan, ServiceSpec
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -186,3 +188,15 @@ def test_what_takes_the_space(tmp_path: Path) -> None:
     names = [name for name, size in largest(tmp_path)]
     assert names == ["a", "b", "c"] and largest(tmp_path)[0][1] >= 5 * MIB
     assert largest(tmp_path / "absent") == ()
+
+
+def test_the_disk_of_the_checkpoints_is_that_to_which_verl_saves(tmp_path: Path) -> None:
+    def folder(*words: str) -> Path:
+        trainer = ServiceSpec("trainer", "trainer", ("python", "-m", "verl.trainer.main_ppo", *words))
+        plan = Plan("tests/run", str(tmp_path), "verl", (), (trainer,), None, 2)
+        return dict(_folders(tmp_path, plan))["checkpoints"]
+
+    own = "trainer.default_local_dir='{run_dir}/checkpoints'"
+    assert folder() == folder(own) == tmp_path / "checkpoints"
+    assert folder(own, "trainer.default_local_dir=/mnt/saved") == Path("/mnt/saved")
+    assert folder("trainer.default_local_dir=relative") == tmp_path / "checkpoints"
