@@ -26,7 +26,9 @@ BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 # Causes that also match the text of another row, and why that is right.
 ALSO: dict[str, set[str]] = {
-    "litellm-cost-map": {"name-resolution"},  # noise in the same line wins
+    # noise in the same line wins
+    "litellm-cost-map": {"name-resolution"},
+    "falls-back": {"flash-attn-module"},
     # the special row stands before the general one
     "nvcc-not-run": {"shell-command-missing"},
     "tokenizer-attribute": {"attribute-missing"},

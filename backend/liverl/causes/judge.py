@@ -191,8 +191,9 @@ def _without_slips(alive: Sequence[_Hit]) -> list[_Hit]:
 
 
 def _harmless(moment: Moment, match: Match) -> bool:
-    """Whether a server only logged a general error, and was well at the end of its log."""
-    return moment.outlived and match.signature.component == "python"
+    """Whether a server only logged a general error, or only warned, and was well at the end of its log."""
+    general = match.signature.component == "python" or moment.record.level == "warning"
+    return moment.outlived and general
 
 
 def _rank(hit: _Hit) -> tuple[bool, bool]:
@@ -568,12 +569,12 @@ def _weight(moment: Moment) -> int | None:
 
 def _only_reports(moment: Moment) -> bool:
     """Whether it only reports that something else failed. A chain whose most telling exception is no consequence tells
-    what failed, whatever reported it: Ray's wrapper stands before the exception of its task."""
+    what failed, whatever reported it: Ray's wrapper, or "WorkerProc failed to start.", stands before the exception."""
     raised = moment.record.raised
     if not raised:
         return _role(moment) == "consequence"
     consequences = {m.raised for m in moment.matched if m.signature.role == "consequence"}
-    return telling(raised) in consequences or None in consequences or _wrapped(moment.record)
+    return telling(raised) in consequences or _wrapped(moment.record)
 
 
 def _weak(record: Record) -> bool:
@@ -606,7 +607,7 @@ def _line(record: Record, matched: Sequence[Match]) -> str:
 def _told(record: Record, matched: Sequence[Match]) -> str:
     """That line, and for an exception without words the place where it was raised."""
     line = _line(record, matched)
-    if not record.raised:
+    if not record.raised or any(match.signature.tells for match in matched):
         return line
     return line + _place(record.raised[telling(record.raised)])
 

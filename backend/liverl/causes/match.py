@@ -73,7 +73,12 @@ def _match(record: Record, whole: str, signature: Signature) -> Match | None:
         line = _line(whole, found.end())
         place = next((index for index, one in enumerate(record.raised) if line in one.text), None)
         return Match(signature, line, _groups(found), place)
-    return Match(signature, _line(whole, found.start()), _groups(found))
+    line = _line(whole, found.start())
+    if (
+        line.endswith(":") and "\n" in found.group().strip()
+    ):  # "Last error:" says nothing without what follows
+        line = f"{line} {_line(whole, found.end() - 1)}"
+    return Match(signature, line, _groups(found))
 
 
 def _line(text: str, at: int) -> str:

@@ -21,8 +21,7 @@ _WORDS: dict[str, Level] = {
     "WARNING": "warning",
     "ERR": "error",
     "ERROR": "error",
-    "ERR": "error",  # of Ray's commands, as is PANIC
-    "PANIC": "error",
+    "PANIC": "error",  # of Ray's commands
     "CRITICAL": "error",
     "FATAL": "error",
     "EMERG": "error",
@@ -81,7 +80,9 @@ _FAILS = re.compile(
     # Ray of its workers and jobs
     r"|A worker died or was killed while executing a task|Job '[^'\n]{1,100}' failed$"
     r"|(?:Status message: )?Job entrypoint command failed with exit code |Status message: runtime_env setup failed"
-    r"|Job supervisor actor (?:failed|could not))"
+    r"|Job supervisor actor (?:failed|could not)"
+    r"|[\w.-]{1,80} exited with code [1-9]\d{0,2}\b|systemd\[\d{1,7}\]: \S{1,120}: (?:Main process exited, "
+    r"code=(?:killed|dumped|exited, status=[1-9])|Failed with result '|A process of this unit has been killed))"
 )
 # bash: "bash: line 1: 99 Segmentation fault      (core dumped) python3", "/job.sh: line 12:  4567 Killed   python3"
 SHELL = re.compile(

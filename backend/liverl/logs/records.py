@@ -135,6 +135,14 @@ class _Open:
             return not self.ended
         return bool(link_of(text)) or (self.ended and self.level != "info")
 
+    def continued_bare(self, chain: PrefixChain, head: LineHead) -> bool:
+        """Whether a line without a prefix, right below, goes on with what the raylet or C++ of a rank wrote."""
+        if self.writer.startswith("raylet") or "pid=" in self.writer:
+            return continues_raylet(head.text)
+        if self.rank is None or chain.rank is not None or head.head or self.level != "error" or not self.head:
+            return False
+        return continues_exception(head.text, self.last)
+
     def record(self) -> Record:
         more = tuple(self.more)
         if len(more) > MOST_LINES or self.cut:
@@ -268,7 +276,7 @@ class RecordReader:
             self._above = waiting
             return
         above = self._above
-        if not chain.writer and above is not None and _of_ray(above) and continues_raylet(head.text):
+        if not chain.writer and above is not None and above.continued_bare(chain, head):
             above.add(head.text, self._offset, self._count)
             return
         opened = _Open(chain, head, self._at(chain, head), start, self._offset, self._count)
@@ -334,7 +342,3 @@ def _behind(chain: PrefixChain, head: LineHead, rest: str, default: str = "") ->
         PrefixChain(writer, rank, chain.moment or inner.moment, chain.length, inner.text),
         within._replace(moment=moment, process=within.process or head.process),
     )
-
-
-def _of_ray(above: _Open) -> bool:
-    return above.writer.startswith("raylet") or "pid=" in above.writer

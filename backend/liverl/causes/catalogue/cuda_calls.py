@@ -349,7 +349,7 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=(
             "CUDA error: (?P<what>an illegal instruction was encountered|invalid program "
             "counter|invalid resource handle|initialization error|operation not supported|invalid "
-            "argument)"
+            "argument|invalid configuration argument|too many resources requested for launch)"
         ),
         needle="CUDA error: ",
         title="A CUDA call failed: {what}",

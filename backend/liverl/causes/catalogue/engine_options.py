@@ -35,10 +35,10 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"To serve at least one request with the models?'s max seq len \((?P<wanted>\d{1,12})\), "
-            r"\(?(?P<need>[\d.]{1,12} GiB) KV cache is needed, which is larger than the available KV "
-            r"cache memory \((?P<has>[\d.]{1,12} GiB)\)\. (?!Based on)"
+            r"\(?(?P<need>[\d.]{1,12} Gi?B) KV cache is needed, which is larger than the available KV "
+            r"cache memory \((?P<has>[\d.]{1,12} Gi?B)\)\. (?!Based on)"
         ),
-        needle=" GiB KV cache is needed, which is larger than the available KV cache memory (",
+        needle="B KV cache is needed, which is larger than the available KV cache memory (",
         title="The context of {wanted} tokens does not fit: {need} of KV cache, {has} free",
         cause=("One request of {wanted} tokens needs {need} of KV cache, and {has} are available."),
         fix=("Lower vllm.max_model_length, or raise vllm.gpu_memory_utilization or vllm.gen_tp."),
@@ -176,6 +176,29 @@ SIGNATURES: tuple[Signature, ...] = (
             "never happen!"
         ),
         spares="INFO Engine iteration took 2 s; this should never be longer",
+    ),
+    Signature(
+        id="vllm-ray-hung",
+        component="vllm",
+        role="cause",
+        pattern=r"RayChannelTimeoutError: System error: (?P<what>[^\n]{1,120})",
+        needle="RayChannelTimeoutError: System error: ",
+        title="A Ray worker of vLLM did not answer in time",
+        cause=(
+            "vLLM waited for a worker on another process or node: {what} It hangs in a collective or "
+            "kernel, has ended, or its node is lost."
+        ),
+        fix=(
+            "Look for an error of a worker and at ray status; restart the replica; "
+            "RAY_CGRAPH_get_timeout raises the limit if it was only slow."
+        ),
+        command="ray status",
+        source="ray/experimental/channel",
+        fires=(
+            "ray.exceptions.RayChannelTimeoutError: System error: Timed out waiting for object "
+            "available to read. ObjectID: 00be2ae2, timeout: 300"
+        ),
+        spares="INFO System: no error, RayChannelTimeoutError is handled",
     ),
     Signature(
         id="vllm-lora-rank",
@@ -316,6 +339,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="vllm-chunk-local",
         component="vllm",
         role="cause",
+        where="exception",
         pattern=(
             r"Model (?P<name>\w{1,80}) does not support (?P<what>[A-Za-z][\w ]{1,60}) (?:yet|for "
             "now|but)"

@@ -58,8 +58,8 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"To serve at least one request with the models?'s max seq len \((?P<wanted>\d{1,12})\), "
-            r"\(?(?P<need>[\d.]{1,12} GiB) KV cache is needed, which is larger than the available KV "
-            r"cache memory \((?P<has>[\d.]{1,12} GiB)\)[^\n]{0,100}the estimated maximum model length is "
+            r"\(?(?P<need>[\d.]{1,12} Gi?B) KV cache is needed, which is larger than the available KV "
+            r"cache memory \((?P<has>[\d.]{1,12} Gi?B)\)[^\n]{0,100}the estimated maximum model length is "
             r"(?P<fits>\d{1,12})"
         ),
         needle="To serve at least one request with the model",

@@ -73,7 +73,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): (?!(?:13|31|43|45|68|109|48|63|64|92|94|95|140|171|172|79|74|38"
-            r"|61|62|119|120|122|143|154),)(?P<xid>\d{1,4}),"
+            r"|14[4-9]|150|61|62|119|120|122|143|154),)(?P<xid>\d{1,4}),"
         ),
         needle="NVRM: Xid (PCI:",
         title="The driver reports error Xid {xid} on GPU {bus}",

@@ -6,6 +6,29 @@ from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
+        id="libcuda-missing",
+        component="cuda",
+        role="cause",
+        pattern=(
+            "(?:(?:Import|OS)Error|error while loading shared libraries): "
+            r"(?P<library>libcuda\.so[\d.]{0,12}): cannot open shared object file"
+        ),
+        needle=": cannot open shared object file",
+        title="The NVIDIA driver's library {library} is not visible here",
+        cause=(
+            "{library} comes with the driver: the host has none, or the container was started "
+            "without its GPU runtime."
+        ),
+        fix=(
+            "Start the container with --gpus all (Kubernetes: runtimeClassName nvidia and a GPU "
+            "limit), or install the driver."
+        ),
+        command="nvidia-smi; ldconfig -p | grep libcuda",
+        source="glibc dl-load",
+        fires=("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory"),
+        spares=("ImportError: libcudart.so.12: cannot open shared object file: No such file or directory"),
+    ),
+    Signature(
         id="nvml-mismatch",
         component="cuda",
         role="cause",

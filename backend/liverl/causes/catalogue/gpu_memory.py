@@ -361,7 +361,10 @@ SIGNATURES: tuple[Signature, ...] = (
         id="cuda-oom-short",
         component="cuda",
         role="cause",
-        pattern=r"CUDA out of memory\. Tried to allocate (?P<wanted>[\d.]{1,12} [KMGT]iB)\.?[ \t]{0,4}(?:\n|\Z)",
+        pattern=(
+            r"CUDA out of memory\. Tried to allocate (?P<wanted>[\d.]{1,12} [KMGT]iB)"
+            r"(?:\.?[ \t]{0,4}| \(GPU \d{1,3};[ \d.]{0,10})(?:\n|\Z)"  # cut, or wrapped to the width of a terminal
+        ),
         where="exception",
         needle="CUDA out of memory. Tried to allocate",
         title="A GPU is out of memory: {wanted} more were wanted",

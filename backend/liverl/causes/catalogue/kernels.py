@@ -103,7 +103,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"(?:(?:Import|OS)Error|error while loading shared libraries): "
-            r"(?:cannot load library '[^'\n]{1,200}': )?(?P<library>lib[\w+.-]{1,80}\.so[\d.]{0,12}): "
+            r"(?:cannot load library '[^'\n]{1,200}': )?(?P<library>(?!libcuda\.so)lib[\w+.-]{1,80}\.so[\d.]{0,12}): "
             "cannot open shared object file: No such file or directory"
         ),
         needle=": cannot open shared object file: No such file or directory",
@@ -252,10 +252,10 @@ SIGNATURES: tuple[Signature, ...] = (
         component="cuda",
         role="cause",
         pattern=(
-            r"subprocess\.CalledProcessError: Command '\['[^'\n]{0,80}(?:gcc|clang|cc)'[^\n]{0,900}(?:cuda"
+            r"CalledProcessError: Command '\['[^'\n]{0,80}(?:gcc|clang|cc)'[^\n]{0,900}(?:cuda"
             "_utils|libcuda|__triton_launcher)"
         ),
-        needle="subprocess.CalledProcessError: Command '['",
+        needle="CalledProcessError: Command '['",
         title="Triton could not build its helper module",
         cause="gcc failed on Triton's helper: Python's header files (python3-dev) or libcuda are missing.",
         fix="Install python3-dev for this Python, or switch compilation off.",

@@ -174,10 +174,11 @@ SIGNATURES: tuple[Signature, ...] = (
         component="nccl",
         role="cause",
         pattern=(
-            r"NCCL WARN Cuda failure (?P<code>\d{0,6}) ?'(?!system not yet initialized"
-            r"|the operation cannot be performed in the present state)(?P<what>[^'\n]{1,120})'"
+            r"(?:NCCL WARN |Last error: ?\n)Cuda failure (?P<code>\d{0,6}) ?'(?!system not yet initialized"
+            r"|API call is not supported|the operation cannot be performed in the present state)"
+            r"(?P<what>[^'\n]{1,120})'"
         ),
-        needle="NCCL WARN Cuda failure",
+        needle="Cuda failure",
         title="NCCL met a CUDA error: {what}",
         cause="A CUDA call of NCCL failed: {what}.",
         fix=(
@@ -188,7 +189,7 @@ SIGNATURES: tuple[Signature, ...] = (
         command="nvidia-smi",
         source="NCCL src/include/checks.h",
         fires="node7:1958:1958 [0] include/alloc.h:198 NCCL WARN Cuda failure 2 'out of memory'",
-        spares="node7:1958:1958 [0] NCCL INFO cudaDriverVersion 12020",
+        spares="node7:1958:1958 [0] NCCL INFO Cuda driver 12020, no failure",
     ),
     Signature(
         id="no-nccl",

@@ -59,18 +59,19 @@ SIGNATURES: tuple[Signature, ...] = (
         component="nccl",
         role="cause",
         pattern=(
-            r"NET/IB\s{0,2}: Got completion from peer (?P<peer>\S{1,80}) with "
-            r"(?:status=(?P<status>\d{1,3})|error (?P<error>\d{1,3}))"
+            r"NET/IB\s{0,2}: Got completion (?:from peer \S{1,80} )?with (?:status=|error "
+            r")(?P<status>\d{1,3})"
         ),
-        needle=": Got completion from peer ",
-        title="NCCL's InfiniBand connection to {peer} failed",
+        needle=": Got completion ",
+        title="NCCL's InfiniBand connection to another host failed (status {status})",
         cause=(
-            "A transfer to {peer} was not acknowledged (status 12 is a time-out): a cable, port, "
-            "switch or host failed, or congestion is too high."
+            "A transfer to another host was not acknowledged (status {status}; 12 is a time-out): a "
+            "cable, port, switch or host failed, or congestion is too high."
         ),
         fix=(
-            "Check ibstat and the ports' error counters on both hosts; look whether {peer} still "
-            "runs; raise NCCL_IB_TIMEOUT (22) and NCCL_IB_RETRY_CNT (7) for congestion."
+            "Check ibstat and the ports' error counters on both hosts; look whether the peer that "
+            "the line names still runs; raise NCCL_IB_TIMEOUT (22) and NCCL_IB_RETRY_CNT (7) for "
+            "congestion."
         ),
         command="ibstat; perfquery -x",
         source="NCCL src/transport/net_ib.cc",
@@ -81,15 +82,61 @@ SIGNATURES: tuple[Signature, ...] = (
         spares=("node3:77:99 [2] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB, completion from peer is polled"),
     ),
     Signature(
+        id="nccl-ib-port",
+        component="nccl",
+        role="cause",
+        pattern=(
+            r"NET/IB\s{0,2}: Got async event : (?P<what>port error|\w[\w ]{1,40} error|local "
+            "catastrophic error|device fatal)"
+        ),
+        needle=": Got async event : ",
+        title="An InfiniBand port or card of this host failed: {what}",
+        cause=(
+            "The network card reported {what}: a cable, a port or switch went down for a moment, or "
+            "the card failed."
+        ),
+        fix=("Look at ibstat and ibqueryerrors for the port that flaps; have cable and switch port checked."),
+        command="ibstat; ibqueryerrors",
+        source="NCCL src/transport/net_ib.cc",
+        fires=("gpu3:77:131 [0] transport/net_ib.cc:91 NCCL WARN NET/IB : Got async event : port error"),
+        spares="gpu3:77:131 [0] NCCL INFO NET/IB : Got async event thread, port 1",
+    ),
+    Signature(
+        id="nccl-cut",
+        component="nccl",
+        role="cause",
+        pattern=(
+            r"NCCL WARN Net : Call to (?:recv|send)\w{0,4} (?:from|to) (?P<peer>\S{1,80}) failed : "
+            "(?P<why>Connection timed out|No route to host|Network is unreachable|Broken pipe)"
+        ),
+        needle="NCCL WARN Net : Call to ",
+        title="NCCL lost the connection to {peer}: {why}",
+        cause="The host {peer} or the network to it did not answer any more.",
+        fix=(
+            "Look whether that host and its processes run, and at the network (packet loss, a "
+            "firewall that drops idle connections)."
+        ),
+        command="ping -c 3 HOST; ip -s link",
+        source="NCCL src/misc/socket.cc",
+        fires=(
+            "worker-23:83:2526 [0] misc/socket.cc:503 NCCL WARN Net : Call to recv from "
+            "10.0.0.9<41468> failed : Connection timed out"
+        ),
+        spares=(
+            "worker-23:83:2526 [0] misc/socket.cc:503 NCCL WARN Net : Call to recv from "
+            "10.0.0.9<41468> failed : Connection reset by peer"
+        ),
+    ),
+    Signature(
         id="nccl-no-route",
         component="nccl",
         role="cause",
         pattern=(
-            r"NCCL WARN [^\n]{0,60}[Cc]onnect[^\n]{0,80}(?:No route to host|Network is "
-            r"unreachable|Connection timed out)\b"
+            r"Connect to (?P<peer>\S{1,80}) (?:failed|returned)[^\n]{0,40}(?:No route to host|Network "
+            "is unreachable|Connection timed out|Software caused connection abort)"
         ),
-        needle="NCCL WARN",
-        title="NCCL cannot reach another host",
+        needle="Connect to ",
+        title="NCCL cannot reach another host: {peer}",
         cause=(
             "A connection between ranks failed: a firewall, an interface that leads nowhere "
             "(docker0, lo), or different networks."
@@ -104,7 +151,32 @@ SIGNATURES: tuple[Signature, ...] = (
             "node1:31:77 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to "
             "172.17.0.1<42313> failed : No route to host"
         ),
-        spares="node1:31:77 [0] NCCL INFO NET/Socket : route to host found",
+        spares="node1:31:77 [0] NCCL INFO socketStartConnect: Connect to 10.0.0.1<42313> done",
+    ),
+    Signature(
+        id="nccl-no-route-call",
+        component="nccl",
+        role="cause",
+        pattern=(
+            r"Call to connect (?:to (?P<peer>\S{1,80}) )?(?:failed|returned)[^\n]{0,20}(?:No route to "
+            "host|Network is unreachable|Connection timed out)"
+        ),
+        needle="Call to connect ",
+        title="NCCL cannot reach another host",
+        cause=(
+            "A connection between ranks failed: a firewall, an interface that leads nowhere "
+            "(docker0, lo), or different networks."
+        ),
+        fix=(
+            "Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to the interface that joins the hosts, "
+            "and open all ports between them."
+        ),
+        command="ip -br addr; ip route; echo $NCCL_SOCKET_IFNAME",
+        source="NCCL src/misc/socket.cc",
+        fires=(
+            "node1:31:77 [0] misc/socket.cc:484 NCCL WARN Net : Call to connect returned Connection timed out"
+        ),
+        spares="node1:31:77 [0] NCCL INFO Call to connect done",
     ),
     Signature(
         id="nccl-truncated",

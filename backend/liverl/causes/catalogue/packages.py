@@ -102,6 +102,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="attention-backend",
         component="vllm",
         role="cause",
+        where="exception",
         pattern=(
             r"Selected backend (?P<backend>[\w.]{1,60}) is not valid for this configuration\. Reason: "
             r"(?P<why>\[[^\n]{1,200})"
@@ -124,6 +125,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="attention-none",
         component="vllm",
         role="cause",
+        where="exception",
         pattern=(r"No valid attention backend found for (?P<platform>\w{1,20}) with (?P<what>[^\n]{1,200})"),
         needle="No valid attention backend found for ",
         title="No attention backend of this vLLM computes this model on this GPU",
@@ -235,6 +237,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="torch-no-cuda",
         component="torch",
         role="cause",
+        where="exception",
         pattern="Torch not compiled with CUDA enabled",
         needle="Torch not compiled with CUDA enabled",
         title="This torch is a build for CPUs",

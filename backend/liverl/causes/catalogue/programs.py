@@ -9,7 +9,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="module-missing",
         component="python",
         role="cause",
-        pattern=r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,120})'(?!.\))",
+        pattern=r"ModuleNotFoundError: No module named '(?!flash_attn\.)(?P<module>[\w.]{1,120})'(?!.\))",
         needle="ModuleNotFoundError: No module named '",
         title="The Python module {module} is not installed in this environment",
         cause=(
@@ -101,8 +101,8 @@ SIGNATURES: tuple[Signature, ...] = (
         title="A table or row has no entry {key} (KeyError)",
         cause="A program looked up {key}, which is not there; in data this is a missing column.",
         fix=(
-            "Look at the frame: for rows of data compare the columns of data.train_index, for a reward "
-            "or agent of yours correct the lookup."
+            "Look at the frame: for rows of data compare the columns of data.train_index, for a reward or agent of "
+            "yours correct the lookup; within a library compare the versions of the packages."
         ),
         source="CPython",
         fires="KeyError: 'prompt'",

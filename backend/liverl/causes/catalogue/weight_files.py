@@ -136,6 +136,29 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO pickle data was read",
     ),
     Signature(
+        id="download-hash",
+        component="python",
+        role="cause",
+        pattern=r"(?P<file>\S{1,300}) integrity check failed, expected sha256",
+        needle=" integrity check failed, expected sha256",
+        title="A download is damaged or incomplete: {file}",
+        cause=(
+            "The checksum of {file} is not what the hub says: the connection broke, several "
+            "processes wrote it at once, or the disk is full."
+        ),
+        fix=(
+            "Free space, delete the file and download the model once before the start, then set "
+            "model.model_path to its folder."
+        ),
+        command="df -h",
+        source="modelscope hub/file_download.py",
+        fires=(
+            "modelscope.hub.errors.FileIntegrityError: File /cache/m/model-00001.safetensors "
+            "integrity check failed, expected sha256 signature is a1, actual is e3"
+        ),
+        spares=("INFO /cache/m/model-00001.safetensors integrity check done, sha256 is as expected"),
+    ),
+    Signature(
         id="download-size",
         component="python",
         role="cause",

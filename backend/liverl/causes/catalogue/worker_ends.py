@@ -212,14 +212,14 @@ SIGNATURES: tuple[Signature, ...] = (
         component="torch",
         role="consequence",
         pattern=(
-            r"failed \(exitcode: -(?P<signal>6|7|8|11|4)\) local_rank: (?P<rank>\d{1,6}) \(pid: "
+            r"failed \(exitcode: -(?P<signal>4|7|8|11)\) local_rank: (?P<rank>\d{1,6}) \(pid: "
             r"(?P<pid>\d{1,10})\)"
         ),
         needle="failed (exitcode: -",
         title="Local rank {rank} (pid {pid}) ended by signal {signal}",
         fix=(
-            "It crashed in native code (11, 4), hit a full /dev/shm (7), or a library ended it (6): "
-            "read its last lines, and run it with PYTHONFAULTHANDLER=1."
+            "It crashed in native code (11, 4, 8) or hit a full /dev/shm (7): read its last lines, "
+            "and run it with PYTHONFAULTHANDLER=1."
         ),
         tells=True,
         source="torch/distributed/elastic/multiprocessing/api.py",
@@ -228,6 +228,21 @@ SIGNATURES: tuple[Signature, ...] = (
             "(exitcode: -11) local_rank: 1 (pid: 32) of binary: /usr/bin/python"
         ),
         spares="failed (exitcode: 1) local_rank: 1 (pid: 32) of binary: /usr/bin/python",
+    ),
+    Signature(
+        id="torchrun-child-aborted",
+        component="torch",
+        role="consequence",
+        pattern=r"failed \(exitcode: -6\) local_rank: (?P<rank>\d{1,6}) \(pid: (?P<pid>\d{1,10})\)",
+        needle="failed (exitcode: -6) local_rank: ",
+        title="A library ended local rank {rank} (pid {pid}) with abort()",
+        fix="Read what stands before it: a watchdog's line, or a C++ exception (what():).",
+        source="torch/distributed/elastic/multiprocessing/api.py",
+        fires=(
+            "E0711 10:01:23.000000 139 torch/distributed/elastic/multiprocessing/api.py:826] failed "
+            "(exitcode: -6) local_rank: 1 (pid: 32) of binary: /usr/bin/python"
+        ),
+        spares="failed (exitcode: 1) local_rank: 6 (pid: 32) of binary: /usr/bin/python",
     ),
     Signature(
         id="launcher-child-killed",

@@ -9,12 +9,12 @@ SIGNATURES: tuple[Signature, ...] = (
         id="xid-program",
         component="cuda",
         role="cause",
-        pattern=r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): (?P<xid>13|31|43|45|68|109),",
+        pattern=r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): (?P<xid>13|31|43|68|109),",
         needle="NVRM: Xid (PCI:",
         title="Xid {xid}: the driver stopped a program on GPU {bus}",
         cause=(
             "A program's kernel did something invalid (13, 31: it used a wrong address), or was "
-            "ended by the driver (43, 45, 109); the hardware is seldom at fault."
+            "ended by the driver (43, 109); the hardware is seldom at fault."
         ),
         fix=(
             "Read the program's own log for the CUDA error; CUDA_LAUNCH_BLOCKING=1 shows the kernel. "
@@ -26,6 +26,49 @@ SIGNATURES: tuple[Signature, ...] = (
             "NVRM: Xid (PCI:0000:3b:00): 31, pid=4102, name=python3, Ch 00000008, intr 00000000. MMU Fault"
         ),
         spares="NVRM: Xid (PCI:0000:3b:00): 131, pid=4102, Fault",
+    ),
+    Signature(
+        id="xid-after",
+        component="cuda",
+        role="cause",
+        pattern=(
+            r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): 45,[^\n]{0,120}caused by previous Xid "
+            r"(?P<before>\d{1,4})"
+        ),
+        needle="caused by previous Xid ",
+        title="Xid 45 on GPU {bus}: the driver ended its work because of Xid {before}",
+        cause=("The driver cleaned up what ran on GPU {bus} after Xid {before}, which is the failure."),
+        fix=(
+            "Look for Xid {before} before this line (dmesg -T), and have the GPU or its links "
+            "checked as that number says."
+        ),
+        command="dmesg -T | grep -i xid",
+        source="NVIDIA XID documentation",
+        fires=(
+            "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by "
+            "previous Xid 149"
+        ),
+        spares="NVRM: Xid (PCI:0000:dc:00): 13, pid=45, caused by a program",
+    ),
+    Signature(
+        id="xid-cleanup",
+        component="cuda",
+        role="cause",
+        pattern=r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): 45,(?![^\n]{0,120}caused by previous)",
+        needle="NVRM: Xid (PCI:",
+        title="Xid 45: the driver ended the work of a program on GPU {bus}",
+        cause=(
+            "The driver cleaned up after a program that ended or was killed, or after another error "
+            "of this GPU."
+        ),
+        fix="Look for another Xid before it (dmesg -T), and for what ended the program.",
+        command="dmesg -T | grep -i xid",
+        source="NVIDIA XID documentation",
+        fires="NVRM: Xid (PCI:0000:3b:00): 45, pid=4102, name=python3, Ch 00000008",
+        spares=(
+            "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by "
+            "previous Xid 149"
+        ),
     ),
     Signature(
         id="xid-memory",
@@ -67,9 +110,9 @@ SIGNATURES: tuple[Signature, ...] = (
         id="xid-link",
         component="cuda",
         role="cause",
-        pattern=r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): 74,",
+        pattern=r"NVRM: Xid \(PCI:(?P<bus>[\w:.]{1,40})\): (?P<xid>74|14[4-9]|150),",
         needle="NVRM: Xid (PCI:",
-        title="Xid 74: an NVLink of GPU {bus} failed",
+        title="Xid {xid}: an NVLink of GPU {bus} failed",
         cause="A link between this GPU and another one or a switch has errors.",
         fix=(
             "Look at nvidia-smi nvlink -e and topo -m; restart nvidia-fabricmanager and the host, "
