@@ -108,3 +108,9 @@ def test_another_message_with_another_time_ends_a_traceback_that_was_cut() -> No
         '  File "a.py", line 1, in f\n2026-10-31 03:11:09,001 ERROR a.py:1 -- ready\n'
     )
     assert (first.text, second.text) == ("failed", "ready")
+
+
+def test_lines_of_others_between_do_not_hide_a_wrapper() -> None:
+    first, *more = wrapped(TRACE.format("key"), "[app-3] out | ").splitlines()
+    (record,) = [one for one in read("\n".join([first, "node-1 ready", *more])) if one.raised]
+    assert record.raised[-1].text == "ValueError: no such key"

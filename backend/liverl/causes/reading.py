@@ -73,8 +73,9 @@ def _lines(file: BinaryIO) -> Iterable[bytes]:
 
 @lru_cache(maxsize=1)
 def needles() -> tuple[str, ...]:
-    """What the catalogue's signatures look for first."""
-    return tuple(sorted({signature.needle for signature in SIGNATURES if signature.needle}))
+    """What the catalogue's signatures look for first, without those that contain another one."""
+    every = {signature.needle for signature in SIGNATURES if signature.needle}
+    return tuple(sorted(one for one in every if not any(other in one for other in every if other != one)))
 
 
 class _Kept:

@@ -34,6 +34,7 @@ _HEALTHY = re.compile(
 _RANKED = re.compile(r"Traceback \(most recent call last\): \(RANK \d+\)")
 # What Python's module for warnings prints, behind which a traceback is of something else
 _WARNING = re.compile(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
+_BLANK = LineHead("", None, None, "", "")
 _TIMES = re.compile(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
 _RAISES = re.compile(
     r"(?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failed)(?::|$)"
@@ -294,9 +295,13 @@ class RecordReader:
         """Split a line into its prefixes, its head and its text. Prefixes may also stand behind a head, or behind what
         a program that is not known puts before each line."""
         chain = split_prefixes(line)
+        if not chain.text or chain.text.isspace():
+            return chain, _BLANK
         head = parse_head(chain.text)
         if head.head and head.text[:1] in ("(", "["):
             chain, head = _behind(chain, head, head.text, head.head)
+        if not self._wrappers.seen and BEGINS not in head.text:
+            return chain, head
         rest = self._wrappers.stripped(head.text)
         return (chain, head) if rest is None else _behind(chain, head, rest)
 

@@ -21,17 +21,17 @@ class Wrappers:
     """Strips what stood before a traceback and its first frame alike, but for digits."""
 
     def __init__(self) -> None:
+        self.seen = False  # words before a traceback, so that further lines must be looked at
         self._learned: list[re.Pattern[str]] = []
         self._candidate: re.Pattern[str] | None = None
 
     def stripped(self, text: str) -> str | None:
         """``text`` without a wrapper; None if it has none. ``text``: a line without known prefixes and head."""
-        candidate, self._candidate = self._candidate, None
+        candidate = self._candidate
         if candidate is not None and (match := candidate.match(text)) is not None:
             if split_prefixes(text[match.end() :]).text.startswith(_FRAME):
                 self._learned.append(candidate)
-            else:
-                self._candidate = candidate  # of another process, which also writes a traceback
+                self._candidate = None
         for learned in self._learned:
             match = learned.match(text)
             if match is not None:
@@ -40,6 +40,7 @@ class Wrappers:
         if place > 0 and len(self._learned) < MOST and _NAMED.search(text[:place]):
             wrapper = _unknown(text[:place])
             self._candidate = _pattern(wrapper)
+            self.seen = True
             if len(wrapper) < place:  # known prefixes behind it tell that it is a wrapper
                 return text[len(wrapper) :]
         return None
