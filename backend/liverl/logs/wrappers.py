@@ -28,10 +28,14 @@ class Wrappers:
     def stripped(self, text: str) -> str | None:
         """``text`` without a wrapper; None if it has none. ``text``: a line without known prefixes and head."""
         candidate = self._candidate
-        if candidate is not None and (match := candidate.match(text)) is not None:
-            if split_prefixes(text[match.end() :]).text.startswith(_FRAME):
-                self._learned.append(candidate)
-                self._candidate = None
+        match = None if candidate is None else candidate.match(text)
+        if (
+            candidate is not None
+            and match is not None
+            and split_prefixes(text[match.end() :]).text.startswith(_FRAME)
+        ):
+            self._learned.append(candidate)
+            self._candidate = None
         for learned in self._learned:
             match = learned.match(text)
             if match is not None:
