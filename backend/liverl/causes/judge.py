@@ -49,7 +49,8 @@ _SHUT_DOWN = re.compile(
 _WEAK = frozenset(("KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit", "BrokenPipeError"))
 # A failed request or prompt: the server, or verl's agent loop, goes on after it.
 _HANDLED = re.compile(
-    r"Exception in ASGI application|LiteLLM[\w ]*:ERROR|LiteLLM\.LoggingError|"
+    r"Exception in ASGI application|Error handling request|(?:Task|Future) exception was never retrieved|"
+    r"LiteLLM[\w ]*:ERROR|LiteLLM\.LoggingError|"
     r"HTTP/1\.1\" [45]\d\d|Error in extracting tool call"
 )
 # What a library raises to report that another process failed.
@@ -126,7 +127,9 @@ def judge(
     fatal = [
         hit
         for hit in open_hits
-        if not hit[1].signature.alive and not _of_a_request(hit[0].record) and (exits or not _harmless(*hit))
+        if not hit[1].signature.alive
+        and not (_of_a_request(hit[0].record) or _mentioned(*hit))
+        and (exits or not _harmless(*hit))
     ]
     alive = _without_slips(
         [hit for hit in hits if hit[1].signature.alive and hit[1].signature.component != "shell"]
@@ -194,6 +197,11 @@ def _harmless(moment: Moment, match: Match) -> bool:
     """Whether a server only logged a general error, or only warned, and was well at the end of its log."""
     general = match.signature.component == "python" or moment.record.level == "warning"
     return moment.outlived and general
+
+
+def _mentioned(moment: Moment, match: Match) -> bool:
+    """Whether a general error is only named, in a message that is none: a package that is missing, for example."""
+    return match.signature.component == "python" and moment.record.level not in (None, "error")
 
 
 def _rank(hit: _Hit) -> tuple[bool, bool]:
@@ -621,6 +629,12 @@ def _place(raised: Raised) -> str:
     return f" ({raised.frame}: {source})"
 
 
+def _is_proof(hit: _Hit, cause: Explanation | None) -> bool:
+    """Whether the record of a hit is the one that proves the cause, which another row explains better."""
+    first = cause.evidence[0] if cause is not None and cause.evidence else None
+    return first is not None and (first.log, first.offset) == (hit[0].log, hit[0].record.offset)
+
+
 def _symptoms(
     cause: Explanation | None,
     fatal: Sequence[_Hit],
@@ -630,9 +644,13 @@ def _symptoms(
     seen = {cause.id} if cause is not None else set()
     of_cause = {(one.log, one.offset) for one in cause.evidence[:1]} if cause is not None else set()
     found = []
+    general = min((_rank(hit)[0] for hit in fatal), default=False)
+    fatal = [
+        hit for hit in fatal if _rank(hit)[0] == general
+    ]  # one of Python itself comes of one of a library
     for hit in (*alive, *fatal):
         own = hit[1].signature.id
-        if own in seen or (hit[1].signature.effect and seen):
+        if own in seen or (hit[1].signature.effect and seen) or _is_proof(hit, cause):
             continue
         if (hit[0].log, hit[0].record.offset) in of_cause:  # one record tells of one failure
             continue

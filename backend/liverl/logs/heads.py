@@ -22,7 +22,7 @@ _STYLES = tuple(
         # Ray's C++: "[2026-11-21 00:17:39,002 C 65 65] (raylet) file.cc:12: "
         rf"\[{DATED} [DIWEFC] \d+ \d+\] (?:\((?P<process>[\w-]+)\) )?(?:[\w./-]+\.(?:cc|h|cpp):\d+: )?",
         # torch's C++ and glog: "[E321 02:07:11.123 ProcessGroupNCCL.cpp:607] ", "W1121 00:18:39.123 12 a.py:1] "
-        rf"\[?[DIWEFC](?P<monthday>\d{{3,4}}) {_CLOCK}(?: +\d+)?(?: {_FILE}:\d+)?\] ?",
+        rf"\[?[DIWEFC](?P<monthday>\d{{3,4}}) {_CLOCK}(?: +\d+){{0,2}}(?: {_FILE}:\d+)?\] ?",
         rf"[DIWEFC](?P<monthday>\d{{4}}) {_CLOCK} ",
         r"\[[DIWEFC] [\w./-]+\.(?:cc|h|cpp|cu):\d+\] ?",
         # NCCL, with or without its date: "[2025-10-13 09:06:25] host:3663:4044 [0] misc/shmutils.cc:129 NCCL WARN "
@@ -51,7 +51,6 @@ _STYLES = tuple(
 )
 _MAY = re.compile(r"[\[\d]|[A-Z]{4}|[DIWEFC]\d{3}|[A-Z][a-z]{2} |[\w.-]{1,120}:\d+:\d+ \[")
 _CANCELLED = re.compile(rf"(?:slurmstepd|srun): .{{0,200}}?CANCELLED AT {DATED}")  # "*** STEP 1.0 ON node7"
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 LONGEST_HEAD = 400  # characters
 
 
@@ -83,8 +82,6 @@ def parse_head(text: str) -> LineHead:
         late = _CANCELLED.match(text) if text.startswith(("slurm", "srun")) else None
         return LineHead("", moment_of(late) if late is not None else None, level, "", text)
     moment, named = moment_of(match), match.groupdict()
-    if moment is not None and named.get("name") in _MONTHS:
-        moment = moment._replace(month=_MONTHS.index(named["name"]) + 1, day=int(named["day"]))
     rest = text[match.end() :]
     if level is None and rest:
         level = level_of_text(rest)

@@ -66,8 +66,8 @@ _FAILS = re.compile(
     r"|oom-kill:|Killed$|Aborted(?: \(core dumped\))?$|Terminated$|!{3,} ?Segfault encountered"
     r"|\[ {0,8}\d+\.\d{3,9}\] (?:.{0,80}?(?:Out of memory|out of memory|oom-kill|segfault at|NVRM: Xid)|Killed process)"
     r"|(?:ptxas|nvcc|nvlink|cicc) (?:fatal|error) {0,8}:?"
-    r"|(?:Error (?:executing job with|merging) override|Error in call to target|Could not override |Unhandled error "
-    r"|In '[^'\n]{1,100}': Could not find ')"
+    r"|(?:Error (?:executing job with|merging|parsing) override|Error in call to target|Could not override "
+    r"|Unhandled error |In '[^'\n]{1,100}': Could not find ')"
     r"|(?:mismatched input '|no viable alternative at input |extraneous input ')"
     r"|(?:Process \S{1,80}:$)"
     r"|(?:[\w./-]{1,60}: )?(?:[Ee]rror|ERROR|[Ff]atal(?: error)?|FATAL|CRITICAL): "
@@ -75,7 +75,7 @@ _FAILS = re.compile(
     # bash, and what scripts call
     r"|[\w./-]{1,200}: line \d{1,6}: [^\n]{0,120}?(?:unbound variable|parameter (?:null or )?not set|syntax error"
     r"|command not found|No such file or directory|Permission denied|Argument list too long)"
-    r"|[\w./-]{1,100}: (?:command not found$|can't open file '|No module named )|\S{1,200}: bad interpreter: "
+    r"|[\w./-]{1,100}: (?:command not found$|can't open file '|No module named )|[\w./: ^-]{1,150}?: bad interpreter: "
     r"|[A-Z]\w{1,60}NotFound: "
     # Ray of its workers and jobs
     r"|A worker died or was killed while executing a task|Job '[^'\n]{1,100}' failed$"

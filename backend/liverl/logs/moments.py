@@ -10,6 +10,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 _DAY = 86_400.0
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), start=1
+    )
+}
 _AHEAD = 3600.0  # seconds that a stamp may lie after the modification time: clocks of two hosts differ
 
 # 2025-07-03T14:20:51.565Z, 2026-11-21 00:02:09,570, 2026/11/21 00:02:09+02:00
@@ -40,7 +46,9 @@ def moment_of(match: re.Match[str]) -> Moment | None:
     if not parts.get("hour"):
         return None
     month_day = parts.get("monthday") or ""  # torch writes January as 1: "E321" is 3-21
-    month = int(month_day[:-2] or 0) or int(parts.get("month") or 0)
+    month = (
+        int(month_day[:-2] or 0) or int(parts.get("month") or 0) or _MONTHS.get(parts.get("name") or "", 0)
+    )
     day = int(month_day[-2:] or 0) or int(parts.get("day") or 0)
     hour, minute, second = int(parts["hour"]), int(parts["minute"]), int(parts["second"])
     if hour > 23 or minute > 59 or second > 60 or month > 12 or day > 31 or bool(month) != bool(day):

@@ -6,32 +6,6 @@ from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
-        id="deepspeed-batch",
-        component="verl",
-        role="cause",
-        pattern=(
-            r"train_batch_size is not equal to micro_batch_per_gpu \* gradient_acc_step \* "
-            r"world_size\s?(?P<batch>\d{1,9}) != (?P<micro>\d{1,9}) \* (?P<steps>\d{1,9}) \* "
-            r"(?P<world>\d{1,9})"
-        ),
-        needle="train_batch_size is not equal to micro_batch_per_gpu",
-        title="DeepSpeed's batch of {batch} does not fit {world} GPUs",
-        cause=(
-            "{batch} must be the micro batch ({micro}) times accumulation steps ({steps}) times the number "
-            "of GPUs ({world})."
-        ),
-        fix=(
-            "Choose a train batch size that is a multiple of the micro batch times the number of GPUs, or "
-            "use another number of GPUs."
-        ),
-        source="deepspeed/runtime/config.py",
-        fires=(
-            "AssertionError: Check batch related parameters. train_batch_size is not equal to "
-            "micro_batch_per_gpu * gradient_acc_step * world_size 256 != 2 * 18 * 7"
-        ),
-        spares="train_batch_size is equal to micro_batch_per_gpu * gradient_acc_step * world_size",
-    ),
-    Signature(
         id="cuda-version-mismatch",
         component="cuda",
         role="cause",
@@ -56,26 +30,6 @@ SIGNATURES: tuple[Signature, ...] = (
             "cuda version."
         ),
         spares="INFO Installed CUDA version 12.4 is the version torch was compiled with",
-    ),
-    Signature(
-        id="deepspeed-loss-scale",
-        component="verl",
-        role="cause",
-        pattern="Current loss scale already at minimum - cannot decrease scale anymore",
-        needle="Current loss scale already at minimum",
-        title="The gradients overflow in float16 at the smallest loss scale",
-        cause=(
-            "Every step gives inf or NaN, so DeepSpeed lowered its loss scale until it could go no further."
-        ),
-        fix=(
-            "Train in bfloat16, lower the learning rate, and look at the data of the last steps for broken "
-            "samples."
-        ),
-        source="deepspeed/runtime/fp16/loss_scaler.py",
-        fires=(
-            "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."
-        ),
-        spares="INFO Reducing loss scale; current loss scale is not at its minimum",
     ),
     Signature(
         id="deepspeed-config",

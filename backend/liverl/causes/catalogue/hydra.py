@@ -277,23 +277,23 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
     ),
     Signature(
-        id="hydra-parse-equal",
+        id="hydra-parse-missing",
         component="verl",
         role="cause",
-        pattern=r"missing EQUAL at '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
-        needle="missing EQUAL at '",
-        title="An override of the command line cannot be read at '{text}'",
+        pattern=r"(?:^|\n)missing (?P<what>[A-Z_]{3,30}) at '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
+        needle="missing ",
+        title="An override cannot be read: {what} is missing at '{text}'",
         cause=(
-            "A word of the command line is no key=value: a blank around =, a missing quote, an unset "
-            "variable, or a backslash that does not end its line."
+            "A word of the command line is no key=value, or a bracket, brace or quote is not closed: often "
+            "the shell split a list at its blanks, or a variable is not set."
         ),
         fix=(
-            "Put values with blanks, commas, braces or = in quotes twice ('key=\"value\"'), and check the "
-            "lines that end in a backslash."
+            'Put values with blanks, commas, braces or = in quotes twice (\'key=["a","b"]\'), write lists '
+            "without blanks, and check the lines that end in a backslash."
         ),
         source="hydra/core/override_parser",
-        fires="missing EQUAL at '<EOF>'",
-        spares=("INFO input '{a' at: token EQUAL, equal missing mismatched extraneous recognition error"),
+        fires="missing BRACKET_CLOSE at '<EOF>'",
+        spares="INFO missing keys at 'x'",
     ),
     Signature(
         id="hydra-parse-token",
@@ -396,5 +396,43 @@ SIGNATURES: tuple[Signature, ...] = (
             "megatron]\n    full_key: actor.strategy"
         ),
         spares="INFO value 'fsdp', one of [fsdp, fsdp2]",
+    ),
+    Signature(
+        id="hydra-type-assigned",
+        component="verl",
+        role="cause",
+        pattern=(
+            r"Invalid type assigned: (?P<has>\S{1,80}) is not a subclass of (?P<wanted>\S{1,80})\. value: "
+            r"(?P<value>[^\n]{0,120})"
+        ),
+        needle="Invalid type assigned: ",
+        title="A setting has the wrong kind of value: {wanted} is wanted",
+        cause=(
+            "'{value}' is a {has}, and the setting is a section of type {wanted}; the full_key below names "
+            "it."
+        ),
+        fix=(
+            "Set a key inside of the section instead of the section itself, or choose an option of its "
+            "configuration group."
+        ),
+        source="omegaconf/base.py",
+        fires=(
+            "omegaconf.errors.ValidationError: Invalid type assigned: str is not a subclass of "
+            "RolloutConfig. value: vllm"
+        ),
+        spares="INFO type assigned: str",
+    ),
+    Signature(
+        id="hydra-not-optional",
+        component="verl",
+        role="cause",
+        pattern=r"field '(?P<name>[\w.]{1,100})' is not Optional",
+        needle="' is not Optional",
+        title="{name} must have a value and is set to null",
+        cause="The configuration does not allow null for {name}.",
+        fix="Give it a value, or leave the override out.",
+        source="omegaconf/base.py",
+        fires="omegaconf.errors.ValidationError: field 'total_epochs' is not Optional",
+        spares="INFO field 'total_epochs' is Optional",
     ),
 )

@@ -361,4 +361,68 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="slurmstepd: error: pyxis: failed to import docker image",
         spares="pyxis: importing docker image: docker://nvcr.io/nvidia/pytorch:24.05-py3",
     ),
+    Signature(
+        id="shell-not-bash-option",
+        component="host",
+        role="cause",
+        pattern=r": \d{1,6}: set: Illegal option (?P<what>\S{1,20}[^\n]{0,20})",
+        needle=": set: Illegal option ",
+        title="A script for bash was run by sh",
+        cause=(
+            "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
+            "went on wrongly."
+        ),
+        fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
+        source="dash",
+        fires="run.sh: 4: set: Illegal option -o pipefail",
+        spares="run.sh: 4: set: option pipefail",
+    ),
+    Signature(
+        id="shell-not-bash-substitution",
+        component="host",
+        role="cause",
+        pattern=r": \d{1,6}: Bad substitution",
+        needle=": Bad substitution",
+        title="A script for bash was run by sh",
+        cause=(
+            "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
+            "went on wrongly."
+        ),
+        fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
+        source="dash",
+        fires="run.sh: 9: Bad substitution",
+        spares="run.sh: 9: substitution",
+    ),
+    Signature(
+        id="shell-not-bash-syntax",
+        component="host",
+        role="cause",
+        pattern=r": \d{1,6}: Syntax error: (?P<what>[^\n]{1,80})",
+        needle=": Syntax error: ",
+        title="A script for bash was run by sh",
+        cause=(
+            "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
+            "went on wrongly."
+        ),
+        fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
+        source="dash",
+        fires='run.sh: 12: Syntax error: "(" unexpected',
+        spares="run.sh: 12: Syntax right, no error: ok",
+    ),
+    Signature(
+        id="shell-not-bash-brackets",
+        component="host",
+        role="cause",
+        pattern=r": \d{1,6}: \[\[: not found",
+        needle=": [[: not found",
+        title="A script for bash was run by sh",
+        cause=(
+            "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
+            "went on wrongly."
+        ),
+        fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
+        source="dash",
+        fires="run.sh: 7: [[: not found",
+        spares="run.sh: 7: [[: found",
+    ),
 )

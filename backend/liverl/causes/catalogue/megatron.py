@@ -249,4 +249,37 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="Rank 0 scheduler is dead. Please check if there are relevant logs.",
         spares="Rank 0 scheduler is ready",
     ),
+    Signature(
+        id="megatron-model-type",
+        component="verl",
+        role="cause",
+        pattern=r"Unregistered model type: (?P<type>\S{1,80})",
+        needle="Unregistered model type: ",
+        title="mbridge does not know the model type {type}",
+        cause="The installed mbridge has no conversion of {type} for Megatron.",
+        fix=(
+            "Install a newer mbridge and verl, or train the model with FSDP (actor.strategy=fsdp2 in "
+            "trainer.overrides)."
+        ),
+        source="mbridge core/auto_bridge.py",
+        fires=(
+            "ValueError: Unregistered model type: qwen3_next, now only support dict_keys(['qwen2', 'qwen3'])"
+        ),
+        spares="INFO registered model type: qwen3",
+    ),
+    Signature(
+        id="megatron-epoch-samples",
+        component="verl",
+        role="cause",
+        pattern="last epoch number of samples exceeded max value",
+        needle="last epoch number of samples exceeded max value",
+        title="Megatron's data set is too small for the sequence length",
+        cause=("The data has hardly one sample of the sequence length, so Megatron cannot build its index."),
+        fix=(
+            "Use more data, a shorter sequence length, or a smaller share for validation and test (--split)."
+        ),
+        source="megatron/core/datasets/gpt_dataset.py",
+        fires="AssertionError: last epoch number of samples exceeded max value.",
+        spares="INFO last epoch number of samples: 12",
+    ),
 )

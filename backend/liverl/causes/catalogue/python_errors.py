@@ -164,4 +164,216 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="UnboundLocalError: local variable 'loss' referenced before assignment",
         spares="INFO local variable 'loss' has a value",
     ),
+    Signature(
+        id="server-refused",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"HTTPS?ConnectionPool\(host='(?P<host>[^'\n]{1,120})', port=(?P<port>\d{1,5})\): Max retries "
+            r"exceeded with url: (?P<url>\S{1,200}) \(Caused by [^\n]{1,200}?Connection refused"
+        ),
+        needle="Max retries exceeded with url: ",
+        title="Nothing answers at {host}:{port}",
+        cause=(
+            "A program asks {host}:{port}{url}, and no server listens there: a reward, retrieval or tool "
+            "server that was not started, has ended, or runs on another host or port."
+        ),
+        fix=("Start that server first and look into its log, or correct the address in the program."),
+        command="curl -sS http://{host}:{port}/",
+        source="urllib3 and requests",
+        fires=(
+            "requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=8000): Max "
+            "retries exceeded with url: /retrieve (Caused by "
+            "NewConnectionError('<urllib3.connection.HTTPConnection object at 0x7f>: Failed to establish a "
+            "new connection: [Errno 111] Connection refused'))"
+        ),
+        spares=(
+            "HTTPConnectionPool(host='127.0.0.1', port=8000): Max retries exceeded with url: /retrieve "
+            '(Caused by ReadTimeoutError("Read timed out."))'
+        ),
+    ),
+    Signature(
+        id="server-no-answer",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"HTTPS?ConnectionPool\(host='(?P<host>[^'\n]{1,120})', port=(?P<port>\d{1,5})\): Read timed "
+            r"out\. \(read timeout=(?P<seconds>[\d.]{1,12})\)"
+        ),
+        needle="Read timed out. (read timeout=",
+        title="{host}:{port} gave no answer within {seconds} s",
+        cause=(
+            "A program waited {seconds} s for an answer of {host}:{port}: that server is overloaded, hangs, "
+            "or needs longer."
+        ),
+        fix=("Look into that server's log, send it fewer requests at a time, or give the client more time."),
+        command="curl -sS http://{host}:{port}/",
+        source="urllib3 and requests",
+        fires=(
+            "requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', port=8000): Read timed "
+            "out. (read timeout=30)"
+        ),
+        spares="INFO HTTPConnectionPool: Read timed out. (read timeout=30), asking again",
+    ),
+    Signature(
+        id="file-missing-named",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(r"^FileNotFoundError: (?!\[Errno 2\]|Unable to find '|No such file)(?P<why>[^\n]{1,200})"),
+        needle="FileNotFoundError: ",
+        title="A file or folder that a program wants does not exist",
+        cause="It says: {why}.",
+        fix=(
+            "Correct the path, or make it available on the host that runs the program (all nodes for "
+            "workers)."
+        ),
+        source="CPython, as libraries raise it",
+        fires="FileNotFoundError: Directory /mnt/data/tokenized not found",
+        spares="FileNotFoundError: Unable to find '/data/train.parquet'",
+    ),
+    Signature(
+        id="argument-missing",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"^TypeError: (?P<function>[\w.<>]{1,160})\(\) missing (?P<count>\d{1,3}) required "
+            r"(?:positional|keyword-only) arguments?: (?P<names>[^\n]{1,160})"
+        ),
+        needle="() missing ",
+        title="{function}() was called without {names}",
+        cause=(
+            "The caller does not give {names}: it was written for another version of {function}, or a "
+            "function of yours has a parameter that the caller does not know."
+        ),
+        fix=(
+            "Give those parameters defaults in your function, or install versions that belong together "
+            "(environments.verl.requirements)."
+        ),
+        source="CPython",
+        fires="TypeError: compute_score() missing 1 required positional argument: 'tokenizer'",
+        spares="TypeError: f() got an unexpected keyword argument 'x'",
+    ),
+    Signature(
+        id="arguments-too-many",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"^TypeError: (?P<function>[\w.<>]{1,160})\(\) takes (?P<wanted>[\w ]{1,40}) positional "
+            r"arguments? but (?P<given>\d{1,3}) (?:was|were) given"
+        ),
+        needle="() takes ",
+        title="{function}() takes {wanted} arguments, and {given} were given",
+        cause=(
+            "The caller was written for another version of {function}, or for another interface than your "
+            "function has."
+        ),
+        fix=(
+            "Install versions that belong together (environments.verl.requirements), or give your function "
+            "the parameters that the caller passes."
+        ),
+        source="CPython",
+        fires="TypeError: compute_score() takes 2 positional arguments but 4 were given",
+        spares="INFO compute_score() takes 4 positional arguments",
+    ),
+    Signature(
+        id="none-used",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=r"^TypeError: 'NoneType' object is not (?P<what>\w{1,40})",
+        needle="TypeError: 'NoneType' object is not ",
+        title="A program uses a value that is missing (None)",
+        cause=(
+            "Something that should hold a value is None: an option that is not set, a field of the data that "
+            "is empty, or a call that found nothing."
+        ),
+        fix="Look at the frame for which value it is, and set or check it.",
+        source="CPython",
+        fires="TypeError: 'NoneType' object is not subscriptable",
+        spares="TypeError: 'int' object is not subscriptable",
+    ),
+    Signature(
+        id="import-failed",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"^ImportError: (?!cannot import name|[^\n]{0,300}(?:undefined symbol|cannot open shared "
+            r"object|GLIBC))(?P<why>[^\n]{1,200})"
+        ),
+        needle="ImportError: ",
+        title="A package could not be imported",
+        cause="Python says: {why}.",
+        fix="Install or update what it names in the environment of that program (environments).",
+        source="CPython",
+        fires=("ImportError: Using `low_cpu_mem_usage=True` requires Accelerate: `pip install accelerate`"),
+        spares="ImportError: /opt/x.so: undefined symbol: _ZN3c10",
+    ),
+    Signature(
+        id="unicode-decode",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"^UnicodeDecodeError: '(?P<codec>[\w-]{1,40})' codec can't decode byte (?P<byte>\w{1,8}) in "
+            r"position (?P<place>\d{1,15})"
+        ),
+        needle="UnicodeDecodeError: '",
+        title="A file is not text in {codec} (byte {byte} at {place})",
+        cause=(
+            "A program reads a file as text, and it is binary, compressed, or in another encoding (LANG=C "
+            "makes Python assume ASCII)."
+        ),
+        fix=(
+            "Check that it is the right file and not cut; export PYTHONUTF8=1 if the host's locale is not "
+            "UTF-8."
+        ),
+        command="file -i FILE; locale",
+        source="CPython",
+        fires=("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 0: invalid start byte"),
+        spares="UnicodeDecodeError: 'utf-8' is handled",
+    ),
+    Signature(
+        id="file-kind",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"^(?P<kind>NotADirectory|IsADirectory|FileExists)Error: \[Errno \d{1,3}\] (?P<why>[\w ]{1,60}): "
+            r"'(?P<path>[^'\n]{1,400})'"
+        ),
+        needle="Error: [Errno ",
+        title="A path is not what a program expects: {why}",
+        cause="A program opens or creates {path}: {why}.",
+        fix="Correct the path, or remove what stands in its place if it is not needed.",
+        command="ls -ld '{path}'",
+        source="errno, as Python prints it",
+        fires="NotADirectoryError: [Errno 20] Not a directory: '/data/gsm8k/train.parquet'",
+        spares="OSError: [Errno 28] No space left on device: '/data'",
+    ),
+    Signature(
+        id="arguments-none",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=r"^TypeError: (?P<function>[\w.<>]{1,160})\(\) takes no arguments",
+        needle="() takes no arguments",
+        title="{function}() takes no arguments, and some were given",
+        cause=(
+            "{function} is an empty stand-in or of another version: the package that should define it is "
+            "missing or did not load."
+        ),
+        fix=(
+            "Install the package that brings {function} in the version that the caller wants (environments), "
+            "and look for a failed import above."
+        ),
+        source="CPython",
+        fires="TypeError: TransformerConfig() takes no arguments",
+        spares="TypeError: f() takes 2 positional arguments but 4 were given",
+    ),
 )

@@ -293,7 +293,8 @@ SIGNATURES: tuple[Signature, ...] = (
         component="ray",
         role="cause",
         pattern=(
-            r"(?:^|\n|: )[ \t]{0,2}Check failed: (?!server_ Failed to start the grpc)(?P<what>[^\n]{1,60})"
+            r"(?:^|\n|: )[ \t]{0,2}Check failed: (?!server_ Failed to start the grpc|_s\.ok\(\) Bad status: "
+            r"IOError: )(?P<what>[^\n]{1,60})"
         ),
         needle="Check failed: ",
         title="A check inside Ray or another native library failed",
@@ -312,5 +313,177 @@ SIGNATURES: tuple[Signature, ...] = (
             "failed: objects_valid "
         ),
         spares="INFO health check: none failed",
+    ),
+    Signature(
+        id="ray-worker-lost-raylet",
+        component="ray",
+        role="consequence",
+        pattern=r"Check failed: _s\.ok\(\) Bad status: IOError: (?P<why>[^\n]{1,80})",
+        needle="Check failed: _s.ok() Bad status: IOError: ",
+        title="A Ray worker lost its node's raylet or object store ({why})",
+        fix=(
+            "Look why the raylet of that node ended: raylet.out and raylet.err of its Ray session, dmesg "
+            "(memory), and the free space of /dev/shm and Ray's directory."
+        ),
+        command="tail -30 /tmp/ray/session_latest/logs/raylet.out",
+        tells=True,
+        source="Ray src/ray/core_worker/store_provider/plasma_store_provider.cc",
+        fires=(
+            "(raylet) [2023-05-08 23:36:25,536 C 69654 69654] plasma_store_provider.cc:75:  Check failed: "
+            "_s.ok() Bad status: IOError: Connection reset by peer"
+        ),
+        spares="INFO Check passed: _s.ok() Bad status: none",
+    ),
+    Signature(
+        id="ray-workers-unregistered",
+        component="ray",
+        role="cause",
+        pattern=(
+            r"Some workers of the worker process\s?\((?P<pid>\d{1,10})\) have not registered to raylet within "
+            "timeout"
+        ),
+        needle="have not registered to raylet within timeout",
+        title="Ray's workers do not start in time (pid {pid} and others)",
+        cause=(
+            "Ray started workers that did not register: too many actors at once for the CPUs, slow imports "
+            "from a network file system, or a crash while importing."
+        ),
+        fix=(
+            "Start fewer actors at a time, set ray.num_cpus to what nproc prints, and look into worker-*.err "
+            "of the Ray session."
+        ),
+        command="nproc; ls -t /tmp/ray/session_latest/logs/worker-*.err | head",
+        source="Ray src/ray/raylet/worker_pool.cc",
+        fires=(
+            "(pid=raylet) I0807 17:00:41.812642 71814 71814 worker_pool.cc:265] Some workers of the worker "
+            "process(76769) have not registered to raylet within timeout."
+        ),
+        spares=("INFO workers of the worker process(76769) have registered to raylet within timeout"),
+    ),
+    Signature(
+        id="ray-pending-creation",
+        component="ray",
+        role="cause",
+        pattern=(r"(?P<actor>[\w.:-]{1,100}) (?:is|stays|stayed)(?: still)?(?: in)? PENDING_CREATION"),
+        needle=" PENDING_CREATION",
+        title="Ray cannot place the actor {actor}: no node has room",
+        cause="{actor} waits for CPUs, GPUs or a certain node that is full or gone.",
+        fix=(
+            "Look with ray status what is free; lower what the run asks for, raise ray.num_cpus, or end "
+            "leftovers that hold resources."
+        ),
+        command="ray status; ray list actors --filter state=PENDING_CREATION",
+        source="github.com/verl-project/verl/pull/7382",
+        fires=("RuntimeError: Rollout server actor vllm_server_0_0 is still PENDING_CREATION after 600s"),
+        spares="INFO actors in PENDING_CREATION: 0",
+    ),
+    Signature(
+        id="ray-unreadable-exception",
+        component="ray",
+        role="cause",
+        pattern="Failed to unpickle serialized exception",
+        needle="Failed to unpickle serialized exception",
+        title="A worker failed with an exception that cannot be shown here",
+        cause=(
+            "Its class cannot be made again in this process (another version of a package, or a class that "
+            "pickles badly, as torch.compile's BackendCompilerFailed), so the message is lost."
+        ),
+        fix=(
+            "Read the worker's own lines (worker-*.err of its Ray session): they hold the exception. If its "
+            "class is of torch.compile, switch compilation off (verl.use_torch_compile)."
+        ),
+        command="grep -l Error /tmp/ray/session_latest/logs/worker-*.err",
+        source="Ray python/ray/exceptions.py",
+        fires=("ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception"),
+        spares="INFO unpickle serialized exception: done, none failed",
+    ),
+    Signature(
+        id="ray-train-failed",
+        component="ray",
+        role="consequence",
+        pattern="TrainingFailedError: ",
+        needle="TrainingFailedError: ",
+        title="Ray Train reports that the run failed",
+        fix="Read the first error before it, of the worker that failed.",
+        source="Ray python/ray/train",
+        fires=(
+            "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the "
+            "previous error messages for a cause."
+        ),
+        spares="INFO TrainingFailedError is handled",
+    ),
+    Signature(
+        id="ray-no-agent",
+        component="ray",
+        role="cause",
+        pattern="No available agent to submit job",
+        needle="No available agent to submit job",
+        title="Ray has no node whose agent takes the job",
+        cause=(
+            "The dashboard agents of the nodes do not run or have not registered: process limits (ulimit "
+            "-u), a port that is taken, or nodes that have just started."
+        ),
+        fix=(
+            "Wait until ray status shows the nodes, raise ulimit -u before ray start, and read "
+            "dashboard_agent.log of the head's Ray session."
+        ),
+        command="ulimit -u; tail -30 /tmp/ray/session_latest/logs/dashboard_agent.log",
+        source="Ray dashboard/modules/job/job_head.py; github.com/verl-project/verl/issues/768",
+        fires=(
+            "RuntimeError: Request failed with status code 500: No available agent to submit job, please try "
+            "again later.."
+        ),
+        spares="INFO agent to submit job: available",
+    ),
+    Signature(
+        id="ray-client-unreachable",
+        component="ray",
+        role="cause",
+        pattern="ConnectionError: ray client connection timeout",
+        needle="ConnectionError: ray client connection timeout",
+        title="Ray's client server cannot be reached (ray://)",
+        cause=(
+            "The program connects with ray://, and nothing answers there: the head is down, port 10001 is "
+            "not open, or another port is used."
+        ),
+        fix=(
+            "Check the address and port, and that the head was started with --ray-client-server-port; on a "
+            "node of the cluster use the address without ray://."
+        ),
+        command="ray status",
+        source="Ray python/ray/util/client/worker.py",
+        fires="ConnectionError: ray client connection timeout",
+        spares="INFO ray client connection made",
+    ),
+    Signature(
+        id="ray-redis",
+        component="ray",
+        role="cause",
+        pattern=r"Could not establish connection to Redis (?P<address>[\w.-]{1,120}:\d{1,5})",
+        needle="Could not establish connection to Redis ",
+        title="Ray's head cannot reach its Redis at {address}",
+        cause=("The head keeps its state in Redis (fault tolerance), and {address} does not answer."),
+        fix="Start Redis, correct RAY_REDIS_ADDRESS, or start the head without it.",
+        command="redis-cli -u redis://{address} ping",
+        source="Ray src/ray/gcs/redis_context.cc",
+        fires=(
+            "[2025-02-01 10:00:00,200 E 30 30] (gcs_server) redis_context.cc:450: Failed to connect to Redis "
+            "due to: Could not establish connection to Redis redis-svc:6379 (context.err = 1)."
+        ),
+        spares="INFO established connection to Redis redis-svc:6379",
+    ),
+    Signature(
+        id="ray-dashboard-failed",
+        component="ray",
+        role="noise",
+        pattern=(
+            r"Failed to start the dashboard|Error should be written to 'dashboard\.log'|Couldn't read "
+            r"dashboard\.log file|Failed to read dashboard\.err file"
+        ),
+        needle="",
+        title="Ray's dashboard did not start; Ray goes on without it",
+        source="Ray python/ray/_private/services.py",
+        fires="2023-09-16 11:23:17,382 ERROR services.py:1207 -- Failed to start the dashboard ",
+        spares="INFO the dashboard is up",
     ),
 )

@@ -238,4 +238,87 @@ SIGNATURES: tuple[Signature, ...] = (
         fires=("slurmstepd: error: Could not open stdout file /home/u/logs/1.out: No such file or directory"),
         spares="INFO Could open stdout file",
     ),
+    Signature(
+        id="slurm-task-launch",
+        component="slurm",
+        role="cause",
+        pattern=(r"srun: error: [Tt]asks? (?P<tasks>[\d,-]{1,60}) launch failed: (?P<why>[^\n]{1,160})"),
+        needle=" launch failed: ",
+        title="Slurm could not start task {tasks}: {why}",
+        cause=(
+            "The node refused to start the task: {why}. Its slurmd.log says more (plugins such as pyxis, the "
+            "prolog, cgroups)."
+        ),
+        fix="Try another node (--exclude), and report the node to whoever runs the cluster.",
+        command="sinfo -N -l",
+        source="Slurm src/api/step_launch.c",
+        fires="srun: error: task 0 launch failed: Plugin initialization failed",
+        spares="srun: task 0 launched, none launch failed: ok",
+    ),
+    Signature(
+        id="slurm-job-container",
+        component="slurm",
+        role="cause",
+        pattern=(r"slurmstepd: error: (?:container_p_join|container_g_join|job_container)[^\n]{0,200}"),
+        needle="slurmstepd: error: ",
+        title="Slurm's plugin for private directories (job_container) failed on the node",
+        cause=("The node could not set up the job's own /tmp or /scratch, so no step can start there."),
+        fix=(
+            "Submit it again without that node (--exclude), and report the node to whoever runs the cluster."
+        ),
+        command="scontrol show job $SLURM_JOB_ID",
+        source="Slurm src/plugins/job_container/tmpfs",
+        fires=(
+            "slurmstepd: error: container_p_join: open failed /scratch/119383/.active: No such file or "
+            "directory"
+        ),
+        spares="slurmstepd: error: Detected 1 oom_kill event in StepId=1.0, not in container",
+    ),
+    Signature(
+        id="module-unknown",
+        component="shell",
+        role="cause",
+        pattern=r"The following module\(s\) are unknown:",
+        needle="The following module(s) are unknown:",
+        title="The cluster has no environment module of a name that a script loads",
+        cause=("module load loaded nothing, so what it brings (CUDA, a compiler, Python) is missing."),
+        fix="Look for the right name and version, and correct the script.",
+        command="module spider",
+        severity="warning",
+        alive=True,
+        source="Lmod",
+        fires=('Lmod has detected the following error:  The following module(s) are unknown:\n"cuda/12.4"'),
+        spares='INFO The following module(s) are known: "cuda/12.4"',
+    ),
+    Signature(
+        id="module-unknown-tcl",
+        component="shell",
+        role="cause",
+        pattern=r"Unable to locate a modulefile for '(?P<name>[^'\n]{1,120})'",
+        needle="Unable to locate a modulefile for '",
+        title="The cluster has no environment module {name}",
+        cause=("module load {name} loaded nothing, so what it brings (CUDA, a compiler, Python) is missing."),
+        fix="Look for the right name and version, and correct the script.",
+        command="module avail {name}",
+        severity="warning",
+        alive=True,
+        source="Environment Modules",
+        fires="ERROR: Unable to locate a modulefile for 'cuda/12.4'",
+        spares="INFO a modulefile for 'cuda/12.4' located",
+    ),
+    Signature(
+        id="mpi-daemons",
+        component="host",
+        role="consequence",
+        pattern="ORTE was unable to reliably start one or more daemons",
+        needle="ORTE was unable to reliably start one or more daemons",
+        title="mpirun could not start its helpers on other hosts",
+        fix=(
+            "Read the line above it: usually ssh between the hosts fails; under Slurm use srun --mpi instead "
+            "of mpirun."
+        ),
+        source="Open MPI",
+        fires="ORTE was unable to reliably start one or more daemons.",
+        spares="INFO ORTE was able to start its daemons",
+    ),
 )

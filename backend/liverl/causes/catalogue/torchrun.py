@@ -39,8 +39,7 @@ SIGNATURES: tuple[Signature, ...] = (
         component="torch",
         role="consequence",
         pattern=(
-            r"failed \(exitcode: (?P<code>-?\d{1,4})\) local_rank: (?P<rank>\d{1,6}) \(pid: "
-            r"(?P<pid>\d{1,10})\)"
+            r"failed \(exitcode: (?P<code>\d{1,4})\) local_rank: (?P<rank>\d{1,6}) \(pid: (?P<pid>\d{1,10})\)"
         ),
         needle="failed (exitcode: ",
         title="torchrun's local rank {rank} (pid {pid}) ended with code {code}",
@@ -56,48 +55,148 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO worker (exitcode: 0) local_rank: 0 (pid: 1) finished",
     ),
     Signature(
-        id="fsdp-mixed-tensors",
+        id="fsdp-dtensor",
+        component="torch",
+        role="cause",
+        pattern=(r"got mixed torch\.Tensor and DTensor, need to convert all torch\.Tensor to DTensor"),
+        needle="got mixed torch.Tensor and DTensor",
+        title="Plain and sharded tensors (DTensor) meet in one operation",
+        cause=(
+            "A layer that FSDP 2 or tensor parallelism did not wrap works on weights that are sharded: LoRA, "
+            "tied embeddings, a value head or a patched forward."
+        ),
+        fix=(
+            "Use versions of verl, torch and transformers that belong together, or FSDP 1 "
+            "(actor.strategy=fsdp in trainer.overrides)."
+        ),
+        source="torch/distributed/tensor/_dispatch.py",
+        fires=(
+            "RuntimeError: aten.embedding.default: got mixed torch.Tensor and DTensor, need to convert all "
+            "torch.Tensor to DTensor before calling distributed operators!"
+        ),
+        spares="INFO torch.Tensor and DTensor are converted",
+    ),
+    Signature(
+        id="fsdp-cpu-parameters",
         component="torch",
         role="cause",
         pattern=(
-            r"Must flatten tensors with uniform (?:original parameter )?(?P<what>dtype|requires_grad)"
-            r"[^\n]{0,20}(?: but got (?P<has>[^\n]{1,80}))?"
+            r"FSDP parameters should be materialized on (?P<where>\w{1,20}) when enabling CPU offloading"
         ),
-        needle="Must flatten tensors with uniform ",
-        title="FSDP cannot shard a layer whose weights differ in {what}",
+        needle="FSDP parameters should be materialized on ",
+        title="FSDP 2 with CPU offload found weights that are not on the CPU",
         cause=(
-            "FSDP 1 puts all weights of a layer into one tensor, and some of them have another {what} (usual "
-            "with LoRA, quantized or partly frozen models)."
+            "The weights must be on {where} before FSDP 2 is used with offload_policy, and something moved "
+            "them."
         ),
         fix=(
-            "Use FSDP 2 (actor.strategy=fsdp2 in trainer.overrides) or use_orig_params=True, and load all "
-            "weights in one dtype."
+            "Switch offload_policy off (fsdp_config.offload_policy=False in trainer.overrides) and use "
+            "param_offload, or use newer versions."
         ),
-        source="torch/distributed/fsdp/_flat_param.py",
+        source="torch/distributed/fsdp/_fully_shard",
         fires=(
-            "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32"
+            "RuntimeError: FSDP parameters should be materialized on CPU when enabling CPU offloading. For "
+            'example, load a CPU state dict or call module.to_empty(device="cpu").'
         ),
-        spares="INFO flatten tensors with uniform dtype torch.bfloat16",
+        spares="INFO FSDP parameters are materialized on CPU",
     ),
     Signature(
-        id="fsdp-no-layer-class",
-        component="verl",
+        id="fsdp-optimizer-empty",
+        component="torch",
         role="cause",
-        pattern=(
-            r"Could not find the transformer layer class (?:to wrap )?(?:[\w.]{1,80} )?(?:to wrap )?in the model"
-        ),
-        needle="Could not find the transformer layer class ",
-        title="FSDP does not find the layers of this model to wrap",
+        pattern=r"The state of _OptimStateKey\(unflat_param_names=\('(?P<name>[^'\n]{1,160})'",
+        needle="The state of _OptimStateKey(",
+        title="The checkpoint has no optimizer state of {name}",
         cause=(
-            "The names in wrap_policy.transformer_layer_cls_to_wrap (or in the model's _no_split_modules) "
-            "are no classes of the model that was loaded."
+            "These weights never got a gradient before it was saved (a vision tower without pictures, frozen "
+            "layers), so the optimizer had nothing to save, and FSDP cannot load that."
         ),
         fix=(
-            "Set fsdp_config.wrap_policy.transformer_layer_cls_to_wrap in trainer.overrides to the name of "
-            "the model's decoder layer class."
+            "Resume without the optimizer's state (checkpoint.load_contents=[model,extra] in "
+            "trainer.overrides), or let every batch use these layers."
         ),
-        source="verl utils/fsdp_utils.py",
-        fires="Exception: Could not find the transformer layer class to wrap in the model.",
-        spares="INFO transformer layer class to wrap: Qwen2DecoderLayer",
+        source="torch/distributed/fsdp/_optim_utils.py",
+        fires=(
+            "RuntimeError: The state of _OptimStateKey(unflat_param_names=('visual.blocks.0.norm1.weight', "
+            "'visual.blocks.0.norm2.weight'), is_fsdp_managed=True) is empty. This should happen when "
+            "use_orig_params=True."
+        ),
+        spares="INFO The state of _OptimStateKey is loaded, none is empty",
+    ),
+    Signature(
+        id="optimizer-state-missing",
+        component="torch",
+        role="cause",
+        where="exception",
+        pattern=(
+            "^KeyError: '(?P<key>optimizer|optimizer_state_dict|param_groups|state|lr_scheduler|exp_avg)'"
+        ),
+        needle="KeyError: '",
+        title="The checkpoint lacks the optimizer's part ({key})",
+        cause=("The checkpoint was saved without it, by another version, or by another kind of optimizer."),
+        fix=(
+            "Resume with the model's weights only, or from a checkpoint of the same version with the "
+            "optimizer."
+        ),
+        source="torch/optim/optimizer.py, as programs read checkpoints",
+        fires="KeyError: 'param_groups'",
+        spares="KeyError: 'optimizer_name'",
+    ),
+    Signature(
+        id="torch-save-parent",
+        component="torch",
+        role="cause",
+        pattern=r"Parent directory (?P<path>\S{1,300}) does not exist",
+        needle="Parent directory ",
+        title="A checkpoint cannot be written: {path} does not exist",
+        cause=("torch.save does not make directories, and {path} is missing on the node that writes."),
+        fix="Create it, or choose a path that all nodes share.",
+        command="ls -ld {path}",
+        source="torch caffe2/serialize/inline_container.cc",
+        fires="RuntimeError: Parent directory /ckpt/global_step_10 does not exist.",
+        spares="INFO Parent directory /ckpt exists",
+    ),
+    Signature(
+        id="torch-save-iostream",
+        component="torch",
+        role="cause",
+        pattern="basic_ios::clear: iostream error",
+        needle="basic_ios::clear: iostream error",
+        title="A checkpoint could not be written or read: the disk is probably full",
+        cause=(
+            "A write or read of a file failed below torch: the disk is full, its quota is used up, or the "
+            "file system failed."
+        ),
+        fix=(
+            "See how much is free there (df -h, quota -s), delete old checkpoints, keep fewer "
+            "(training.save_freq), then restart."
+        ),
+        command="df -h",
+        source="libstdc++, under torch.save",
+        fires="RuntimeError: basic_ios::clear: iostream error",
+        spares="INFO iostream error state cleared",
+    ),
+    Signature(
+        id="port-in-use-errno",
+        component="torch",
+        role="cause",
+        pattern=(r"has failed to bind to (?P<address>\S{1,80}) \(errno: 98 - Address already in use\)"),
+        needle=" (errno: 98 - Address already in use)",
+        title="The port of torch's rendezvous is taken: {address}",
+        cause=(
+            "torch could not listen on {address}: another process, or a leftover of an earlier run, uses "
+            "that port."
+        ),
+        fix=(
+            "Stop the leftover if it is yours (ss -ltnp shows it), or set MASTER_PORT to a free port; by "
+            "itself it may also be bad luck, so start again."
+        ),
+        command="ss -ltnp",
+        source="torch/csrc/distributed/c10d/socket.cpp",
+        fires=(
+            "RuntimeError: The server socket has failed to listen on any local network address. The server "
+            "socket has failed to bind to [::]:38123 (errno: 98 - Address already in use)."
+        ),
+        spares=("The server socket has failed to bind to [::]:38123 (code: 98 - Address already in use)"),
     ),
 )
