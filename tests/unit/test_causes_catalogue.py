@@ -40,7 +40,6 @@ ALSO: dict[str, set[str]] = {
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity "
 OOM += "of 79.18 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this process has 78.00 GiB memory in use."
 NEAR: dict[str, tuple[str, ...]] = {
-    "key-error": ("KeyError: Caught KeyError in DataLoader worker process 0.",),
     "file-missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",),
     "hub-unauthorized": (
         "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/acme/m\n\n"

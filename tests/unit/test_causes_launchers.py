@@ -40,30 +40,30 @@ def cause(tmp_path: Path, text: str) -> str:
 
 
 def test_what_a_script_could_not_do_is_the_cause_where_its_log_ends(tmp_path: Path) -> None:
-    text = "+ cp data.tar /local\ncp: cannot stat '/data/data.tar': No such file or directory\n"
-    assert cause(tmp_path, text) == "coreutils-no-file"
+    assert cause(tmp_path, "+ ./run_grpo.sh\nbash: ./run_grpo.sh: Permission denied\n") == "shell-typed"
 
 
 def test_a_launcher_reports_the_end_of_a_script(tmp_path: Path) -> None:
-    text = "cp: cannot stat '/data/data.tar': No such file or directory\n" + "working\n" * 500
+    text = "ERROR: Unable to locate a modulefile for 'cuda/12.4'\n" + "working\n" * 500
     assert cause(tmp_path, text) == ""
-    assert cause(tmp_path, text + "srun: error: n1: task 0: Exited with exit code 1\n") == "coreutils-no-file"
+    assert (
+        cause(tmp_path, text + "srun: error: n1: task 0: Exited with exit code 1\n") == "module-unknown-tcl"
+    )
 
 
 def test_a_script_that_went_on_has_no_cause_and_no_symptom(tmp_path: Path) -> None:
-    found = verdict(tmp_path, "ls: cannot access 'x': No such file or directory\n" + STEPS)
+    found = verdict(tmp_path, "bash: ./probe.sh: No such file or directory\n" + STEPS)
     assert (found.cause, found.symptoms) == (None, ())
 
 
 def test_an_error_of_the_program_wins_over_one_of_its_script(tmp_path: Path) -> None:
-    text = (
-        "cp: cannot stat 'x': No such file or directory\nTraceback (most recent call last):\n  File \"a.py\", line 3, "
-        "in main\n    check()\nValueError: the share must be below 1\n"
-    )
+    text = "bash: ./probe.sh: No such file or directory\n"
+    text += 'Traceback (most recent call last):\n  File "a.py", line 3, in main\n    check()\n'
+    text += "ValueError: the share must be below 1\n"
     found = verdict(tmp_path, text)
     assert found.cause is not None
     assert "the share must be below 1" in found.cause.title
-    assert "coreutils-no-file" not in [one.id for one in found.symptoms]
+    assert "shell-typed" not in [one.id for one in found.symptoms]
 
 
 # --- launchers
@@ -223,3 +223,14 @@ def test_the_kernels_stamp_with_a_months_name_is_a_time() -> None:
 def test_a_stamp_of_glog_with_two_numbers_is_a_head() -> None:
     head = parse_head("F0925 20:59:15.946403  2061  2061 plasma_store_provider.cc:43]  Check failed: ok")
     assert (head.text.strip(), head.level) == ("Check failed: ok", "error")
+
+
+def test_what_a_data_loader_raises_again_is_the_workers_exception(tmp_path: Path) -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "train.py", line 9, in fit\n    for batch in loader:\n'
+        "KeyError: Caught KeyError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+        "  File \"data.py\", line 160, in build\n    row.pop(key)\nKeyError: 'prompt'\n\n"
+    )
+    found = verdict(tmp_path, text)
+    assert found.cause is not None
+    assert (found.cause.title, found.symptoms) == ("A table or row has no entry 'prompt' (KeyError)", ())

@@ -644,10 +644,9 @@ def _symptoms(
     seen = {cause.id} if cause is not None else set()
     of_cause = {(one.log, one.offset) for one in cause.evidence[:1]} if cause is not None else set()
     found = []
+    # An error of Python itself comes of that of a library beside it.
     general = min((_rank(hit)[0] for hit in fatal), default=False)
-    fatal = [
-        hit for hit in fatal if _rank(hit)[0] == general
-    ]  # one of Python itself comes of one of a library
+    fatal = [hit for hit in fatal if _rank(hit)[0] == general]
     for hit in (*alive, *fatal):
         own = hit[1].signature.id
         if own in seen or (hit[1].signature.effect and seen) or _is_proof(hit, cause):

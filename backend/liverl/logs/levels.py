@@ -75,6 +75,7 @@ _FAILS = re.compile(
     # bash, and what scripts call
     r"|[\w./-]{1,200}: line \d{1,6}: [^\n]{0,120}?(?:unbound variable|parameter (?:null or )?not set|syntax error"
     r"|command not found|No such file or directory|Permission denied|Argument list too long)"
+    r"|-?(?:ba|da|z)?sh: [^\n]{1,120}?: (?:No such file or directory|Permission denied|command not found)"
     r"|[\w./-]{1,100}: (?:command not found$|can't open file '|No module named )|[\w./: ^-]{1,150}?: bad interpreter: "
     r"|[A-Z]\w{1,60}NotFound: "
     # Ray of its workers and jobs

@@ -15,6 +15,8 @@ _MARKS = re.compile(r"\s*[\^~]+[\s\^~]*$")
 _GROUP = re.compile(r"\s*(?:\| ?|\+ (?=Exception Group))+")
 _BETWEEN = re.compile(r"\s*\+[-+]")  # "+-+---------------- 1 ----------------"
 _ENDS_ONE = ("Set the environment variable HYDRA_FULL_ERROR",)
+# torch raises what another process raised again, with its whole traceback as the message
+_CAUGHT = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica|\w+ worker)\b")
 Link = Literal["", "cause", "context"]
 
 
@@ -91,4 +93,5 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
         elif found and not text.startswith(_ENDS_ONE):
             message.append(text.rstrip())
     close()
-    return tuple(found)
+    inner = found[1:] and [one for one in found if not _CAUGHT.match(one.message)]
+    return tuple(inner or found)

@@ -69,4 +69,88 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO [launch.py:351:main] Process 3311 exits successfully.",
     ),
+    Signature(
+        id="deepspeed-world-size",
+        component="verl",
+        role="cause",
+        pattern=(
+            r"The checkpoint being loaded used a DP world size of (?P<saved>\d{1,6}) but the current world "
+            r"size is (?P<world>\d{1,6})"
+        ),
+        needle="The checkpoint being loaded used a DP world size of ",
+        title="The checkpoint was saved by {saved} data-parallel ranks, and there are {world}",
+        cause=(
+            "DeepSpeed's ZeRO writes one part of the optimizer per rank and cannot load it with another "
+            "number."
+        ),
+        fix=(
+            "Resume with the same number of GPUs, convert it to a universal checkpoint (ds_to_universal.py), "
+            "or load the weights only."
+        ),
+        source="deepspeed/runtime/zero",
+        fires=(
+            "deepspeed.runtime.zero.utils.ZeRORuntimeException: The checkpoint being loaded used a DP world "
+            "size of 8 but the current world size is 4."
+        ),
+        spares="INFO The checkpoint being loaded used a DP world size of 8",
+    ),
+    Signature(
+        id="deepspeed-op",
+        component="verl",
+        role="cause",
+        pattern=r"Unable to JIT load the (?P<op>\w{1,60}) op due to it not being compatible",
+        needle="Unable to JIT load the ",
+        title="DeepSpeed cannot build its extension {op} on this host",
+        cause=(
+            "What {op} needs is missing: libaio for async_io, a CUDA toolkit of torch's version and a C++ "
+            "compiler for most others."
+        ),
+        fix=(
+            "Install it (ds_report shows what is missing), or switch the option off that uses {op} (NVMe "
+            "offload for async_io)."
+        ),
+        command="ds_report",
+        source="deepspeed/ops/op_builder/builder.py",
+        fires=(
+            "RuntimeError: Unable to JIT load the async_io op due to it not being compatible due to "
+            "hardware/software issue. None"
+        ),
+        spares="INFO JIT load the async_io op",
+    ),
+    Signature(
+        id="deepspeed-mismatch",
+        component="verl",
+        role="cause",
+        pattern=(
+            "Please correct the following DeepSpeed config values that mismatch TrainingArguments values"
+        ),
+        needle="DeepSpeed config values that mismatch TrainingArguments values",
+        title="DeepSpeed's configuration and the trainer's arguments disagree",
+        cause="The same setting has two values; the lines below it name them.",
+        fix="Set these values to auto in DeepSpeed's configuration, or to those of the trainer.",
+        source="transformers integrations/deepspeed.py",
+        fires=(
+            "ValueError: Please correct the following DeepSpeed config values that mismatch "
+            "TrainingArguments values:"
+        ),
+        spares="INFO DeepSpeed config values match TrainingArguments values",
+    ),
+    Signature(
+        id="deepspeed-device-map",
+        component="verl",
+        role="cause",
+        pattern=(
+            "DeepSpeed Zero-3 is not compatible with `low_cpu_mem_usage=True` or with passing a `device_map`"
+        ),
+        needle="DeepSpeed Zero-3 is not compatible with ",
+        title="DeepSpeed ZeRO 3 cannot be used with device_map or low_cpu_mem_usage",
+        cause=("The model is loaded with device_map (or quantized), and ZeRO 3 places the weights itself."),
+        fix="Leave device_map and low_cpu_mem_usage out, or use ZeRO 2.",
+        source="transformers modeling_utils.py",
+        fires=(
+            "ValueError: DeepSpeed Zero-3 is not compatible with `low_cpu_mem_usage=True` or with passing a "
+            "`device_map`."
+        ),
+        spares="INFO DeepSpeed Zero-3 is compatible",
+    ),
 )

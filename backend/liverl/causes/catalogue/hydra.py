@@ -435,4 +435,20 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="omegaconf.errors.ValidationError: field 'total_epochs' is not Optional",
         spares="INFO field 'total_epochs' is Optional",
     ),
+    Signature(
+        id="hydra-lexer",
+        component="verl",
+        role="cause",
+        pattern=r"LexerNoViableAltException: (?P<text>[^\n]{1,160})",
+        needle="LexerNoViableAltException: ",
+        title="An override of the command line cannot be read",
+        cause=(
+            "Hydra does not understand {text}: a value with blanks, quotes, braces or other special "
+            "characters is not quoted."
+        ),
+        fix="Put it in quotes twice ('key=\"a value\"').",
+        source="hydra/core/override_parser",
+        fires="LexerNoViableAltException: my run",
+        spares="INFO LexerNoViableAltException: ",
+    ),
 )

@@ -6,47 +6,6 @@ from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
-        id="shell-unbound",
-        component="host",
-        role="cause",
-        pattern=(
-            r"(?:^|\n)(?P<script>[\w./-]{1,200}): line (?P<line>\d{1,6}): (?P<name>\w{1,100}): (?:unbound "
-            "variable|parameter (?:null or )?not set)"
-        ),
-        needle=": line ",
-        title="The script's variable {name} is not set (line {line} of {script})",
-        cause=(
-            "{script} uses {name} in line {line} without a value, and set -u or :? makes that an error, so "
-            "the script ended there."
-        ),
-        fix=(
-            "Set {name} before the script is started (export, or sbatch --export=ALL), or give it a default "
-            "with the form :- in that line."
-        ),
-        source="GNU bash",
-        fires="run_grpo.sh: line 12: MODEL_PATH: unbound variable",
-        spares="line 12: MODEL_PATH: unbound variable",
-    ),
-    Signature(
-        id="shell-syntax",
-        component="host",
-        role="cause",
-        pattern=(
-            r"(?:^|\n)(?P<script>[\w./-]{1,200}): line (?P<line>\d{1,6}): (?P<why>syntax error[^\n]{0,120})"
-        ),
-        needle=": syntax error",
-        title="The script {script} is not valid at line {line}",
-        cause=(
-            "bash cannot read {script} at line {line}: {why}. A quote, do, then or done above it may be "
-            "open, or the file has DOS line ends."
-        ),
-        fix="Correct that place (bash -n shows it); against DOS line ends use sed -i 's/\\r$//'.",
-        command="bash -n {script}",
-        source="GNU bash",
-        fires="run.sh: line 31: syntax error near unexpected token `done'",
-        spares="mawk: line 1: no syntax error",
-    ),
-    Signature(
         id="shell-dos-line-ends",
         component="host",
         role="cause",
@@ -130,53 +89,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO conda environment: verl",
     ),
     Signature(
-        id="shell-command-missing",
-        component="shell",
-        role="cause",
-        pattern=(
-            r"(?:^|\n)[\w./-]{1,200}: (?:line )?(?:\d{1,6}: )?(?!uvx?: )(?P<name>[\w./+-]{1,200}): (?:command "
-            r")?not found(?:\n|\Z)"
-        ),
-        needle="not found",
-        title="The shell did not find the command {name}",
-        cause=(
-            "{name} is not on the PATH of the script: a module or an environment was not loaded, or it is "
-            "not installed."
-        ),
-        fix=(
-            "Load or activate the environment that has it before that line (module load, source "
-            ".../activate), or give its full path."
-        ),
-        command="command -v {name}; echo $PATH",
-        severity="warning",
-        alive=True,
-        source="GNU bash, dash",
-        fires="run.sh: line 7: torchrun: command not found",
-        spares="run.sh: line 7: torchrun: command not found in the cache, searching",
-    ),
-    Signature(
-        id="shell-no-file",
-        component="shell",
-        role="cause",
-        pattern=(
-            r"(?:^|\n)[\w./-]{1,200}: line \d{1,6}: (?:cd: )?(?P<path>[^\s:]{1,300}): (?P<why>No such file or "
-            r"directory|Permission denied|Is a directory|Not a directory|cannot execute[^\n]{0,60})"
-        ),
-        needle=": line ",
-        title="The script cannot use {path}: {why}",
-        cause="The shell could not run, enter or read {path}: {why}.",
-        fix=(
-            "Correct the path in the script (it must exist on this host), or make it executable with chmod "
-            "+x."
-        ),
-        command="ls -ld {path}",
-        severity="warning",
-        alive=True,
-        source="GNU bash",
-        fires="run.sh: line 9: /opt/venv/bin/activate: No such file or directory",
-        spares="run.sh: line 9: /opt/venv/bin/activate: found",
-    ),
-    Signature(
         id="shell-bad-interpreter",
         component="host",
         role="cause",
@@ -219,23 +131,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="python: can't open file yet, waiting",
     ),
     Signature(
-        id="python-no-module",
-        component="python",
-        role="cause",
-        pattern=r"(?:^|\n)[\w./-]{1,300}: No module named (?P<module>[\w.]{1,120})(?:\n|\Z)",
-        needle=": No module named ",
-        title="This Python has no module {module}",
-        cause=(
-            "python -m was called with {module}, which the Python of this script does not have: another "
-            "environment is active than meant."
-        ),
-        fix=("Activate the environment that has it, or call that environment's python by its full path."),
-        command="command -v python3; python3 -m pip list",
-        source="CPython Lib/runpy.py",
-        fires="/usr/bin/python3: No module named verl.trainer",
-        spares="ModuleNotFoundError: No module named 'verl'",
-    ),
-    Signature(
         id="arguments-refused",
         component="python",
         role="cause",
@@ -257,58 +152,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="train.py: error: loss is not finite",
     ),
     Signature(
-        id="coreutils-no-file",
-        component="shell",
-        role="cause",
-        pattern=(
-            r"(?:^|\n)(?:mkdir|cp|mv|tee|touch|ln|rm|tar|rsync|cat|ls|chmod|mktemp|tail|head|install|unzip): "
-            r"(?P<what>[^\n]{1,300}): No such file or directory"
-        ),
-        needle=": No such file or directory",
-        title="A command of the script did not find a file",
-        cause="{what}: No such file or directory.",
-        fix="Correct the path; the script may have gone on without it.",
-        severity="warning",
-        alive=True,
-        source="GNU coreutils",
-        fires="cp: cannot stat '/data/train.parquet': No such file or directory",
-        spares="INFO cp: train.parquet found; No such file or directory before",
-    ),
-    Signature(
-        id="coreutils-denied",
-        component="shell",
-        role="cause",
-        pattern=(
-            r"(?:^|\n)(?:mkdir|cp|mv|tee|touch|ln|rm|tar|rsync|cat|ls|chmod|mktemp|tail|head|install|unzip): "
-            r"(?P<what>[^\n]{1,300}): Permission denied"
-        ),
-        needle=": Permission denied",
-        title="A command of the script may not use a path",
-        cause="{what}: Permission denied.",
-        fix="Correct the path or the rights; the script may have gone on without it.",
-        severity="warning",
-        alive=True,
-        source="GNU coreutils",
-        fires="mkdir: cannot create directory '/scratch/run': Permission denied",
-        spares="INFO mkdir: created /scratch; Permission denied before",
-    ),
-    Signature(
-        id="coreutils-disk-full",
-        component="host",
-        role="cause",
-        pattern=(
-            r"(?:^|\n)(?:mkdir|cp|mv|tee|touch|ln|rm|tar|rsync|cat|ls|chmod|mktemp|tail|head|install|unzip): "
-            r"(?P<what>[^\n]{1,300}): No space left on device"
-        ),
-        needle=": No space left on device",
-        title="Disk full: a command of the script could not write",
-        cause="{what}: No space left on device.",
-        fix="Free space there (df -h, df -i shows which file system is full), and start again.",
-        source="GNU coreutils",
-        fires="tee: logs/train.log: No space left on device",
-        spares="INFO tee: No space left on device is not reported",
-    ),
-    Signature(
         id="argument-list-long",
         component="host",
         role="cause",
@@ -324,23 +167,6 @@ SIGNATURES: tuple[Signature, ...] = (
         source="errno 7 E2BIG, as bash prints it",
         fires="run.sh: line 40: /usr/bin/python3: Argument list too long",
         spares="INFO Argument list too long for one screen",
-    ),
-    Signature(
-        id="container-image",
-        component="host",
-        role="cause",
-        pattern=r"could not open image (?P<image>[^\n:]{1,300})",
-        needle="could not open image ",
-        title="Apptainer (Singularity) cannot open the image {image}",
-        cause="The image file is not on this host, or cannot be read.",
-        fix="Correct its path, or copy it to a place that the nodes share.",
-        command="ls -l {image}",
-        source="Apptainer",
-        fires=(
-            "FATAL:   could not open image /images/verl.sif: failed to retrieve path for /images/verl.sif: "
-            "lstat /images/verl.sif: no such file or directory"
-        ),
-        spares="INFO open image /images/verl.sif",
     ),
     Signature(
         id="pyxis-failed",
@@ -424,5 +250,47 @@ SIGNATURES: tuple[Signature, ...] = (
         source="dash",
         fires="run.sh: 7: [[: not found",
         spares="run.sh: 7: [[: found",
+    ),
+    Signature(
+        id="venv-missing",
+        component="python",
+        role="cause",
+        pattern=(
+            r"(?:^|\n)[\w./-]{1,200}: line \d{1,6}: (?P<path>\S{0,300}(?:/bin/activate|conda\.sh|/activate)): "
+            "No such file or directory"
+        ),
+        needle=": No such file or directory",
+        title="The environment that the script activates does not exist",
+        cause=(
+            "{path} is not on this host, so what follows runs with another Python, without the packages of "
+            "that environment."
+        ),
+        fix=(
+            "Correct the path, or make the environment available on this host (a shared file system, or the "
+            "same path in the container)."
+        ),
+        command="ls -ld {path}",
+        source="GNU bash",
+        fires="/tmp/job.sh: line 3: /opt/venvs/verl/bin/activate: No such file or directory",
+        spares="/tmp/job.sh: line 3: /opt/data/train.parquet: No such file or directory",
+    ),
+    Signature(
+        id="shell-typed",
+        component="shell",
+        role="cause",
+        pattern=(
+            r"(?:^|\n)-?(?:ba|da|z)?sh: (?P<path>[^\s:]{1,300}): (?P<why>No such file or directory|Permission "
+            "denied|command not found)"
+        ),
+        needle="sh: ",
+        title="The shell cannot run {path}: {why}",
+        cause="{path} cannot be run: {why}.",
+        fix=("Correct the path or the PATH, make it executable with chmod +x, or start it with bash."),
+        command="ls -ld {path}",
+        severity="warning",
+        alive=True,
+        source="GNU bash",
+        fires="bash: ./run_grpo.sh: Permission denied",
+        spares="bash: ./run_grpo.sh: Permission given, command found",
     ),
 )

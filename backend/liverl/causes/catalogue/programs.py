@@ -93,7 +93,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         where="exception",
         pattern=(
-            r"^KeyError: (?!Caught |'invalid (?:tool call|reasoning) parser"
+            r"^KeyError: (?!'invalid (?:tool call|reasoning) parser"
             r"|'(?:[\w-]{1,60}\.){1,10}(?:\w{0,20}weights?\w{0,30}|bias|\w{1,40}_(?:bias|scale|zero_point|packed|shape"
             r"|inv)|g_idx|qzeros|scales|absmax|lora_[AB])')(?P<key>[^\n]{1,160})"
         ),

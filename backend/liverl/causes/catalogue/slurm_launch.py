@@ -321,4 +321,27 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="ORTE was unable to reliably start one or more daemons.",
         spares="INFO ORTE was able to start its daemons",
     ),
+    Signature(
+        id="slurm-pmix",
+        component="slurm",
+        role="cause",
+        pattern=r"slurmstepd: error: {1,3}mpi/(?P<plugin>pmi\w{1,12}): (?P<why>[^\n]{1,200})",
+        needle="slurmstepd: error:",
+        title="Slurm's MPI plugin ({plugin}) failed between the nodes",
+        cause=(
+            "It reports: {why}. The nodes' step daemons could not reach each other, or the MPI in use does "
+            "not fit Slurm's PMI."
+        ),
+        fix=(
+            "Look which node is named (--exclude it), set SLURM_MPI_TYPE or srun --mpi to what the MPI was "
+            "built with, and check the network between the nodes."
+        ),
+        command="srun --mpi=list",
+        source="Slurm src/plugins/mpi/pmix",
+        fires=(
+            "slurmstepd: error:  mpi/pmix_v4: pmixp_p2p_send: n12 [0]: pmixp_utils.c:467: send failed, "
+            "rc=1001, exceeded the retry limit"
+        ),
+        spares="slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2025-06-01T10:00:00 ***",
+    ),
 )

@@ -227,4 +227,77 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="RuntimeError: Function 'LogBackward0' returned nan values in its 0th output.",
         spares="INFO Function 'LogBackward0' returned finite values",
     ),
+    Signature(
+        id="fsdp-dtypes",
+        component="torch",
+        role="cause",
+        pattern=r"uniform (?:original parameter )?dtype but got (?P<dtypes>[^\n]{1,120})",
+        needle="dtype but got ",
+        title="FSDP needs one dtype for all parameters: {dtypes}",
+        cause=("Parts of the model have different types ({dtypes}), as with adapters or quantized layers."),
+        fix="Load all of it in one dtype, or wrap the parts separately.",
+        source="torch/distributed/fsdp/_flat_param.py",
+        fires=(
+            "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32"
+        ),
+        spares="INFO tensors with uniform dtype torch.bfloat16",
+    ),
+    Signature(
+        id="fsdp-wrap",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"Could not find the transformer layer class (?:to wrap )?(?P<name>[\w.]{0,80}) ?(?:to "
+            "wrap )?in the model"
+        ),
+        needle="Could not find the transformer layer class ",
+        title="The layer class for FSDP does not exist in the model",
+        cause="FSDP was told to wrap a class of layers that the model does not have.",
+        fix=(
+            "Correct wrap_policy or fsdp_transformer_layer_cls_to_wrap: the name of the model's "
+            "decoder layer, such as Qwen2DecoderLayer."
+        ),
+        source="verl/utils/fsdp_utils.py; accelerate utils/dataclasses.py",
+        fires="Exception: Could not find the transformer layer class to wrap in the model.",
+        spares="INFO found the transformer layer class to wrap in the model",
+    ),
+    Signature(
+        id="deepspeed-batch",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"Check batch related parameters\. train_batch_size is not equal to micro_batch_per_gpu "
+            r"\* gradient_acc_step \* world_size\s{1,4}(?P<batch>\d{1,9}) != (?P<product>[\d *]{1,60})"
+        ),
+        needle=(
+            "Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+            "gradient_acc_step * world_size"
+        ),
+        title="DeepSpeed's batch sizes do not fit: {batch} is not {product}",
+        cause="train_batch_size must be micro batch times accumulation times GPUs.",
+        fix=("Correct the three numbers, or set two of them and leave the third to DeepSpeed (auto)."),
+        source="deepspeed/runtime/config.py",
+        fires=(
+            "AssertionError: Check batch related parameters. train_batch_size is not equal to "
+            "micro_batch_per_gpu * gradient_acc_step * world_size 256 != 4 * 8 * 1"
+        ),
+        spares="INFO batch related parameters: train_batch_size 256",
+    ),
+    Signature(
+        id="loss-scale",
+        component="torch",
+        role="cause",
+        pattern="Current loss scale already at minimum - cannot decrease scale anymore",
+        needle="Current loss scale already at minimum - cannot decrease scale anymore",
+        title="The gradients overflow in float16 at every step",
+        cause=(
+            "DeepSpeed lowered the loss scale to its minimum, and the gradients are still infinite or NaN."
+        ),
+        fix=("Train in bfloat16, lower the learning rate, and look for NaN in the data or the loss before."),
+        source="deepspeed/runtime/fp16/loss_scaler.py",
+        fires=(
+            "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."
+        ),
+        spares="INFO Current loss scale: 65536, minimum 1",
+    ),
 )

@@ -199,4 +199,68 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares=("The server socket has failed to bind to [::]:38123 (code: 98 - Address already in use)"),
     ),
+    Signature(
+        id="lora-modules",
+        component="torch",
+        role="cause",
+        pattern=r"Target modules (?P<names>[^\n]{1,200}?) not found in the base model",
+        needle=" not found in the base model",
+        title="The model has no layers that LoRA should change",
+        cause="target_modules names {names}, which are no layers of this model.",
+        fix=(
+            "Use the names of its linear layers (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+            "down_proj for most), or all-linear (actor_rollout_ref.model.target_modules in "
+            "trainer.overrides)."
+        ),
+        source="peft tuners/tuners_utils.py",
+        fires=(
+            "ValueError: Target modules {'q_projj'} not found in the base model. Please check the target "
+            "modules and try again."
+        ),
+        spares="INFO Target modules found in the base model: q_proj",
+    ),
+    Signature(
+        id="torch-expanded-size",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"The expanded size of the tensor \((?P<wanted>\d{1,12})\) must match the existing size "
+            r"\((?P<has>\d{1,12})\)"
+        ),
+        needle="The expanded size of the tensor (",
+        title="Two tensors have different sizes: {wanted} and {has}",
+        cause=(
+            "One tensor has {has} entries where the other has {wanted}: they were padded or cut differently, "
+            "or belong to different batches."
+        ),
+        fix=(
+            "Look at the frame for which two they are; masks, rewards and responses must have one length "
+            "(padding, max_response_length)."
+        ),
+        source="torch aten/src/ATen/native/TensorShape.cpp",
+        fires=(
+            "RuntimeError: The expanded size of the tensor (1024) must match the existing size (1000) at "
+            "non-singleton dimension 1."
+        ),
+        spares="INFO The expanded size of the tensor is 1024",
+    ),
+    Signature(
+        id="trainer-bf16",
+        component="cuda",
+        role="cause",
+        pattern="Your setup doesn't support bf16/(?P<where>gpu|tpu)",
+        needle="Your setup doesn't support bf16/",
+        title="This GPU or torch has no bfloat16, or no GPU is visible",
+        cause=(
+            "The trainer was asked for bf16, which needs a visible GPU of compute capability 8.0 or newer."
+        ),
+        fix="Check nvidia-smi and CUDA_VISIBLE_DEVICES; on older GPUs use fp16.",
+        command="nvidia-smi",
+        source="transformers training_args.py",
+        fires=(
+            "ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with "
+            "cuda>=11.0"
+        ),
+        spares="INFO setup does support bf16/gpu",
+    ),
 )
