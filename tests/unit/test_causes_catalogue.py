@@ -34,6 +34,7 @@ ALSO: dict[str, set[str]] = {
     "tokenizer-attribute": {"attribute-missing"},
     "optimizer-state-missing": {"key-error"},
     "verl-module-file": {"file-missing-named"},
+    "agent-not-installed": {"shell-command-missing"},  # which counts only where nothing else is wrong
 }
 
 # Further near misses, of rows with more than one lookaround.

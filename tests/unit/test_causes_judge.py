@@ -367,3 +367,16 @@ def test_slips_are_no_symptom(say: Maker, count: int, told: bool) -> None:
     found = judge_with([log(*lines), elsewhere], [], (slip,))
     everything = [one.id for one in (found.cause, *found.symptoms) if one is not None]
     assert everything == (["slip"] if told else [])
+
+
+REPORTED = (
+    row("reported", "docker failed", role="consequence", of=("name-taken",)),
+    row("name-taken", "name is taken", component="host", alive=True),
+)
+
+
+def test_a_complaint_is_the_cause_of_what_is_known_to_report_it(say: Maker) -> None:
+    found = judge_with([log(say("the name is taken"), say.error("docker failed"))], [], REPORTED).cause
+    assert found is not None and found.id == "name-taken"
+    other = judge_with([log(say("the name is taken"), say.raised("ValueError: no"))], [], REPORTED).cause
+    assert other is not None and other.id == "unknown"

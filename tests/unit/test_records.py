@@ -295,3 +295,28 @@ def test_a_bare_traceback_is_not_of_a_logger_that_heads_each_line() -> None:
     first, second = [*reader.feed(text.encode()), *reader.end()]
     assert (first.level, first.kind) == ("warning", "line")
     assert (second.level, second.kind, second.raised[0].text) == ("error", "traceback", "ValueError: x")
+
+
+def test_an_exception_without_frames_is_one_of_its_chain() -> None:
+    record = only(
+        TRACEBACK
+        + "OSError: no route\n\nThe above exception was the direct cause of the following exception:\n\n"
+        "urllib3.exceptions.ProxyError: ('Unable to connect to proxy', OSError('no route'))\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        + TRACEBACK
+        + "requests.exceptions.ProxyError: no route\n"
+    )
+    assert [(one.type.rpartition(".")[2], one.how) for one in record.raised] == [
+        ("OSError", ""),
+        ("ProxyError", "cause"),
+        ("ProxyError", "cause"),
+    ]
+
+
+def test_a_line_behind_a_link_that_names_no_exception_is_another_record() -> None:
+    first, second = read(
+        TRACEBACK
+        + "OSError: no route\n\nThe above exception was the direct cause of the following exception:\n\n"
+        "Waiting: for the server\n"
+    )
+    assert (first.kind, second.text) == ("traceback", "Waiting: for the server")

@@ -9,7 +9,8 @@ _OF_EXCEPTION = re.compile(
     # YAML
     r"expected |but (?:found|got) |found |could not find |mapping values are|while (?:parsing|scanning) |in \""
     # CUDA, torch and NCCL
-    r"|Original Traceback \(most recent call|CUDA kernel errors |For debugging consider |Compile with |Device-side assert|Search for `|nccl\w+Error: "
+    r"|Original Traceback \(most recent call|CUDA kernel errors |For debugging consider |Compile with "
+    r"|Device-side assert|Search for `|nccl\w+Error: "
     r"|Last error:|Error while |Exception raised from |frame #\d|C\+\+ (?:Traceback|CapturedTraceback)"
     # Ray
     r"|The actor is dead because |The actor died |Memory on the node |Refer to the documentation |Top \d+ memory users"

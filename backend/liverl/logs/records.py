@@ -15,19 +15,22 @@ from liverl.logs.levels import SHELL
 from liverl.logs.moments import Resolver
 from liverl.logs.prefix_chain import PrefixChain, split_prefixes
 from liverl.logs.prefixes import colourless
+from liverl.logs.progress import progress_of
 from liverl.logs.ray_prefixes import repeated_in
 from liverl.logs.record import MOST_LINES, Kind, Record
 from liverl.logs.text import last_state
-from liverl.logs.tracebacks import BEGINS, final_of, link_of, raised_in, ungrouped
+from liverl.logs.tracebacks import BEGINS, final_of, frameless, link_of, raised_in, ungrouped
 from liverl.logs.wrappers import Wrappers
 from liverl.model import Level
 
 LINE_BYTES = 1 << 15  # of a longer line only so many are kept
 MOST_OPEN = 64  # writers with a record that may go on
 STALE = 100  # lines of others after which a record is complete
-_HEALTHY = re.compile(
-    r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.|(?:^|\s)step:\d+ - '
-)
+_HEALTHY = re.compile(r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.')
+
+
+def _healthy(text: str) -> bool:
+    return _HEALTHY.search(text) is not None or progress_of(text) > 0
 
 
 # torch's checkpoints report what other ranks raised: "Traceback (most recent call last): (RANK 2)"
@@ -84,8 +87,10 @@ class _Open:
             self.chained, self.frames, self.ended = True, False, False
         elif plain.lstrip(" ").startswith('File "') and self.level != "info":
             self.frames, self.ended = True, False
-        elif self.frames and plain[:1].strip() and final_of(plain) is not None:
-            self.frames, self.ended = False, True
+        elif (self.frames and plain[:1].strip() and final_of(plain) is not None) or (
+            self.chained and frameless(plain)
+        ):
+            self.frames, self.ended, self.chained = False, True, False
 
     def takes(self, head: LineHead) -> bool:
         """Whether a line of the same writer, not blank, goes on with this record."""
@@ -103,8 +108,8 @@ class _Open:
         if self.frames:
             return final_of(text) is not None and not SHELL.match(text)
         if self.chained:
-            return False
-        if _HEALTHY.search(text) or SHELL.match(text):
+            return frameless(text)
+        if _healthy(text) or SHELL.match(text):
             return False
         if self.ended:
             return continues_exception(text, self.last)
@@ -182,7 +187,7 @@ class _Open:
             return "traceback"
         if SHELL.match(self.text):
             return "shell"
-        return "healthy" if self.level in (None, "info") and _HEALTHY.search(self.text) else "line"
+        return "healthy" if self.level in (None, "info") and _healthy(self.text) else "line"
 
 
 class RecordReader:

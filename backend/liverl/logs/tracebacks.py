@@ -10,6 +10,10 @@ from liverl.logs.record import Raised
 
 BEGINS = "Traceback (most recent call la"  # LiteLLM cuts long records right behind these characters
 _FINAL = re.compile(r"((?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:\([\w.]*\))?)(?::(?: (.*))?)?$", re.DOTALL)
+# An exception that was never raised, only chained, has no frames: its last line follows the link at once.
+_NAMED = re.compile(
+    r"(?:[A-Za-z_]\w*\.){0,12}[A-Z]\w*(?:Error|Exception|Timeout|Refused|Exit|Interrupt)(?:\(\w+\))?(?::|$)"
+)
 _FRAME = re.compile(r'\s{1,8}File "(?:[^"\n]*/)?([^"/\n]*)", line (\d+)(?:, in (.*))?')
 _MARKS = re.compile(r"\s*[\^~]+[\s\^~]*$")
 _GROUP = re.compile(r"\s*(?:\| ?|\+ (?=Exception Group))+")
@@ -43,13 +47,18 @@ def final_of(text: str) -> tuple[str, str] | None:
     return (match[1], match[2] or "") if match is not None else None
 
 
+def frameless(text: str) -> bool:
+    """Whether this line, behind that of a link, is an exception without a traceback."""
+    return _NAMED.match(text) is not None
+
+
 def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
     """Return the exceptions whose tracebacks stand in ``lines``, in the order printed."""
     found: list[Raised] = []
     message: list[str] = []
     frame = source = ""
     how: Link = ""
-    in_frames = wants_source = False
+    in_frames = wants_source = linked = False
 
     def close() -> None:
         if found and message:
@@ -70,8 +79,14 @@ def raised_in(lines: Iterable[str]) -> tuple[Raised, ...]:
             continue
         if (link := link_of(text)) != "":
             close()
-            how, in_frames = link, False
+            how, in_frames, linked = link, False, True
             continue
+        if linked and text.strip():
+            linked = False
+            if frameless(text) and (final := final_of(text)) is not None:
+                found.append(Raised(final[0], final[1].rstrip(), "", "", how))
+                how = ""
+                continue
         at = _FRAME.match(text)
         if at is not None and (in_frames or not text.startswith('  File "<unicode')):
             close()

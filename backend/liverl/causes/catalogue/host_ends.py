@@ -132,7 +132,7 @@ SIGNATURES: tuple[Signature, ...] = (
         component="host",
         role="cause",
         pattern=(
-            r"HTTPS?ConnectionPool\(host='(?P<host>[^'\n]{1,200})', port=(?P<port>\d{1,5})\): (?:Max "
+            r"HTTPS?ConnectionPool\(host='(?P<host>[^'\n]{1,200}\.[a-z]{2,20})', port=(?P<port>\d{1,5})\): (?:Max "
             r"retries exceeded|Read timed out)(?![^\n]{0,300}Failed to resolve)"
         ),
         needle="ConnectionPool(host='",

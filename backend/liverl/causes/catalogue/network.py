@@ -130,4 +130,92 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares=("Resolved 'raw.githubusercontent.com' to 185.199.108.133; failed over to the next address"),
     ),
+    Signature(
+        id="tls-not-trusted",
+        component="host",
+        role="cause",
+        pattern=(
+            r"certificate(?: verify failed: (?:self[- ]signed|unable to get (?:local )?issuer|IP address "
+            r"mismatch|Hostname "
+            r"mismatch)| verification failed\. CAfile|(?: problem:|: verify result:) (?:self|unable)| signed by "
+            r"unknown "
+            "authority)"
+        ),
+        needle="certificate",
+        title="The certificate of a server is not trusted (TLS)",
+        cause=(
+            "No authority that this machine trusts has signed the server's certificate: a proxy of the network "
+            "signs it "
+            "anew, or the server made its own."
+        ),
+        fix=(
+            "Give the programs the authority's certificate: SSL_CERT_FILE, REQUESTS_CA_BUNDLE and "
+            "NODE_EXTRA_CA_CERTS, in "
+            "images update-ca-certificates; or use plain http for a server of your own inside the cluster."
+        ),
+        command="openssl s_client -connect HOST:443 -showcerts </dev/null | head -20",
+        alive=True,
+        source="OpenSSL, as Python, curl, git and Go print it",
+        fires=(
+            "httpx.ConnectError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed "
+            "certificate in "
+            "certificate chain (_ssl.c:1006)"
+        ),
+        spares="INFO certificate verified: signed by the authority of this cluster",
+    ),
+    Signature(
+        id="tls-clock",
+        component="host",
+        role="cause",
+        pattern=r"certificate (?:verify failed: certificate )?(?:is not yet valid|has expired)",
+        needle="certificate ",
+        title="A server's certificate is expired, or this host's clock is wrong",
+        cause="Certificates hold for a time, and this host's clock is outside of it.",
+        fix=(
+            "Compare the clock (date -u) with another host's and set it (chronyc makestep); else renew the "
+            "certificate."
+        ),
+        command="date -u; timedatectl",
+        alive=True,
+        source="OpenSSL",
+        fires=(
+            "ssl.SSLCertVerificationError: [SSL] certificate verify failed: certificate is not yet valid "
+            "(_ssl.c:1006)"
+        ),
+        spares="the certificate is valid until 2027",
+    ),
+    Signature(
+        id="http-proxy-refuses",
+        component="host",
+        role="cause",
+        pattern=r"Tunnel connection failed: (?P<status>\d{3}[^\n'\")]{0,60})",
+        needle="Tunnel connection failed:",
+        title="The HTTP proxy refuses the connection ({status})",
+        cause="HTTP_PROXY or HTTPS_PROXY names a proxy that does not let this request through.",
+        fix="Have the address allowed, log in to the proxy, or put hosts inside the cluster into NO_PROXY.",
+        command="env | grep -i _proxy",
+        alive=True,
+        source="http.client",
+        fires="OSError: Tunnel connection failed: 403 Forbidden",
+        spares="Tunnel connection established: 200 OK",
+    ),
+    Signature(
+        id="http-proxy-down",
+        component="host",
+        role="cause",
+        pattern=r"ProxyError\('Unable to connect to proxy', NewConnectionError",
+        needle="ProxyError('Unable to connect to proxy', ",
+        title="The HTTP proxy of this environment cannot be reached",
+        cause="HTTP_PROXY or HTTPS_PROXY names a proxy that does not answer from this host.",
+        fix="Correct or unset these variables, and put hosts inside the cluster into NO_PROXY.",
+        command="env | grep -i _proxy",
+        alive=True,
+        source="urllib3",
+        fires=(
+            "requests.exceptions.ProxyError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
+            "exceeded (Caused "
+            "by ProxyError('Unable to connect to proxy', NewConnectionError('Connection refused')))"
+        ),
+        spares="ProxyError('Unable to connect to proxy', OSError('Tunnel connection failed'))",
+    ),
 )

@@ -270,4 +270,25 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="SWE-rebench-V2 parsers not found",
         spares="SWE-rebench-V2 results starts here",
     ),
+    Signature(
+        id="agent-not-installed",
+        component="python",
+        role="cause",
+        pattern=(
+            r"bash: (?P<command>mini|claude|codex|gemini|qwen|opencode|openhands|aider|goose|sweagent|cursor-agent): "
+            "command not found"
+        ),
+        needle=": command not found",
+        title="The agent {command} is not installed in a sandbox, so its reward is 0",
+        cause="The installation of {command} in the sandbox failed, and the trial went on without it.",
+        fix=(
+            "Read what its installation printed above; bake the agent into the image, or install it into a virtual "
+            "environment where pip is externally managed."
+        ),
+        alive=True,
+        request=True,
+        source="transcripts of a public Terminal-Bench run",
+        fires="bash: mini: command not found",
+        spares="run.sh: line 3: mini: command not found",
+    ),
 )

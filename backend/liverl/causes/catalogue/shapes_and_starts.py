@@ -44,28 +44,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO no disagreement between rank0 and others",
     ),
     Signature(
-        id="torch-expand",
-        component="torch",
-        role="cause",
-        pattern=(
-            r"The expanded size of the tensor \((?P<a>\d{1,12})\) must match the existing size "
-            r"\((?P<b>\d{1,12})\) at non-singleton dimension"
-        ),
-        needle="The expanded size of the tensor (",
-        title="A tensor of size {b} does not fit where {a} are wanted",
-        cause=(
-            "Two sizes that should be the same are {b} and {a}: masks, labels, positions or weights "
-            "of different lengths."
-        ),
-        fix="Read the frame: compare the lengths of what is combined there.",
-        source="torch",
-        fires=(
-            "RuntimeError: The expanded size of the tensor (4096) must match the existing size "
-            "(8192) at non-singleton dimension 1.  Target sizes: [1, 4096]."
-        ),
-        spares="INFO the expanded size of the tensor fits",
-    ),
-    Signature(
         id="torch-view",
         component="torch",
         role="cause",
@@ -99,22 +77,6 @@ SIGNATURES: tuple[Signature, ...] = (
         source="torch aten/native/TensorShape",
         fires="IndexError: index out of range in self",
         spares="IndexError: list index out of range",
-    ),
-    Signature(
-        id="peft-targets",
-        component="python",
-        role="cause",
-        pattern=r"Target modules (?P<names>[^\n]{1,160}?) not found in the base model",
-        needle=" not found in the base model",
-        title="The adapter names layers that the model does not have",
-        cause="LoRA should change {names}, and this model has no such layers.",
-        fix="Correct target_modules: all-linear, or names of this model's layers.",
-        source="peft/tuners/tuners_utils.py",
-        fires=(
-            "ValueError: Target modules {'c_attn'} not found in the base model. Please check the "
-            "target modules and try again."
-        ),
-        spares="INFO Target modules q_proj found in the base model",
     ),
     Signature(
         id="vllm-load-memory",
