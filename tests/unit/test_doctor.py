@@ -368,7 +368,7 @@ def test_a_fault_of_its_own_is_no_diagnosis(
     def fails(*_: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(examine_module, "judge", fails)
+    monkeypatch.setattr(examine_module, "judge_files", fails)
     code, out, err = doctor(capsys, tmp_path)
     assert (code, out) == (70, "")
     assert "doctor itself failed: KeyError: 'x'" in err

@@ -538,7 +538,7 @@ def _said_by_launcher(moments: Sequence[Moment]) -> tuple[Explanation, tuple[Exp
 
 def _role(moment: Moment) -> str:
     roles = {match.signature.role for match in moment.matched}
-    return next((role for role in ("cause", "consequence", "noise") if role in roles), "")
+    return next((role for role in ("cause", "noise", "consequence") if role in roles), "")
 
 
 def _first_error(moments: Sequence[Moment]) -> Moment | None:

@@ -12,13 +12,12 @@ from typing import BinaryIO
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import LogRecords
 from liverl.causes.shapes import Shape, Shapes
+from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
 from liverl.util.regular_file import open_binary
 
 BLOCK = 1 << 20  # bytes read at a time
-SURVIVED = 20  # a process that gave so many answers after an error did not end by it
-STEP = SURVIVED + 1  # so many answers does a finished step count as
 MOST_BEFORE = 500  # records with a needle from before the last healthy signs; of more the first and the last
 MOST_AFTER = 2000  # other records; of more the first and the last
 SAMPLE = 1 << 16  # bytes that tell a log from binary data
@@ -214,7 +213,7 @@ class _Reading:
         if record.kind == "healthy":
             if _POST in record.text:
                 self._served = max(self._served, record.offset)
-            self._sign(STEP if "step:" in record.text else 1, record.offset)
+            self._sign(progress_of(record.text) or 1, record.offset)
             self._healthy = record
             return
         matters = record.level in ("warning", "error") or record.kind != "line"

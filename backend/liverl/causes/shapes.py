@@ -9,6 +9,7 @@ from typing import Literal
 from liverl.logs.levels import SHELL, level_of_text
 from liverl.logs.prefix_chain import split_prefixes
 from liverl.logs.prefixes import colourless
+from liverl.logs.progress import progress_of
 from liverl.logs.text import last_state
 
 Shape = Literal[
@@ -105,7 +106,7 @@ class Shapes:
             one in shape for one in self._without_digits
         ):
             return "read"
-        if any(words in line for words in _ALWAYS):
+        if any(words in line for words in _ALWAYS) or progress_of(line.decode("utf-8", "replace")):
             return "read"
         if _INFO.fullmatch(line + b"\n"):
             return "info"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -11,14 +10,11 @@ from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import LogRecords
 from liverl.causes.match import Match, matches
 from liverl.causes.signature import Signature
+from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
 
-# A process that failed may answer a few more requests (a probe per second) before it is gone; more than this many
-# signs of health of the same process mean that it went on.
-SURVIVED = 20
 # Seconds by which Ray may write a process's lines later than those of others.
 LATE = 120.0
-_STEP = re.compile(r"(?:^|\s)step:\d+ - ")
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -66,14 +62,16 @@ def _times(log: LogRecords) -> list[float]:
 
 def _survived(log: LogRecords) -> list[bool]:
     """Of each record, whether enough healthy ones follow it: a step's metrics count for the whole log, since the run
-    went on; other signs count for the process that gave them."""
+    went on; other signs count for the process that gave them. A process that failed may answer a few more requests (a
+    probe per second) before it is gone."""
     after: dict[str, int] = {}
     stepped = False
     result = []
     for record in reversed(log.records):
         if record.kind == "healthy":
-            stepped = stepped or _STEP.search(record.text) is not None
-            after[record.writer] = after.get(record.writer, 0) + 1 + record.repeated
+            counts = progress_of(record.text)
+            stepped = stepped or counts > SURVIVED
+            after[record.writer] = after.get(record.writer, 0) + max(counts, 1 + record.repeated)
         enough = 0 if record.end <= log.survived else SURVIVED
         result.append(stepped or after.get(record.writer, 0) > enough)
     return result[::-1]

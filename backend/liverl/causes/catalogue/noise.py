@@ -177,4 +177,45 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="LiteLLM: loaded the model cost map",
         recorded=True,
     ),
+    Signature(
+        id="pip-resolver-note",
+        component="python",
+        role="noise",
+        pattern="pip's dependency resolver does not currently take into account all the packages",
+        needle="pip's dependency resolver does not currently take into account",
+        title="pip says which packages do not fit what it has installed",
+        source="pip",
+        fires=(
+            "ERROR: pip's dependency resolver does not currently take into account all the packages that are "
+            "installed."
+        ),
+        spares="ERROR: Cannot install a and b: the dependency resolver of pip found no versions",
+        recorded=True,
+    ),
+    Signature(
+        id="pip-passed-over",
+        component="python",
+        role="noise",
+        pattern="ERROR: Ignored the following (?:versions|yanked versions)",
+        needle="ERROR: Ignored the following ",
+        title="pip says which versions it did not consider",
+        source="pip, in a public Terminal-Bench run",
+        fires=(
+            "ERROR: Ignored the following versions that require a different python version: 1.1.0 Requires-Python "
+            ">=3.11"
+        ),
+        spares="ERROR: No version satisfies the following requirement",
+    ),
+    Signature(
+        id="ray-event-report",
+        component="ray",
+        role="noise",
+        pattern="Report event failed: ",
+        needle="Report event failed: ",
+        title="Ray's agent could not show an event in the dashboard, which is not there",
+        source="Ray 2.60 without a dashboard, printed by it",
+        fires="2026-11-25 22:22:55,429\tERROR event_agent.py:106 -- Report event failed: ['{}']",
+        spares="ERROR event_agent.py:106 -- Report failed: node dead",
+        recorded=True,
+    ),
 )

@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.finding import Explanation, LogRecords, Verdict
-from liverl.causes.judge import UNEXPLAINED, judge
+from liverl.causes.judge import UNEXPLAINED
 from liverl.causes.places import at_its_line
 from liverl.causes.reading import read_log
 from liverl.causes.shown import words_of
 from liverl.model import Cause
+from liverl.offline.doctor.going_on import judge_files, of_trials
 from liverl.offline.doctor.inputs import Input, collect
+from liverl.offline.doctor.kinds import TRANSCRIPT
 from liverl.util.regular_file import open_binary
 
 MOST = 2 << 30  # bytes of one log that are read, its last ones
@@ -56,12 +58,12 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         except OSError as error:
             files.append(msgspec.structs.replace(one, what=f"cannot be read: {error.strerror}", read=False))
             continue
-        logs.append(records)
+        logs.append(of_trials(records) if one.what == TRANSCRIPT else records)
         part = f"; the last {_mib(MOST)} of {_mib(one.size or 0)} were read" if start else ""
         if records.left_out:
             part += f"; of its warnings and errors {records.left_out} in the middle were left out"
         files.append(msgspec.structs.replace(one, what=one.what + part))
-    verdict = _located(_as_stated(judge(logs, inputs.exits), inputs.stated))
+    verdict = _located(_as_stated(judge_files(logs, inputs.exits), inputs.stated))
     return Examination(verdict, tuple(files), dict(_lines(verdict)))
 
 

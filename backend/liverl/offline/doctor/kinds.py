@@ -28,6 +28,7 @@ _DATA = {
     **dict.fromkeys((".gz", ".zst", ".xz", ".bz2", ".zip", ".tar"), "compressed; unpack it first"),
     ".idx": "an index of log times",
 }
+TRANSCRIPT = "transcript of a trial: what fails in its sandbox belongs to its task"
 _RAY_NAMES = (
     (re.compile(r"raylet\.(?:\d+\.)?(?:out|err|log)$"), "log of Ray's raylet"),
     (re.compile(r"gcs_server\.(?:out|err|log)$"), "log of Ray's GCS"),
@@ -40,15 +41,20 @@ _RAY_NAMES = (
     ),
     (re.compile(r"job-driver-.*\.log$"), "log of a Ray job"),
 )
+# What runs of agents write: recordings of terminals of Harbor and Terminal-Bench, and their own output
+_TRANSCRIPT = re.compile(
+    rb"asciicast saved to /logs/|asciinema rec [^\n]{0,40}/logs/|mini-swe-agent|\[swea?-agent\b|"
+    rb"COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT|openhands:(?:INFO|ERROR|WARNING)|"
+    rb'^\{"type": ?"(?:system|assistant|user)", ?"(?:subtype|message)"|OpenAI Codex v\d',
+    re.M,
+)
+_TRAINER = re.compile(
+    rb"\(TaskRunner pid=|main_ppo|\bverl[./ ]|(?:^|\s)step:\d+ - |HYDRA_FULL_ERROR|resource_pool_spec"
+)
 # By content, the most special first: a trainer's log has lines of its engines, too.
 _CONTENT = (
     (re.compile(rb"^# (?:HELP|TYPE) \w", re.M), Kind("Prometheus metrics", False)),
-    (
-        re.compile(
-            rb"\(TaskRunner pid=|main_ppo|\bverl[./ ]|(?:^|\s)step:\d+ - |HYDRA_FULL_ERROR|resource_pool_spec"
-        ),
-        Kind("trainer log (verl, Ray)", True),
-    ),
+    (_TRAINER, Kind("trainer log (verl, Ray)", True)),
     (re.compile(rb"LiteLLM|litellm\.|\blitellm\b"), Kind("LiteLLM log", True)),
     (
         re.compile(
@@ -79,10 +85,12 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
         return Kind(data or "binary", False)
     if data is not None:
         return Kind(data, False)
+    sample = head + b"\n" + tail
+    if not own and _TRANSCRIPT.search(sample) and not _TRAINER.search(sample):
+        return Kind(TRANSCRIPT, True)
     for pattern, words in _RAY_NAMES:
         if pattern.search(name):
             return Kind(words, True)
-    sample = head + b"\n" + tail
     found = next((kind for pattern, kind in _CONTENT if pattern.search(sample)), None)
     if found is None and _SLURM.search(sample):
         found = Kind("Slurm output", True)
