@@ -262,4 +262,60 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="MaskedHTTPStatusError: handled, asked another backend",
         recorded=True,
     ),
+    Signature(
+        id="litellm-no-provider",
+        component="litellm",
+        role="cause",
+        pattern=r"LLM Provider NOT provided\.[^\n]{0,100}? You passed model=(?P<model>\S{1,120})",
+        needle="LLM Provider NOT provided.",
+        title="LiteLLM does not know which provider the model {model} belongs to",
+        cause="The model's name has no provider before a slash, and LiteLLM knows no provider for {model}.",
+        fix="Write the provider before the name: hosted_vllm/{model} for a vLLM of your own, with api_base.",
+        alive=True,
+        request=True,
+        source="LiteLLM get_llm_provider; OpenHands issue 786",
+        fires=(
+            "litellm.exceptions.BadRequestError: LLM Provider NOT provided. Pass in the LLM provider you are "
+            "trying to call. You passed model=llama2"
+        ),
+        spares="LLM Provider provided: hosted_vllm. You passed model=hosted_vllm/llama2",
+    ),
+    Signature(
+        id="litellm-parameter-unsupported",
+        component="litellm",
+        role="cause",
+        pattern=(
+            r"UnsupportedParamsError: (?P<provider>\w{1,60}) does not support parameters: "
+            r"(?P<names>[^\n]{1,160}?), for model="
+        ),
+        needle=" does not support parameters: ",
+        title="A request has parameters that {provider} does not take: {names}",
+        cause="LiteLLM refuses the request since {provider} has no {names}.",
+        fix="Leave them out in the agent, or set litellm_settings.drop_params: true at the proxy.",
+        alive=True,
+        request=True,
+        source="litellm/utils.py",
+        fires=(
+            "litellm.exceptions.UnsupportedParamsError: litellm.UnsupportedParamsError: hosted_vllm does not "
+            "support parameters: ['parallel_tool_calls'], for model=qwen."
+        ),
+        spares="hosted_vllm does support parameters: ['tools'], for model=qwen",
+    ),
+    Signature(
+        id="redis-unreachable",
+        component="litellm",
+        role="cause",
+        pattern=(
+            r"redis\.exceptions\.(?:ConnectionError|TimeoutError): [^\n]{0,60}?connecting to "
+            r"(?P<address>[^\s,]{1,120}?:\d{1,5})"
+        ),
+        needle="redis.exceptions.",
+        title="Redis at {address} cannot be reached",
+        cause="The proxy's router or cache is configured to use Redis at {address}, and nothing answers there.",
+        fix="Start Redis or correct its host and port; a single proxy process needs none.",
+        alive=True,
+        source="redis-py",
+        fires="redis.exceptions.ConnectionError: Error 111 connecting to localhost:6379. Connection refused.",
+        spares="redis.exceptions: none; connecting to localhost:6379 done",
+    ),
 )

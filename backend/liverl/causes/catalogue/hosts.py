@@ -70,8 +70,8 @@ SIGNATURES: tuple[Signature, ...] = (
         component="host",
         role="cause",
         pattern=(
-            r"(?:^|\n)(?![^\n]{0,200}(?:\[Errno 28\]|shared memory segment)|(?:mkdir|cp|mv|tee|touch|ln|rm|tar|rsync|"
-            r"cat): )"
+            r"(?:^|\n)(?![^\n]{0,200}(?:\[Errno 28\]|shared memory segment|pyxis: )|(?:mkdir|cp|mv|tee|touch|ln|rm|"
+            r"tar|rsync|cat): )"
             r"[^\n]{0,200}"
             r"(?:: |\b[Ww]rite failed because )[Nn]o space left on device"
         ),
@@ -119,5 +119,70 @@ SIGNATURES: tuple[Signature, ...] = (
             "and data type float64"
         ),
         spares="numpy: allocated 128. MiB for an array with shape (1024, 1024, 16)",
+    ),
+    Signature(
+        id="disk-fails",
+        component="host",
+        role="cause",
+        pattern=r"I/O error, dev (?P<device>[\w-]{1,40}), sector \d{1,20}",
+        needle="I/O error, dev ",
+        title="The disk {device} of the host fails",
+        cause="The kernel could not read or write sectors of {device}; files on it are lost or read-only.",
+        fix="Save what is there, look at smartctl -a /dev/{device}, and have the disk or its connection replaced.",
+        command="dmesg -T | grep {device}; smartctl -a /dev/{device}",
+        alive=True,
+        source="Linux block layer; crucible issue 1844",
+        fires="[ 4730.850358] I/O error, dev nvme0n1, sector 167431176 op 0x1:(WRITE) flags 0x4000",
+        spares="[ 4730.850358] no I/O error, dev nvme0n1 attached",
+    ),
+    Signature(
+        id="filesystem-damaged",
+        component="host",
+        role="cause",
+        pattern=r"EXT4-fs error \(device (?P<device>[\w-]{1,40})\)",
+        needle="EXT4-fs error (device ",
+        title="The file system on {device} is damaged",
+        cause="The kernel found errors in it and may have made it read-only.",
+        fix="Stop what writes there, and check it unmounted (fsck); look for errors of the disk itself.",
+        command="dmesg -T | grep {device}; mount | grep {device}",
+        alive=True,
+        source="Linux fs/ext4",
+        fires=(
+            "[32112.487146] EXT4-fs error (device nvme0n1p1): __ext4_find_entry:1588: inode #43: comm gmain: "
+            "reading directory lblock 0"
+        ),
+        spares="[1.2] EXT4-fs (nvme0n1p1): mounted device; no error",
+    ),
+    Signature(
+        id="memory-damaged",
+        component="host",
+        role="cause",
+        pattern=r"Memory failure: 0x[0-9a-f]{1,16}: Killing (?P<what>[^\n:]{1,80})",
+        needle="Memory failure: 0x",
+        title="The host's memory has an uncorrectable error, which ended {what}",
+        cause="A memory module returned wrong data; the kernel kills the processes that use that page.",
+        fix="Exclude the host from jobs and have the module replaced; restart what ran there.",
+        command="dmesg -T | grep -iE 'edac|hardware error|memory failure'",
+        alive=True,
+        source="Linux EDAC and mm/memory-failure.c",
+        fires="[11219.3] Memory failure: 0xb757589: Killing python3:4711 due to hardware memory corruption",
+        spares="[9.1] Memory failure: 0xb757589: recovery action for free page: Recovered",
+    ),
+    Signature(
+        id="systemd-oom",
+        component="host",
+        role="cause",
+        pattern=r"(?P<unit>[\w@.-]{1,120}): A process of this unit has been killed by the OOM killer",
+        needle="A process of this unit has been killed by the OOM killer",
+        title="A process of {unit} was killed for memory",
+        cause=(
+            "The kernel ended a process of {unit}: the unit's memory limit was reached, or the host had no "
+            "memory left."
+        ),
+        fix="Raise MemoryMax of {unit}, or let it and its neighbours use less memory.",
+        command="systemctl show {unit} -p MemoryMax; dmesg -T | grep -i 'killed process'",
+        source="systemd",
+        fires="node7 systemd[1]: litellm.service: A process of this unit has been killed by the OOM killer.",
+        spares="litellm.service: A process of this unit has been started",
     ),
 )

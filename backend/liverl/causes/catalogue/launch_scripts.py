@@ -183,6 +183,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Check the image's name and login (enroot import by hand), the free space of ENROOT_DATA_PATH "
             "and ENROOT_CACHE_PATH, and --container-mounts."
         ),
+        effect=True,
         source="NVIDIA pyxis",
         fires="slurmstepd: error: pyxis: failed to import docker image",
         spares="pyxis: importing docker image: docker://nvcr.io/nvidia/pytorch:24.05-py3",

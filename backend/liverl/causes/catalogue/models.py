@@ -299,4 +299,18 @@ SIGNATURES: tuple[Signature, ...] = (
             "https://huggingface.co/acme/m"
         ),
     ),
+    Signature(
+        id="weights-no-weights",
+        component="python",
+        role="cause",
+        pattern=r"UnpicklingError: invalid load key, '(?P<key>[^'\n]{1,4})'",
+        needle="UnpicklingError: invalid load key,",
+        title="A file of weights is no such file (it begins with {key})",
+        cause="The file is something else: with v a pointer of Git LFS, with < a web page that was saved instead.",
+        fix="Fetch the real file: git lfs pull, or hf download; compare its size with the one on the hub.",
+        command="head -c 200 FILE",
+        source="CPython pickle",
+        fires="_pickle.UnpicklingError: invalid load key, 'v'.",
+        spares="UnpicklingError handled: load key 'v'",
+    ),
 )

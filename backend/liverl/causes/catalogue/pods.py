@@ -125,4 +125,42 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="kubernetes.client.exceptions.ApiException: (403)",
         spares="kubernetes.client.exceptions.ApiException handled",
     ),
+    Signature(
+        id="pod-mount",
+        component="host",
+        role="cause",
+        pattern=r"Failed(?:Mount|AttachVolume) {1,40}[^\n]{0,60}kubelet",
+        needle="kubelet",
+        title="A pod cannot mount one of its volumes",
+        cause=(
+            "The volume, its claim, secret or storage server is missing or does not answer, so that the pod "
+            "never starts."
+        ),
+        fix="Read the events of the pod, and look at the claim and the storage server that it names.",
+        command="kubectl describe pod POD | grep -A10 Events; kubectl get pvc",
+        severity="warning",
+        alive=True,
+        source="kubelet",
+        fires=(
+            "  Warning  FailedMount  2m (x10 over 21m)  kubelet  Unable to attach or mount volumes: timed out "
+            "waiting for the condition"
+        ),
+        spares="  Normal   Mounted  2m  kubelet  FailedMount of 21m ago is over",
+    ),
+    Signature(
+        id="pod-crash-loop",
+        component="host",
+        role="cause",
+        pattern=r"(?:\d/\d {1,20}|Reason: {1,20})CrashLoopBackOff\b",
+        needle="CrashLoopBackOff",
+        title="A pod's container ends again and again",
+        cause="The container exits soon after each start, and Kubernetes waits longer before each further one.",
+        fix="Read what its last instance wrote: kubectl logs POD --previous.",
+        command="kubectl logs POD --previous; kubectl describe pod POD | grep -A6 'Last State'",
+        severity="info",
+        alive=True,
+        source="kubelet",
+        fires="proxy-6b7c8d9f   0/1     CrashLoopBackOff   7 (30s ago)   12m",
+        spares="proxy-6b7c8d9f   1/1     Running; no CrashLoopBackOff   0   12m",
+    ),
 )

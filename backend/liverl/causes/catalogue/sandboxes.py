@@ -291,4 +291,22 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="bash: mini: command not found",
         spares="run.sh: line 3: mini: command not found",
     ),
+    Signature(
+        id="sandbox-runtime-start",
+        component="python",
+        role="cause",
+        pattern=r"TimeoutError: Runtime did not start within (?P<seconds>[\d.]{1,10})",
+        needle="Runtime did not start within",
+        title="A sandbox's runtime did not start within {seconds} s",
+        cause="SWE-ReX started the container, and its server in the sandbox never answered.",
+        fix=(
+            "Read the container's output above: the image needs Python and swe-rex (swerex-remote), or a way "
+            "to install them."
+        ),
+        alive=True,
+        request=True,
+        source="SWE-ReX deployment; SWE-agent issue 996",
+        fires="TimeoutError: Runtime did not start within 180.0s",
+        spares="INFO Runtime did start within 4.2s",
+    ),
 )

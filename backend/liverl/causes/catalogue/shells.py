@@ -73,4 +73,23 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="bash: fork: retry: Resource temporarily unavailable",
         spares="bash: fork: 4 children started",
     ),
+    Signature(
+        id="tmux-session-exists",
+        component="shell",
+        role="cause",
+        pattern=r"(?:^|\n)duplicate session: (?P<name>[^\n]{1,80})",
+        needle="duplicate session: ",
+        title="There is a tmux session {name} already",
+        cause=(
+            "tmux new-session -s {name} refused to make a second session of that name, often one of an earlier "
+            "run."
+        ),
+        fix="Attach to it (tmux attach -t {name}), end it if it is a leftover of yours, or choose another name.",
+        command="tmux ls",
+        severity="warning",
+        alive=True,
+        source="tmux",
+        fires="duplicate session: rl",
+        spares="tmux: session rl made; duplicate sessions: 0",
+    ),
 )
