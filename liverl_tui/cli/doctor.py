@@ -7,7 +7,6 @@ import shutil
 import sys
 import threading
 import traceback
-from pathlib import Path
 from typing import Self
 
 import click
@@ -27,15 +26,17 @@ LEAST_WIDTH = 40  # columns
 def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
     """Tell from logs what is wrong with a run, with the evidence and what to do.
 
-    PATH is a log, or a folder: of a run, of Ray's session, of a Slurm job, of anything else. Exits with 0 if nothing is
-    wrong, 1 if something was found, 4 if there is nothing to read, and 70 if the doctor itself failed.
+    PATH is a log, also one packed by gzip, xz or bzip2, or a folder: of a run, of Ray's session, of a Slurm job, of
+    anything else; - reads standard input. Exits with 0 if nothing is wrong, 1 if something was found, 4 if there is
+    nothing to read, and 70 if the doctor itself failed.
     """
     from liverl.offline.doctor import report
     from liverl.offline.doctor.examine import examine
+    from liverl.offline.doctor.unpacked import unpacked
 
     try:
-        with Progress() as progress:
-            examination = examine([Path(path) for path in paths], progress.say)
+        with Progress() as progress, unpacked(paths) as given:
+            examination = given.named(examine(given.paths, progress.say))
         text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
     except Exception as error:
         echo("".join(traceback.format_exception(error)), err=True)

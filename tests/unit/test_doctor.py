@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import json
+import lzma
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +68,13 @@ ValueError: the column 'prompt' is missing
         ("model.safetensors", b"\0\0\0", "model weights", False),
         ("core", b"\x7fELF\0\0", "binary", False),
         ("a.log", b"", "empty", False),
+        (
+            "a.log",
+            "hello".encode("utf-16"),
+            "text in UTF-16; convert it first: iconv -f utf-16 -t utf-8",
+            False,
+        ),
+        ("a.tar.gz", b"\x1f\x8b\0", "compressed; unpack it first", False),
         ("notes.log", b"hello\n", "text", True),
         ("cut.log", "caf\u00e9".encode()[:-1], "text", True),
     ],
@@ -410,3 +422,62 @@ def test_what_was_left_out_of_a_log_is_told(tmp_path: Path) -> None:
     log.write_text("".join(f"ERROR 11-20 23:51:24 [a.py:1] no {n}\n" for n in range(MOST_AFTER + 7)))
     (one,) = examine([log]).files
     assert one.what.endswith("; of its warnings and errors 7 in the middle were left out")
+
+
+def as_json(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    code = run(["doctor", "--json", *arguments])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_a_compressed_log_is_read_if_it_is_named(
+    suffix: str, pack: Callable[[bytes], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / f"a.log{suffix}"
+    log.write_bytes(pack(TRACEBACK))
+    code, found = as_json(str(log), capsys=capsys)
+    assert (code, found["cause"]["log"], found["cause"]["offset"]) == (
+        1,
+        str(log),
+        TRACEBACK.index(b"ValueError"),
+    )
+    assert found["files"] == [{"path": str(log), "what": "text", "size": len(TRACEBACK), "read": True}]
+    assert as_json(str(tmp_path), capsys=capsys)[0] == 4
+
+
+def test_standard_input_is_read_for_a_dash(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TRACEBACK)))
+    code, found = as_json("-", capsys=capsys)
+    assert (code, found["cause"]["log"], found["cause"]["offset"]) == (1, "-", TRACEBACK.index(b"ValueError"))
+
+
+def test_a_compressed_log_that_ends_early_is_read_so_far(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "a.log.gz"
+    log.write_bytes(gzip.compress(TRACEBACK + os.urandom(1 << 16).hex().encode())[:-2000])
+    code, found = as_json(str(log), capsys=capsys)
+    assert code == 1 and "the rest cannot be unpacked: " in found["files"][0]["what"]
+    log.write_bytes(TRACEBACK)
+    code, found = as_json(str(log), capsys=capsys)
+    assert code == 4 and found["files"][0]["what"].startswith("cannot be unpacked: Not a gzipped file")
+
+
+def test_a_log_that_begins_with_zeros_is_none_less(tmp_path: Path) -> None:
+    """As one that was emptied while its writer went on at its old place."""
+    log = tmp_path / "a.log"
+    log.write_bytes(bytes(200_000) + TRACEBACK)
+    assert examine([log]).verdict.cause is not None
+    log.write_bytes(bytes(200_000))
+    assert not examine([log]).read
+
+
+def test_files_that_are_not_looked_at_are_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("liverl.offline.doctor.inputs.FILES", 3)
+    for number in range(5):
+        (tmp_path / f"{number}.log").write_bytes(b"fine\n")
+    assert next(iter(collect([tmp_path]).files)).path == "..."

@@ -30,9 +30,6 @@ _DOUBTFUL = frozenset(("unknown", *(one.id for one in SIGNATURES if one.componen
 def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
     """The verdict on logs that lie at the paths that they are shown by. Where it is not known how the processes ended,
     an error in the middle of a log that goes on as before is no cause.
-
-    Raises:
-        OSError: a log cannot be read again.
     """
     verdict = judge(logs, exits)
     if exits or verdict.cause is None or verdict.cause.id not in _DOUBTFUL:
@@ -52,9 +49,12 @@ def _without_outlived(log: LogRecords) -> LogRecords:
     if not errors:
         return log
     start = max(0, errors[0].offset - BEFORE)
-    with open_binary(Path(log.log)) as file:
-        file.seek(start)
-        data = file.read(BEFORE + AFTER)
+    try:
+        with open_binary(Path(log.log)) as file:
+            file.seek(start)
+            data = file.read(BEFORE + AFTER)
+    except OSError:
+        return log  # it was removed meanwhile; what was read of it is judged
     gone = set(outlived(data, errors, start))
     return msgspec.structs.replace(log, records=tuple(r for r in log.records if r.offset not in gone))
 

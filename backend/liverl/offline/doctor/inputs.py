@@ -52,7 +52,8 @@ def collect(paths: list[Path]) -> Inputs:
         for one in _of(path, runs):
             files.setdefault(one.path, one)
             if len(files) >= FILES:
-                files["..."] = Input("...", f"more than {FILES} files; the others are not looked at")
+                more = Input("...", f"more than {FILES} files; the others are not looked at")
+                files = {more.path: more, **files}  # first, so that it is seen
                 return _with_ends(files, runs)
     return _with_ends(files, runs)
 

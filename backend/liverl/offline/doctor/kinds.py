@@ -25,7 +25,8 @@ _DATA = {
     **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "tabular data"),
     **dict.fromkeys((".md", ".rst", ".html"), "a document"),
     **dict.fromkeys((".safetensors", ".pt", ".pth", ".bin", ".distcp"), "model weights"),
-    **dict.fromkeys((".gz", ".zst", ".xz", ".bz2", ".zip", ".tar"), "compressed; unpack it first"),
+    **dict.fromkeys((".gz", ".xz", ".bz2"), "compressed; read only if it is named itself"),
+    **dict.fromkeys((".zst", ".zip", ".tar", ".tgz"), "compressed; unpack it first"),
     ".idx": "an index of log times",
 }
 TRANSCRIPT = "transcript of a trial: what fails in its sandbox belongs to its task"
@@ -79,8 +80,12 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
     is taken for a log; ``own``: it lies among the logs of a run of this program."""
     if not head:
         return Kind("empty", False)
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return Kind("text in UTF-16; convert it first: iconv -f utf-16 -t utf-8", False)
+    # A log that was emptied while its writer went on begins with zeros.
+    head = head.lstrip(b"\0") or tail.lstrip(b"\0") or head
     suffix = name[name.rfind(".") :].lower() if "." in name else ""
-    data = _DATA.get(suffix)
+    data = _DATA[".tar"] if ".tar." in name.lower() else _DATA.get(suffix)
     if b"\0" in head or len(_CONTROL.findall(head)) * 20 > len(head):
         return Kind(data or "binary", False)
     if data is not None:
