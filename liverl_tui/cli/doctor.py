@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Self
 
 import click

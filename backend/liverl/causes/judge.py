@@ -601,7 +601,7 @@ def _line(record: Record, matched: Sequence[Match]) -> str:
     """The line that stands in the log."""
     ended = next((m.text for m in matched if m.signature.tells), None)
     if ended is not None:
-        return ended
+        return _SPECULATION.sub("", ended)
     if record.raised:
         chosen = record.raised[telling(record.raised)]
         lines = chosen.text.split("\n")

@@ -195,7 +195,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="docker-no-gpu-runtime",
         component="host",
         role="cause",
-        pattern=r'could not select device driver "\w{0,40}" with capabilities: \[\[\w{0,20}gpu',
+        pattern=r'could not select device driver \\?"\w{0,40}\\?" with capabilities: \[\[\w{0,20}gpu',
         needle="could not select device driver",
         title="Docker cannot give a container the GPUs: NVIDIA's toolkit is missing",
         cause="The Docker daemon has no NVIDIA runtime, so that it cannot start a container with --gpus.",
@@ -212,7 +212,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="container-driver-mismatch",
         component="host",
         role="cause",
-        pattern=r"(?:nvml error|Failed to initialize NVML): [Dd]river/library version mismatch",
+        pattern=r"nvml error: driver/library version mismatch",
         needle="river/library version mismatch",
         title="The NVIDIA driver was updated, and its old kernel module is loaded",
         cause="The driver's libraries and its loaded kernel module have different versions.",
@@ -245,7 +245,7 @@ SIGNATURES: tuple[Signature, ...] = (
         component="host",
         role="cause",
         pattern=(
-            r"nvidia-container-cli: initialization error: (?P<why>driver (?:not loaded|error|rpc "
+            r"nvidia-container-cli: initialization error: (?:nvml error: )?(?P<why>driver (?:not loaded|error|rpc "
             r"error)[^\n]{0,80}|load library failed: [^\n]{1,120})"
         ),
         needle="nvidia-container-cli: initialization error:",

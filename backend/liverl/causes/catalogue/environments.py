@@ -19,30 +19,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO: looked at these package versions; no conflicting dependencies",
     ),
     Signature(
-        id="numpy-binary",
-        component="python",
-        role="cause",
-        pattern=(
-            r"numpy\.(?:dtype|ufunc|ndarray) size changed, may indicate binary incompatibility\. Expected "
-            r"(?P<wanted>\d{1,6})"
-        ),
-        needle="size changed, may indicate binary incompatibility. Expected",
-        title="A package was compiled for another version of numpy",
-        cause="Its binary expects a structure of numpy with {wanted} bytes, and the installed numpy has another.",
-        fix=(
-            "Install that package again for this numpy (pip install --force-reinstall), or the numpy that it was "
-            "built for."
-        ),
-        command="pip list | grep -i numpy; pip check",
-        source="Cython",
-        fires=(
-            "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C "
-            "header, got 88 "
-            "from PyObject"
-        ),
-        spares="RuntimeWarning: numpy.dtype size changed, may indicate binary incompatibility",
-    ),
-    Signature(
         id="numpy-two",
         component="python",
         role="cause",
@@ -56,27 +32,6 @@ SIGNATURES: tuple[Signature, ...] = (
         source="torch; numpy 2 migration guide",
         fires="RuntimeError: Numpy is not available",
         spares="RuntimeError: Numpy array has no such axis",
-    ),
-    Signature(
-        id="package-version-required",
-        component="python",
-        role="cause",
-        pattern=(
-            r"ImportError: (?P<what>[\w.\[\]-]{1,80}[<>=!~][^\n]{0,80}?) is required for a normal functioning "
-            r"of this "
-            r"module, but found (?P<found>[^\n]{1,80}?)\.?(?:\n|$)"
-        ),
-        needle=" is required for a normal functioning of this module",
-        title="transformers needs {what}",
-        cause="transformers checks its requirements at import: it needs {what}, and {found} is installed.",
-        fix="pip install '{what}', or install the transformers that belongs to what is installed.",
-        source="transformers/utils/versions.py",
-        fires=(
-            "ImportError: huggingface-hub>=0.30.0,<1.0 is required for a normal functioning of this module, "
-            "but found "
-            "huggingface-hub==1.2.0."
-        ),
-        spares="ImportError: accelerate is required for a normal run of this module",
     ),
     Signature(
         id="uvicorn-app-missing",

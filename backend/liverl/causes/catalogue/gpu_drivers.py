@@ -184,48 +184,13 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="nvidia-nvswitch3: open (PCI:0000:c1:00.0), link 30 up, no SXid, not Fatal",
     ),
     Signature(
-        id="docker-no-gpu-runtime",
-        component="host",
-        role="cause",
-        pattern=r"could not select device driver \\?\"\\?\" with capabilities: \[\[gpu\]\]",
-        needle="could not select device driver",
-        title="Docker cannot give GPUs to containers: its NVIDIA runtime is missing",
-        cause=("The container asks for GPUs, and nvidia-container-toolkit is not installed or not set up."),
-        fix=(
-            "Install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, "
-            "and restart Docker."
-        ),
-        source="dockerd",
-        fires=(
-            'docker: Error response from daemon: could not select device driver "" with '
-            "capabilities: [[gpu]]."
-        ),
-        spares="INFO docker could select the device driver nvidia with capabilities: [[gpu]]",
-    ),
-    Signature(
-        id="container-cuda-requirement",
-        component="cuda",
-        role="cause",
-        pattern=(r"nvidia-container-cli: requirement error: unsatisfied condition: (?P<wanted>[^\n,]{1,80})"),
-        needle="nvidia-container-cli: requirement error: unsatisfied condition: ",
-        title="The host's driver is too old for this container image ({wanted})",
-        cause="The image asks for {wanted}, and the driver of this host does not have it.",
-        fix="Update the host's driver, or use an image of an older CUDA.",
-        command="nvidia-smi",
-        source="libnvidia-container",
-        fires=(
-            "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please "
-            "update your driver to a newer version"
-        ),
-        spares="nvidia-container-cli: requirement cuda>=12.4 is a satisfied condition",
-    ),
-    Signature(
         id="container-cli-failed",
         component="cuda",
         role="cause",
         pattern=(
-            r"nvidia-container-cli: (?P<why>initialization error: [^\n]{1,160}|device error: "
-            r"[^\n]{1,160}|detection error: [^\n]{1,160})"
+            r"nvidia-container-cli: (?P<why>initialization error: (?!(?:nvml error: )?(?:driver(?:/library"
+            r"| (?:not loaded|error|rpc error))|load library failed))[^\n]{1,160}"
+            r"|(?:device|detection) error: [^\n]{1,160})"
         ),
         needle="nvidia-container-cli: ",
         title="The container could not get the GPUs of this host",
@@ -236,7 +201,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         command="nvidia-smi; lsmod | grep nvidia",
         source="libnvidia-container",
-        fires="nvidia-container-cli: initialization error: nvml error: driver not loaded",
+        fires="nvidia-container-cli: device error: unknown device id: 4",
         spares="nvidia-container-cli: version 1.17, no initialization error:",
     ),
 )

@@ -6,42 +6,6 @@ from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
-        id="oom-killed-pod",
-        component="host",
-        role="cause",
-        pattern=r"(?:Reason|reason)\W{1,16}OOMKilled",
-        needle="OOMKilled",
-        title="Kubernetes killed the container: its memory limit was reached",
-        cause=(
-            "The container used more host memory than its limit (resources.limits.memory), so the "
-            "kernel killed it."
-        ),
-        fix=(
-            "Raise the limit, or use less: fewer workers, smaller shared memory (an emptyDir of "
-            "medium Memory counts too)."
-        ),
-        command="kubectl describe pod; kubectl top pod",
-        source="kubectl describe pod",
-        fires=("    Last State:     Terminated\n      Reason:       OOMKilled\n      Exit Code:    137"),
-        spares="    Reason:       Completed; not OOMKilled",
-    ),
-    Signature(
-        id="systemd-oom",
-        component="host",
-        role="cause",
-        pattern=(r"(?P<unit>[\w@.\\-]{1,120}): A process of this unit has been killed by the OOM killer"),
-        needle=": A process of this unit has been killed by the OOM killer",
-        title="The kernel killed a process of {unit} for memory",
-        cause=(
-            "{unit} or the whole host used up its memory, and the kernel's OOM killer ended a process of it."
-        ),
-        fix=("Give the service or host more memory (MemoryMax of the unit), or use less: fewer workers."),
-        command="journalctl -k | grep -i 'killed process'",
-        source="systemd",
-        fires=("systemd[1]: vllm.service: A process of this unit has been killed by the OOM killer."),
-        spares="systemd[1]: vllm.service: Failed with result 'exit-code'; no OOM killer",
-    ),
-    Signature(
         id="systemd-oom-result",
         component="host",
         role="cause",
@@ -133,7 +97,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"HTTPS?ConnectionPool\(host='(?P<host>[^'\n]{1,200}\.[a-z]{2,20})', port=(?P<port>\d{1,5})\): (?:Max "
-            r"retries exceeded|Read timed out)(?![^\n]{0,300}Failed to resolve)"
+            r"retries exceeded|Read timed out)(?![^\n]{0,300}(?:Failed to resolve|ProxyError))"
         ),
         needle="ConnectionPool(host='",
         title="{host}:{port} does not answer",
@@ -162,7 +126,10 @@ SIGNATURES: tuple[Signature, ...] = (
         id="certificate",
         component="host",
         role="cause",
-        pattern="CERTIFICATE_VERIFY_FAILED",
+        pattern=(
+            r"CERTIFICATE_VERIFY_FAILED(?!\] certificate verify failed: (?:self[- ]signed|unable to get (?:local )?"
+            r"issuer|IP address mismatch|Hostname mismatch|certificate (?:has expired|is not yet valid)))"
+        ),
         needle="CERTIFICATE_VERIFY_FAILED",
         title="A server's certificate was refused",
         cause=(
@@ -178,7 +145,7 @@ SIGNATURES: tuple[Signature, ...] = (
         source="OpenSSL, as Python prints it",
         fires=(
             "ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify "
-            "failed: self-signed certificate in certificate chain"
+            "failed: EE certificate key too weak (_ssl.c:1006)"
         ),
         spares="INFO certificate: verify is on, not failed; CERTIFICATE",
     ),

@@ -107,22 +107,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="  passed _exit_barrier",
     ),
     Signature(
-        id="torchrun-signal",
-        component="torch",
-        role="consequence",
-        pattern=r"SignalException: Process (?P<pid>\d{1,10}) got signal: (?P<signal>\d{1,2})",
-        needle="SignalException: Process ",
-        title="torchrun (pid {pid}) was stopped by signal {signal}",
-        fix=(
-            "1: its terminal was closed, so start it with nohup, tmux or sbatch; 15 or 2: somebody, "
-            "a time limit or a parent process stopped it."
-        ),
-        tells=True,
-        source="torch/distributed/elastic/multiprocessing/api.py",
-        fires=("torch.distributed.elastic.multiprocessing.api.SignalException: Process 4000 got signal: 1"),
-        spares="INFO Process 4000 got a signal to go on; no SignalException",
-    ),
-    Signature(
         id="compose-killed",
         component="host",
         role="consequence",

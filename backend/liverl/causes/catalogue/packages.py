@@ -180,8 +180,10 @@ SIGNATURES: tuple[Signature, ...] = (
         id="numpy-abi",
         component="python",
         role="cause",
-        pattern=r"numpy\.dtype size changed, may indicate binary incompatibility",
-        needle="numpy.dtype size changed, may indicate binary incompatibility",
+        pattern=(
+            r"numpy\.(?:dtype|ufunc|ndarray) size changed, may indicate binary incompatibility\. Expected \d"
+        ),
+        needle=" size changed, may indicate binary incompatibility. Expected ",
         title="A package was built for another version of NumPy",
         cause=("A compiled package belongs to NumPy 1, and NumPy 2 is installed, or the other way round."),
         fix=(
@@ -194,7 +196,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 "
             "from C header, got 88 from PyObject"
         ),
-        spares="INFO numpy.dtype size: binary compatibility is given",
+        spares="RuntimeWarning: numpy.dtype size changed, may indicate binary incompatibility",
     ),
     Signature(
         id="torchvision-abi",

@@ -88,8 +88,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         where="exception",
         pattern=(
-            r"^AttributeError: (?!'\w{1,60}Config')(?:module )?"
-            r"(?P<owner>'[^'\n]{1,120}'(?: object)?|type object '[^'\n]{1,120}') "
+            r"^AttributeError: (?!'\w{1,60}Config')(?P<owner>'[^'\n]{1,120}' object) "
             r"has no attribute '(?P<name>[^'\n]{1,120})'"
         ),
         needle=" has no attribute '",
@@ -240,8 +239,8 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         where="exception",
         pattern=(
-            r"^TypeError: (?P<function>[\w.<>]{1,160})\(\) missing (?P<count>\d{1,3}) required "
-            r"(?:positional|keyword-only) arguments?: (?P<names>[^\n]{1,160})"
+            r"^TypeError: (?P<function>(?!BackendCompilerFailed)[\w.<>]{1,160})\(\) missing (?P<count>\d{1,3}) "
+            r"required (?:positional|keyword-only) arguments?: (?P<names>[^\n]{1,160})"
         ),
         needle="() missing ",
         title="{function}() was called without {names}",
@@ -311,7 +310,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="Python says: {why}.",
         fix="Install or update what it names in the environment of that program (environments).",
         source="CPython",
-        fires=("ImportError: Using `low_cpu_mem_usage=True` requires Accelerate: `pip install accelerate`"),
+        fires="ImportError: The reward module cannot be loaded",
         spares="ImportError: /opt/x.so: undefined symbol: _ZN3c10",
     ),
     Signature(

@@ -69,28 +69,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO module 'torch' has the attribute 'compile'",
     ),
     Signature(
-        id="missing-argument",
-        component="python",
-        role="cause",
-        pattern=(
-            r"TypeError: (?P<function>(?!BackendCompilerFailed)[\w.<>]{1,160})\(\) missing \d{1,3} "
-            r"required (?:positional|keyword-only) arguments?: (?P<names>[^\n]{1,120})"
-        ),
-        needle="TypeError: ",
-        title="{function}() is called without {names}",
-        cause=(
-            "The caller and {function}() belong to different versions of a package, or code of yours "
-            "leaves {names} out."
-        ),
-        fix="Compare the versions of the packages in the frame, or correct the call.",
-        source="CPython",
-        fires="TypeError: forward() missing 1 required positional argument: 'positions'",
-        spares=(
-            "TypeError: BackendCompilerFailed.__init__() missing 1 required positional argument: "
-            "'inner_exception'"
-        ),
-    ),
-    Signature(
         id="not-implemented",
         component="python",
         role="cause",
