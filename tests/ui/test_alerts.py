@@ -152,6 +152,13 @@ def test_a_command_that_checks_something_is_not_cut() -> None:
     assert check in " ".join(" ".join(rows).split())
 
 
+async def test_without_alerts_at_its_end_a_run_may_have_had_some() -> None:
+    async with opened() as screen:
+        screen.app.take(msgspec.structs.replace(screen.app.view, link="ended"))
+        await screen.until(lambda: "no alert was open at the end; attempt_001/report.md has" in screen.text)
+        assert "no problem detected" not in screen.text
+
+
 async def test_without_alerts_it_says_so() -> None:
     async with opened(key="A") as screen:
         assert "no problem detected" in screen.text

@@ -178,7 +178,7 @@ def test_nothing_new_is_silence_since_the_backend_began_to_watch() -> None:
     [
         ({"step": 4}, "the end of a step"),
         ({"metrics": StepMetrics(4, {})}, "the end of a step"),
-        ({"phase": "step 5/20: rollout"}, "its last report"),
+        ({"phase": "step 5/20: rollout"}, "the phase that it reported"),
         ({"policy_version": 8}, "new weights"),
         ({"proxy": replace(START.proxy, requests=1032)}, "a request of an agent"),
         ({"trials": TrialsStatus(total=121)}, "a new or finished trial"),

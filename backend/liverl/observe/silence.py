@@ -162,7 +162,7 @@ def _facts(now: Snapshot) -> _Facts:
         requests=(now.traffic.requests, "a request of an agent"),
         tokens=(tokens, "tokens of a replica"),
         policy=(now.policy_version, "new weights"),
-        phase=(now.phase, "its last report"),
+        phase=(now.phase, "the phase that it reported"),
     )
 
 

@@ -186,6 +186,9 @@ class AlertList(RowsPane):
 
     def empty(self, width: int) -> Iterable[Row]:
         """The line that says that there is no alert."""
+        if self._over and self._snapshot is not None:
+            report = f"attempt_{self._snapshot.attempt:03d}/report.md"
+            return [Row((f" no alert was open at the end; {report} has those of the attempt", "dim"))]
         return [Row((" no problem detected", "dim"))]
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
