@@ -57,7 +57,7 @@ def _name_runs(paths: tuple[str, ...]) -> None:
     from liverl.rundir.index import RunLookupError, find_run
 
     for name in paths:
-        if Path(name).exists():
+        if name == "-" or Path(name).exists():
             continue
         try:
             run = find_run(Path(name), None)
