@@ -335,7 +335,9 @@ def _reported(moments: Sequence[Moment], alive: Sequence[_Hit], exits: Sequence[
     """The newest complaint before the error that a process ended with, where that error reports such complaints: all
     trials of a batch failed, for example, each as its own line says."""
     error = _first_error(moments)
-    for match in error.matched if error is not None else ():
+    if error is None:
+        return None
+    for match in error.matched:
         before = [h for h in alive if h[0].at <= error.at and h[1].signature.id in match.signature.of]
         if before:
             return _with_proof(before[-1], before, moments, exits)
