@@ -164,9 +164,12 @@ def test_an_exception_that_its_own_process_exited_with_is_no_riddle(say: Maker) 
     verdict = judge([log(cause)], [said])
     assert verdict.cause is not None and verdict.guesses == ()
     assert "Read the traceback of this error in the log" in verdict.cause.fix
-    assert "checks below" not in verdict.cause.fix
+    assert "check with" not in verdict.cause.fix
     killed = judge([log(cause)], [Exit("trainer", signal=signal.SIGKILL)])
-    assert killed.guesses and killed.cause is not None and "checks below" in killed.cause.fix
+    assert killed.guesses and killed.cause is not None
+    assert killed.guesses[0].command in killed.cause.fix, "the first check stands in the fix itself"
+    exited = judge([log(say.healthy())], [said])
+    assert exited.cause is not None and exited.guesses[0].command in exited.cause.fix
     lost = judge([log(say.raised("foo.BarError: the node was lost"))], [said])
     assert [guess.id for guess in lost.guesses] == ["guess-ray"]
 

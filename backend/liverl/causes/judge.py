@@ -38,7 +38,7 @@ UNEXPLAINED = frozenset(("unknown", "interrupted", "stopped", "silent-exit", "ki
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
 _ONLY_REPORTED = "It reports that something else failed, and nothing that was read says why that did."
-_READ_ON = "Read the log from there on; the checks below tell possible causes apart."
+_READ_ON = "Read the log from there on."
 _WHO_STOPPED_IT = (
     "Look for who stopped it: a user, a time limit of the batch system, or a parent process that ended."
 )
@@ -409,7 +409,8 @@ def _unexplained(
             "critical",
             f"cause unknown{what}",
             _UNEXPLAINED if known is None else known.cause or _ONLY_REPORTED,
-            (known and known.fix) or (_READ_ON if likely else _read_traceback(first.record)),
+            (known and known.fix)
+            or (f"{_READ_ON} {_or_check(likely[0])}" if likely else _read_traceback(first.record)),
             evidence=(_evidence(first, _line(first.record, first.matched)), *proof),
         ),
         likely,
@@ -482,7 +483,7 @@ def _silent(exit_: Exit, proof: tuple[Evidence, ...], last: Evidence | None = No
             "critical",
             f"{exit_.name} {ending(exit_)} without an error in its log; its last line is: {last.text}",
             "No rule explains this exit. The last line may tell what it was doing.",
-            "Read the end of its log; the checks below tell possible causes apart.",
+            f"Read the end of its log. {_or_check(guesses(None, last.text)[0])}",
             evidence=(last, *proof),
         )
     if number is None:
@@ -491,7 +492,7 @@ def _silent(exit_: Exit, proof: tuple[Evidence, ...], last: Evidence | None = No
             "critical",
             f"{exit_.name} {ending(exit_)}; its log says nothing about it",
             "It exited by itself without a word.",
-            "Start it once by hand to see what it does; the checks below tell possible causes apart.",
+            f"Start it once by hand to see what it does. {_or_check(guesses(None, '')[0])}",
             evidence=proof,
         )
     asked = number in _ASKED
@@ -505,6 +506,11 @@ def _silent(exit_: Exit, proof: tuple[Evidence, ...], last: Evidence | None = No
         _WHO_STOPPED_IT if asked else _first_check(number),
         evidence=proof,
     )
+
+
+def _or_check(guess: Explanation) -> str:
+    """The likeliest reason, with its check, where an event, ``status`` or a header has no room for all of them."""
+    return f"If that does not tell why: {guess.title}; check with: {guess.command}"
 
 
 def _first_check(number: int) -> str:
