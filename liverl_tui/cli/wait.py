@@ -12,6 +12,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
@@ -43,7 +44,12 @@ def wait_command(run: Path | None, run_root: Path | None, what: str, timeout: fl
 
     Exit codes: 0 if the run became ready, the run's own exit code if the run has ended, 124 on a timeout.
     """
-    return wait_for(find_run(run, run_root), what, timeout)
+    found = find_run(run, run_root)
+    code = wait_for(found, what, timeout)
+    result = found.read_result() if code != ExitCode.OK else None
+    if result is not None:
+        echo(f"run {found.name} has ended: {result.summary or result.state}", err=True)
+    return code
 
 
 def wait_for(run: RunDir, what: str, timeout: float | None) -> int:

@@ -658,7 +658,8 @@ def test_steering(cli, live):
     assert cli("wait", "--for", "ready").returncode == 0
     stopped = cli("stop")
     assert (stopped.returncode, stopped.stdout) == (0, "run p/r: toy stopped\n")
-    assert cli("wait", "--for", "done", "--run", run_dir).returncode == 5
+    ended = cli("wait", "--for", "done", "--run", run_dir)
+    assert (ended.returncode, ended.stdout) == (5, "") and ended.stderr == "run p/r has ended: toy stopped\n"
     again = cli("stop", "--run", run_dir)
     assert (again.returncode, again.stdout) == (0, "run p/r has ended: toy stopped\n")
 
