@@ -41,6 +41,10 @@ NEAR: dict[str, tuple[str, ...]] = {
         "TypeError: BackendCompilerFailed.__init__() missing 1 required positional argument: 'x'",
     ),
     "file-missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",),
+    "dynamo-failed": (
+        "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\n"
+        "CalledProcessError: Command '['/usr/bin/gcc', '/tmp/x/main.c', '-lcuda']' returned non-zero exit status 1.",
+    ),
     "hub-unauthorized": (
         "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/acme/m\n\n"
         "GatedRepoError: 401 Client Error.\n\nCannot access gated repo for url https://huggingface.co/acme/m.",

@@ -76,7 +76,7 @@ KINDS = {
     "a rank that the kernel killed": Kind(
         "[2026-10-13 17:40:02,544] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -9) "
         "local_rank: "
-        "0 (pid: 624) of binary: /usr/bin/python\n" + CHILD, "unknown", "the first error was: failed (exitcode: -9)",
+        "0 (pid: 624) of binary: /usr/bin/python\n" + CHILD, "killed", "SIGKILL",
     ),
     "a rank that a library ended": Kind(
         "[rank2]:[E ProcessGroupNCCL.cpp:577] [Rank 2] Some NCCL operations have failed or timed out.\n"
@@ -136,6 +136,29 @@ KINDS = {
     ),
     "a container that was killed": Kind(
         "vllm-1  | " + OK + "vllm-1 exited with code 137\n", "unknown", "exit code 137",
+    ),
+    "an error before vLLM killed its own processes": Kind(
+        each("ERROR 03-26 08:41:09 [core.py:340] ", f"EngineCore hit an exception: {TRACE}ValueError: blocks of 7")
+        + "CRITICAL 03-26 08:41:09 [core_client.py:269] Got fatal signal from worker processes, shutting down. See "
+        "stack trace above for root cause issue.\nKilled\n", "unknown", "ValueError: blocks of 7",
+    ),
+    "a process that was killed, with no error before it": Kind("Loading\nKilled\n", "killed", "SIGKILL"),
+    "an exception that was logged and was none": Kind(
+        "ERROR 12-01 13:05:02 client.py:282] RuntimeError('Engine process (pid 76) died.')\n"
+        "ERROR 12-01 13:05:02 client.py:282] NoneType: None\n", "unknown", "engine process (pid 76) ended",
+    ),
+    "a linker within a traceback, whose program torch.compile had started": Kind(
+        "Traceback (most recent call last):\n"
+        '  File "debug.py", line 239, in inner\n'
+        "/usr/bin/ld: cannot find -lcuda: No such file or directory\n"
+        "    return fn()\n"
+        "subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/x/main.c', '-lcuda']' returned non-zero exit "
+        "status 1.\n\nThe above exception was the direct cause of the following exception:\n\n" + TRACE +
+        "torch._dynamo.exc.BackendCompilerFailed: debug_wrapper raised CalledProcessError: Command '['/usr/bin/gcc', "
+        "'/tmp/x/main.c', '-lcuda']' returned non-zero exit status 1.\n", "ld-no-cuda", "libcuda",
+    ),
+    "a fault of a kernel is not told as one of the GPU": Kind(
+        TRACE + "RuntimeError: CUDA error: misaligned address\n", "cuda-illegal-instruction", "misaligned address",
     ),
 }  # fmt: skip
 

@@ -367,7 +367,7 @@ def _unexplained(
     if said is not None and all(signal_of(e) is None for e in exits):
         return said, more
     first = _first_error(moments)
-    launched = _said_by_launcher(moments) if first is None or _role(first) == "consequence" else None
+    launched = None if first is not None and _tells(first) else _said_by_launcher(moments)
     if launched is not None and all(signal_of(e) is None for e in exits):
         return launched
     unnatural = next((e for e in exits if signal_of(e) not in (None, *_ASKED)), None)
@@ -521,12 +521,14 @@ def _first_check(number: int) -> str:
 
 def _said_by_shell(moments: Sequence[Moment]) -> tuple[Explanation | None, tuple[Explanation, ...]]:
     """A shell reports how its child ended, while nothing else in the logs is wrong."""
-    for moment in moments:
+    for place, moment in enumerate(moments):
         if moment.record.kind != "shell" or moment.survived or _role(moment) == "noise":
             continue
         number = next((n for p, n in _SHELL_SIGNALS if p.search(moment.record.whole)), None)
         if number is None:
             continue
+        if any(_weight(other) == 0 for other in moments[:place]):
+            return None, ()
         text = moment.record.text
         found = _silent(Exit("a process", signal=int(number)), (_evidence(moment, text),))
         return found, guesses(int(number), text)
@@ -542,6 +544,14 @@ def _said_by_launcher(moments: Sequence[Moment]) -> tuple[Explanation, tuple[Exp
             silent = _silent(ended, (_evidence(moment, reported.line),))
             return silent, guesses(reported.number, reported.line)
     return None
+
+
+def _tells(moment: Moment) -> bool:
+    """Whether an error tells more than the signal that a launcher reports: an error of its own, or a consequence that
+    names what failed."""
+    if _role(moment) != "consequence":
+        return True
+    return any(one.signature.tells for one in moment.matched) and reported_signal(moment.record.whole) is None
 
 
 def _role(moment: Moment) -> str:

@@ -349,12 +349,13 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=(
             "CUDA error: (?P<what>an illegal instruction was encountered|invalid program "
             "counter|invalid resource handle|initialization error|operation not supported|invalid "
-            "argument|invalid configuration argument|too many resources requested for launch)"
+            "argument|invalid configuration argument|too many resources requested for launch|misaligned "
+            "address|unspecified launch failure)"
         ),
         needle="CUDA error: ",
         title="A CUDA call failed: {what}",
         cause=(
-            "The GPU or its driver refused a call: {what}. CUDA reports it late, so the frame may be "
+            "A kernel or a call of CUDA failed: {what}. CUDA reports it late, so the frame may be "
             "another one."
         ),
         fix=("Run once with CUDA_LAUNCH_BLOCKING=1, which shows the call, and look at dmesg for Xid lines."),

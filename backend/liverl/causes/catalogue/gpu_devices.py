@@ -49,8 +49,8 @@ SIGNATURES: tuple[Signature, ...] = (
         component="cuda",
         role="cause",
         pattern=(
-            "CUDA error: (?P<what>uncorrectable ECC error encountered|unspecified launch failure|unknown "
-            "error|misaligned address|the launch timed out and was terminated)"
+            "CUDA error: (?P<what>uncorrectable ECC error encountered|unknown error|"
+            "the launch timed out and was terminated)"
         ),
         needle="CUDA error:",
         title="A GPU or its driver failed: {what}",

@@ -309,6 +309,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"torch\._dynamo\.exc\.(?:BackendCompilerFailed|InternalTorchDynamoError|TorchRuntimeError): "
+            r"(?!(?:[^\n]{0,120} raised:\n)?[^\n]{0,120}CalledProcessError: Command '\[)"
             r"(?:[^\n]{0,120} raised:\n)?(?P<what>[^\n]{1,200})"
         ),
         needle="torch._dynamo.exc.",

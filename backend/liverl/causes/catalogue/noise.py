@@ -218,4 +218,15 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="ERROR event_agent.py:106 -- Report failed: node dead",
         recorded=True,
     ),
+    Signature(
+        id="no-exception",
+        component="python",
+        role="noise",
+        pattern=r"\ANoneType: None\Z",
+        needle="NoneType: None",
+        title="An error was logged as an exception, and there was none",
+        source="Python logging.Logger.exception",
+        fires="NoneType: None",
+        spares="TypeError: got NoneType: None has no length",
+    ),
 )
