@@ -216,7 +216,7 @@ def _catalogued(
         return None
     best = min(_rank(hit) for hit in fatal)
     first = next(hit for hit in fatal if _rank(hit) == best)
-    if first[1].signature.effect:
+    if first[1].signature.effect and first[1].signature.component != "python":
         component = first[1].signature.component
         others = (h for h in fatal if h[1].signature.component == component and not h[1].signature.effect)
         first = next(others, first)

@@ -30,8 +30,9 @@ class Signature(msgspec.Struct, frozen=True):
     goes on after it, so that it is a symptom of a living run and explains no exit. ``request``: of those, a request or
     a trial failed, so that it is why a process ended only if that reports it (``of``). ``slips``: how many of these
     in one log are no symptom, since models and agents make such mistakes. ``effect``: a cause that another one may
-    bring about, or name better: it gives way to another one of its component, and is not told beside any. ``tells``: of
-    consequences, it tells which process ended first, whatever its level, and precedes those that only report an error.
+    bring about, or name better: it gives way to another one of its component (of Python: of its record), and is not
+    told beside any. ``tells``: of consequences, it tells which process ended first, whatever its level, and precedes
+    those that only report an error.
 
     ``source``: where the rule comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it
     does not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.

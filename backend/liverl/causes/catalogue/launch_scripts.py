@@ -6,6 +6,129 @@ from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
+        id="container-image",
+        component="host",
+        role="cause",
+        pattern=r"could not open image (?P<image>[^\n:]{1,300})",
+        needle="could not open image ",
+        title="Apptainer (Singularity) cannot open the image {image}",
+        cause="The image file is not on this host, or cannot be read.",
+        fix="Correct its path, or copy it to a place that the nodes share.",
+        command="ls -l {image}",
+        source="Apptainer",
+        fires=(
+            "FATAL:   could not open image /images/verl.sif: failed to retrieve path for /images/verl.sif: "
+            "lstat /images/verl.sif: no such file or directory"
+        ),
+        spares="INFO open image /images/verl.sif",
+    ),
+    Signature(
+        id="shell-unbound",
+        component="host",
+        role="cause",
+        pattern=(
+            r"(?:^|\n)(?P<script>[\w./-]{1,200}): line (?P<line>\d{1,6}): (?P<name>\w{1,100}): (?:unbound "
+            "variable|parameter (?:null or )?not set)"
+        ),
+        needle=": line ",
+        title="The script's variable {name} is not set (line {line} of {script})",
+        cause=(
+            "{script} uses {name} in line {line} without a value, and set -u or :? makes that an error, so "
+            "the script ended there."
+        ),
+        fix=(
+            "Set {name} before the script is started (export, or sbatch --export=ALL), or give it a default "
+            "with the form :- in that line."
+        ),
+        source="GNU bash",
+        fires="run_grpo.sh: line 12: MODEL_PATH: unbound variable",
+        spares="line 12: MODEL_PATH: unbound variable",
+    ),
+    Signature(
+        id="shell-syntax",
+        component="host",
+        role="cause",
+        pattern=(
+            r"(?:^|\n)(?P<script>[\w./-]{1,200}): line (?P<line>\d{1,6}): (?P<why>syntax error[^\n]{0,120})"
+        ),
+        needle=": syntax error",
+        title="The script {script} is not valid at line {line}",
+        cause=(
+            "bash cannot read {script} at line {line}: {why}. A quote, do, then or done above it may be "
+            "open, or the file has DOS line ends."
+        ),
+        fix="Correct that place (bash -n shows it); against DOS line ends use sed -i 's/\\r$//'.",
+        command="bash -n {script}",
+        source="GNU bash",
+        fires="run.sh: line 31: syntax error near unexpected token `done'",
+        spares="mawk: line 1: no syntax error",
+    ),
+    Signature(
+        id="shell-command-missing",
+        component="shell",
+        role="cause",
+        pattern=(
+            r"(?:^|\n)[\w./-]{1,200}: (?:line )?(?:\d{1,6}: )?(?!uvx?: )(?P<name>[\w./+-]{1,200}): (?:command "
+            r")?not found(?:\n|\Z)"
+        ),
+        needle="not found",
+        title="The shell did not find the command {name}",
+        cause=(
+            "{name} is not on the PATH of the script: a module or an environment was not loaded, or it is "
+            "not installed."
+        ),
+        fix=(
+            "Load or activate the environment that has it before that line (module load, source "
+            ".../activate), or give its full path."
+        ),
+        command="command -v {name}; echo $PATH",
+        severity="warning",
+        alive=True,
+        source="GNU bash, dash",
+        fires="run.sh: line 7: torchrun: command not found",
+        spares="run.sh: line 7: torchrun: command not found in the cache, searching",
+    ),
+    Signature(
+        id="shell-no-file",
+        component="shell",
+        role="cause",
+        pattern=(
+            r"(?:^|\n)[\w./-]{1,200}: line \d{1,6}: (?:cd: )?(?P<path>(?!\S{0,300}(?:/activate|conda\.sh): )"
+            r"[^\s:]{1,300}): (?P<why>No such file or directory|"
+            r"Permission denied|Is a directory|Not a directory|cannot execute[^\n]{0,60})"
+        ),
+        needle=": line ",
+        title="The script cannot use {path}: {why}",
+        cause="The shell could not run, enter or read {path}: {why}.",
+        fix=(
+            "Correct the path in the script (it must exist on this host), or make it executable with chmod "
+            "+x."
+        ),
+        command="ls -ld {path}",
+        severity="warning",
+        alive=True,
+        source="GNU bash",
+        fires="run.sh: line 9: /opt/data/prepare.sh: No such file or directory",
+        spares="run.sh: line 9: /opt/data/prepare.sh: found",
+    ),
+    Signature(
+        id="python-no-module",
+        component="python",
+        role="cause",
+        pattern=r"(?:^|\n)[\w./-]{1,300}: No module named (?P<module>[\w.]{1,120})(?:\n|\Z)",
+        needle=": No module named ",
+        title="This Python has no module {module}",
+        cause=(
+            "python -m was called with {module}, which the Python of this script does not have: another "
+            "environment is active than meant."
+        ),
+        fix=("Activate the environment that has it, or call that environment's python by its full path."),
+        command="command -v python3; python3 -m pip list",
+        source="CPython Lib/runpy.py",
+        fires="/usr/bin/python3: No module named verl.trainer",
+        spares="ModuleNotFoundError: No module named 'verl'",
+    ),
+    Signature(
         id="shell-dos-line-ends",
         component="host",
         role="cause",
@@ -147,6 +270,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         fix="Compare the command with the output of --help of the installed version.",
         command="python3 {program} --help",
+        effect=True,
         source="CPython Lib/argparse.py",
         fires="train.py: error: unrecognized arguments: --local-rank=0",
         spares="train.py: error: loss is not finite",
@@ -281,7 +405,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=(
             r"(?:^|\n)-?(?:ba|da|z)?sh: (?P<path>[^\s:]{1,300}): (?P<why>No such file or directory|Permission "
-            "denied|command not found)"
+            "denied)"
         ),
         needle="sh: ",
         title="The shell cannot run {path}: {why}",
@@ -292,6 +416,6 @@ SIGNATURES: tuple[Signature, ...] = (
         alive=True,
         source="GNU bash",
         fires="bash: ./run_grpo.sh: Permission denied",
-        spares="bash: ./run_grpo.sh: Permission given, command found",
+        spares="bash: ./run_grpo.sh: Permission given",
     ),
 )

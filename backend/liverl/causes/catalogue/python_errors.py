@@ -18,6 +18,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "an error page or nothing, or a file that is empty or cut."
         ),
         fix=("Look at the frame for whose text it is: ask that server by hand (curl), or look at that file."),
+        effect=True,
         source="CPython Lib/json/decoder.py",
         fires="requests.exceptions.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
         spares="JSONDecodeError is handled by asking again",
@@ -37,6 +38,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Define the function at the top level of a module that the other process can import (for a "
             "reward: use a reward manager that does not send it, naive or dapo), or create the object there."
         ),
+        effect=True,
         source="CPython Lib/pickle.py",
         fires=(
             "_pickle.PicklingError: Can't pickle <function score at 0x7f>: it's not the same object as "
@@ -59,6 +61,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Define the function at the top level of a module that the other process can import (for a "
             "reward: use a reward manager that does not send it, naive or dapo), or create the object there."
         ),
+        effect=True,
         source="CPython Lib/pickle.py",
         fires="TypeError: cannot pickle '_thread.lock' object",
         spares="INFO cannot be wrong: pickle",
@@ -78,6 +81,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Define the function at the top level of a module that the other process can import (for a "
             "reward: use a reward manager that does not send it, naive or dapo), or create the object there."
         ),
+        effect=True,
         source="CPython Lib/pickle.py",
         fires="AttributeError: Can't get local object 'main.<locals>.score'",
         spares="INFO get local object 'main'",
@@ -101,6 +105,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Look at the frame: if it lies in a package, install versions that belong together "
             "(environments.verl.requirements); if in code of yours, correct it there."
         ),
+        effect=True,
         source="CPython",
         fires="AttributeError: 'NoneType' object has no attribute 'keys'",
         spares="AttributeError: Reward function 'compute_score' not found in module",
@@ -122,6 +127,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "that process."
         ),
         command="ls -l '{path}'",
+        effect=True,
         source="errno 2 ENOENT, as Python prints it",
         fires=("FileNotFoundError: [Errno 2] No such file or directory: '/data/countdown/train.json'"),
         spares=(
@@ -142,6 +148,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Correct the code at that frame; if it lies in a package, look for an import that failed, or use "
             "another version."
         ),
+        effect=True,
         source="CPython",
         fires="NameError: name 'compute_score' is not defined",
         spares="INFO name 'compute_score' is defined",
@@ -159,6 +166,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "passed over before."
         ),
         fix="Correct the code at that frame; if it lies in a package, use another version.",
+        effect=True,
         source="CPython",
         fires="UnboundLocalError: local variable 'loss' referenced before assignment",
         spares="INFO local variable 'loss' has a value",
@@ -180,6 +188,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         fix=("Start that server first and look into its log, or correct the address in the program."),
         command="curl -sS http://{host}:{port}/",
+        effect=True,
         source="urllib3 and requests",
         fires=(
             "requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=8000): Max "
@@ -209,6 +218,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         fix=("Look into that server's log, send it fewer requests at a time, or give the client more time."),
         command="curl -sS http://{host}:{port}/",
+        effect=True,
         source="urllib3 and requests",
         fires=(
             "requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', port=8000): Read timed "
@@ -229,6 +239,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Correct the path, or make it available on the host that runs the program (all nodes for "
             "workers)."
         ),
+        effect=True,
         source="CPython, as libraries raise it",
         fires="FileNotFoundError: Directory /mnt/data/tokenized not found",
         spares="FileNotFoundError: Unable to find '/data/train.parquet'",
@@ -252,6 +263,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Give those parameters defaults in your function, or install versions that belong together "
             "(environments.verl.requirements)."
         ),
+        effect=True,
         source="CPython",
         fires="TypeError: compute_score() missing 1 required positional argument: 'tokenizer'",
         spares="TypeError: f() got an unexpected keyword argument 'x'",
@@ -275,6 +287,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Install versions that belong together (environments.verl.requirements), or give your function "
             "the parameters that the caller passes."
         ),
+        effect=True,
         source="CPython",
         fires="TypeError: compute_score() takes 2 positional arguments but 4 were given",
         spares="INFO compute_score() takes 4 positional arguments",
@@ -292,6 +305,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "is empty, or a call that found nothing."
         ),
         fix="Look at the frame for which value it is, and set or check it.",
+        effect=True,
         source="CPython",
         fires="TypeError: 'NoneType' object is not subscriptable",
         spares="TypeError: 'int' object is not subscriptable",
@@ -309,6 +323,7 @@ SIGNATURES: tuple[Signature, ...] = (
         title="A package could not be imported",
         cause="Python says: {why}.",
         fix="Install or update what it names in the environment of that program (environments).",
+        effect=True,
         source="CPython",
         fires="ImportError: The reward module cannot be loaded",
         spares="ImportError: /opt/x.so: undefined symbol: _ZN3c10",
@@ -333,6 +348,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "UTF-8."
         ),
         command="file -i FILE; locale",
+        effect=True,
         source="CPython",
         fires=("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 0: invalid start byte"),
         spares="UnicodeDecodeError: 'utf-8' is handled",
@@ -351,6 +367,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="A program opens or creates {path}: {why}.",
         fix="Correct the path, or remove what stands in its place if it is not needed.",
         command="ls -ld '{path}'",
+        effect=True,
         source="errno, as Python prints it",
         fires="NotADirectoryError: [Errno 20] Not a directory: '/data/gsm8k/train.parquet'",
         spares="OSError: [Errno 28] No space left on device: '/data'",
@@ -371,6 +388,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Install the package that brings {function} in the version that the caller wants (environments), "
             "and look for a failed import above."
         ),
+        effect=True,
         source="CPython",
         fires="TypeError: TransformerConfig() takes no arguments",
         spares="TypeError: f() takes 2 positional arguments but 4 were given",

@@ -6,6 +6,25 @@ from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
+        id="ray-runtime-env-pip",
+        component="ray",
+        role="cause",
+        pattern=r"(?:No matching distribution found for (?P<package>[^\n]{1,120}))",
+        needle="No matching distribution found for ",
+        title="pip does not find the package {package}",
+        cause=(
+            "No package index that pip asks offers {package} for this Python: a misspelt name, a version "
+            "that does not exist, or no network."
+        ),
+        fix=(
+            "Correct it where the packages are listed (Ray's runtime_env pip, requirements.txt); without a "
+            "network install it into the environment before."
+        ),
+        source="pip _internal/resolution",
+        fires="ERROR: No matching distribution found for does-not-exist",
+        spares="INFO matching distribution found for verl",
+    ),
+    Signature(
         id="ray-runtime-env-job",
         component="ray",
         role="consequence",
