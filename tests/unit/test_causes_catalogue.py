@@ -30,7 +30,8 @@ ALSO: dict[str, set[str]] = {
     "litellm-cost-map": {"name-resolution"},
     "falls-back": {"flash-attn-module"},
     # counts only where nothing else is wrong
-    "agent-not-installed": {"shell-typed"},
+    "agent-not-installed": {"shell-command-missing"},
+    "nvcc-not-run": {"shell-command-missing"},
 }
 
 # Further near misses, of rows with more than one lookaround.

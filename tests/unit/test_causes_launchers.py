@@ -77,6 +77,7 @@ def test_an_error_of_the_program_wins_over_one_of_its_script(tmp_path: Path) -> 
         ("['/usr/bin/python3', 'train.py'] exits with return code = -9", 9),
         ("Job entrypoint command failed with exit code -11, last available logs", 11),
         ("raylet [exit code=-6]", 6),
+        ("command terminated with exit code 137", 9),
     ],
 )
 def test_a_launcher_reports_the_signal_that_ended_its_child(line: str, number: int) -> None:
@@ -86,7 +87,12 @@ def test_a_launcher_reports_the_signal_that_ended_its_child(line: str, number: i
 
 
 @pytest.mark.parametrize(
-    "line", ["failed (exitcode: 1) local_rank: 0", "exits with return code = 1", "exit code 9"]
+    "line",
+    [
+        "failed (exitcode: 1) local_rank: 0",
+        "exits with return code = 1",
+        "command terminated with exit code 1",
+    ],
 )
 def test_an_exit_code_is_no_signal(line: str) -> None:
     assert reported_signal(line) is None

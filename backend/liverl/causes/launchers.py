@@ -8,6 +8,7 @@ from typing import NamedTuple
 _ENDED = re.compile(
     r"\(exitcode: -(\d{1,2})\)|exitcode  : -(\d{1,2}) |exits with return code = -(\d{1,2})\b"
     r"|command failed with exit code -(\d{1,2})\b|\[exit code=-(\d{1,2})\]"
+    r"|command terminated with exit code (1(?:29|3\d|4[0-3]))\b"
 )
 
 
@@ -24,4 +25,5 @@ def reported_signal(text: str) -> Reported | None:
     if found is None:
         return None
     line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
-    return Reported(next(int(number) for number in found.groups() if number), line)
+    number = next(int(number) for number in found.groups() if number)
+    return Reported(number - 128 if number > 128 else number, line)  # kubectl reports as shells do

@@ -81,7 +81,7 @@ _FAILS = re.compile(
     # Ray of its workers and jobs
     r"|A worker died or was killed while executing a task|Job '[^'\n]{1,100}' failed$"
     r"|(?:Status message: )?Job entrypoint command failed with exit code |Status message: runtime_env setup failed"
-    r"|Job supervisor actor (?:failed|could not)"
+    r"|Job supervisor actor (?:failed|could not)|command terminated with exit code "
     r"|[\w.-]{1,80} exited with code [1-9]\d{0,2}\b|systemd\[\d{1,7}\]: \S{1,120}: (?:Main process exited, "
     r"code=(?:killed|dumped|exited, status=[1-9])|Failed with result '|A process of this unit has been killed))"
 )

@@ -451,4 +451,23 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="LexerNoViableAltException: my run",
         spares="INFO LexerNoViableAltException: ",
     ),
+    Signature(
+        id="hydra-resolver",
+        component="verl",
+        role="cause",
+        pattern=r"Unsupported interpolation type (?P<name>[\w.]{1,80})",
+        needle="Unsupported interpolation type ",
+        title="The configuration uses a resolver that is not registered: {name}",
+        cause=(
+            "An expression of the form {name}:... stands in the configuration, and the program has not "
+            "registered {name}."
+        ),
+        fix=(
+            "Call OmegaConf.register_new_resolver before the configuration is read, or start the program by "
+            "the entry that does so."
+        ),
+        source="omegaconf/base.py",
+        fires="omegaconf.errors.UnsupportedInterpolationType: Unsupported interpolation type eval",
+        spares="INFO interpolation type eval is registered",
+    ),
 )

@@ -48,6 +48,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="shell-syntax",
         component="host",
         role="cause",
+        effect=True,
         pattern=(
             r"(?:^|\n)(?P<script>[\w./-]{1,200}): line (?P<line>\d{1,6}): (?P<why>syntax error[^\n]{0,120})"
         ),

@@ -89,11 +89,11 @@ SIGNATURES: tuple[Signature, ...] = (
         pattern=(
             "(?P<what>num_layers|number of layers|num_attention_heads|num_query_groups|num_moe_experts|Number"
             " of (?:experts|layers|attention heads)|decoder_num_layers|hidden_size|num_key_value_heads|num_he"
-            r"ads?)(?: \(\d{1,9}\))? (?:must|should|needs to) be a multiple of (?:the "
+            r"ads?)(?: \(\d{1,9}\))? (?:must|should|needs to) be a multiple (?:or divisor )?of (?:the "
             ")?`?(?P<by>(?:tensor_model|pipeline_model|pipeline|expert_model|expert|context|tp_size|num_virtu"
             r"al)[^\n]{0,100})"
         ),
-        needle=" be a multiple of ",
+        needle=" be a multiple ",
         title="Megatron cannot split the model: {what} does not fit",
         cause="{what} of this model must be a multiple of {by}.",
         fix=(

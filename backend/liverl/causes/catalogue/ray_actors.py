@@ -155,6 +155,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="native-check-failed",
         component="ray",
         role="cause",
+        effect=True,
         pattern=(
             r"(?:^|\n|: )[ \t]{0,2}Check failed: (?!server_ Failed to start the grpc|_s\.ok\(\) Bad status: "
             r"IOError: )(?P<what>[^\n]{1,60})"

@@ -177,6 +177,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="ray-gcs-unreachable",
         component="ray",
         role="cause",
+        effect=True,
         pattern=(
             r"Failed to connect to GCS(?: within (?P<seconds>\d{1,6}) seconds| at address "
             r"(?P<address>\S{1,80})|\. Please check)"

@@ -216,4 +216,27 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="2023-09-16 11:23:17,382 ERROR services.py:1207 -- Failed to start the dashboard ",
         spares="INFO the dashboard is up",
     ),
+    Signature(
+        id="ray-no-node-file",
+        component="ray",
+        role="cause",
+        pattern=r"Can't find a `node_ip_address\.json` file from (?P<session>\S{1,200})",
+        needle="Can't find a `node_ip_address.json` file",
+        title="No Ray runs on this host, though the program wants to join one",
+        cause=(
+            "The head of the address belongs to {session}, and this host has no node of that Ray: it was not "
+            "started here, or its temporary directory is another one."
+        ),
+        fix=(
+            "Run ray start --address on this host first (with the same --temp-dir), or set ray.address to "
+            "the Ray of this host; stop what is left of an older Ray."
+        ),
+        command="ray status; ls -d /tmp/ray/session_*",
+        source="Ray python/ray/_private/node.py",
+        fires=(
+            "RuntimeError: Can't find a `node_ip_address.json` file from "
+            "/tmp/ray/session_2025-07-31_22-00-00_1_1 for 60 seconds. A ray instance hasn't started."
+        ),
+        spares="INFO found the `node_ip_address.json` file from /tmp/ray/session_1",
+    ),
 )

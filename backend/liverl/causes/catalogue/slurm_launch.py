@@ -344,4 +344,37 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2025-06-01T10:00:00 ***",
     ),
+    Signature(
+        id="slurm-job-gone",
+        component="slurm",
+        role="cause",
+        pattern=r"Unable to confirm allocation for job (?P<job>\d{1,12}): (?P<why>[^\n]{1,120})",
+        needle="Unable to confirm allocation for job ",
+        title="srun is in a job that Slurm does not know any more ({job})",
+        cause=(
+            "SLURM_JOB_ID is {job}, and Slurm says: {why}. The job has ended, or the variable was kept from "
+            "another shell."
+        ),
+        fix=("Start it within a running job (salloc, sbatch), or unset the SLURM variables of the old one."),
+        command="squeue -j {job}; env | grep SLURM_JOB",
+        source="Slurm src/srun/libsrun/allocate.c",
+        fires="srun: error: Unable to confirm allocation for job 991: Invalid job id specified",
+        spares="srun: confirm allocation for job 991: done",
+    ),
+    Signature(
+        id="slurm-prolog",
+        component="slurm",
+        role="cause",
+        pattern=r"Prolog (?:hung|failed|failure) on node (?P<node>\S{1,100})",
+        needle="Prolog ",
+        title="Node {node} could not prepare itself for the job (prolog)",
+        cause=("The cluster's prolog script failed or hung on {node}; Slurm usually drains such a node."),
+        fix=(
+            "Submit it again without that node (--exclude={node}), and report it to whoever runs the cluster."
+        ),
+        command="sinfo -R",
+        source="Slurm src/srun",
+        fires="srun: error: Prolog hung on node gpu-12",
+        spares="INFO Prolog done on node gpu-12",
+    ),
 )

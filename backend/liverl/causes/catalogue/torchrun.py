@@ -263,4 +263,23 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO setup does support bf16/gpu",
     ),
+    Signature(
+        id="group-no-cpu",
+        component="torch",
+        role="cause",
+        pattern=r"No backend type associated with device type (?P<device>\w{1,20})",
+        needle="No backend type associated with device type ",
+        title="The process group cannot exchange tensors on the device {device}",
+        cause=(
+            "Tensors on {device} are sent by a group that was set up for another device only (nccl knows no "
+            "CPU tensors), as checkpoints with offload do."
+        ),
+        fix=(
+            "Set the group up for both (backend cpu:gloo,cuda:nccl), update verl and torch, or switch "
+            "offload off while saving."
+        ),
+        source="torch/csrc/distributed/c10d/ProcessGroup.hpp",
+        fires="RuntimeError: No backend type associated with device type cpu",
+        spares="INFO backend type associated with device type cpu: gloo",
+    ),
 )

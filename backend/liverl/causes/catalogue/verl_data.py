@@ -375,4 +375,24 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="ValueError: Unsupported file format: /data/train.csv",
         spares="INFO supported file format: parquet",
     ),
+    Signature(
+        id="verl-no-rollout-probs",
+        component="verl",
+        role="cause",
+        pattern='KeyError: \'key "rollout_log_probs" not found in TensorDict',
+        needle='key "rollout_log_probs" not found in TensorDict',
+        title="The replicas' own probabilities are needed and were not recorded",
+        cause=(
+            "The correction of the mismatch between engine and trainer reads rollout_log_probs, which the "
+            "rollout writes only if it is told to."
+        ),
+        fix="Let it write them.",
+        patch={"verl.calculate_log_probs": "true"},
+        source="verl trainer/ppo/ray_trainer.py",
+        fires=(
+            "KeyError: 'key \"rollout_log_probs\" not found in TensorDict with keys [\\'attention_mask\\', "
+            "\\'input_ids\\']'"
+        ),
+        spares='INFO key "rollout_log_probs" found in TensorDict',
+    ),
 )
