@@ -27,6 +27,7 @@ BY_ID = {signature.id: signature for signature in SIGNATURES}
 # Causes that also match the text of another row, and why that is right.
 ALSO: dict[str, set[str]] = {
     # noise in the same line wins
+    "urllib3-retries": {"host-unreachable"},  # noise in the same line wins
     "litellm-cost-map": {"name-resolution"},
     "falls-back": {"flash-attn-module"},
     # counts only where nothing else is wrong

@@ -107,3 +107,20 @@ def test_what_fails_in_a_sandbox_belongs_to_its_task(tmp_path: Path) -> None:
     assert verdict(tmp_path, ERROR, "agent.log").cause is not None
     missing = verdict(tmp_path, ERROR + "bash: mini: command not found\n" + end, "agent.log").cause
     assert missing is not None and missing.id == "agent-not-installed"
+
+
+@pytest.mark.parametrize(
+    ("retries", "told"),
+    [("3 retries remaining, so the task will be retried", False), ("0 retries remaining", True)],
+)
+def test_a_worker_of_ray_whose_task_runs_again_ended_nothing(
+    tmp_path: Path, retries: str, told: bool
+) -> None:
+    text = (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Lease ID: 06 "
+        "Worker ID: 91 Node ID: ba Worker IP address: 10.0.0.2 Worker port: 39707 Worker PID: 18530 Worker exit type: "
+        "SYSTEM_ERROR Worker exit detail: The leased worker has unrecoverable failure.\n"
+        f"(raylet) Task work failed. There are {retries}. Error: \n"
+        "done\n"
+    )
+    assert (verdict(tmp_path, text).cause is not None) == told

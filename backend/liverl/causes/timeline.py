@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue.noise import TASK_RETRIED
 from liverl.causes.finding import LogRecords
 from liverl.causes.match import Match, matches
 from liverl.causes.signature import Signature
@@ -39,8 +40,11 @@ def timeline(logs: Sequence[LogRecords], signatures: Sequence[Signature] = SIGNA
         times = _times(log)
         survived = _survived(log)
         well = _ends_well(log.records)
+        matched = [matches(record, signatures) for record in log.records]
+        retried = set(_retried(log.records, matched))
         for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
-            moment = Moment(log.log, record, at, matches(record, signatures), survived[position], well)
+            outlasted = survived[position] or position in retried
+            moment = Moment(log.log, record, at, matched[position], outlasted, well)
             entries.append((at, place, position, moment))
     return [entry[-1] for entry in sorted(entries, key=lambda e: e[:3])]
 
@@ -75,6 +79,17 @@ def _survived(log: LogRecords) -> list[bool]:
         enough = 0 if record.end <= log.survived else SURVIVED
         result.append(stepped or after.get(record.writer, 0) > enough)
     return result[::-1]
+
+
+def _retried(records: Sequence[Record], matched: Sequence[Sequence[Match]]) -> Iterator[int]:
+    """The places of what Ray reports of tasks that it runs again: their last attempt would be reported otherwise."""
+    newest: dict[str, int] = {}
+    for place, (record, found) in enumerate(zip(records, matched, strict=True)):
+        if any(match.signature.id == TASK_RETRIED for match in found):
+            if record.writer in newest:
+                yield newest[record.writer]
+        else:
+            newest[record.writer] = place
 
 
 def _ends_well(records: Sequence[Record]) -> bool:

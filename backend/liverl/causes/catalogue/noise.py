@@ -6,6 +6,8 @@ from liverl.causes.signature import Signature
 
 ASKED_TO_STOP = "vllm-asked-to-stop"  # what its processes report of each other from then on is no failure
 
+TASK_RETRIED = "ray-task-retried"  # what is reported of its worker just before ended nothing
+
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="exit-ignored",
@@ -228,5 +230,31 @@ SIGNATURES: tuple[Signature, ...] = (
         source="Python logging.Logger.exception",
         fires="NoneType: None",
         spares="TypeError: got NoneType: None has no length",
+    ),
+    Signature(
+        id=TASK_RETRIED,
+        component="ray",
+        role="noise",
+        pattern=r"Task \S{1,200} failed\. There are (?:[1-9]\d{0,8}|infinite) retries remaining",
+        needle=" retries remaining",
+        title="Ray runs a task again whose worker ended",
+        source="Ray 2.60, printed by it",
+        fires="(raylet) Task work failed. There are 3 retries remaining, so the task will be retried. Error: ",
+        spares="(raylet) Task work failed. There are 0 retries remaining. Error: ",
+        recorded=True,
+    ),
+    Signature(
+        id="urllib3-retries",
+        component="python",
+        role="noise",
+        pattern=r"Retrying \(Retry\(total=\d{1,6}, [^\n]{0,200} after connection broken by ",
+        needle="Retrying (Retry(total=",
+        title="urllib3 tries a connection again; it raises MaxRetryError where it gives up",
+        source="urllib3 connectionpool.py",
+        fires=(
+            "Retrying (Retry(total=3, connect=None, read=None, redirect=None, status=None)) after connection broken by "
+            "'ReadTimeoutError(\"HTTPSConnectionPool(host='hub.example', port=443): Read timed out.\")': /api/models"
+        ),
+        spares="urllib3.exceptions.MaxRetryError: Retrying (Retry(total=0) did not help",
     ),
 )
