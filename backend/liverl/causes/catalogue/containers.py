@@ -358,23 +358,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO:    kernel reported squashfs image partition 1 mounted",
     ),
     Signature(
-        id="container-image",
-        component="host",
-        role="cause",
-        pattern=r"could not open image (?P<image>[^\s:]{1,300}): failed to retrieve path for",
-        needle="could not open image ",
-        title="There is no image {image}",
-        cause="Apptainer was to run {image}, and there is no such file on this node.",
-        fix="Correct the path; it must lie on storage that every node of the job has.",
-        command="ls -l {image}",
-        source="apptainer",
-        fires=(
-            "FATAL:   could not open image /scratch/u/verl.sif: failed to retrieve path for /scratch/u/verl.sif: lstat "
-            "/scratch/u/verl.sif: no such file or directory"
-        ),
-        spares="INFO:    open image /scratch/u/verl.sif: could be cached",
-    ),
-    Signature(
         id="apptainer-no-namespaces",
         component="host",
         role="cause",
