@@ -9,6 +9,7 @@ from functools import cache
 import msgspec
 
 from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.needles import Needles
 from liverl.causes.signature import Signature
 from liverl.logs.record import Record
 
@@ -35,16 +36,21 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+@cache
+def _needles() -> Needles:
+    return Needles(signature.needle for signature in SIGNATURES)
+
+
 def matches(record: Record, signatures: Sequence[Signature] = SIGNATURES) -> tuple[Match, ...]:
     """Every signature that ``record`` matches, in the order of ``signatures``, each once: by the first exception of the
     chain, or the first line, in which it is found."""
     whole = record.whole[:SEARCHED]
+    index = _needles() if signatures is SIGNATURES else Needles(one.needle for one in signatures)
+    # Of a long record only the ends are kept as lines, while its exceptions are all there.
+    present = {needle for text in (whole, *(one.text for one in record.raised)) for needle in index.of(text)}
     found = []
     for signature in signatures:
-        # Of a long record only the ends are kept as lines, while its exceptions are all there.
-        if signature.needle and not (
-            signature.needle in whole or any(signature.needle in one.text for one in record.raised)
-        ):
+        if signature.needle and signature.needle not in present:
             continue
         match = _match(record, whole, signature)
         if match is not None:

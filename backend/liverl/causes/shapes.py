@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from liverl.causes.needles import Needles
 from liverl.logs.levels import SHELL, level_of_text
 from liverl.logs.prefix_chain import split_prefixes
 from liverl.logs.prefixes import colourless
@@ -52,13 +53,11 @@ class Shapes:
     """``needles``: what the catalogue's signatures look for."""
 
     def __init__(self, needles: Sequence[str]) -> None:
-        self._needles = [needle.encode() for needle in needles]
-        self._without_digits = [
-            bare for needle in self._needles if (bare := needle.translate(None, _DIGITS)) != needle
-        ]
+        self._needles = Needles(needles)
+        self._without_digits = Needles(
+            bare for needle in needles if (bare := needle.translate(_NO_DIGITS)) != needle
+        )
         self._known: dict[bytes, Shape] = {}
-        self._texts = tuple(needles)
-        self._numbered = tuple(one.decode() for one in self._without_digits)
         self._without: set[str] = set()  # shapes of texts without a needle
 
     def of(self, data: bytes) -> Iterator[tuple[int, Shape]]:
@@ -83,9 +82,9 @@ class Shapes:
         shape = text.translate(_NO_DIGITS)
         if shape in self._without:
             return False
-        if any(needle in text for needle in self._texts):
+        if self._needles.any_of(text):
             return True
-        if len(text) <= LONGEST and not any(one in shape for one in self._numbered):
+        if len(text) <= LONGEST and not self._without_digits.any_of(shape):
             if len(self._without) >= MOST:
                 self._without.clear()
             self._without.add(shape)
@@ -102,11 +101,10 @@ class Shapes:
     def _kind(self, line: bytes, shape: bytes) -> Shape:
         if _HEALTHY.fullmatch(line + b"\n"):
             return "healthy"
-        if any(needle in line for needle in self._needles) or any(
-            one in shape for one in self._without_digits
-        ):
+        whole = line.decode("utf-8", "replace")
+        if self._needles.any_of(whole) or self._without_digits.any_of(shape.decode("utf-8", "replace")):
             return "read"
-        if any(words in line for words in _ALWAYS) or progress_of(line.decode("utf-8", "replace")):
+        if any(words in line for words in _ALWAYS) or progress_of(whole):
             return "read"
         if _INFO.fullmatch(line + b"\n"):
             return "info"
