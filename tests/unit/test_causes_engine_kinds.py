@@ -157,6 +157,11 @@ KINDS = {
         "torch._dynamo.exc.BackendCompilerFailed: debug_wrapper raised CalledProcessError: Command '['/usr/bin/gcc', "
         "'/tmp/x/main.c', '-lcuda']' returned non-zero exit status 1.\n", "ld-no-cuda", "libcuda",
     ),
+    "a fault of a kernel that a report quotes": Kind(
+        TRACE + "RuntimeError: Worker failed with error 'DeepGEMM: CUDA driver error (csrc/jit/handle.hpp:108): 700 "
+        "(CUDA_ERROR_ILLEGAL_ADDRESS, an illegal memory access was encountered)', please check the stack trace above "
+        "for the root cause\n", "cuda-illegal-access-other", "illegal memory access",
+    ),
     "a fault of a kernel is not told as one of the GPU": Kind(
         TRACE + "RuntimeError: CUDA error: misaligned address\n", "cuda-illegal-instruction", "misaligned address",
     ),

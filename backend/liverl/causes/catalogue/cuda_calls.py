@@ -10,8 +10,8 @@ SIGNATURES: tuple[Signature, ...] = (
         component="cuda",
         role="cause",
         pattern=(
-            r"(?:Triton Error \[CUDA\]: |[Cc]uda error \S{1,200} ')an illegal memory access was "
-            "encountered"
+            r"(?:Triton Error \[CUDA\]: |[Cc]uda error \S{1,200} '|\(CUDA_ERROR_ILLEGAL_ADDRESS, )an illegal "
+            "memory access was encountered"
         ),
         needle="an illegal memory access was encountered",
         title="A GPU kernel used an invalid address (illegal memory access)",

@@ -134,7 +134,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="cpu-half",
         component="torch",
         role="cause",
-        pattern="\\\"(?P<operation>\\w{1,80})\\\" not implemented for '(?P<dtype>\\w{1,20})'",
+        pattern=r'"(?!\w{1,80}_cuda")(?P<operation>\w{1,80})" not implemented for \'(?P<dtype>\w{1,20})\'',
         needle="\" not implemented for '",
         title="The CPU or this torch cannot compute {operation} in {dtype}",
         cause=(
@@ -145,6 +145,25 @@ SIGNATURES: tuple[Signature, ...] = (
         source="torch dispatch",
         fires="RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'",
         spares="INFO \"addmm\" is implemented for 'Half'",
+    ),
+    Signature(
+        id="cuda-dtype",
+        component="torch",
+        role="cause",
+        pattern=r'"(?P<operation>\w{1,80})_cuda" not implemented for \'(?P<dtype>\w{1,20})\'',
+        needle="_cuda\" not implemented for '",
+        title="This torch cannot compute {operation} in {dtype}",
+        cause=(
+            "A tensor has a type for which torch has no code on a GPU: the gradient scaler of fp16 with weights in "
+            "bfloat16, an operation on whole numbers or fp8, or a torch that is too old."
+        ),
+        fix=(
+            "For the gradient scaler train with bf16=True instead of fp16=True; else convert the tensor in the frame "
+            "(.float()), or update torch."
+        ),
+        source="torch dispatch",
+        fires="RuntimeError: \"_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'",
+        spares="RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'",
     ),
     Signature(
         id="scaled-mm",

@@ -63,15 +63,14 @@ SIGNATURES: tuple[Signature, ...] = (
             r")(?P<status>\d{1,3})"
         ),
         needle=": Got completion ",
-        title="NCCL's InfiniBand connection to another host failed (status {status})",
+        title="NCCL got no answer from another rank over InfiniBand (status {status})",
         cause=(
-            "A transfer to another host was not acknowledged (status {status}; 12 is a time-out): a "
-            "cable, port, switch or host failed, or congestion is too high."
+            "A transfer was not acknowledged (status {status}; 12 is a time-out): the other rank's process "
+            "ended, or a cable, port, switch or host failed, or congestion is too high."
         ),
         fix=(
-            "Check ibstat and the ports' error counters on both hosts; look whether the peer that "
-            "the line names still runs; raise NCCL_IB_TIMEOUT (22) and NCCL_IB_RETRY_CNT (7) for "
-            "congestion."
+            "Look first whether a process on the host that the line names ended before; else check ibstat and the "
+            "ports' error counters on both hosts; raise NCCL_IB_TIMEOUT (22) and NCCL_IB_RETRY_CNT (7) for congestion."
         ),
         command="ibstat; perfquery -x",
         source="NCCL src/transport/net_ib.cc",
