@@ -134,7 +134,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="ray-part-exited",
         component="ray",
         role="cause",
-        pattern=r"(?:^|\n) {0,8}(?P<part>\w{2,40}) \[exit code=(?P<code>-?\d{1,3})[\] ]",
+        pattern=r"(?:^|\n) {0,8}(?P<part>\w{2,40}) \[exit code=(?P<code>-\d{1,3})[\] ]",
         needle=" [exit code=",
         title="Ray's {part} was killed or crashed (exit code {code}), and Ray ended",
         cause=(

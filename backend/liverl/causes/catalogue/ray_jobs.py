@@ -179,7 +179,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="consequence",
         pattern=(
             "(?P<process>raylet|gcs_server|dashboard|log_monitor|monitor|ray_client_server|reaper|redis_serve"
-            r"r) \[exit code=(?P<code>-?\d{1,4})\]"
+            r"r) \[exit code=(?P<code>\d{1,4})\]"
         ),
         needle=" [exit code=",
         title=("Ray's process {process} exited with code {code}, so ray start --block ended the node"),
