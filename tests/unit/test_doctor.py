@@ -74,6 +74,7 @@ ValueError: the column 'prompt' is missing
             "text in UTF-16; convert it first: iconv -f utf-16 -t utf-8",
             False,
         ),
+        ("run.log", b"Sending keys: ['asciinema rec --stdin /logs/tests.cast', 'Enter']\n", "text", True),
         ("a.tar.gz", b"\x1f\x8b\0", "compressed; unpack it first", False),
         ("notes.log", b"hello\n", "text", True),
         ("cut.log", "caf\u00e9".encode()[:-1], "text", True),

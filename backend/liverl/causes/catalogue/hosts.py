@@ -70,8 +70,7 @@ SIGNATURES: tuple[Signature, ...] = (
         component="host",
         role="cause",
         pattern=(
-            r"(?:^|\n)(?![^\n]{0,200}(?:\[Errno 28\]|shared memory segment|</?torch_|pyxis: )|(?:mkdir|cp|"
-            r"mv|tee|touch|ln|rm|tar|rsync|cat): )"
+            r"(?:^|\n)(?![^\n]{0,200}(?:\[Errno 28\]|shared memory segment|</?torch_|pyxis: ))"
             r"[^\n]{0,200}"
             r"(?:: |\b[Ww]rite failed because )[Nn]o space left on device"
         ),

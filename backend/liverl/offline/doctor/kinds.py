@@ -44,7 +44,7 @@ _RAY_NAMES = (
 )
 # What runs of agents write: recordings of terminals of Harbor and Terminal-Bench, and their own output
 _TRANSCRIPT = re.compile(
-    rb"asciicast saved to /logs/|asciinema rec [^\n]{0,40}/logs/|mini-swe-agent|\[swea?-agent\b|"
+    rb"asciinema: (?:recording asciicast|asciicast saved) to /logs/|mini-swe-agent|\[swea?-agent\b|"
     rb"COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT|openhands:(?:INFO|ERROR|WARNING)|"
     rb'^\{"type": ?"(?:system|assistant|user)", ?"(?:subtype|message)"|OpenAI Codex v\d',
     re.M,
