@@ -124,3 +124,9 @@ def test_a_worker_of_ray_whose_task_runs_again_ended_nothing(
         "done\n"
     )
     assert (verdict(tmp_path, text).cause is not None) == told
+
+
+@pytest.mark.parametrize("after", ["0: epoch 0 step 1 loss 2.1\n", ""])
+def test_a_command_that_a_script_lacks_is_no_cause_if_work_goes_on(tmp_path: Path, after: str) -> None:
+    missing = "/etc/profile.d/modules.sh: line 12: module: command not found\n"
+    assert (verdict(tmp_path, missing + after).cause is None) == bool(after)

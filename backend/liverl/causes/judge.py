@@ -354,6 +354,8 @@ def _script_failed(
         return None
     last = scripts[-1]
     log = next((log for log in logs if log.log == last[0].log), None)
+    if log is not None and any(r.kind == "healthy" and r.offset > last[0].record.offset for r in log.records):
+        return None
     end = log.last.end if log is not None and log.last is not None else 0
     if other is None and end - last[0].record.end > NEAR_THE_END:
         return None
