@@ -63,6 +63,19 @@ def test_it_is_told_when_it_has_held_for_the_whole_time(second: float, told: boo
     assert looks.shown == (["bad"] if told else [])
 
 
+def test_what_is_held_is_looked_at_more_often() -> None:
+    looks = Looks(hold=30.0)
+    assert not looks.diagnosis.holding
+    looks.at(0, symptom())
+    assert looks.diagnosis.holding
+    looks.at(30, symptom())
+    assert not looks.diagnosis.holding, "it is reported"
+    other = Looks(hold=30.0)
+    other.at(0, symptom())
+    other.at(2)
+    assert not other.diagnosis.holding, "it was nothing"
+
+
 def test_the_hold_counts_from_when_the_evidence_says_that_it_began() -> None:
     looks = Looks(hold=30.0)
     assert looks.at(0, symptom(since=NOW - 29)) == []

@@ -27,7 +27,7 @@ from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 
 LOOK_S = 2.0  # seconds between two diagnoses
-QUIET_S = 5.0  # the same while there are no new events, no symptoms, and no complaints in logs
+QUIET_S = 5.0  # the same with no new events, no symptoms, none that is held, and no complaints in logs
 _DOWN = ("failed", "gave_up", "backing_off")
 
 
@@ -118,7 +118,7 @@ class StateWriter:
                     snapshot.at + history.INTERVAL - LOOK_S / 2
                 )  # so that it is not written one tick late
                 await asyncio.get_running_loop().run_in_executor(None, self._write, snapshot)
-        told = any(log.failed or log.complaints for log in self._facts().live_logs)
+        told = any(log.failed or log.complaints for log in self._facts().live_logs) or self._diagnosis.holding
         quiet, self._seq = self._seq == snapshot.seq and not self.symptoms and not told, snapshot.seq
         pause = self._supervisor.pace.until_next(QUIET_S if quiet else LOOK_S, history.INTERVAL)
         return self._stalls.pause(snapshot.at, pause)

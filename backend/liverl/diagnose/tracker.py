@@ -118,6 +118,11 @@ class Diagnosis:
         }
         self._before: Snapshot | None = None
 
+    @property
+    def holding(self) -> bool:
+        """Whether a symptom was detected that its rule does not report yet."""
+        return any(case.reported < 0 for case in self._cases.values())
+
     def update(self, now: Snapshot, beside: RunContext) -> list[SymptomChange]:
         """Apply all rules to a new snapshot; returns what is to be reported. Snapshots must come in order of time."""
         window, at = Window(now, self._before, beside), now.at

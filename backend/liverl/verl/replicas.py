@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from liverl.causes.ray_shortage import RayLoad, shortage
+from liverl.causes.ray_shortage import RayLoad, shortage, wanted
 from liverl.model import Cause, EngineFacts, Level, ServiceState
 from liverl.observe.engine.activity import ActivitySigns, ActivityState
 from liverl.plan.spec import RayPlan
@@ -59,6 +59,7 @@ class VerlReplicas:
         self._ray = ray
         self._trainer = 0  # generation of the trainer whose replicas are watched
         self._served: dict[int, int] = {}  # rank -> generation that has been healthy
+        self._short = False  # whether verl waits for more than Ray has free
         self._activity = ReplicaActivity()
         self._observing_since = supervisor.now()
         token_file = supervisor.run_dir / replica_token_file if replica_token_file else None
@@ -92,6 +93,11 @@ class VerlReplicas:
         for rank in self._discovery.ranks:
             if rank.stage == "healthy" and self._routes.passed(rank):
                 self._served[rank.rank] = rank.generation
+        load = self.ray_load
+        short = load is not None and wanted(load) is not None
+        if short and not self._short:
+            self._supervisor.pace.changed()  # so that it is diagnosed now
+        self._short = short
         verdict = self._discovery.verdict
         if verdict is not None and self.cause is None and not self._supervisor.stopping:
             text = verdict.text if verdict.rank is None else f"replica {verdict.text}"
