@@ -187,9 +187,8 @@ def test_a_trainer_that_dies_at_step_three_goes_on_there(launch: Launch) -> None
     first = result_of(run_dir)
     assert (first.state, first.attempt) == ("failed", 1)
     assert first.cause is not None and first.cause.service == "trainer"
-    # the worker that ended itself, and not a tool call that some turn got wrong
-    assert "the Ray actor WorkerDict (pid " in first.cause.text
-    assert "ended without an error of its own" in first.cause.text
+    # what the worker that ended itself wrote, and not a tool call that some turn got wrong
+    assert "the first error was: fault: this worker exits at step 3" in first.cause.text
     assert [metrics.step for metrics in MetricsReader.of_run(run_dir).poll()] == [1, 2]
     nothing_lives(run_dir)
 
