@@ -419,4 +419,19 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="bash: ./run_grpo.sh: Permission denied",
         spares="bash: ./run_grpo.sh: Permission given",
     ),
+    Signature(
+        id="kubectl-exit",
+        component="host",
+        role="consequence",
+        pattern=r"command terminated with exit code (?P<code>\d{1,3})",
+        needle="command terminated with exit code ",
+        title="kubectl reports that the command ended with code {code}",
+        fix=(
+            "Read the command's own output above; 137 is SIGKILL, usually for memory (kubectl describe pod "
+            "says OOMKilled)."
+        ),
+        source="kubectl exec",
+        fires="command terminated with exit code 137",
+        spares="INFO command terminated, no exit code",
+    ),
 )
