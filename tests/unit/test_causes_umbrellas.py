@@ -10,9 +10,10 @@ import pytest
 
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Exit, Explanation, LogRecords
-from liverl.causes.judge import UNEXPLAINED, judge
+from liverl.causes.judge import judge
 from liverl.causes.reading import read_log
 from liverl.causes.signature import Signature
+from liverl.causes.unexplained import UNEXPLAINED
 from liverl.logs.records import RecordReader
 
 CAUSES = [one for one in SIGNATURES if one.role == "cause" and not one.alive]

@@ -12,9 +12,10 @@ import msgspec
 from liverl import model
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
-from liverl.causes.judge import UNEXPLAINED, judge
+from liverl.causes.judge import judge
 from liverl.causes.places import at_its_line
 from liverl.causes.reading import read_log
+from liverl.causes.unexplained import UNEXPLAINED
 
 MOST = 128 << 20  # bytes of one log that are read, its last ones: about 3 s
 

@@ -41,6 +41,4 @@ class Needles:
 
 
 def _within(needle: str) -> set[str]:
-    return {
-        found[0] for found in _WORD.finditer(needle) if found.start() > 0 and found.end() < len(needle)
-    }
+    return {found[0] for found in _WORD.finditer(needle) if found.start() > 0 and found.end() < len(needle)}

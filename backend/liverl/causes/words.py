@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal as signals
+from collections.abc import Sequence
 
 from liverl.causes.finding import Evidence, Exit, Explanation
 from liverl.causes.match import Match
@@ -89,3 +90,8 @@ def signal_of(exit_: Exit) -> int | None:
     if exit_.code is not None and 128 < exit_.code < 128 + 65:
         return exit_.code - 128
     return None
+
+
+def of_exits(exits: Sequence[Exit]) -> tuple[Evidence, ...]:
+    """How the processes ended, as evidence."""
+    return tuple(Evidence(f"{e.name} {ending(e)}", e.log or None) for e in exits[:3])

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from liverl.causes.judge import FIRST_ERROR, UNEXPLAINED
 from liverl.causes.shown import words_of
+from liverl.causes.unexplained import FIRST_ERROR, UNEXPLAINED
 from liverl.diagnose.catalogue.agents import NO_TOKENS, with_trials
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.model import Cause, Result, Rewards, RunState, Symptom

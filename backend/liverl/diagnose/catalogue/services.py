@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from liverl.causes.judge import UNEXPLAINED
 from liverl.causes.refused import refused
 from liverl.causes.shown import unchecked
+from liverl.causes.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue import agents
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, ServiceStatus, Snapshot, Symptom

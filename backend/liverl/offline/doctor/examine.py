@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.finding import Explanation, LogRecords, Verdict
-from liverl.causes.judge import UNEXPLAINED
 from liverl.causes.places import at_its_line
 from liverl.causes.reading import read_log
 from liverl.causes.shown import words_of
+from liverl.causes.unexplained import UNEXPLAINED
 from liverl.model import Cause
 from liverl.offline.doctor.going_on import judge_files, of_trials
 from liverl.offline.doctor.inputs import Input, collect

@@ -1,0 +1,88 @@
+"""What the kernel ended for memory: its own counts prove it, and no log of the process can say it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from liverl.causes.errors import evidence_of, line_of
+from liverl.causes.finding import Evidence, Exit, Explanation
+from liverl.causes.match import Match
+from liverl.causes.timeline import Moment
+from liverl.causes.words import ending
+
+_MEMORY = re.compile(r"oom|memory", re.IGNORECASE)
+# What says that a process is gone, and not why.
+_PROCESS_GONE = frozenset(
+    (
+        "actor-died-named",
+        "actor-died",
+        "actor-unavailable",
+        "worker-exit-system-error",
+        "worker-crashed",
+        "gcs-worker-exit",
+        "ray-part-exited",
+        "raylet-terminated",
+        "raylet-died",
+        "engine-core-ended",
+        "engine-dead",
+    )
+)
+_MEMORY_LIMIT = (
+    "the memory limit of its container, Slurm job or service was reached, or the host had no memory left."
+)
+_LESS_MEMORY = (
+    "Raise the memory limit of the container or job (Slurm: --mem), or use less memory: fewer or smaller workers."
+)  # fmt: skip
+_LOOK_AT_MEMORY = "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory.max"
+
+
+def memory_kill(exits: Sequence[Exit], fatal: Sequence[tuple[Moment, Match]]) -> Explanation | None:
+    """A cgroup's count proves what no log of the killed process can say."""
+    killed = next((e for e in exits if e.oom_kills), None)
+    if killed is None or any(_MEMORY.search(match.signature.id) for _, match in fatal):
+        return None
+    return Explanation(
+        "cgroup-oom-kill",
+        "critical",
+        f"{killed.name} was killed for memory by the kernel's OOM killer",
+        f"The kernel ended {_counted(killed.oom_kills, 'process', 'processes')} of {killed.name}: {_MEMORY_LIMIT}",
+        _LESS_MEMORY,
+        _LOOK_AT_MEMORY,
+        {},
+        (
+            Evidence(
+                killed.oom or f"memory.events of {killed.name}: oom_kill {killed.oom_kills}",
+                value=float(killed.oom_kills),
+            ),
+            Evidence(f"{killed.name} {ending(killed)}", killed.log or None),
+        ),
+    )
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def killed_for_memory(
+    first: Moment, exits: Sequence[Exit], proof: tuple[Evidence, ...]
+) -> Explanation | None:
+    """Why a process is gone of which the log only says that it ended, if the kernel has just killed one for memory."""
+    oom = next((e.oom for e in exits if e.oom), None)
+    match = next((m for m in first.matched if m.signature.id in _PROCESS_GONE), None)
+    if oom is None or match is None:
+        return None
+    actor, part = match.groups.get("actor"), match.groups.get("part")
+    who = f"Ray's {part}" if part else "a process of the run"
+    if actor:
+        who = f"the Ray actor {actor} (pid {match.groups['pid']})"
+    return Explanation(
+        "cgroup-oom-kill",
+        "critical",
+        f"{who} was killed for memory by the kernel's OOM killer",
+        f"The kernel ended a process for memory at that time: {_MEMORY_LIMIT}",
+        _LESS_MEMORY,
+        _LOOK_AT_MEMORY,
+        {},
+        (evidence_of(first, line_of(first.record, first.matched)), Evidence(oom), *proof),
+    )
