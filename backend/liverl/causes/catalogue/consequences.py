@@ -267,6 +267,25 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO worker finished",
     ),
     Signature(
+        id="ray-peer-unreachable",
+        component="ray",
+        role="consequence",
+        pattern=r"AioRpcError of RPC that terminated with:\s{1,8}status = StatusCode\.UNAVAILABLE",
+        needle="AioRpcError of RPC that terminated with:",
+        title="A service of Ray lost its connection to another, which had ended",
+        fix="Read what ended before it: raylet.out and gcs_server.out in the logs of the Ray session.",
+        source="tests/stack/test_verl_faults.py",
+        fires=(
+            "grpc.aio._call.AioRpcError: <AioRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
+            '\tdetails = "Socket closed"'
+        ),
+        spares=(
+            "grpc.aio._call.AioRpcError: <AioRpcError of RPC that terminated with:\n\tstatus = StatusCode.INTERNAL\n"
+            '\tdetails = "Received RST_STREAM"'
+        ),
+        recorded=True,
+    ),
+    Signature(
         id="raylet-terminated",
         component="ray",
         role="consequence",
