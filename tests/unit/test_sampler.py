@@ -26,6 +26,7 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
         monkeypatch.delenv(name, raising=False)
     supervisor: Any = SimpleNamespace(
         run_dir=tmp_path,
+        plan=SimpleNamespace(services=()),
         ledger=SimpleNamespace(holders={}),
         process_scan=SimpleNamespace(members=dict),
         gpus=(),

@@ -162,6 +162,7 @@ class Discovery:
     """Stands for the discovery in Ray: one replica, healthy under an address."""
 
     verdict = None
+    load = None
 
     def __init__(self, address: str) -> None:
         self.ranks = [Rank(0, "replica-0", "healthy", "", 0.0, address=address, generation=1)]

@@ -191,7 +191,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         source="pip",
         fires=(
-            "ERROR: Could not find a version that satisfies the requirement torch==2.9.0 (from "
+            "ERROR: Could not find a version that satisfies the requirement apex==0.9.1 (from "
             "versions: 2.0.0)"
         ),
         spares="INFO found a version that satisfies the requirement",
