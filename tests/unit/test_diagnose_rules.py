@@ -504,7 +504,9 @@ def test_proxy_down(state: str) -> None:
     symptom = found(stalled)["proxy_down:proxy"]
     assert symptom.title == "proxy is down: 16 trials wait; killed by SIGKILL"
     assert (symptom.severity, symptom.since) == ("critical", NOW - 12.7)
-    assert "by somebody or by the kernel's OOM killer" in symptom.cause
+    assert symptom.cause.startswith("by somebody or by the kernel's OOM killer. It is "), (
+        "the title says the signal"
+    )
     assert symptom.action == ("restart proxy" if state == "backing_off" else None)
     killer = found(stalled, oom="oom_kill in F has risen to 3")["proxy_down:proxy"]
     assert "by the kernel's OOM killer (oom_kill in F has risen to 3)" in killer.cause

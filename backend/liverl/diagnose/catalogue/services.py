@@ -91,8 +91,8 @@ def proxy_down(window: Window) -> Iterator[Symptom | Resolved]:
         waiting = f": {trials} trial{'s wait' if trials != 1 else ' waits'}" if trials else ""
         failure = _clause(service.failure or service.why)
         doing = service.stage or service.state.replace("_", " ")
-        ended = _ended(window, service)
-        why = f"{ended}. " if ended != failure else ""  # the title says how it ended
+        besides = _besides(window, service, failure)
+        why = f"{besides}. " if besides else ""
         yield Symptom(
             id=f"proxy_down:{name}",
             severity="critical",
@@ -118,12 +118,14 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
         if service is now.carrier_down:
             continue
         serves = service.state == "ready"
+        failure = _clause(service.failure or "unknown exit")
+        besides = _besides(window, service, failure)
+        why = f"{besides}; " if besides else ""
         yield Symptom(
             id=f"service_restarted:{name}",
             severity="warning",
-            title=f"{name} failed ({_clause(service.failure or 'unknown exit')}); it "
-            f"{'serves again' if serves else 'is being restarted'}",
-            cause=f"{_ended(window, service)}; it was restarted {service.restarts} "
+            title=f"{name} failed ({failure}); it {'serves again' if serves else 'is being restarted'}",
+            cause=f"{why}it was restarted {service.restarts} "
             f"time{'' if service.restarts == 1 else 's'} in this attempt",
             fix=_own_fix(
                 window, service, "read the end of the log of its previous process, unless you killed it"
@@ -133,6 +135,11 @@ def service_restarted(window: Window) -> Iterator[Symptom | Resolved]:
             patch=_patch(window, service),
             guess=_guess(window, service),
         )
+
+
+def _besides(window: Window, service: ServiceStatus, failure: str) -> str:
+    """Why the process before the present one ended, without how it ended, which the title says."""
+    return _ended(window, service).removeprefix(failure).lstrip(",; ")
 
 
 def _clause(failure: str) -> str:
