@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Any
 
 import pytest
+from kit import regexes
 
+from liverl.causes import errors
+from liverl.causes.errors import without_speculation
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge as judge_with
 from liverl.causes.match import matches
@@ -383,3 +387,17 @@ def test_a_complaint_is_the_cause_of_what_is_known_to_report_it(say: Maker) -> N
     assert found is not None and found.id == "name-taken"
     other = judge_with([log(say("the name is taken"), say.raised("ValueError: no"))], [], REPORTED).cause
     assert other is not None and other.id == "unknown"
+
+
+def test_guesses_of_ray_and_repeated_command_lines_are_cut_off() -> None:
+    assert without_speculation("it died.  \n Some common causes include: (1) OOM\nmore") == "it died."
+    assert (
+        without_speculation("Error executing job with overrides: ['a=1']")
+        == "Error executing job with overrides"
+    )
+    assert without_speculation("it died. \n") == "it died. \n"
+
+
+@pytest.mark.parametrize("pattern", [one for one in vars(errors).values() if isinstance(one, re.Pattern)])
+def test_patterns_for_errors_take_linear_time(pattern: re.Pattern[str]) -> None:
+    assert regexes.unbounded(pattern.pattern) == []

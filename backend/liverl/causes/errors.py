@@ -16,7 +16,7 @@ _WEAK = frozenset(("KeyboardInterrupt", "SystemExit", "CancelledError", "Generat
 # A failed request or prompt: the server, or verl's agent loop, goes on after it.
 _HANDLED = re.compile(
     r"Exception in ASGI application|Error handling request|(?:Task|Future) exception was never retrieved|"
-    r"LiteLLM[\w ]*:ERROR|LiteLLM\.LoggingError|"
+    r"LiteLLM[\w ]{0,80}:ERROR|LiteLLM\.LoggingError|"
     r"HTTP/1\.1\" [45]\d\d|Error in extracting tool call"
 )
 # What a library raises to report that another process failed.
@@ -27,15 +27,14 @@ _WRAPPER = re.compile(
 _LETTER = re.compile(r"[^\W\d_]")
 _NAMED = re.compile(r"[a-z](?:Error|Exception)\b")
 # What Ray's and glog's handler prints of a process that was asked to stop, with its stack.
-_STOPPED = re.compile(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s*(?:PC: )?@ +0x[0-9a-f]+ ")
+_STOPPED = re.compile(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s{0,40}(?:PC: )?@ {1,20}0x[0-9a-f]{1,16} ")
 _HANDLED_WRITER = "AgentLoopWorker"
-# What Ray guesses, and the whole command line that Hydra repeats.
+# Where Ray's guesses begin, and the whole command line that Hydra repeats.
 _SPECULATION = re.compile(
-    r"\s*(?:There are some potential root causes|Some common causes include:|Possible reasons include: \(1\)).*|"
-    r"(?<=Error executing job with overrides): \[.*",
-    re.DOTALL,
+    r"There are some potential root causes|Some common causes include:|Possible reasons include: \(1\)"
+    r"|(?<=Error executing job with overrides): \["
 )
-_VALIDATION = re.compile(r"\d+ validation errors? for ")
+_VALIDATION = re.compile(r"\d{1,9} validation errors? for ")
 
 
 def first_error(moments: Sequence[Moment]) -> Moment | None:
@@ -111,7 +110,7 @@ def line_of(record: Record, matched: Sequence[Match]) -> str:
     """The line that stands in the log."""
     ended = next((m.text for m in matched if m.signature.tells), None)
     if ended is not None:
-        return _SPECULATION.sub("", ended)
+        return without_speculation(ended)
     if record.raised:
         chosen = record.raised[telling(record.raised)]
         lines = chosen.text.split("\n")
@@ -119,7 +118,7 @@ def line_of(record: Record, matched: Sequence[Match]) -> str:
         more = len(lines) > 1 and (_VALIDATION.search(lines[0]) or lines[0].rstrip().endswith(":"))
         return f"{lines[0].rstrip(': ')}: {lines[1].strip()}" if more else lines[0]
     own = next((m.text for m in matched if m.signature.role == "consequence"), None)
-    return _SPECULATION.sub("", own or record.text)
+    return without_speculation(own or record.text)
 
 
 def told_of(record: Record, matched: Sequence[Match]) -> str:
@@ -146,4 +145,5 @@ def evidence_of(moment: Moment, text: str) -> Evidence:
 
 def without_speculation(text: str) -> str:
     """A line without what Ray guesses at, and without the command line that Hydra repeats."""
-    return _SPECULATION.sub("", text)
+    found = _SPECULATION.search(text)
+    return text if found is None else text[: found.start()].rstrip()
