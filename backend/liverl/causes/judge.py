@@ -248,7 +248,8 @@ def _script_failed(
 
 
 def _is_proof(hit: _Hit, cause: Explanation | None) -> bool:
-    """Whether the record of a hit is the one that proves the cause, which another row explains better."""
+    """Whether the record of a hit proves the cause, which another row explains better: one record tells of one
+    failure."""
     first = cause.evidence[0] if cause is not None and cause.evidence else None
     return first is not None and (first.log, first.offset) == (hit[0].log, hit[0].record.offset)
 
@@ -260,7 +261,6 @@ def _symptoms(
 ) -> tuple[Explanation, ...]:
     """What else is wrong: each kind once, with its first and its last record."""
     seen = {cause.id} if cause is not None else set()
-    of_cause = {(one.log, one.offset) for one in cause.evidence[:1]} if cause is not None else set()
     found = []
     # An error of Python itself comes of that of a library beside it.
     general = min((_rank(hit)[0] for hit in fatal), default=False)
@@ -268,8 +268,6 @@ def _symptoms(
     for hit in (*alive, *fatal):
         own = hit[1].signature.id
         if own in seen or (hit[1].signature.effect and seen) or _is_proof(hit, cause):
-            continue
-        if (hit[0].log, hit[0].record.offset) in of_cause:  # one record tells of one failure
             continue
         seen.add(own)
         all_of = [h for h in (*alive, *fatal) if h[1].signature.id == own]
