@@ -606,7 +606,8 @@ def test_a_hangup_ends_neither_up_nor_the_run(make: Make) -> None:
     run = make(toy("a", "sleep"), toy("task", "exit-when", "0", "go", ends_run=True))
     process = up("--no-ui", "--run", run.run_dir)
     try:
-        wait_until(lambda: _pid(run, "task"))
+        # A restart of a service that is still being started takes that process: wait for both.
+        wait_until(lambda: _pid(run, "a") and _pid(run, "task"))
         backend = run.snapshot().backend.pid
         os.kill(process.pid, signal.SIGHUP)
         os.kill(backend, signal.SIGHUP)
