@@ -1,7 +1,9 @@
-"""Services that the program does not start: the reason stands in no log, and is told with what to do."""
+"""What is not started: the reason stands in no log, and is told with what to do; nothing is left behind."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,19 @@ from pathlib import Path
 from kit.cli import run_cli
 from kit.drills import Drill, ended
 from kit.runs import QUICK, ToyRun, make_run, toy
+from kit.waiting import wait_until
+
+CRASHES_AT_ITS_START = """
+import sys
+from liverl.daemon import main
+
+def broken(run):
+    raise AssertionError("an error that nobody expected")
+
+main._signals = broken
+sys.argv[1:] = ["--run-dir", sys.argv[1]]
+main.main()
+"""
 
 
 def test_a_replica_without_a_gpu_is_told_everywhere_with_the_fix(
@@ -29,3 +44,19 @@ def test_a_replica_without_a_gpu_is_told_everywhere_with_the_fix(
     assert said.returncode == 1
     flat = " ".join(said.stdout.split())
     assert result.cause.text in flat and result.cause.fix in flat and "says nothing" not in flat
+
+
+def test_a_backend_that_crashes_at_its_start_leaves_no_keeper(
+    tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
+) -> None:
+    run = ending(make_run(tmp_path, [toy("a", "sleep")]))
+    crashed = subprocess.run(
+        [sys.executable, "-c", CRASHES_AT_ITS_START, str(run.run_dir)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert crashed.returncode == 1 and "an error that nobody expected" in crashed.stderr
+    assert (run.run_dir / "keeper.json").exists(), "it had started one"
+    wait_until(lambda: not run.tagged(), what="the keeper's end")

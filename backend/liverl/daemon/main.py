@@ -118,6 +118,7 @@ async def serve(
     supervisor = run.supervisor
     server = ControlServer(run_dir, run, on_clients=supervisor.pace.watched_by)
     directory = OpenDirectory(run_dir)
+    started = False
     try:
         await populate(run, record, fresh, partial(_stop_at_once, run, stop, was_running, no_plan))
         await server.start()
@@ -129,11 +130,13 @@ async def serve(
         supervisor.spawn_task(_watch_directory(run, directory))
         supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         run.start()
+        started = True
         unkilled = await run.outcome.until_over()
         return await _finish(run, server, unkilled, directory)
-    except (OSError, KeeperError, KeeperGone, StartProblem):
-        if fresh and supervisor.keeper_manager.pid:
-            await supervisor.keeper_manager.dismiss()  # no service has been started yet
+    except Exception:
+        # Once services may run, the keeper stays: the next backend adopts them.
+        if fresh and not started and supervisor.keeper_manager.pid:
+            await supervisor.keeper_manager.dismiss()
         raise
     finally:
         for path in {run_dir, directory.path}:
