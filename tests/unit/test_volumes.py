@@ -199,4 +199,5 @@ def test_the_disk_of_the_checkpoints_is_that_to_which_verl_saves(tmp_path: Path)
     own = "trainer.default_local_dir='{run_dir}/checkpoints'"
     assert folder() == folder(own) == tmp_path / "checkpoints"
     assert folder(own, "trainer.default_local_dir=/mnt/saved") == Path("/mnt/saved")
+    assert folder("++trainer.default_local_dir=/mnt/saved") == Path("/mnt/saved")
     assert folder("trainer.default_local_dir=relative") == tmp_path / "checkpoints"

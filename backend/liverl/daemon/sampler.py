@@ -39,6 +39,7 @@ from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import REWARD, RewardHistory
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, Volume, VolumeWatch, is_low, largest
+from liverl.plan import verl_trainer
 from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.supervisor import Supervisor
@@ -70,7 +71,6 @@ LIVE_LOGS_PERIOD = 2.5
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
-_SAVED_TO = "trainer.default_local_dir="  # verl's override
 _KEEPER = "(keeper)"  # its key beside the services, none of which has brackets in its name
 
 
@@ -106,15 +106,8 @@ class SampledFacts:
 
 def _folders(run_dir: Path, plan: Plan) -> tuple[tuple[str, Path], ...]:
     """What the run keeps where: a folder may be a link or a mount of its own."""
-    below = (("trials", run_dir / "trials"), ("checkpoints", _checkpoints(run_dir, plan)))
+    below = (("trials", run_dir / "trials"), ("checkpoints", verl_trainer.checkpoints(plan, run_dir)))
     return ((RUN_DIRECTORY, run_dir), *below, (SHARED_MEMORY, Path("/dev/shm")))
-
-
-def _checkpoints(run_dir: Path, plan: Plan) -> Path:
-    """Where the trainer saves: its last override counts, and a relative one is nowhere that is known."""
-    words = [word for service in plan.services for word in service.argv if word.startswith(_SAVED_TO)]
-    given = words[-1].removeprefix(_SAVED_TO).strip("'\"") if words else ""
-    return Path(given) if given.startswith("/") else run_dir / "checkpoints"
 
 
 class Sampler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from liverl.config import conditions, sizing
@@ -15,7 +16,7 @@ from liverl.plan.guest_path import stub
 from liverl.plan.hydra import Override
 from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
-from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
+from liverl.plan.spec import Dependency, FileSpec, Plan, Probe, Probes, RestartPolicy, ServiceSpec
 from liverl.plan.verl_overrides import overrides, token_routes
 
 ENVIRONMENT = ray.ENVIRONMENT
@@ -23,6 +24,7 @@ METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # one per start, beca
 _PATH = "trainer/path"  # in the run directory; the PYTHONPATH of verl's processes
 # verl prints this line when all workers and replicas have started and the first step begins.
 READY = "all initialize finished, ready to fit"
+SAVED_TO = "trainer.default_local_dir"  # verl's key
 SMOKE_DEADLINE = 900.0  # seconds to make the smoke model; about 60 on two idle cores
 # $0 is the interpreter, $1 the directory. The model is created next to that directory and then renamed: two runs may
 # start at the same time, and a run that is stopped must not leave an incomplete model.
@@ -100,6 +102,14 @@ def smoke(config: RunConfig) -> ServiceSpec:
         stop=stop_stages(config),
         files=(stub(_PATH),),
     )
+
+
+def checkpoints(plan: Plan, run_dir: Path) -> Path:
+    """The directory to which verl saves, read from the command line of its trainer or of a launch script: its last
+    value counts. A relative one counts as the run's own: verl's workers resolve it where Ray starts them."""
+    words = [word.partition("=") for service in plan.services for word in service.argv]
+    values = [value.strip("'\"") for key, _, value in words if sizing.bare_key(key) == SAVED_TO]
+    return Path(values[-1]) if values and values[-1].startswith("/") else run_dir / "checkpoints"
 
 
 def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
