@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from liverl.causes import reading
+from liverl.causes import reading, shapes
 from liverl.causes.finding import LogRecords
 from liverl.causes.reading import MOST_AFTER, MOST_BEFORE, SURVIVED, NotTextError, read_log
-from liverl.causes.shapes import Shapes
+from liverl.causes.shapes import FLOOD, Shapes
 from liverl.logs.record import Record
 from liverl.util.regular_file import NotRegularFileError
 
@@ -98,6 +98,37 @@ def test_of_too_many_records_the_first_and_the_last_are_kept_and_the_rest_counte
     flood = "".join(f"ERROR 11-20 23:51:24 [a.py:1] flood of {n}\n{STEP}" for n in range(MOST_BEFORE + 9))
     logs = read(tmp_path, flood)
     assert (logs.left_out, len(texts(logs))) == (9, MOST_BEFORE)
+
+
+def test_a_cause_between_two_floods_is_kept(tmp_path):
+    before = "".join(f"WARNING 11-20 23:51:24 [a.py:1] queue {n} is long\n" for n in range(3 * FLOOD))
+    after = "".join(f"ERROR 11-20 23:51:24 [a.py:1] request {n} does not go on\n" for n in range(3 * FLOOD))
+    logs = read(tmp_path, before + FAILED + after)
+    assert "torch.OutOfMemoryError: CUDA out of memory" in texts(logs)
+    assert (texts(logs)[0], logs.last.text) == ("queue 0 is long", f"request {3 * FLOOD - 1} does not go on")
+    assert len(logs.records) <= MOST_AFTER and logs.left_out == 6 * FLOOD + 1 - len(logs.records)
+
+
+def test_a_flood_begins_anew_after_a_sign_of_health(tmp_path):
+    flood = "".join(f"ERROR 11-20 23:51:24 [a.py:1] no {n}\n" for n in range(FLOOD + 10))
+    for sign in (STEP, OK * (SURVIVED + 1)):
+        logs = read(tmp_path, flood + sign + "ERROR 11-20 23:51:25 [a.py:1] no 7\n" + INFO)
+        assert texts(logs) == ["no 7"] and logs.left_out == 0
+
+
+def test_a_record_of_several_lines_is_whole_within_a_flood(tmp_path, monkeypatch):
+    line = "ERROR 11-20 23:51:24 [a.py:1] no 1\n"
+    traceback = (
+        "ERROR 11-20 23:51:24 [a.py:1] Traceback (most recent call last):\n"
+        'ERROR 11-20 23:51:24 [a.py:1]   File "a.py", line 3, in main\n'
+        "ERROR 11-20 23:51:24 [a.py:1]     step()\n"
+        "ERROR 11-20 23:51:24 [a.py:1] KeyError: 'a'\n"
+    )
+    (wanted,) = (record for record in read(tmp_path, traceback).records if record.raised)
+    monkeypatch.setattr(shapes, "FLOOD", 2)
+    logs = read(tmp_path, (line * 5 + traceback) * 5 + line * 5)
+    assert [record.raised for record in logs.records if record.raised] == [wanted.raised] * 5
+    assert logs.left_out == 30 - 2 and texts(logs).count("no 1") == 2
 
 
 def test_it_begins_at_the_start(tmp_path):
@@ -187,6 +218,7 @@ def test_what_is_passed_over_by_its_shape_would_not_have_mattered(tmp_path, monk
         (b"[Errno 28] No space left on device", "read"),
         (b"step:4 - actor/lr:0.1", "read"),
         (b"ValueError: no", "read"),
+        (b"ERROR 11-20 23:51:23 [core.py:77] no", "read"),
         (b"[rank0]:[E321 02:07:08.4 x.cpp:1] stuck", "read"),
         (b"[2026-11-21 00:17:39,002 E 12 34] (raylet) gone", "read"),
         (b'  File "a.py", line 3, in main', "read"),
@@ -196,14 +228,35 @@ def test_what_is_passed_over_by_its_shape_would_not_have_mattered(tmp_path, monk
     ],
 )
 def test_the_shape_of_a_line(line, kind):
-    shapes = Shapes(("[Errno 28] No space", "EngineCore failed"))
+    known = Shapes(("[Errno 28] No space", "EngineCore failed"))
     for _ in range(2):
-        assert [found for _, found in shapes.of(line + b"\n")] == [kind]
-    assert list(shapes.of(line)) == [(len(line), "read")]
+        assert [found for _, found in known.of(line + b"\n")] == [kind]
+    assert list(known.of(line)) == [(len(line), "read")]
 
 
 def test_lines_that_differ_by_a_digit_that_tells_are_not_taken_for_each_other():
-    shapes = Shapes(("[Errno 28] No space",))
+    known = Shapes(("[Errno 28] No space",))
     lines = [b"INFO [Errno 5] No space here", b"INFO [Errno 28] No space here"]
-    assert [kind for _, kind in shapes.of(b"\n".join(lines) + b"\n")] == ["read", "read"]
-    assert [shapes.has_needle(line.decode()) for line in lines] == [False, True]
+    assert [kind for _, kind in known.of(b"\n".join(lines) + b"\n")] == ["read", "read"]
+    assert [known.has_needle(line.decode()) for line in lines] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (b"(EngineCore pid=2) ERROR 11-20 23:51:23 [core.py:77] request 4 failed", "flood"),
+        (b"2026-11-21 00:17:39,002 WARNING worker.py:2 -- slow", "flood"),
+        (b"WARNING: slow", "flood"),
+        (b"ERROR 11-20 23:51:23 [core.py:77] Traceback (most recent call last):", "read"),
+        (b'ERROR 11-20 23:51:23 [core.py:77]   File "a.py", line 3, in main', "read"),
+        (b"ERROR 11-20 23:51:23 [core.py:77]     step()", "read"),
+        (b"ERROR 11-20 23:51:23 [core.py:77] KeyError: 'a'", "read"),
+        (b"ERROR 11-20 23:51:23 [core.py:77] it failed with:", "read"),
+        (b"During handling of the above exception, another exception occurred", "read"),
+        (b"", "read"),
+    ],
+)
+def test_what_is_passed_over_in_a_flood(line, kind, monkeypatch):
+    monkeypatch.setattr(shapes, "FLOOD", 2)
+    kinds = [found for _, found in Shapes(()).of((line + b"\n") * 4)]
+    assert kinds == (["read", "read", kind, kind] if line else ["bare"] * 4)

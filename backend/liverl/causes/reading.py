@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import BinaryIO
 
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import LogRecords
+from liverl.causes.keeping import Kept
 from liverl.causes.shapes import Shape, Shapes
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
@@ -18,8 +18,8 @@ from liverl.logs.records import RecordReader
 from liverl.util.regular_file import open_binary
 
 BLOCK = 1 << 20  # bytes read at a time
-MOST_BEFORE = 500  # records with a needle from before the last healthy signs; of more the first and the last
-MOST_AFTER = 2000  # other records; of more the first and the last
+MOST_BEFORE = 500  # records with a needle from before the last healthy signs
+MOST_AFTER = 2000  # other records
 SAMPLE = 1 << 16  # bytes that tell a log from binary data
 MOST_SIGNS = 8192  # healthy signs whose places are remembered
 _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
@@ -77,40 +77,6 @@ def needles() -> tuple[str, ...]:
     return tuple(sorted(one for one in every if not any(other in one for other in every if other != one)))
 
 
-class _Kept:
-    """A bounded list: of more records the first and the last half are kept."""
-
-    def __init__(self, most: int) -> None:
-        self._half = most // 2
-        self.first: list[tuple[int, Record]] = []
-        self.last: deque[tuple[int, Record]] = deque()
-        self.left_out = 0
-
-    def add(self, alive: int, record: Record) -> None:
-        if len(self.first) < self._half and not self.last:
-            self.first.append((alive, record))
-            return
-        self.last.append((alive, record))
-        if len(self.last) > self._half:
-            self.last.popleft()
-            self.left_out += 1
-
-    def forget(self, before: int) -> list[Record]:
-        """Remove and return what was written before so many healthy signs."""
-        gone = []
-        if self.first and self.first[0][0] < before:
-            gone = [record for alive, record in self.first if alive < before]
-            self.first = self.first[len(gone) :]
-            if not self.first:
-                self.left_out = 0
-        while not self.first and self.last and self.last[0][0] < before:
-            gone.append(self.last.popleft()[1])
-        return gone
-
-    def all(self) -> list[Record]:
-        return [record for _, record in (*self.first, *self.last)]
-
-
 class _Reading:
     def __init__(self, start: int, modified: float) -> None:
         self.offset = start
@@ -119,8 +85,8 @@ class _Reading:
         self._shapes = Shapes(needles())
         self._alive = 0  # healthy signs so far
         self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are with it
-        self._kept = _Kept(MOST_AFTER)
-        self._before = _Kept(MOST_BEFORE)
+        self._kept = Kept(MOST_AFTER, self._has_needle)
+        self._before = Kept(MOST_BEFORE, self._has_needle)
         self._healthy: Record | tuple[int, bytes] | None = (
             None  # the last one, or its line and where that begins
         )
@@ -130,6 +96,7 @@ class _Reading:
         self._skipped: tuple[int, bytes] | None = (
             None  # the last line that was passed over, and where it begins
         )
+        self._flooded = 0  # lines of floods since the last healthy sign
         self._inside = False  # of a line that is longer than a block
 
     def block(self, data: bytes) -> None:
@@ -163,7 +130,9 @@ class _Reading:
     def _run(self, data: bytes, begin: int, end: int, kind: Shape) -> None:
         if kind == "healthy":
             self._pass(data, begin, end)
-        elif kind in ("info", "bare"):
+        elif kind in ("info", "bare", "flood"):
+            if kind == "flood":
+                self._flooded += data.count(b"\n", begin, end)
             last = begin + len(data[begin:end].rstrip())  # a blank line is no last record
             if last > begin:
                 line = data.rfind(b"\n", begin, last) + 1 or begin
@@ -196,6 +165,7 @@ class _Reading:
 
     def _sign(self, signs: int, offset: int) -> None:
         self._alive += signs
+        self._flooded = 0
         self._signs.append((offset, self._alive))
         if len(self._signs) > MOST_SIGNS:
             del self._signs[: MOST_SIGNS // 2]
@@ -251,7 +221,7 @@ class _Reading:
             records=tuple(sorted(records, key=lambda record: record.offset)),
             last=last,
             modified=modified,
-            left_out=self._before.left_out + self._kept.left_out,
+            left_out=self._before.left_out + self._kept.left_out + self._flooded,
             survived=max((record.end for record in before), default=0),
             served=self._served,
         )

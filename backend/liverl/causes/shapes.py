@@ -18,8 +18,11 @@ Shape = Literal[
     "info",  # of level info, with nothing in it that the catalogue looks for: it goes on with no record
     "bare",  # likewise, without a level: it may go on with the record above
     "beside",  # likewise, while a record is open that it may go on with
+    "flood",  # a warning or an error of one line, whose shape more than FLOOD lines since the last healthy sign have
     "read",  # any other
 ]
+_Known = Literal["event", "sign", Shape]  # "event": of one line; "sign": of progress; both are read
+FLOOD = 4000
 MOST = 1 << 14  # shapes that are remembered
 LONGEST = 400  # bytes of a line whose shape is remembered
 
@@ -37,6 +40,13 @@ _HEALTHY = re.compile(
 )
 _INFO = re.compile(
     _PREFIX + rb"(?:INFO[ :]|DEBUG[ :]|\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3}(?:INFO|DEBUG)\b)[^\n]*\n"
+)
+_EVENT = re.compile(
+    _PREFIX + rb"(?:\d{4}-\d\d-\d\d [\d:,.]{8,15}[\s-]{1,3})?(?:WARN|WARNING|ERROR|CRITICAL)[ :]"
+)
+# What may be a part of a record of several lines, or be followed by one
+_PART = re.compile(
+    rb"Traceback|File \"|handling of|direct cause|(?:Error|Exception|Interrupt|Exit)\b|[\]:|] {2,}|[:,({\[\\] *$|[|^~]"
 )
 # What a bare line must not have: the level of C++ loggers, which digits tell, and the words of failures
 _LETTER = re.compile(rb"(?:^|[\[\s,])[WEFC](?:\d{3,4} \d\d:| \d+ \d+\]| [\w./-]{1,80}:\d)")
@@ -57,7 +67,8 @@ class Shapes:
         self._without_digits = Needles(
             bare for needle in needles if (bare := needle.translate(_NO_DIGITS)) != needle
         )
-        self._known: dict[bytes, Shape] = {}
+        self._known: dict[bytes, _Known] = {}
+        self._events: dict[bytes, int] = {}  # how many of a shape there were since the last healthy sign
         self._without: set[str] = set()  # shapes of texts without a needle
 
     def of(self, data: bytes) -> Iterator[tuple[int, Shape]]:
@@ -75,7 +86,13 @@ class Shapes:
                 if not whole:
                     yield len(line), "read"
                 return
-            yield len(line) + 1, known.get(shape) or self._learned(line, shape)
+            kind = known.get(shape) or self._learned(line, shape)
+            if kind == "healthy" or kind == "sign":
+                self._events.clear()
+            if kind == "event":
+                yield len(line) + 1, self._counted(shape)
+            else:
+                yield len(line) + 1, "read" if kind == "sign" else kind
 
     def has_needle(self, text: str) -> bool:
         """Whether the catalogue looks for something in ``text``."""
@@ -90,7 +107,14 @@ class Shapes:
             self._without.add(shape)
         return False
 
-    def _learned(self, line: bytes, shape: bytes) -> Shape:
+    def _counted(self, shape: bytes) -> Shape:
+        count = self._events.get(shape, 0) + 1
+        if count == 1 and len(self._events) >= MOST:
+            self._events.clear()
+        self._events[shape] = count
+        return "flood" if count > FLOOD else "read"
+
+    def _learned(self, line: bytes, shape: bytes) -> _Known:
         kind = self._kind(line, shape)
         if len(line) <= LONGEST:
             if len(self._known) >= MOST:
@@ -98,13 +122,15 @@ class Shapes:
             self._known[shape] = kind
         return kind
 
-    def _kind(self, line: bytes, shape: bytes) -> Shape:
+    def _kind(self, line: bytes, shape: bytes) -> _Known:
         if _HEALTHY.fullmatch(line + b"\n"):
             return "healthy"
         whole = line.decode("utf-8", "replace")
-        if self._needles.any_of(whole) or self._without_digits.any_of(shape.decode("utf-8", "replace")):
-            return "read"
         if any(words in line for words in _ALWAYS) or progress_of(whole):
+            return "sign"
+        if _EVENT.match(line) and not _PART.search(line):
+            return "event"
+        if self._needles.any_of(whole) or self._without_digits.any_of(shape.decode("utf-8", "replace")):
             return "read"
         if _INFO.fullmatch(line + b"\n"):
             return "info"
