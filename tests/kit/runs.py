@@ -191,11 +191,15 @@ class ToyRun:
         table = procfs.scan()
         while found := {pid for pid, proc in table.items() if proc.ppid in ending} - ending:
             ending |= found
-        for pid in ending - {os.getpid()}:
+        ending -= {os.getpid()}
+        for pid in ending:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        # Until then a process may write into the directory, which is removed next.
+        left = [proc for pid in ending if (proc := procfs.read_proc(pid)) is not None and not proc.zombie]
+        wait_until(lambda: not any(procfs.alive(proc.pid, proc.tick) for proc in left), 30, "their end")
 
 
 def change_of(run: ToyRun) -> PlanChange:

@@ -68,6 +68,11 @@ def test_any_cause_is_one_line(cause: Any) -> None:
     assert line and "\n" not in line and len(line) <= 300
 
 
+@pytest.mark.parametrize("death", ["", "\r", " \n\n\t"])
+def test_a_cause_without_words_is_said_to_be_none(death: str) -> None:
+    assert short_cause(death) == "Ray reports no cause"
+
+
 def test_the_recorded_actors() -> None:
     rows = recorded("actors.json")["data"]["result"]["result"]
     actors = {(a.name, a.state): a for a in parse_actors(rows)}

@@ -34,9 +34,9 @@ def death_words(cause: object) -> str:
 
 def short_cause(death: str) -> str:
     """One line of at most 300 characters: a traceback's own exception, or the message without Ray's advice."""
-    if not death:
-        return "Ray reports no cause"
     lines = [line for line in death.splitlines() if line.strip()]
+    if not lines:
+        return "Ray reports no cause"
     line = lines[0].partition(_ADVICE)[0].strip()
     if len(lines) > 1:
         exception = next((x for x in reversed(lines) if _EXCEPTION.fullmatch(x)), lines[-1]).strip()
