@@ -15,7 +15,7 @@ from kit import regexes
 from kit.cause_table import table
 
 from liverl.causes.catalogue import SIGNATURES
-from liverl.causes.match import matches
+from liverl.causes.match import Matcher
 from liverl.causes.signature import Signature
 from liverl.causes.words import explained
 from liverl.config.schema import leaves
@@ -294,7 +294,7 @@ def test_a_row_that_reads_frames_is_quoted_with_its_exception() -> None:
     head, *more, last = signature.fires.split("\n")
     raised = (Raised("TimeoutError", "first"), Raised(*last.split(": ", 1)))
     record = Record(0, 1, text=head, kind="traceback", more=(*more, last), raised=raised)
-    (match,) = matches(record, [signature])
+    (match,) = Matcher([signature]).of(record)
     assert (match.text, match.raised, match.groups["tried"]) == (last, 1, "224.00 MiB")
 
 
@@ -313,9 +313,8 @@ def test_a_row_that_reads_frames_is_quoted_with_its_exception() -> None:
 )
 def test_a_wrong_key_of_verl_is_told_with_the_nearest_one(key: str, near: str) -> None:
     text = f"Could not override '{key}'.\nTo append to your config use +{key}=3"
-    (match,) = matches(
-        Record(0, 1, text=text.split("\n")[0], more=(text.split("\n")[1],)), [BY_ID["hydra-renamed"]]
-    )
+    record = Record(0, 1, text=text.split("\n")[0], more=(text.split("\n")[1],))
+    (match,) = Matcher([BY_ID["hydra-renamed"]]).of(record)
     fix = explained(match, ()).fix
     assert (f"launch script (did you mean {near}?):" in fix) == bool(near)
     assert ("did you mean" in fix) == bool(near), fix

@@ -13,7 +13,7 @@ from liverl.causes import errors
 from liverl.causes.errors import without_speculation
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge as judge_with
-from liverl.causes.match import matches
+from liverl.causes.match import Matcher
 from liverl.causes.signature import Signature
 from liverl.logs.record import Raised, Record
 
@@ -300,11 +300,11 @@ def test_a_flood_of_consequences_after_the_cause_does_not_hide_it(say: Maker) ->
 
 
 def test_a_match_tells_its_line_and_groups(say: Maker) -> None:
-    (found,) = matches(say.raised("ValueError: first\nmore", OOM), ROWS)
+    (found,) = Matcher(ROWS).of(say.raised("ValueError: first\nmore", OOM))
     assert (found.text, found.raised, found.groups) == (OOM, 1, {"size": "2.00 GiB"})
-    (found,) = matches(say(f"(pid=3) failed with {OOM}"), ROWS)
+    (found,) = Matcher(ROWS).of(say(f"(pid=3) failed with {OOM}"))
     assert found.text == OOM
-    assert matches(say("CUDA out of memory. Tried to allocate 2.00 GiB"), ROWS) == ()
+    assert Matcher(ROWS).of(say("CUDA out of memory. Tried to allocate 2.00 GiB")) == ()
 
 
 def test_only_what_a_cause_can_bring_about_is_its_proof(say: Maker) -> None:

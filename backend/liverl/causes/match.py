@@ -36,26 +36,32 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+class Matcher:
+    """Matches records against ``signatures``: only those are asked whose needle stands in a record."""
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self._signatures = signatures
+        self._needles = Needles(one.needle for one in signatures)
+        self._places: dict[str, list[int]] = {}
+        for place, one in enumerate(signatures):
+            self._places.setdefault(one.needle, []).append(place)
+
+    def of(self, record: Record) -> tuple[Match, ...]:
+        """Every signature that ``record`` matches, in their order, each once: by the first exception of the chain, or
+        the first line, in which it is found."""
+        whole = record.whole[:SEARCHED]
+        # Of a long record only the ends are kept as lines, while its exceptions are all there.
+        texts = (whole, *(one.text for one in record.raised))
+        needles = {"", *(needle for text in texts for needle in self._needles.of(text))}
+        places = sorted(place for needle in needles for place in self._places.get(needle, ()))
+        found = (_match(record, whole, self._signatures[place]) for place in places)
+        return tuple(match for match in found if match is not None)
+
+
 @cache
-def _needles() -> Needles:
-    return Needles(signature.needle for signature in SIGNATURES)
-
-
-def matches(record: Record, signatures: Sequence[Signature] = SIGNATURES) -> tuple[Match, ...]:
-    """Every signature that ``record`` matches, in the order of ``signatures``, each once: by the first exception of the
-    chain, or the first line, in which it is found."""
-    whole = record.whole[:SEARCHED]
-    index = _needles() if signatures is SIGNATURES else Needles(one.needle for one in signatures)
-    # Of a long record only the ends are kept as lines, while its exceptions are all there.
-    present = {needle for text in (whole, *(one.text for one in record.raised)) for needle in index.of(text)}
-    found = []
-    for signature in signatures:
-        if signature.needle and signature.needle not in present:
-            continue
-        match = _match(record, whole, signature)
-        if match is not None:
-            found.append(match)
-    return tuple(found)
+def catalogue() -> Matcher:
+    """The matcher of the whole catalogue."""
+    return Matcher(SIGNATURES)
 
 
 def _match(record: Record, whole: str, signature: Signature) -> Match | None:

@@ -9,7 +9,7 @@ import msgspec
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.catalogue.noise import TASK_RETRIED
 from liverl.causes.finding import LogRecords
-from liverl.causes.match import Match, matches
+from liverl.causes.match import Match, Matcher, catalogue
 from liverl.causes.signature import Signature
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
@@ -35,12 +35,13 @@ def timeline(logs: Sequence[LogRecords], signatures: Sequence[Signature] = SIGNA
     """All records by time. One without a stamp has that of the last one before it of the same process, if that is not
     long ago, else of the same log, else the first one's. Ray writes lines of a process late, so within a log too
     the stamp decides."""
+    matcher = catalogue() if signatures is SIGNATURES else Matcher(signatures)
     entries = []
     for place, log in enumerate(logs):
         times = _times(log)
         survived = _survived(log)
         well = _ends_well(log.records)
-        matched = [matches(record, signatures) for record in log.records]
+        matched = [matcher.of(record) for record in log.records]
         retried = set(_retried(log.records, matched))
         for position, (record, at) in enumerate(zip(log.records, times, strict=True)):
             outlasted = survived[position] or position in retried

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from liverl.causes.match import matches
+from liverl.causes.match import Matcher
 from liverl.logs.follow import Follower
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
@@ -50,6 +50,11 @@ def _texts() -> tuple[bytes, ...]:
     errors = (b"rror", b"ERROR", b"xception", b"WARN", b"arning", b"liverl-proxy: ")
     statuses = (b'" 4', b'" 5', b"/1.1 4", b"/1.1 5", b"/1.0 4", b"/1.0 5")
     return (*statuses, *errors, *sorted(needles))
+
+
+@lru_cache(maxsize=1)
+def _watched() -> Matcher:
+    return Matcher(WATCHED)
 
 
 class _Failed(Struct):
@@ -188,7 +193,7 @@ class LogReader:
             found = False
         if response is None and (record.level in ("warning", "error") or record.raised):
             self._errors.append((record.end, message_of(record)))
-        for match in matches(record, WATCHED):
+        for match in _watched().of(record):
             text = Sighting(self._shown, record.offset, short(match.text), at)
             complained = _Complained(match.groups, text, self._signs)
             self._complaints.add(match.signature.id, complained, at, number)

@@ -12,7 +12,7 @@ import msgspec
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge
-from liverl.causes.match import matches
+from liverl.causes.match import catalogue
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
 
@@ -40,7 +40,7 @@ def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
 def of_trials(log: LogRecords) -> LogRecords:
     """A transcript of a trial without what its task did: an agent's commands and tests fail all the time, and only what
     is known to fail a whole trial is a failure of the run."""
-    kept = [record for record in log.records if any(one.signature.request for one in matches(record))]
+    kept = [record for record in log.records if any(one.signature.request for one in catalogue().of(record))]
     return msgspec.structs.replace(log, records=tuple(kept))
 
 
