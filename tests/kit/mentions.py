@@ -50,8 +50,13 @@ class Text(NamedTuple):
 # -- collecting
 
 
-def texts() -> Iterator[Text]:
+@cache
+def texts() -> tuple[Text, ...]:
     """Every text that a user may read."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[Text]:
     for package in PACKAGES:
         for path in sorted(package.rglob("*.py")):
             if any(path.is_relative_to(quoting) for quoting in QUOTING):

@@ -108,6 +108,7 @@ def test_agents_that_ask_for_a_wrong_model(make: Make) -> None:
     assert not [one for one in from_logs(run) if "litellm-no-healthy" in one], "one alert for one cause"
 
 
+@pytest.mark.slow
 def test_agents_that_ask_a_replica_for_a_wrong_model(make: Make) -> None:
     run = started(make("embedded.turn_latency=0.3"))
     replica = next(r for r in run.snapshot().replicas.items if r.name == "replica-0")

@@ -12,7 +12,7 @@ from kit.older_runs import VERSIONS, Restored
 from kit.real import trial_dirs
 from kit.runs import ToyRun
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)

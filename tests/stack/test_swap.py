@@ -117,6 +117,7 @@ def drill(run: ToyRun, kinds: dict[Kind, int], restarts: int, kills: tuple[int, 
     assert set(exits(run).values()) == {0} and len(exits(run)) == restarts, "every drain ended by itself"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_restart_under_load_by_an_adopting_backend(make: Make) -> None:
     long = Kind("long", tokens=80, stream=True)

@@ -235,11 +235,11 @@ async def test_a_session_whose_journal_was_removed_records_nothing_more(host):
     assert status == 500 and "journal was removed" in body["error"]["message"]
 
 
-async def test_ten_thousand_sessions_need_no_descriptor_each(tmp_path):
+async def test_thousands_of_sessions_need_no_descriptor_each(tmp_path):
     roots = (tmp_path / "trials",)
     store = Store(tmp_path / "sessions", roots, ReplicaList(None))
     before = len(os.listdir("/proc/self/fd"))
-    names = [f"task-{number:08x}" for number in range(10_000)]
+    names = [f"task-{number:08x}" for number in range(2_500)]  # more than the usual limit of descriptors
     for name in names:
         (roots[0] / name).mkdir(parents=True)
         store.open(name, str(roots[0] / name), Limits())
