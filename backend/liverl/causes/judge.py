@@ -22,6 +22,7 @@ from liverl.causes.catalogue.noise import ASKED_TO_STOP
 from liverl.causes.chain import telling
 from liverl.causes.errors import evidence_of, first_error, is_weak, of_a_request, role_of, without_speculation
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords, Verdict
+from liverl.causes.frames import origin_of, told_place, versions_command
 from liverl.causes.match import Match
 from liverl.causes.memory_kills import killed_for_memory, memory_kill
 from liverl.causes.signature import Signature
@@ -30,6 +31,22 @@ from liverl.causes.unexplained import unexplained
 from liverl.causes.words import explained, of_exits
 
 SYMPTOMS = 12  # of one verdict; more help nobody
+# Rows that the packages of the traceback cause if their versions do not fit each other.
+_OF_VERSIONS = frozenset(
+    (
+        "argument-missing",
+        "arguments-too-many",
+        "attribute-missing",
+        "config-attribute",
+        "coroutine-used",
+        "import-name",
+        "not-awaitable",
+        "owner-attribute",
+        "unexpected-argument",
+        "unpack-few",
+        "unpack-many",
+    )
+)
 NEAR_THE_END = 2048  # bytes of a log, in which a script ends after a command that failed
 
 
@@ -180,7 +197,21 @@ def _with_proof(
     after = _consequence_of(match, moments, moment)
     if after is not None:
         proof.append(after)
-    return explained(match, (*proof, *of_exits(exits)))
+    found = explained(match, (*proof, *of_exits(exits)))
+    return _with_place(found, moment, match) if match.signature.component == "python" else found
+
+
+def _with_place(found: Explanation, moment: Moment, match: Match) -> Explanation:
+    """What a general row says, with whose code raised it; and, where versions may not fit, which to compare."""
+    if match.raised is None:
+        return found
+    origin = origin_of(moment.record, match.raised)
+    if origin is None:
+        return found
+    command = found.command
+    if match.signature.id in _OF_VERSIONS and origin.packages:
+        command = versions_command(origin.packages)
+    return replace(found, cause=f"{found.cause} {told_place(origin)}", command=command)
 
 
 def _text_of(moment: Moment, wanted: str) -> str:

@@ -7,18 +7,21 @@ import signal
 from collections.abc import Sequence
 
 from liverl.causes.chain import telling
+from liverl.causes.deduced import DEDUCED, deduced
 from liverl.causes.errors import (
     evidence_of,
     first_error,
     is_weak,
     is_wrapped,
     line_of,
+    of_a_request,
     only_reports,
     role_of,
     told_of,
     weight_of,
 )
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords
+from liverl.causes.frames import origin_of, told_place
 from liverl.causes.guesses import guesses
 from liverl.causes.launchers import reported_signal
 from liverl.causes.memory_kills import killed_for_memory
@@ -27,8 +30,8 @@ from liverl.causes.words import ending, explained, of_exits, point, short, signa
 from liverl.logs.record import Record
 
 FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not know why, before the error
-# What a verdict is called that does not know why: another log may tell more.
-UNEXPLAINED = frozenset(("unknown", "interrupted", "stopped", "silent-exit", "killed"))
+# What a verdict is called that no rule explains: another log may tell more.
+UNEXPLAINED = frozenset(("unknown", "interrupted", "stopped", "silent-exit", "killed", *DEDUCED))
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
 _ONLY_REPORTED = "It reports that something else failed, and nothing that was read says why that did."
@@ -92,6 +95,10 @@ def unexplained(
     number = None if exit_ is None else signal_of(exit_)
     # A process that reports its own exception and exits was ended by it, and not by the kernel.
     raised = known is None and number is None and _ended_itself(first.record)
+    evidence = (evidence_of(first, line_of(first.record, first.matched)), *proof)
+    told = deduced(first.record, evidence) if raised and not of_a_request(first.record) else None
+    if told is not None:
+        return told, ()
     likely = guesses(number, text if raised else first.record.whole, raised=raised)
     return (
         Explanation(
@@ -101,7 +108,7 @@ def unexplained(
             _UNEXPLAINED if known is None else known.cause or _ONLY_REPORTED,
             (known and known.fix)
             or (f"{_READ_ON} {_or_check(likely[0])}" if likely else _read_traceback(first.record)),
-            evidence=(evidence_of(first, line_of(first.record, first.matched)), *proof),
+            evidence=evidence,
         ),
         likely,
     )
@@ -112,8 +119,12 @@ def _ended_itself(record: Record) -> bool:
 
 
 def _read_traceback(record: Record) -> str:
-    frame = record.raised[telling(record.raised)].frame
+    index = telling(record.raised)
+    origin = origin_of(record, index)
+    frame = record.raised[index].frame
     where = f": it was raised in {frame}" if frame else ""
+    if origin is not None:
+        where = f". {told_place(origin).rstrip('.')}"
     return f"Read the traceback of this error in the log{where}. Correct what it complains of."
 
 

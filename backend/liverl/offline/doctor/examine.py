@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.causes.deduced import DEDUCED
 from liverl.causes.finding import Explanation, LogRecords, Verdict
 from liverl.causes.places import at_its_line
 from liverl.causes.reading import read_log
@@ -21,6 +22,7 @@ from liverl.util.regular_file import open_binary
 MOST = 2 << 30  # bytes of one log that are read, its last ones
 COUNTED = 4 << 30  # bytes in which lines are counted
 _CHUNK = 1 << 20
+_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -75,7 +77,7 @@ def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
         return verdict
     if found is not None and found.id not in UNEXPLAINED:
         return msgspec.structs.replace(verdict, cause=_completed(found, stated))
-    if not stated.id and found is not None and found.id == "unknown":
+    if not stated.id and found is not None and found.id in _AN_ERROR:
         return verdict  # an error in a log tells more than a reason without one
     cause = Explanation(
         stated.id or "run-failed",

@@ -1,0 +1,153 @@
+"""What is said of an exception that no signature explains, where its frames and its words suffice. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from liverl.causes.chain import kind, telling
+from liverl.causes.finding import Evidence, Explanation
+from liverl.causes.frames import Origin, origin_of, package_of, told_place, versions_command
+from liverl.causes.words import short
+from liverl.logs.record import Raised, Record
+
+OWN_CODE = "own-code"
+CHECK = "check-in-library"
+DEDUCED = frozenset((OWN_CODE, CHECK))
+# Exceptions that Python code raises by itself; others, such as torch.AcceleratorError, report something from outside.
+_PLAIN = frozenset(
+    [
+        "ArithmeticError",
+        "AssertionError",
+        "AttributeError",
+        "Exception",
+        "FloatingPointError",
+        "IndexError",
+        "KeyError",
+        "LookupError",
+        "NameError",
+        "NotImplementedError",
+        "OverflowError",
+        "RuntimeError",
+        "StopIteration",
+        "TypeError",
+        "UnboundLocalError",
+        "ValueError",
+        "ZeroDivisionError",
+    ]
+)
+_CHECKS = frozenset(("AssertionError", "NotImplementedError", "ValueError"))
+# What another program answered is no check of the one that reports it.
+_ANSWER = re.compile(r"\b(?:status|HTTP|[Rr]equest failed|response|Traceback|Error code)\b")
+# Helpers in which an error is as good as one in the line that calls them.
+_LIGHT = frozenset(("numpy", "pandas", "sympy", "regex", "PIL", "yaml", "jinja2", "einops", None, ""))
+_UNSUPPORTED = re.compile(
+    r"\b(?:unsupported|(?:not|n't)(?: yet| currently| be)* (?:support\w*|compatible|implemented|allowed|available|used)"
+    r"|only (?:support\w*|works?|available|implemented|allowed)|incompatible|mutually exclusive"
+    r"|cannot be (?:used|enabled|set)|conflict\w*|disabled)\b",
+    re.IGNORECASE,
+)
+_NUMBERS = re.compile(
+    r"\b(?:divisible|multiple of|greater|less|larger|smaller|at least|at most|exceeds?|equals?|equal|the same|positive"
+    r"|between|too (?:large|small|long|short|many|few)|out of range|mismatch\w*|does not match|not match)\b|[<>=!]=",
+    re.IGNORECASE,
+)
+_INSTALL = re.compile(r"\b(?:pip install|install\w*|upgrade|newer version|version of)\b", re.IGNORECASE)
+_ABSENT = re.compile(
+    r"\b(?:not found|missing|no such|could not find|cannot find|does not exist|not exist)\b", re.IGNORECASE
+)
+_WANTED = re.compile(
+    r"\b(?:must|should|shall|requires?|required|needs?|has to|have to|expected|please|invalid|not (?:a )?valid|specify"
+    r"|set (?:the|it|to)|provide\w*)\b",
+    re.IGNORECASE,
+)
+_ASSERTED = re.compile(r"assert\s{1,4}(?P<condition>.{3,300})")
+
+
+def deduced(record: Record, evidence: tuple[Evidence, ...]) -> Explanation | None:
+    """The failure as the exception itself tells it: code of no installed package failed, or a library's own check says
+    what it wants. None where that is not sure."""
+    index = telling(record.raised)
+    raised = record.raised[index]
+    origin = origin_of(record, index)
+    if origin is None or kind(raised) not in _PLAIN:
+        return None
+    inner = package_of(origin.deep.path)
+    if inner and origin.deep.raises:  # also a helper's own check
+        caller = next((name for name in origin.packages if name != inner), "")
+        return _checked(raised, Origin(origin.deep, inner, caller, origin.deep), evidence)
+    if not origin.package:
+        return _own(raised, origin, evidence) if inner in _LIGHT and "/" in origin.at.path else None
+    return _checked(raised, origin, evidence)
+
+
+def _own(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> Explanation:
+    frame = origin.at
+    caller = f" {origin.caller} called it." if origin.caller else ""
+    line = f": {frame.code}" if frame.code else ""
+    return Explanation(
+        OWN_CODE,
+        "critical",
+        short(f"{frame.short} failed: {_first(raised)}"),
+        short(
+            f"{frame.path}, which belongs to no installed package, raised this in line {frame.line}{line}.{caller}"
+        ),
+        "Correct the code at that line, or make it accept what it was given; "
+        + (
+            "a reward, tool or agent is called for every sample, also for empty or odd ones."
+            if origin.caller
+            else "run it once by hand with the values of the traceback."
+        ),
+        evidence=evidence,
+    )
+
+
+def _checked(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> Explanation | None:
+    package, source = origin.package, origin.at.source
+    message = _said(raised, source)
+    if not message or not (origin.at.raises or kind(raised) in _CHECKS) or origin.deep != origin.at:
+        return None
+    if _ANSWER.search(message):
+        return None
+    fix = _fix(message, package)
+    if not fix:
+        return None
+    return Explanation(
+        CHECK,
+        "critical",
+        short(f"A check in {package} failed: {message}"),
+        short(f"{package} checks what it was given and ended with its own message. {told_place(origin)}"),
+        fix,
+        command=versions_command(origin.packages),
+        evidence=evidence,
+    )
+
+
+def _said(raised: Raised, source: str) -> str:
+    """What a check says: its message, or, where it has none, the condition that does not hold."""
+    words = raised.message.strip()
+    if words:
+        lines = [line.strip() for line in words.split("\n") if line.strip()]
+        return " ".join(lines[:3]).rstrip(".")
+    asserted = _ASSERTED.match(source) if kind(raised) == "AssertionError" else None
+    return "" if asserted is None else f"{asserted['condition'].rstrip(', (')} must hold"
+
+
+def _fix(message: str, package: str) -> str:
+    if _UNSUPPORTED.search(message):
+        return (
+            f"Turn off or change one of the options that the message names, or install a version of {package} that "
+            "supports them together."
+        )
+    if _NUMBERS.search(message):
+        return "Change one of the values that the message names, so that the condition holds."
+    if _INSTALL.search(message):
+        return "Install what the message names, in the environment of that process."
+    if _ABSENT.search(message):
+        return "Provide what the message names, or correct its name or path in the configuration."
+    if _WANTED.search(message):
+        return "Set or change what the message names, in the configuration of that process."
+    return ""
+
+
+def _first(raised: Raised) -> str:
+    return raised.text.partition("\n")[0]
