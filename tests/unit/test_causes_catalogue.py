@@ -42,6 +42,7 @@ NEAR: dict[str, tuple[str, ...]] = {
     "argument-missing": (
         "TypeError: BackendCompilerFailed.__init__() missing 1 required positional argument: 'x'",
     ),
+    "no-length": ("TypeError: argument of type 'NoneType' is not iterable",),
     "file-missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",),
     "dynamo-failed": (
         "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\n"

@@ -51,7 +51,7 @@ KINDS = {
     "a dump of the input before an error that no rule explains": Kind(
         "ERROR 07-21 13:02:07 [dump_input.py:69] Dumping input data for V1 LLM engine (v0.9.2) with config: model='m'\n"
         + each("ERROR 07-21 13:02:07 [core.py:588] ", "EngineCore encountered a fatal error.\n" + TRACE
-        + "ZeroDivisionError: division by zero"), "unknown", "the first error was: ZeroDivisionError",
+        + "OverflowError: the block is too long"), "unknown", "the first error was: OverflowError",
     ),
     "the cause below the umbrella, as a bare line": Kind(
         OK + each("ERROR 06-26 23:10:17 [async_llm.py:420] ", "AsyncLLM output_handler failed.\n" + TRACE + DEAD)

@@ -115,13 +115,13 @@ SIGNATURES: tuple[Signature, ...] = (
             r"'(?P<attribute>\w{1,80})'"
         ),
         needle="Config' object has no attribute '",
-        title="The model's {name} has no {attribute}: versions do not fit",
+        title="{name} has no {attribute}: versions do not fit",
         cause=(
-            "The program reads {attribute} of the configuration, which this version of transformers, "
-            "or this checkpoint, does not have."
+            "The program reads {attribute} of a {name}, which the installed version, or this checkpoint, does "
+            "not have."
         ),
         fix=(
-            "Install the version of transformers that this vLLM or verl asks for (environments), or "
+            "Install versions of transformers, vLLM and verl that belong together (environments), or "
             "a newer vLLM for a new model."
         ),
         command="pip list | grep -iE 'transformers|vllm'",
