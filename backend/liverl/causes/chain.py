@@ -26,8 +26,8 @@ _EXIT_WORDS = re.compile(
     r"unexpected pos \d|I/O operation on closed|Event loop is closed|after the interpreter|shutdown|already closed",
     re.IGNORECASE,
 )
-_VAGUE_WORDS = re.compile(
-    r"see (?:the )?(?:stack trace|error|log|trace|above)|root cause|^(?:\w+ ){0,4}failed\.?$|error occurred|"
+VAGUE = re.compile(
+    r"(?:see|check) (?:the )?(?:stack trace|error|log|trace|above)|root cause|^(?:\w+ ){0,4}failed\.?$|error occurred|"
     r"job .{0,80}failed|workers? failed",
     re.IGNORECASE,
 )
@@ -85,11 +85,11 @@ def _says_less(second: Raised, first: Raised) -> bool:
     if first.message and not second.message:
         return True
     return kind(second) in _PLAIN_TYPES and (
-        _VAGUE_WORDS.search(second.message) is not None or kind(first) not in _PLAIN_TYPES
+        VAGUE.search(second.message) is not None or kind(first) not in _PLAIN_TYPES
     )
 
 
 def _is_root(first: Raised, second: Raised) -> bool:
     if not first.message:
         return False
-    return kind(first) not in _LOOKUPS or _VAGUE_WORDS.search(second.message) is not None
+    return kind(first) not in _LOOKUPS or VAGUE.search(second.message) is not None

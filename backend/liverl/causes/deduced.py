@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from liverl.causes.chain import kind, telling
+from liverl.causes.chain import VAGUE, kind, telling
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.frames import Origin, origin_of, package_of, told_place, versions_command
 from liverl.causes.words import short
@@ -51,6 +51,13 @@ _NUMBERS = re.compile(
     r"|between|too (?:large|small|long|short|many|few)|out of range|mismatch\w*|does not match|not match)\b|[<>=!]=",
     re.IGNORECASE,
 )
+_REMEDY = re.compile(
+    r"\b(?:try|consider|you can"
+    r"|please (?:add|decrease|increase|install|pass|provide|reduce|remove|set|specify|upgrade|use)"
+    r"|(?:to|can) (?:allow|avoid|disable|enable|fix|increase)"
+    r"|(?:set|use) [`'\"-]{0,3}[\w-]{2,40}[`'\"]? ?(?:=|to |instead))",
+    re.IGNORECASE,
+)
 _INSTALL = re.compile(r"\b(?:pip install|install\w*|upgrade|newer version|version of)\b", re.IGNORECASE)
 _ABSENT = re.compile(
     r"\b(?:not found|missing|no such|could not find|cannot find|does not exist|not exist)\b", re.IGNORECASE
@@ -59,6 +66,10 @@ _WANTED = re.compile(
     r"\b(?:must|should|shall|requires?|required|needs?|has to|have to|expected|please|invalid|not (?:a )?valid|specify"
     r"|set (?:the|it|to)|provide\w*)\b",
     re.IGNORECASE,
+)
+_INSIDE = (
+    "The condition stands in the code of {package}: compare what it names with the options and the data that were given "
+    "(sizes, counts, parallel ranks); if they are right, it is a fault of this version, so try another one."
 )
 _ASSERTED = re.compile(r"assert\s{1,4}(?P<condition>.{3,300})")
 
@@ -80,23 +91,29 @@ def deduced(record: Record, evidence: tuple[Evidence, ...]) -> Explanation | Non
     return _checked(raised, origin, evidence)
 
 
-def _own(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> Explanation:
+def _own(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> Explanation | None:
     frame = origin.at
+    if VAGUE.search(raised.message):
+        return None
     caller = f" {origin.caller} called it." if origin.caller else ""
     line = f": {frame.code}" if frame.code else ""
+    if frame.raises:
+        fix = "That code raised it by itself: look there at what it checks or waits for, and at its message."
+    elif origin.caller:
+        fix = (
+            "Correct the code at that line, or make it accept what it was given: rewards, tools and agents are called "
+            "for every sample, also for empty or odd ones."
+        )
+    else:
+        fix = "Correct the code at that line, or what it was given; run it once by hand with those values."
     return Explanation(
         OWN_CODE,
         "critical",
         short(f"{frame.short} failed: {_first(raised)}"),
         short(
-            f"{frame.path}, which belongs to no installed package, raised this in line {frame.line}{line}.{caller}"
+            f"{frame.path}, which is no installed package, raised this in line {frame.line}{line}.{caller}"
         ),
-        "Correct the code at that line, or make it accept what it was given; "
-        + (
-            "a reward, tool or agent is called for every sample, also for empty or odd ones."
-            if origin.caller
-            else "run it once by hand with the values of the traceback."
-        ),
+        fix,
         evidence=evidence,
     )
 
@@ -106,9 +123,9 @@ def _checked(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> 
     message = _said(raised, source)
     if not message or not (origin.at.raises or kind(raised) in _CHECKS) or origin.deep != origin.at:
         return None
-    if _ANSWER.search(message):
+    if _ANSWER.search(message) or VAGUE.search(message):
         return None
-    fix = _fix(message, package)
+    fix = _fix(message, package) if raised.message.strip() else _INSIDE.format(package=package)
     if not fix:
         return None
     return Explanation(
@@ -133,6 +150,8 @@ def _said(raised: Raised, source: str) -> str:
 
 
 def _fix(message: str, package: str) -> str:
+    if _REMEDY.search(message):
+        return "Do what the message says, in the configuration or the environment of that process."
     if _UNSUPPORTED.search(message):
         return (
             f"Turn off or change one of the options that the message names, or install a version of {package} that "

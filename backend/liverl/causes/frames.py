@@ -29,6 +29,7 @@ _SOURCES = re.compile(
     r"|(transformers|deepspeed|accelerate|peft|flash_attn|mbridge)/(?:src/)?(?:models|runtime|utils|core|tuners|ops)"
     r")"
 )
+_CHECKOUT = re.compile(r"/([a-z]\w{1,40})/(?:src/|python/)?\1/")  # <checkout>/<package of the same name>
 _STANDARD = re.compile(
     r"/lib(?:64)?/python\d(?:\.\d{1,2})?/(?!site-packages|dist-packages)|^<frozen |^<string>|^<__"
 )
@@ -89,7 +90,7 @@ class Frame(msgspec.Struct, frozen=True):
     def code(self) -> str:
         """The line of code as it can be quoted: without one that only raises, and marked where it goes on."""
         code = self.source.rstrip("\\ ")
-        if code.startswith("raise ") or code.count('"') % 2:
+        if code.startswith(("raise ", '"', "'", 'f"', "f'")) or code.count('"') % 2:
             return ""
         return code + " ...)" * code.endswith("(")
 
@@ -156,6 +157,9 @@ def package_of(path: str) -> str | None:
     source = _SOURCES.search(path)
     if source is not None:
         return next((name for name in source.groups() if name), "verl")
+    checkout = _CHECKOUT.search(path)
+    if checkout is not None:
+        return checkout[1]
     if _STANDARD.search(path) or not path.endswith(".py"):
         return None
     return ""

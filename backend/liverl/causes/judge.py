@@ -28,7 +28,7 @@ from liverl.causes.memory_kills import killed_for_memory, memory_kill
 from liverl.causes.signature import Signature
 from liverl.causes.timeline import Moment, timeline
 from liverl.causes.unexplained import unexplained
-from liverl.causes.words import explained, of_exits
+from liverl.causes.words import explained, of_exits, short
 
 SYMPTOMS = 12  # of one verdict; more help nobody
 # Rows that the packages of the traceback cause if their versions do not fit each other.
@@ -211,7 +211,8 @@ def _with_place(found: Explanation, moment: Moment, match: Match) -> Explanation
     command = found.command
     if match.signature.id in _OF_VERSIONS and origin.packages:
         command = versions_command(origin.packages)
-    return replace(found, cause=f"{found.cause} {told_place(origin)}", command=command)
+    title = f"{found.title} ({origin.at.short})" if match.signature.effect else found.title
+    return replace(found, title=short(title), cause=f"{found.cause} {told_place(origin)}", command=command)
 
 
 def _text_of(moment: Moment, wanted: str) -> str:

@@ -81,8 +81,8 @@ SIGNATURES: tuple[Signature, ...] = (
         id="chat-roles",
         component="python",
         role="cause",
-        pattern=r"Conversation roles must alternate (?P<roles>[\w/ ]{1,80})",
-        needle="Conversation roles must alternate ",
+        pattern=r"onversation roles must alternate (?P<roles>[\w/ ]{1,80})",
+        needle="onversation roles must alternate ",
         title="The model's chat template wants alternating roles",
         cause=(
             "It wants {roles}; a conversation of the data or the agent has two messages of one role in a "

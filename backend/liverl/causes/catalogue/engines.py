@@ -419,9 +419,9 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         pattern=r"Model architectures (?P<names>\[[^\]\n]{1,120}\]) are not supported for now",
         needle="are not supported for now",
-        title="This vLLM does not know the model's architecture {names}",
-        cause="The installed vLLM has no implementation of {names}.",
-        fix="Use a newer vLLM (environments.vllm.requirements), or another model (model.model_path).",
+        title="The engine does not know the model's architecture {names}",
+        cause="The installed vLLM (or SGLang) has no implementation of {names}.",
+        fix="Use a newer version of it (environments.vllm.requirements), or another model (model.model_path).",
         source="vllm/model_executor/models/registry.py",
         fires=(
             "ValueError: Model architectures ['Qwen9ForCausalLM'] are not supported for now. Supported "

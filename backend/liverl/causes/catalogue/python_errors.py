@@ -99,7 +99,7 @@ SIGNATURES: tuple[Signature, ...] = (
         title="{owner} has no attribute {name}",
         cause=(
             "A program uses {name} of {owner}, which does not have it: two packages do not fit together, or "
-            "a value is missing (NoneType) or of another kind than meant."
+            "the value is of another kind than meant."
         ),
         fix=(
             "Look at the frame: if it lies in a package, install versions that belong together "
@@ -107,7 +107,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         effect=True,
         source="CPython",
-        fires="AttributeError: 'NoneType' object has no attribute 'keys'",
+        fires="AttributeError: 'dict' object has no attribute 'to'",
         spares="AttributeError: Reward function 'compute_score' not found in module",
     ),
     Signature(

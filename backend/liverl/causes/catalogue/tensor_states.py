@@ -1,0 +1,259 @@
+"""Signatures of tensors in a state in which an operation cannot use them."""
+
+from __future__ import annotations
+
+from liverl.causes.signature import Signature
+
+SIGNATURES: tuple[Signature, ...] = (
+    Signature(
+        id="rows-ragged",
+        component="python",
+        role="cause",
+        pattern=(
+            r"expected sequence of length (?P<wanted>\d{1,12}) at dim (?P<axis>\d{1,3}) \(got "
+            r"(?P<has>\d{1,12})\)"
+        ),
+        needle="expected sequence of length ",
+        title="Rows of different lengths ({wanted} and {has}) cannot become one tensor",
+        cause="A program makes a tensor of lists whose lengths differ: rows that were not padded.",
+        fix=("Pad or cut the rows to one length first (the tokenizer's padding, or a collate function)."),
+        effect=True,
+        source="torch",
+        fires="ValueError: expected sequence of length 5 at dim 1 (got 4)",
+        spares="INFO expected sequence of length 5",
+    ),
+    Signature(
+        id="negative-dimension",
+        component="torch",
+        role="cause",
+        pattern=r"Trying to create tensor with negative dimension (?P<size>-\d{1,12})",
+        needle="Trying to create tensor with negative dimension ",
+        title="A tensor of size {size} is asked for",
+        cause=(
+            "A size that was computed is negative: a prompt that is longer than the limit, or a "
+            "length that was subtracted from a shorter one."
+        ),
+        fix=(
+            "Look at the line for the lengths; raise training.max_prompt_length or "
+            "training.max_response_length, or cut the samples."
+        ),
+        effect=True,
+        source="torch",
+        fires="RuntimeError: Trying to create tensor with negative dimension -1: [-1, 8]",
+        spares="INFO tensor with dimension 1",
+    ),
+    Signature(
+        id="leaf-inplace",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"a leaf Variable that requires grad (?:is being used in an in-place operation|has been "
+            r"used in an in-place operation)"
+        ),
+        needle="a leaf Variable that requires grad ",
+        title="A parameter is changed in place while gradients are recorded",
+        cause=(
+            "torch does not allow an operation in place (+=, copy_, fill_) on a parameter that "
+            "requires a gradient."
+        ),
+        fix="Do it within torch.no_grad(), or on a copy.",
+        effect=True,
+        source="torch",
+        fires=("RuntimeError: a leaf Variable that requires grad is being used in an in-place operation."),
+        spares="INFO a leaf Variable that requires no grad",
+    ),
+    Signature(
+        id="tensor-grad-numpy",
+        component="python",
+        role="cause",
+        pattern=r"Can't call numpy\(\) on Tensor that requires grad",
+        needle="Can't call numpy() on Tensor that requires grad",
+        title="A tensor with a gradient is used as an array of numpy",
+        cause="torch does not convert tensors that require a gradient.",
+        fix="Use .detach() before it.",
+        effect=True,
+        source="torch",
+        fires=(
+            "RuntimeError: Can't call numpy() on Tensor that requires grad. Use "
+            "tensor.detach().numpy() instead."
+        ),
+        spares="INFO Tensor that requires grad",
+    ),
+    Signature(
+        id="tensor-integer-grad",
+        component="torch",
+        role="cause",
+        pattern=r"[Oo]nly Tensors of floating point (?:and complex )?dtype can require gradients",
+        needle="dtype can require gradients",
+        title="A tensor of whole numbers should have a gradient",
+        cause=(
+            "Only tensors of floating point can be trained: quantized weights, or indices, are "
+            "among the parameters."
+        ),
+        fix=("Train adapters (LoRA) on top of quantized weights, or load the model without quantization."),
+        effect=True,
+        source="torch",
+        fires=("RuntimeError: Only Tensors of floating point and complex dtype can require gradients"),
+        spares="INFO dtype can require no gradients",
+    ),
+    Signature(
+        id="tensor-indices",
+        component="python",
+        role="cause",
+        pattern=r"tensors used as (?:indices|indexes) must be (?P<kinds>long[\w, ]{0,40}) tensors",
+        needle="tensors used as ind",
+        title="A tensor that is used as an index holds no whole numbers",
+        cause="Indices must be {kinds} tensors, and this one holds other numbers.",
+        fix="Convert it with .long(), or .bool() for a mask.",
+        effect=True,
+        source="torch",
+        fires="IndexError: tensors used as indices must be long, int, byte or bool tensors",
+        spares="INFO tensors used as indices",
+    ),
+    Signature(
+        id="loss-batch",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"Expected input batch_size \((?P<input>\d{1,12})\) to match target batch_size "
+            r"\((?P<target>\d{1,12})\)"
+        ),
+        needle="Expected input batch_size (",
+        title="A loss gets {input} predictions and {target} targets",
+        cause=(
+            "Logits and labels do not have the same number of rows or tokens: one was shifted, cut "
+            "or padded in another way."
+        ),
+        fix="Compare how both are cut and shifted in the frame above.",
+        effect=True,
+        source="torch",
+        fires="ValueError: Expected input batch_size (8) to match target batch_size (4).",
+        spares="INFO input batch_size (8)",
+    ),
+    Signature(
+        id="conv-channels",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"weight of size \[(?P<weight>[\d, ]{1,60})\], expected input\[(?P<input>[\d, ]{1,60})\] "
+            r"to have (?P<wanted>\d{1,9}) channels, but got (?P<has>\d{1,9})"
+        ),
+        needle="], expected input[",
+        title="A convolution expects {wanted} channels and gets {has}",
+        cause=(
+            "The pictures have another layout than the vision model wants: another processor made "
+            "them, or versions of the processor and the model differ."
+        ),
+        fix=(
+            "Use the processor of this checkpoint, and the version of transformers that the model "
+            "was made for."
+        ),
+        effect=True,
+        source="torch",
+        fires=(
+            "RuntimeError: Given groups=1, weight of size [1280, 3, 2, 14, 14], expected input[1, "
+            "1176] to have 3 channels, but got 1176 channels instead"
+        ),
+        spares="INFO expected input[1, 3] to have channels",
+    ),
+    Signature(
+        id="dtypes-m1-m2",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"expected (?:m1|mat1) and (?:m2|mat2) to have the same dtype, but got: "
+            r"(?P<what>[^\n]{1,80})"
+        ),
+        needle=" to have the same dtype, but got: ",
+        title="Two matrices have different number formats: {what}",
+        cause=(
+            "A part of the model, or its input, runs in another precision than the rest: a value "
+            "head, an adapter or a vision tower in float32."
+        ),
+        fix="Load all parts in one dtype (bfloat16), or run the forward pass under autocast.",
+        effect=True,
+        source="torch",
+        fires=("RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16"),
+        spares="INFO expected m1 and m2 to have the same dtype",
+    ),
+    Signature(
+        id="dtypes-mat2",
+        component="torch",
+        role="cause",
+        pattern=r"self and mat2 must have the same dtype, but got (?P<what>[^\n]{1,80})",
+        needle="self and mat2 must have the same dtype, but got ",
+        title="Two matrices have different number formats: {what}",
+        cause=(
+            "A part of the model, or its input, runs in another precision than the rest: a value "
+            "head, an adapter or a vision tower in float32."
+        ),
+        fix="Load all parts in one dtype (bfloat16), or run the forward pass under autocast.",
+        effect=True,
+        source="torch",
+        fires="RuntimeError: self and mat2 must have the same dtype, but got BFloat16 and Float",
+        spares="INFO self and mat2 must have the same dtype",
+    ),
+    Signature(
+        id="tensor-not-allocated",
+        component="torch",
+        role="cause",
+        pattern=r"The tensor has a non-zero number of elements, but its data is not allocated yet",
+        needle="but its data is not allocated yet",
+        title="A tensor is used whose memory was never allocated, or was given back",
+        cause=(
+            "Weights or a cache are used while they are offloaded, asleep or on the meta device: a "
+            "module that FSDP does not gather, or an engine that sleeps."
+        ),
+        fix=(
+            "Wake or load the owner before it is used; try without the patched or fused kernels, "
+            "and with parameter offload off."
+        ),
+        effect=True,
+        source="torch",
+        fires=(
+            "RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet."
+        ),
+        spares="INFO its data is not allocated yet",
+    ),
+    Signature(
+        id="tensor-no-storage",
+        component="torch",
+        role="cause",
+        pattern=r"Cannot access (?:data pointer of|storage of) \w{1,20} that doesn't have storage",
+        needle="that doesn't have storage",
+        title="A kernel got a tensor without memory (fake, functional or sharded)",
+        cause=(
+            "A compiled or native kernel is called with a tensor that only stands for one: "
+            "torch.compile traces it, or it is a sharded tensor (DTensor)."
+        ),
+        fix=(
+            "Switch torch.compile off for that part (in verl use_torch_compile=False), or "
+            "enforce_eager in the engine."
+        ),
+        effect=True,
+        source="torch",
+        fires="RuntimeError: Cannot access data pointer of Tensor that doesn't have storage",
+        spares="INFO Tensor that doesn't have storage",
+    ),
+    Signature(
+        id="ancdata",
+        component="torch",
+        role="cause",
+        pattern=r"received 0 items of ancdata",
+        needle="received 0 items of ancdata",
+        title="A process has too many open files, so that a tensor could not be handed over",
+        cause=(
+            "Processes hand tensors to each other as open files, and the limit of open files "
+            "(ulimit -n) is reached."
+        ),
+        fix=(
+            "Raise ulimit -n in the launch script, use fewer data loader workers, or "
+            "torch.multiprocessing.set_sharing_strategy('file_system')."
+        ),
+        command="ulimit -n",
+        effect=True,
+        source="torch",
+        fires="RuntimeError: received 0 items of ancdata",
+        spares="INFO received 2 items of ancdata",
+    ),
+)
