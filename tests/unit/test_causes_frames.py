@@ -136,3 +136,29 @@ def test_a_general_row_says_whose_code_it_was_and_which_versions_to_compare() ->
     assert cause.id == "unexpected-argument"
     assert "It comes from vllm (llm.py:2 in step: args = EngineArgs( ...)), called by trl." in cause.cause
     assert cause.command == "pip list | grep -iE '^(vllm|trl)'"
+
+
+def test_a_field_that_pydantic_refuses_is_named() -> None:
+    error = (
+        "pydantic_core._pydantic_core.ValidationError: 2 validation errors for AgentLoopOutput\n"
+        "response_mask\n"
+        "  Field required [type=missing, input_value={}, input_type=dict]\n"
+        "    For further information visit https://errors.pydantic.dev/2.11/v/missing\n"
+        "metrics\n"
+        "  Field required [type=missing, input_value={}, input_type=dict]"
+    )
+    cause = verdict(("/home/me/loop.py", "return AgentLoopOutput(**values)"), error=error)
+    assert cause.id == "fields-refused"
+    assert cause.title == "AgentLoopOutput refuses its field response_mask (loop.py:1 in step)"
+
+
+def test_an_assertion_of_a_library_is_told_even_if_it_does_not_say_what_it_wants() -> None:
+    cause = verdict(
+        (SITE + "sglang/srt/cache.py", "node.lock > 0"), error="AssertionError: lock_ref on node 3"
+    )
+    assert cause.id == CHECK and cause.fix.startswith("The condition stands in the code of sglang")
+
+
+def test_a_message_that_only_points_to_another_one_is_no_cause() -> None:
+    error = "RuntimeError: trial 34 cannot complete. Please check the log message"
+    assert verdict(("/home/me/engine.py", "raise RuntimeError("), error=error).id == "unknown"

@@ -47,7 +47,8 @@ _UNSUPPORTED = re.compile(
     re.IGNORECASE,
 )
 _NUMBERS = re.compile(
-    r"\b(?:divisible|multiple of|greater|less|larger|smaller|at least|at most|exceeds?|equals?|equal|the same|positive"
+    r"\b(?:divisible|multiple of|greater|less|larger|smaller|longer|shorter|at least|at most|exceeds?|equals?|equal"
+    r"|the same|positive"
     r"|between|too (?:large|small|long|short|many|few)|out of range|mismatch\w*|does not match|not match)\b|[<>=!]=",
     re.IGNORECASE,
 )
@@ -68,8 +69,8 @@ _WANTED = re.compile(
     re.IGNORECASE,
 )
 _INSIDE = (
-    "The condition stands in the code of {package}: compare what it names with the options and the data that were given "
-    "(sizes, counts, parallel ranks); if they are right, it is a fault of this version, so try another one."
+    "The condition stands in the code of {package}: compare what it names with the options and the data that were "
+    "given (sizes, counts, parallel ranks); if they are right, it is a fault of this version, so try another one."
 )
 _ASSERTED = re.compile(r"assert\s{1,4}(?P<condition>.{3,300})")
 
@@ -125,15 +126,15 @@ def _checked(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> 
         return None
     if _ANSWER.search(message) or VAGUE.search(message):
         return None
-    fix = _fix(message, package) if raised.message.strip() else _INSIDE.format(package=package)
-    if not fix:
+    fix = _fix(message, package) if raised.message.strip() else ""
+    if not fix and kind(raised) != "AssertionError":
         return None
     return Explanation(
         CHECK,
         "critical",
         short(f"A check in {package} failed: {message}"),
         short(f"{package} checks what it was given and ended with its own message. {told_place(origin)}"),
-        fix,
+        fix or _INSIDE.format(package=package),
         command=versions_command(origin.packages),
         evidence=evidence,
     )

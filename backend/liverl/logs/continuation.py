@@ -29,6 +29,11 @@ _OF_EXCEPTION = re.compile(
     # Hydra and OmegaConf
     r"|full_key: |object_type=|reference_type="
 )
+# pydantic names each field that it refuses in a line of its own.
+_FIELDS_FOLLOW = re.compile(
+    r"\d{1,3} validation errors? for \w{1,100}$|^\s{2,8}For further information visit "
+)
+_FIELD = re.compile(r"[A-Za-z_][\w.\[\]-]{0,120}")
 _OF_HYDRA = re.compile(
     r"To append to |Or add |Key '|Value '|In '|Did you mean |Available options|Could not |See https://hydra"
 )
@@ -53,6 +58,7 @@ def continues_exception(text: str, previous: str) -> bool:
     return (
         previous.endswith((":", ","))
         or previous.startswith(RAY_TASK)
+        or (_FIELDS_FOLLOW.search(previous) is not None and _FIELD.fullmatch(text.rstrip()) is not None)
         or _OF_EXCEPTION.match(text) is not None
     )
 

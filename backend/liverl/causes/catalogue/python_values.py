@@ -132,7 +132,7 @@ SIGNATURES: tuple[Signature, ...] = (
             r"object|(?:stat|lstat|scandir|listdir): path should be[^\n]{0,60}|join\(\) argument must "
             r"be str[^\n]{0,60}), not '?NoneType'?"
         ),
-        needle=", not ",
+        needle="TypeError: ",
         title="A path is not set (None)",
         cause=(
             "A program opens a path that is None: an option for a folder or file that is not set, "

@@ -102,4 +102,70 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="ValueError: Cannot load file containing pickled data when allow_pickle=False",
         spares="INFO file containing pickled data",
     ),
+    Signature(
+        id="command-failed",
+        component="python",
+        role="consequence",
+        where="exception",
+        pattern=(
+            r"^(?:subprocess\.)?CalledProcessError: Command '?(?P<command>[^\n]{1,300}?)'? returned "
+            r"non-zero exit status (?P<code>\d{1,3})"
+        ),
+        needle="CalledProcessError: Command ",
+        title="A command that a program ran failed with exit code {code}",
+        fix=(
+            "Read its own output, above or in another file; run that command by hand in the same "
+            "directory and environment, and read what it prints."
+        ),
+        source="CPython",
+        fires=(
+            "subprocess.CalledProcessError: Command '['git', 'clone', 'https://x/y']' returned "
+            "non-zero exit status 128."
+        ),
+        spares="CalledProcessError: Command died with signal 9",
+    ),
+    Signature(
+        id="fields-refused",
+        component="python",
+        role="cause",
+        where="exception",
+        pattern=(
+            r"\d{1,3} validation errors? for (?P<model>\w{1,60})\n(?P<field>[\w.]{1,100})\n "
+            r"{1,4}(?P<why>Field required|Input should be [^\n\[]{1,80}|Extra inputs are not "
+            r"permitted)"
+        ),
+        needle=" validation error",
+        title="{model} refuses its field {field}",
+        cause=(
+            "The object {model} was made with a field that is missing, unknown or of another type: {why}."
+        ),
+        fix=(
+            "Look at the line that makes it, and give the field as it says; its fields differ "
+            "between versions."
+        ),
+        effect=True,
+        source="pydantic",
+        fires=(
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for "
+            "AgentLoopOutput\nresponse_mask\n  Field required [type=missing]"
+        ),
+        spares="1 validation error for ModelConfig\n  Value error, field",
+    ),
+    Signature(
+        id="config-value-kind",
+        component="python",
+        role="cause",
+        pattern=(r"UnsupportedValueType: Value '(?P<type>[\w.]{1,60})' is not a supported primitive type"),
+        needle="UnsupportedValueType: Value '",
+        title="A configuration cannot hold a {type}",
+        cause=(
+            "The program puts a value of type {type} into an OmegaConf configuration, which holds "
+            "only numbers, texts, lists and dicts of them."
+        ),
+        fix="Convert it first (.tolist(), float(), str()), or pass it beside the configuration.",
+        effect=True,
+        source="omegaconf",
+        fires=("omegaconf.errors.UnsupportedValueType: Value 'ndarray' is not a supported primitive type"),
+        spares="INFO UnsupportedValueType is handled",
+    ),
 )

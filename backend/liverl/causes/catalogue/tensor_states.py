@@ -256,4 +256,91 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="RuntimeError: received 0 items of ancdata",
         spares="INFO received 2 items of ancdata",
     ),
+    Signature(
+        id="too-many-indices",
+        component="python",
+        role="cause",
+        pattern=r"too many indices for (?:tensor of dimension (?P<dimensions>\d{1,3})|array)",
+        needle="too many indices for ",
+        title="A tensor or array is indexed by more dimensions than it has",
+        cause=(
+            "The program expects another dimension (often the batch or the token one) that this "
+            "tensor or array does not have."
+        ),
+        fix="Look at the line for the tensor: keep its batch dimension, or leave an index out.",
+        effect=True,
+        source="torch",
+        fires="IndexError: too many indices for tensor of dimension 3",
+        spares="INFO too many indices",
+    ),
+    Signature(
+        id="torch-argument-kind",
+        component="python",
+        role="cause",
+        pattern=(
+            r"(?P<function>[\w.]{1,60})\(\): argument '(?P<name>\w{1,40})' (?:\(position \d{1,3}\) "
+            r")?must be (?P<wanted>[\w ,.]{1,60}), not (?P<given>\w{1,60})"
+        ),
+        needle="(): argument '",
+        title="{function}() got a {given} as {name}, and wants {wanted}",
+        cause=(
+            "An operation of torch is called with a value of another type: the code that calls it "
+            "(a model or kernel of the engine, a patch) does not fit this version, or returns "
+            "several values where one was expected."
+        ),
+        fix=(
+            "Look at the frame for whose code it is: install versions that belong together "
+            "(environments), or correct it if it is yours."
+        ),
+        effect=True,
+        source="torch",
+        fires="TypeError: where(): argument 'other' (position 3) must be Tensor, not tuple",
+        spares="INFO argument 'other' must be a Tensor",
+    ),
+    Signature(
+        id="ranks-parameters",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"params\[(?P<number>\d{1,6})\] in this process with sizes (?P<sizes>\[[\d, ]{0,60}\]) "
+            r"appears not to match sizes of the same param in process 0"
+        ),
+        needle="appears not to match sizes of the same param in process 0",
+        title="The ranks do not build the same model",
+        cause=(
+            "A parameter of size {sizes} has another size on rank 0: the ranks read different "
+            "checkpoints or configurations, or one of them changed the vocabulary."
+        ),
+        fix="Check that all ranks and nodes load the same model path and options.",
+        source="torch",
+        fires=(
+            "RuntimeError: [1]: params[0] in this process with sizes [151936, 1536] appears not to "
+            "match sizes of the same param in process 0."
+        ),
+        spares="INFO param in process 0 matches",
+    ),
+    Signature(
+        id="te-cublas",
+        component="cuda",
+        role="cause",
+        pattern=(r"cublaslt_gemm\.cu:\d{1,6} in function \w{1,40}: cuBLAS Error: (?P<why>[^\n]{1,120})"),
+        needle="cuBLAS Error: ",
+        title="A matrix product of TransformerEngine failed in cuBLAS",
+        cause=(
+            "cuBLAS says: {why}. It refuses the product that TransformerEngine asks for: sizes "
+            "that are no multiple of 8 or 16 (FP8), another cuBLAS than it was built with, or no "
+            "memory for its workspace."
+        ),
+        fix=(
+            "Use the versions of TransformerEngine, CUDA and torch that belong together; switch "
+            "FP8 off to tell whether it is that."
+        ),
+        source="TransformerEngine common/gemm/cublaslt_gemm.cu",
+        fires=(
+            "RuntimeError: /TransformerEngine/transformer_engine/common/gemm/cublaslt_gemm.cu:276 "
+            "in function cublas_gemm: cuBLAS Error: an unsupported value or parameter was passed "
+            "to the function"
+        ),
+        spares="INFO cuBLAS Error: none",
+    ),
 )

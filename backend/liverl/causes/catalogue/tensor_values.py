@@ -308,7 +308,7 @@ SIGNATURES: tuple[Signature, ...] = (
             r"ary_\w{3}|softmax_lse|leftpad_k|seqused_k) must (?P<want>have (?:shape|dtype|same "
             r"dtype|head)[^\n]{0,80}|be on[^\n]{0,40}|be contiguous[^\n]{0,40}|only [^\n]{1,60})"
         ),
-        needle=" must ",
+        needle="RuntimeError: ",
         title="flash-attn refuses its input: {name} must {want}",
         cause=(
             "The caller gives flash-attn a tensor {name} that does not fit the others: position "

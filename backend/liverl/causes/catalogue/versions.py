@@ -57,7 +57,7 @@ SIGNATURES: tuple[Signature, ...] = (
             r"'(?P<owner>[\w.]{1,120})' has no attribute '(?P<name>\w{1,100})'"
         ),
         needle="' has no attribute '",
-        title="{owner} has no {name}: two packages do not fit",
+        title="{owner} has no {name}: another version, or a file that hides it",
         cause=(
             "The program uses {name} of {owner}, which the installed version does not have: another "
             "version is installed than it was written for, or a file of the same name hides it."
