@@ -159,6 +159,12 @@ def test_an_assertion_of_a_library_is_told_even_if_it_does_not_say_what_it_wants
     assert cause.id == CHECK and cause.fix.startswith("The condition stands in the code of sglang")
 
 
+def test_a_general_error_that_another_program_printed_is_no_cause() -> None:
+    reader = RecordReader()
+    records = (*reader.feed(b"$ pytest -q\nE   TimeoutError\n1 failed in 3 s\n"), *reader.end())
+    assert judge([LogRecords("x", records, records[-1])]).cause is None
+
+
 def test_a_message_that_only_points_to_another_one_is_no_cause() -> None:
     error = "RuntimeError: trial 34 cannot complete. Please check the log message"
     assert verdict(("/home/me/engine.py", "raise RuntimeError("), error=error).id == "unknown"

@@ -137,8 +137,13 @@ def _harmless(moment: Moment, match: Match) -> bool:
 
 
 def _mentioned(moment: Moment, match: Match) -> bool:
-    """Whether a general error is only named, in a message that is none: a package that is missing, for example."""
-    return match.signature.component == "python" and moment.record.level not in (None, "error")
+    """Whether a general error is only named, in a message that is none: a package that is missing, for example; or in
+    what another program printed, such as a failed test."""
+    if match.signature.component != "python":
+        return False
+    level = moment.record.level
+    within = match.raised is None and not moment.record.text.lstrip().startswith(match.text[:30])
+    return level not in (None, "error") or (level is None and within and match.signature.effect)
 
 
 def _rank(hit: _Hit) -> tuple[bool, bool]:
