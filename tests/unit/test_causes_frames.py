@@ -43,6 +43,8 @@ def verdict(*frames: tuple[str, str], error: str) -> Explanation:
         ("/sgl-workspace/sglang/python/sglang/srt/server_args.py", "sglang"),
         ("/w/Megatron-LM/megatron/core/parallel_state.py", "megatron"),
         ("/root/slime/examples/retool/generate.py", ""),
+        ("/w/agent-lightning/agentlightning/trainer.py", "agentlightning"),
+        ("/opt/nemo-rl/nemo_rl/models/worker.py", "nemo_rl"),
         ("/home/me/agent/reward.py", ""),
         ("/usr/lib/python3.12/json/decoder.py", None),
         ("<frozen importlib._bootstrap>", None),
@@ -106,6 +108,8 @@ def test_an_error_in_a_library_that_code_of_no_package_calls_is_not_blamed_on_it
         ("raise ImportErrorLike(", "ValueError: please pip install acme", "Install what"),
         ("raise ValueError(", "ValueError: adapter a is missing", "Provide what"),
         ("raise ValueError(", "ValueError: a reward key must be given", "Set or change"),
+        ("raise ValueError(", "ValueError: FP8 needs compute capability 8.9", "Use a GPU that can do"),
+        ("raise ValueError(", "ValueError: a key is odd. Please set data.key", "Do what the message says"),
     ],
 )
 def test_a_check_of_a_library_is_told_in_its_own_words(source: str, error: str, fix: str) -> None:
@@ -123,6 +127,7 @@ def test_a_check_of_a_library_is_told_in_its_own_words(source: str, error: str, 
         ("raise RuntimeError(", "RuntimeError: Request failed: status 404, must be 200"),
         ("raise ValueError(", "ValueError: kind None"),  # says nothing of what is wanted
         ("check(x)", "AssertionError"),
+        ("numpy.concatenate(x)", "ValueError: sizes must be equal"),  # raised by a helper's native code
     ],
 )
 def test_a_check_that_does_not_say_what_it_wants_stays_unknown(source: str, error: str) -> None:

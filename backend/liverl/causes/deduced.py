@@ -35,6 +35,7 @@ _PLAIN = frozenset(
         "ZeroDivisionError",
     ]
 )
+_STANDARD = re.compile(r"(?:sqlite3|re|csv|struct|zipfile|tarfile|binascii|configparser|decimal|queue)\.")
 _CHECKS = frozenset(("AssertionError", "NotImplementedError", "ValueError"))
 # What another program answered is no check of the one that reports it.
 _ANSWER = re.compile(r"\b(?:status|HTTP|[Rr]equest failed|response|Traceback|Error code)\b")
@@ -60,6 +61,9 @@ _REMEDY = re.compile(
     re.IGNORECASE,
 )
 _INSTALL = re.compile(r"\b(?:pip install|install\w*|upgrade|newer version|version of)\b", re.IGNORECASE)
+_HARDWARE = re.compile(
+    r"compute capability|\b(?:Ampere|Ada|Hopper|Blackwell)\b|\bSM ?\d{2,3}\b", re.IGNORECASE
+)
 _ABSENT = re.compile(
     r"\b(?:not found|missing|no such|could not find|cannot find|does not exist|not exist)\b", re.IGNORECASE
 )
@@ -81,7 +85,7 @@ def deduced(record: Record, evidence: tuple[Evidence, ...]) -> Explanation | Non
     index = telling(record.raised)
     raised = record.raised[index]
     origin = origin_of(record, index)
-    if origin is None or kind(raised) not in _PLAIN:
+    if origin is None or not (kind(raised) in _PLAIN or _STANDARD.match(raised.type)):
         return None
     inner = package_of(origin.deep.path)
     if inner and origin.deep.raises:  # also a helper's own check
@@ -122,7 +126,8 @@ def _own(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> Expl
 def _checked(raised: Raised, origin: Origin, evidence: tuple[Evidence, ...]) -> Explanation | None:
     package, source = origin.package, origin.at.source
     message = _said(raised, source)
-    if not message or not (origin.at.raises or kind(raised) in _CHECKS) or origin.deep != origin.at:
+    told = origin.at.raises or (kind(raised) in _CHECKS and (not source or source[0] in "\"'f"))
+    if not message or not (told or kind(raised) == "AssertionError") or origin.deep != origin.at:
         return None
     if _ANSWER.search(message) or VAGUE.search(message):
         return None
@@ -151,6 +156,8 @@ def _said(raised: Raised, source: str) -> str:
 
 
 def _fix(message: str, package: str) -> str:
+    if _HARDWARE.search(message):
+        return "Use a GPU that can do what the message names, or turn off the feature that needs it."
     if _REMEDY.search(message):
         return "Do what the message says, in the configuration or the environment of that process."
     if _UNSUPPORTED.search(message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -29,7 +30,6 @@ _SOURCES = re.compile(
     r"|(transformers|deepspeed|accelerate|peft|flash_attn|mbridge)/(?:src/)?(?:models|runtime|utils|core|tuners|ops)"
     r")"
 )
-_CHECKOUT = re.compile(r"/([a-z]\w{1,40})/(?:src/|python/)?\1/")  # <checkout>/<package of the same name>
 _STANDARD = re.compile(
     r"/lib(?:64)?/python\d(?:\.\d{1,2})?/(?!site-packages|dist-packages)|^<frozen |^<string>|^<__"
 )
@@ -157,12 +157,25 @@ def package_of(path: str) -> str | None:
     source = _SOURCES.search(path)
     if source is not None:
         return next((name for name in source.groups() if name), "verl")
-    checkout = _CHECKOUT.search(path)
-    if checkout is not None:
-        return checkout[1]
+    checkout = _of_checkout(path)
+    if checkout:
+        return checkout
     if _STANDARD.search(path) or not path.endswith(".py"):
         return None
     return ""
+
+
+def _of_checkout(path: str) -> str:
+    """The package of a checkout that is named like it (``/w/agent-lightning/agentlightning/trainer.py``); else ""."""
+    parts = [part for part in path.split("/")[:-1] if part not in ("src", "python")]
+    for folder, package in pairwise(parts):
+        if package.isidentifier() and _bare(folder) == _bare(package):
+            return package
+    return ""
+
+
+def _bare(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
 
 
 def told_place(origin: Origin) -> str:

@@ -147,4 +147,30 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="jinja2.exceptions.TemplateSyntaxError: unexpected 'end of template'",
         spares="INFO jinja2.exceptions.TemplateSyntaxError is handled",
     ),
+    Signature(
+        id="processor-unknown",
+        component="python",
+        role="cause",
+        pattern=(
+            r"Unrecognized (?P<what>processing class|image processor|feature extractor|video "
+            r"processor) in (?P<path>[^\s]{1,300}?)\. "
+        ),
+        needle="Unrecognized ",
+        title="There is no {what} for this model",
+        cause=(
+            "transformers finds none of the processor's files in {path}, or does not know the "
+            "processor that they name."
+        ),
+        fix=(
+            "Copy preprocessor_config.json (and the tokenizer's files) to the model's folder, or "
+            "update transformers."
+        ),
+        command="ls {path}",
+        source="transformers/models/auto",
+        fires=(
+            "ValueError: Unrecognized processing class in /models/VL. Can't instantiate a "
+            "processor, a tokenizer, an image processor or a feature extractor for this model."
+        ),
+        spares="INFO Unrecognized keys in the image processor",
+    ),
 )

@@ -11,7 +11,7 @@ SIGNATURES: tuple[Signature, ...] = (
         role="cause",
         where="exception",
         pattern=(
-            r"^RuntimeError: (?:asyncio\.run\(\) cannot be called from a running event loop|This "
+            r"^RuntimeError: (?:asyncio\.run\(\) cannot be called from a running event loop|[Tt]his "
             r"event loop is already running|Cannot run the event loop while another loop is running)"
         ),
         needle="RuntimeError: ",

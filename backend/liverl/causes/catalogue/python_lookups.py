@@ -75,4 +75,27 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="AttributeError: 'NoneType' object has no attribute 'sleep'",
         spares="AttributeError: 'NoneType' object has no attribute 'cdequantize_blockwise_fp32'",
     ),
+    Signature(
+        id="module-of-version",
+        component="python",
+        role="cause",
+        pattern=(
+            r"No module named '(?P<package>vllm|sglang|verl|transformers|megatron|trl|ray|torch|peft|a"
+            r"ccelerate|datasets|tensordict)\.(?P<part>[\w.]{1,100})'"
+        ),
+        needle="No module named '",
+        title="The installed {package} has no module {package}.{part}",
+        cause=(
+            "A program imports it from {package}, and the installed version does not have it: its "
+            "files are in another place in other versions, or a file of yours named {package} "
+            "hides the package."
+        ),
+        fix=(
+            "Install the version of {package} that the importing program was written for "
+            "(environments), or the other way round."
+        ),
+        source="CPython",
+        fires="ModuleNotFoundError: No module named 'vllm.entrypoints.openai.engine'",
+        spares="ModuleNotFoundError: No module named 'vllm'",
+    ),
 )

@@ -343,4 +343,55 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO cuBLAS Error: none",
     ),
+    Signature(
+        id="generator-device",
+        component="python",
+        role="cause",
+        pattern=(
+            r"Expected a '(?P<wanted>\w{1,20})' device type for generator but found "
+            r"'(?P<has>\w{1,20})'"
+        ),
+        needle="' device type for generator but found '",
+        title="A random generator of {has} is used where one of {wanted} is needed",
+        cause=(
+            "The default device of torch was set (torch.set_default_device, a with torch.device "
+            "block) while a data loader or sampler works with a generator on {has}."
+        ),
+        fix=(
+            "Set the default device only around the code that needs it, or give the sampler a "
+            "generator of that device."
+        ),
+        effect=True,
+        source="torch",
+        fires="RuntimeError: Expected a 'cuda' device type for generator but found 'cpu'",
+        spares="INFO device type for generator cuda",
+    ),
+    Signature(
+        id="arrays-joined",
+        component="python",
+        role="cause",
+        pattern=(
+            r"all the input array dimensions except for the concatenation axis must match exactly, "
+            r"but along dimension (?P<axis>\d{1,3}), the array at index \d{1,6} has size "
+            r"(?P<one>\d{1,12}) and the array at index \d{1,6} has size (?P<other>\d{1,12})"
+        ),
+        needle="dimensions except for the concatenation axis must match exactly",
+        title="Arrays of sizes {one} and {other} cannot be joined",
+        cause=(
+            "A program joins arrays of numpy that differ in dimension {axis}: parts of a batch "
+            "were padded or cut to different lengths, or made by different workers."
+        ),
+        fix=(
+            "Look at the line for what is joined, and bring all parts to one length, or store them "
+            "as arrays of objects."
+        ),
+        effect=True,
+        source="torch",
+        fires=(
+            "ValueError: all the input array dimensions except for the concatenation axis must "
+            "match exactly, but along dimension 1, the array at index 0 has size 5 and the array "
+            "at index 1 has size 7"
+        ),
+        spares="INFO the concatenation axis must match exactly",
+    ),
 )
