@@ -52,7 +52,7 @@ _PART = re.compile(
 _LETTER = re.compile(rb"(?:^|[\[\s,])[WEFC](?:\d{3,4} \d\d:| \d+ \d+\]| [\w./-]{1,80}:\d)")
 _WORDS = re.compile(
     rb"rror|xception|ERR|ail|FAIL|raceback|illed|rminated|bort|handling of|direct cause|File \"|rocess |^[|+]|\bstep:"
-    rb"|Application startup complete|HTTP/|ault|nterrupt|SIG|atal|FATAL|arning|WARN"
+    rb"|Application startup complete|HTTP/|ault|nterrupt|SIG|atal|FATAL|arning|WARN|level|everity|panic|npm |^E: "
 )
 _DIGITS = b"0123456789"
 _NO_DIGITS = dict.fromkeys(range(ord("0"), ord("9") + 1))

@@ -49,6 +49,8 @@ _OF_RAYLET = re.compile(
 _INTRODUCES = re.compile(
     r"Process \S+:$|Exception in thread |Exception ignored |.*(?:[Ee]xception|[Ee]rror|failed|failure)[^\n]{0,200}$"
 )
+# Tools that begin each line of a message with the same word
+_EACH_LINE = re.compile(r"npm (?:ERR!|error)(?: |$)|E: |fatal: ")
 RAY_TASK = "ray.exceptions.RayTaskError("  # its traceback in the worker follows, with its own last line
 _OVERRIDES = "Error executing job with overrides"
 
@@ -65,6 +67,11 @@ def continues_exception(text: str, previous: str) -> bool:
 
 def continues_message(text: str, first: str, previous: str) -> bool:
     """Whether an unindented line is of the message that begins with ``first``."""
+    each = _EACH_LINE.match(text)
+    if each is not None and (
+        first.startswith(each[0].rstrip()) or (each[0] == "fatal: " and first.startswith("error: "))
+    ):
+        return True
     if _HYDRA.match(first):
         return _OF_HYDRA.match(text) is not None
     return continues_exception(text, "") or (previous.endswith(":") and len(previous) < 200)

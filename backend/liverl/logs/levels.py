@@ -10,6 +10,7 @@ from liverl.model import Level
 
 RANK: dict[Level, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 HEAD = 160  # leading characters of a line that are searched for a level
+JSON_HEAD = 8192  # of a line that is a JSON object, whose fields stand in any order
 
 _WORDS: dict[str, Level] = {
     "TRACE": "debug",
@@ -26,6 +27,21 @@ _WORDS: dict[str, Level] = {
     "FATAL": "error",
     "EMERG": "error",
     "ALERT": "error",
+    "CRIT": "error",
+}
+# What only stands in a field that names the level
+_FIELD_WORDS: dict[str, Level] = {
+    **_WORDS,
+    "EROR": "error",
+    "DPANIC": "error",
+    "EMERGENCY": "error",
+    "SEVERE": "error",
+    "10": "debug",
+    "20": "debug",
+    "30": "info",
+    "40": "warning",
+    "50": "error",
+    "60": "error",
 }
 _GLOG: dict[str, Level] = {
     "D": "debug",
@@ -51,26 +67,77 @@ _LETTER = re.compile(
     r"|(?<=\[)([DIWEFC]) [\w./-]{1,80}\.(?:cpp|cc|cu|h):\d+\])"
 )
 _NCCL = re.compile(r"(?:\[[\d:./T -]{10,40}\] )?[\w.-]{1,100}:\d+:\d+ \[\d+\] .{0,60}?NCCL (INFO|WARN)")
-_FIELD = re.compile(r'(?:\blevel=|"(?:level|severity|levelname)": ?)"?(\w+)', re.IGNORECASE)
-_BRACKET = re.compile(r"[\d/:.,\-T ]*\[(debug|info|warn|warning|error|critical|fatal)\]")
+_FIELD = re.compile(
+    r'(?:\b(?:level|lvl|severity)=|"(?:log[._])?(?:level|severity|levelname|lvl)" ?: ?)"?(\w+)', re.IGNORECASE
+)
+# nginx "2026/11/21 00:17:39 [error] 7#7: ", "nginx: [emerg] ", Envoy "[2026-11-21 00:17:39.206][15][warning][config] "
+_BRACKET = re.compile(
+    r"(?:nginx: |\[[\d :.,T-]{10,30}\](?:\[\d{1,10}\])?|[\d/:.,\-T ]*)"
+    r"(?:\[[\w./-]{1,60}\] ){0,2}\[(debug|info|notice|warn|warning|error|critical|crit|alert|emerg|fatal)\]"
+)
+# Postgres "2026-11-21 00:17:39.002 UTC [33] FATAL:  ", logrus "ERRO[0003] "
+_POSTGRES = re.compile(
+    r"[\d:. -]{19,26} [A-Z][\w+-]{1,5} \[\d{1,10}\](?: \S{1,80})? (DEBUG|LOG|NOTICE|WARNING|ERROR|FATAL|PANIC): "
+)
+_LOGRUS = re.compile(r"(DEBU|INFO|WARN|ERRO|FATA|PANI)\[\d{4,10}\] ")
+_SHORT: dict[str, Level] = {
+    "DEBU": "debug",
+    "INFO": "info",
+    "WARN": "warning",
+    "ERRO": "error",
+    "FATA": "error",
+    "PANI": "error",
+    "LOG": "info",
+}
+# What syslog puts before a program's message: "dockerd[25200]: ", "node7 kubelet[735]: "
+_PROGRAM = re.compile(
+    r"(?:[\w.-]{1,80} )?[\w./@-]{1,60}(?:\[\d{1,10}\]: |: (?=[DIWEF]\d{4} \d\d:|time=\"|level=))"
+)
+# An event of Kubernetes, as describe and get events list it: "  Warning  FailedMount  2m (x8 over 5m)  kubelet  ..."
+EVENT = re.compile(
+    r"\s{0,8}(?:[\w()]{1,20}\s{1,20}){0,3}Warning\s{1,12}"
+    r"(?:Failed\w{0,40}|BackOff|Evicted|InvalidImageName|ErrImage\w{1,20}|NetworkNotReady|OOMKilling|SystemOOM)\s"
+)
 # Hydra: "[2026-11-21 00:02:09,570][main][ERROR] - "
 _HYDRA = re.compile(r"\[[\d :.,-]{19,26}\]\[[^\]\n]{1,80}\]\[" + _WORD + r"\]")
 _WARNS = re.compile(r"(?:\S+:\d+: )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*Warning: ")
 _FAILS = re.compile(
     r"(?:"
     r"Traceback \(most recent call last\)|\+ Exception Group Traceback"
-    r"|(?:[A-Za-z_]\w*\.){0,12}[A-Z]\w{0,80}(?:Error|Exception|ExceptionGroup|Interrupt|Exit|Expired)"
+    r"|(?:\[[A-Z][\w:.-]{0,40}\] )?"
+    r"(?:[A-Za-z_]\w*\.){0,12}[A-Z]\w{0,80}(?:Error|Exception|ExceptionGroup|Interrupt|Exit|Expired)"
     r"(?:\([\w.]*\))?(?:: |:?$)"
     r"|During handling of the above exception|The above exception was the direct cause"
     r"|Fatal Python error|Segmentation fault|Bus error|terminate called|Out of memory|Memory cgroup out of memory"
     r"|oom-kill:|Killed$|Aborted(?: \(core dumped\))?$|Terminated$|!{3,} ?Segfault encountered"
-    r"|\[ {0,8}\d+\.\d{3,9}\] (?:.{0,80}?(?:Out of memory|out of memory|oom-kill|segfault at|NVRM: Xid)|Killed process)"
+    r"|\[ {0,8}\d+\.\d{3,9}\] (?:.{0,80}?(?:Out of memory|out of memory|oom-kill|segfault at|NVRM: Xid|I/O error"
+    r"|EXT4-fs error|Remounting filesystem read-only|timeout, reset controller|Kernel panic|soft lockup|BUG: "
+    r"|Corruption|blocked for more than|table full|page allocation failure|Hardware Error|self-detected stall)"
+    r"|Killed process)"
     r"|(?:ptxas|nvcc|nvlink|cicc) (?:fatal|error) {0,8}:?"
     r"|(?:Error (?:executing job with|merging|parsing) override|Error in call to target|Could not override "
     r"|Unhandled error |In '[^'\n]{1,100}': Could not find ')"
     r"|(?:mismatched input '|no viable alternative at input |extraneous input ')"
     r"|(?:Process \S{1,80}:$)"
-    r"|(?:[\w./-]{1,60}: )?(?:[Ee]rror|ERROR|[Ff]atal(?: error)?|FATAL|CRITICAL): "
+    r"|(?:\[[\w.: -]{1,60}\] ?){0,3}(?:[\w./-]{1,60}: )?"
+    r"(?:[Ee]rror|ERROR|[Ff]atal(?: error)?|FATAL(?: ERROR)?|CRITICAL|panic): "
+    # Docker, and the tools that run while images are built and sandboxes are prepared
+    r"|(?:docker: |podman: )?(?:Error response from daemon|Error invoking remote method)\b"
+    r"|error (?:running|creating|starting|pulling|building|during) |(?:#\d{1,4} ERROR|failed to solve): "
+    r"|(?:\[[\w.:/ -]{1,60}\] ?){0,3}Error \w{3,20}ing [^\n]{1,100}: "
+    r"|Cannot connect to the Docker daemon|The command '/bin/"
+    r"|npm (?:ERR!|error) |E: [A-Z]|yarn error |error An unexpected error occurred"
+    r"|(?:curl: \(\d{1,3}\)|rsync error:|ssh_exchange_identification:|kex_exchange_identification:|dpkg: error) ?"
+    r"|(?:git|curl|wget|ssh|scp|rsync|mount(?:\.\w{1,10})?|umount|sudo|su|systemctl|docker|podman|kubectl|helm|tmux|cp|mv"
+    r"|tar|unzip|cd|touch|dd|nginx|redis-server|mysqld|java|node|cargo|make|cmake|ld|setfacl|useradd|tee|env|timeout"
+    r"|nohup|exec|singularity|apptainer|enroot|modprobe|sysctl|bind|socket): "
+    r"[^\n]{0,150}?(?:cannot |can't |unable to |failed|[Nn]ot found|No such file or directory|[Dd]enied|refused"
+    r"|timed out|No space left|Read-only file system|busy|not permitted|unreachable|reset by peer|Stale file"
+    r"|quota|Input/output error|Invalid argument|No route to host|not connected)"
+    # crashes of Go, Rust, Node.js and Java
+    r"|thread '[^'\n]{1,80}' (?:\(\d{1,10}\) )?panicked at |fatal runtime error: |runtime: out of memory"
+    r"|\[UnhandledPromiseRejection|Uncaught [A-Z]\w{0,60}(?:Error|Exception)?:? |Unhandled [Rr]ejection"
+    r"|Exception in thread \"[^\"\n]{1,120}\" |Caused by: [\w.]{1,120}(?:Error|Exception)"
     r"|\*\*\* SIG[A-Z]+ received"
     # bash, and what scripts call
     r"|[\w./-]{1,200}: line \d{1,6}: [^\n]{0,120}?(?:unbound variable|parameter (?:null or )?not set|syntax error"
@@ -83,7 +150,10 @@ _FAILS = re.compile(
     r"|(?:Status message: )?Job entrypoint command failed with exit code |Status message: runtime_env setup failed"
     r"|Job supervisor actor (?:failed|could not)|command terminated with exit code "
     r"|[\w.-]{1,80} exited with code [1-9]\d{0,2}\b|systemd\[\d{1,7}\]: \S{1,120}: (?:Main process exited, "
-    r"code=(?:killed|dumped|exited, status=[1-9])|Failed with result '|A process of this unit has been killed))"
+    r"code=(?:killed|dumped|exited, status=[1-9])|Failed with result '|A process of this unit has been killed"
+    r"|Failed (?:at step |to locate executable |to execute |to set up ))"
+    r"|Failed to (?:connect to bus|start \S{1,80}\.service)"
+    r"|System has not been booted with systemd)"
 )
 # bash: "bash: line 1: 99 Segmentation fault      (core dumped) python3", "/job.sh: line 12:  4567 Killed   python3"
 SHELL = re.compile(
@@ -105,10 +175,23 @@ def own_level(line: str) -> Level | None:
 
 def level_of_text(text: str) -> Level | None:
     """Return the level that a plain line without prefixes states itself, or as what it says implies."""
+    level = _level(text)
+    if level is not None or ": " not in text[:HEAD]:
+        return level
+    program = _PROGRAM.match(text)
+    return None if program is None else _level(text[program.end() :])
+
+
+def _level(text: str) -> Level | None:
     head = text[:HEAD]
+    if head[:1] == "{":
+        found = _FIELD.search(text[:JSON_HEAD])
+        return None if found is None else _FIELD_WORDS.get(found[1].upper())
     match = _LOGGER.match(head)
     if match is not None:
         return _WORDS[match[1]]
+    if "Warning " in head and EVENT.match(head):
+        return "error"
     if head[:1].isspace():
         return None
     if _FAILS.match(head) or SHELL.match(head):
@@ -118,10 +201,13 @@ def level_of_text(text: str) -> Level | None:
         return _GLOG[match[1] or match[2] or match[3]]
     if _WARNS.match(head):
         return "warning"
+    match = _LOGRUS.match(head) or _POSTGRES.match(head)
+    if match is not None:
+        return _SHORT.get(match[1]) or _WORDS.get(match[1])
     match = _BRACKET.match(head) or _HYDRA.match(head) or _NCCL.match(head)
-    if match is None and ("level" in head or "everity" in head):
+    if match is None and ("level" in head or "everity" in head or "lvl" in head):
         match = _FIELD.search(head)
-    return _WORDS.get(match[1].upper()) if match is not None else None
+    return _FIELD_WORDS.get(match[1].upper()) if match is not None else None
 
 
 def continues(text: str) -> bool:

@@ -18,6 +18,8 @@ _LINK = re.compile(
     r"(?P<container>[A-Za-z0-9][\w.-]{0,80}?(?:[-_]\d+ +| {2,}))\| "
     # docker logs -t, kubectl logs --timestamps, and the files of containerd: "2025-07-03T14:20:51.565Z stderr F "
     rf"|(?=\d{{4}}-\d\d-\d\dT){DATED}(?<=[Z\d]) (?:std(?:out|err) [FP] )?"
+    # the build of an image by BuildKit: "#12 98.31 "
+    r"|(?P<step>#\d{1,4}) \d{1,6}\.\d{1,3} (?=\S)"
     # srun -l
     r"|(?P<task>\s{0,6}\d{1,5}): "
     # Ray and vLLM: "(EngineCore pid=12, ip=10.0.0.1) ", "(Worker rank=0 pid=12) ", "(raylet) ", "(autoscaler +34s) ",
@@ -63,6 +65,8 @@ def split_prefixes(line: str) -> PrefixChain:
             named = True
         elif match["container"] is not None:
             names.append(match["container"].strip())
+        elif match["step"] is not None:
+            names.append(match["step"])
         elif match["process"] is not None:
             process = match["process"]
             named = True

@@ -11,7 +11,7 @@ from liverl.logs.continuation import (
     introduces_traceback,
 )
 from liverl.logs.heads import LineHead, heads_each_line, parse_head
-from liverl.logs.levels import SHELL
+from liverl.logs.levels import EVENT, SHELL
 from liverl.logs.moments import Resolver
 from liverl.logs.prefix_chain import PrefixChain, split_prefixes
 from liverl.logs.prefixes import colourless
@@ -37,6 +37,7 @@ def _healthy(text: str) -> bool:
 _RANKED = re.compile(r"Traceback \(most recent call last\): \(RANK \d+\)")
 # What Python's module for warnings prints, behind which a traceback is of something else
 _WARNING = re.compile(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
+_JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
 _BLANK = LineHead("", None, None, "", "")
 _TIMES = re.compile(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
 _RAISES = re.compile(
@@ -98,7 +99,7 @@ class _Open:
         if head.head:
             return self._same_head(text) if head.head == self.head else self._stamped_anew(head)
         if text[0].isspace() or (text[:2] in ("| ", "+-") and self.frames):
-            return True
+            return not (head.level == "error" and EVENT.match(text))
         if link_of(text):
             return self.ended
         if text.startswith(BEGINS):
@@ -181,7 +182,7 @@ class _Open:
     def _kind(self, raised: bool) -> Kind:
         if self.text.startswith("Exception ignored "):
             return "ignored"
-        if self.text.startswith("Exception in thread "):
+        if self.text.startswith("Exception in thread ") and not self.text.startswith(_JAVA_MAIN):
             return "thread"
         if raised:
             return "traceback"
