@@ -245,12 +245,22 @@ def _waited_for(
         return None
     other = first_error(moments)
     if other is not None and not is_weak(other.record):
-        return None
+        alive = [] if exits else [hit for hit in alive if _leads_to(hit, other)]
+        if not alive:
+            return None
     best = min(_rank(hit) for hit in alive)
     first = next(hit for hit in alive if _rank(hit) == best)
     if first[1].signature.severity == "info":
         return None
     return _with_proof(first, alive, moments, exits)
+
+
+def _leads_to(hit: _Hit, error: Moment) -> bool:
+    """Whether an error line, which nothing explains, stands right behind a complaint that is not of a request."""
+    record = error.record
+    follows = hit[0].log == error.log and 0 <= record.offset - hit[0].record.end <= NEAR_THE_END
+    plain = record.kind != "traceback" and not any(match.signature.tells for match in error.matched)
+    return follows and plain and not hit[1].signature.request
 
 
 def _reported(moments: Sequence[Moment], alive: Sequence[_Hit], exits: Sequence[Exit]) -> Explanation | None:
@@ -281,7 +291,15 @@ def _script_failed(
     end = log.last.end if log is not None and log.last is not None else 0
     if other is None and end - last[0].record.end > NEAR_THE_END:
         return None
-    return _with_proof(last, scripts, moments, exits)
+    named = next(hit for hit in scripts if hit[0] is last[0])
+    first = next(hit for hit in scripts if _of_one_failure(hit, named))
+    return _with_proof(first, scripts, moments, exits)
+
+
+def _of_one_failure(hit: _Hit, last: _Hit) -> bool:
+    """Whether two complaints of tools are one: of one kind, near each other in a log."""
+    near = hit[0].log == last[0].log and last[0].record.offset - hit[0].record.end <= NEAR_THE_END
+    return near and hit[1].signature.id == last[1].signature.id
 
 
 def _is_proof(hit: _Hit, cause: Explanation | None) -> bool:
