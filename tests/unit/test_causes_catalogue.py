@@ -30,6 +30,7 @@ ALSO: dict[str, set[str]] = {
     "urllib3-retries": {"host-unreachable"},  # noise in the same line wins
     "litellm-cost-map": {"name-resolution"},
     "falls-back": {"flash-attn-module"},
+    "docker-registry-unreachable": {"name-unknown-go"},  # it stands before the general row
     # counts only where nothing else is wrong
     "agent-not-installed": {"shell-command-missing"},
     "nvcc-not-run": {"shell-command-missing"},

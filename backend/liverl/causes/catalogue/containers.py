@@ -12,7 +12,18 @@ _NOT_STARTED = (
     "docker-registry-limit",
     "docker-image-missing",
     "docker-tag-missing",
-    "docker-build-step",
+    "docker-tag-unknown",
+    "docker-tag-unknown-manifest",
+    "docker-platform",
+    "docker-registry-login",
+    "docker-registry-login-required",
+    "docker-registry-silent",
+    "docker-cpus-too-many",
+    "container-runtime-broken",
+    "container-mount-source",
+    "container-mount-kind",
+    "image-build-killed",
+    "image-build-killed-buildkit",
     "docker-no-gpu-runtime",
     "docker-command-not-in-image",
     "docker-no-permission",
@@ -176,20 +187,20 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="docker-build-step",
         component="host",
-        role="cause",
+        role="consequence",
         pattern=(
-            r'failed to solve: process "(?P<step>[^"\n]{1,300})" did not complete successfully: exit code: '
-            r"(?P<code>\d{1,3})"
+            r'failed to solve: process "(?P<step>[^\n]{1,600}?)" did not complete successfully: exit code: '
+            r"(?P<code>(?!137)\d{1,3})"
         ),
         needle="failed to solve: process",
         title="A step of an image's build failed with exit code {code}",
-        cause="The build's command {step} failed; why stands in the lines above that begin with its number.",
-        fix="Read those lines, and correct the step; sandboxes often have no way to the internet.",
-        severity="info",
-        alive=True,
+        fix=(
+            "Read the lines above that begin with its number, and correct the step; sandboxes often have no way to the "
+            "internet."
+        ),
         source="BuildKit",
         fires='failed to solve: process "/bin/sh -c pip install torch" did not complete successfully: exit code: 1',
-        spares='process "/bin/sh -c pip install torch" did complete successfully: exit code: 0',
+        spares='failed to solve: process "/bin/sh -c make" did not complete successfully: exit code: 137',
     ),
     Signature(
         id="docker-no-gpu-runtime",

@@ -88,7 +88,7 @@ SIGNATURES: tuple[Signature, ...] = (
         component="host",
         role="cause",
         pattern=(
-            r"(?:: |error 24, |accept4?: )[Tt]oo many open files(?: in "
+            r"(?:(?<!inotify_init)(?<!watcher): |error 24, |accept4?: )[Tt]oo many open files(?: in "
             r"system)?\s{0,4}(?:$|\n|\(os error 24\))"
         ),
         needle="oo many open files",
