@@ -34,6 +34,7 @@ OLD_BLOCK = 1 << 12  # the same of what was written before this backend, which h
 LONGEST = 1 << 18  # bytes of an unfinished line that are kept
 MOST_ERRORS = 16  # errors before requests that are answered later
 BEFORE = 16 << 10  # bytes before a failed request in which the error that explains it was written
+_DIGITS = b"0123456789"
 _POST = b'"POST '  # of an access line; the polls of health checks and scrapers are GETs
 # Work that was done. Health checks are answered, and a throughput of 0.0 is logged, while an engine hangs.
 _SIGN = r'"POST [^"\n]{1,300}" 2\d\d|generation throughput: (?!0\.0 )|(?:^|\s)step:\d+ - '
@@ -45,11 +46,25 @@ _KEY = 120  # characters of a message by which requests that failed alike are to
 
 @lru_cache(maxsize=1)
 def _texts() -> tuple[bytes, ...]:
-    """Of which one stands in every part of a log that matters."""
-    needles = {signature.needle.encode() for signature in WATCHED}
+    """Of which one stands in most parts of a log that matter."""
     errors = (b"rror", b"ERROR", b"xception", b"WARN", b"arning", b"liverl-proxy: ")
     statuses = (b'" 4', b'" 5', b"/1.1 4", b"/1.1 5", b"/1.0 4", b"/1.0 5")
-    return (*statuses, *errors, *sorted(needles))
+    return (*statuses, *errors)
+
+
+@lru_cache(maxsize=1)
+def _needles() -> tuple[tuple[bytes, bytes], ...]:
+    """What the watched signatures look for, each without its digits and as it is."""
+    needles = sorted({signature.needle.encode() for signature in WATCHED})
+    return tuple((needle.translate(None, _DIGITS), needle) for needle in needles)
+
+
+def _matters(block: bytes) -> bool:
+    """Whether something in whole lines must be looked at. Logs repeat few lines, but for their digits."""
+    if any(text in block for text in _texts()):
+        return True
+    kinds = b"\n".join({*block.translate(None, _DIGITS).split(b"\n")})
+    return any(bare in kinds and (bare == needle or needle in block) for bare, needle in _needles())
 
 
 @lru_cache(maxsize=1)
@@ -152,7 +167,7 @@ class LogReader:
             at = self._at = self._time(offset + place)
             if answers := block.count(_POST):
                 self._answered.add(at, answers)  # those that failed are subtracted as they are read
-            matters = any(text in block for text in _texts())
+            matters = _matters(block)
             if fed >= MOST_FED:
                 self.left_out += len(block)
                 self._records.skip(len(block))

@@ -14,6 +14,9 @@ SURVIVABLE = frozenset(
     )
 )
 COUNTED = frozenset(("trial-failed",))  # in the trials themselves (``agents.trials_failed``)
+# What tools of scripts and sandboxes complain of ("shell") tells nothing of a service that prints it and goes on.
 WATCHED: tuple[Signature, ...] = tuple(
-    one for one in SIGNATURES if (one.alive and one.id not in COUNTED) or one.id in SURVIVABLE
+    one
+    for one in SIGNATURES
+    if (one.alive and one.component != "shell" and one.id not in COUNTED) or one.id in SURVIVABLE
 )
