@@ -123,7 +123,8 @@ _FAILS = re.compile(
     r"(?:[Ee]rror|ERROR|[Ff]atal(?: error)?|FATAL(?: ERROR)?|CRITICAL|panic): "
     # Docker, and the tools that run while images are built and sandboxes are prepared
     r"|(?:docker: |podman: )?(?:Error response from daemon|Error invoking remote method)\b"
-    r"|error (?:running|creating|starting|pulling|building|during) |(?:#\d{1,4} ERROR|failed to solve): "
+    r"|dependency failed to start: |error (?:running|creating|starting|pulling|building|during) "
+    r"|(?:#\d{1,4} ERROR|failed to solve): "
     r"|(?:\[[\w.:/ -]{1,60}\] ?){0,3}Error \w{3,20}ing [^\n]{1,100}: "
     r"|Cannot connect to the Docker daemon|The command '/bin/"
     r"|npm (?:ERR!|error) |E: [A-Z]|yarn error |error An unexpected error occurred"
