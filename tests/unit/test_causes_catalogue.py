@@ -43,6 +43,9 @@ NEAR: dict[str, tuple[str, ...]] = {
     "argument-missing": (
         "TypeError: BackendCompilerFailed.__init__() missing 1 required positional argument: 'x'",
     ),
+    "server-status-error": (
+        "HTTPStatusError: Client error '404 Not Found' for url 'https://huggingface.co/acme/m/resolve/main/x'",
+    ),
     "no-length": ("TypeError: argument of type 'NoneType' is not iterable",),
     "file-missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",),
     "dynamo-failed": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -198,46 +199,35 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="Error in call to target 'verl.workers.config.FSDPActorConfig':\nsee above",
     ),
-    Signature(
-        id="sglang-leak",
-        component="vllm",
-        role="cause",
-        pattern=r"Mem Leak Detected!",
-        needle="Mem Leak Detected!",
-        title="SGLang's count of its KV cache does not add up",
-        cause=(
-            "SGLang checks after each idle phase that all of its KV cache is free or in use, and "
-            "some of it is lost: a fault of this version, most often with speculative decoding, or "
-            "a sparse or hybrid attention."
+    *family(
+        Signature(
+            id="sglang-leak",
+            component="vllm",
+            role="cause",
+            pattern=r"Mem Leak Detected!",
+            needle="Mem Leak Detected!",
+            title="SGLang's count of its KV cache does not add up",
+            cause=(
+                "SGLang checks after each idle phase that all of its KV cache is free or in use, and "
+                "some of it is lost: a fault of this version, most often with speculative decoding, or "
+                "a sparse or hybrid attention."
+            ),
+            fix=(
+                "Use another version of SGLang, or switch off what it happens with: speculative "
+                "decoding, the radix cache (disable_radix_cache), the overlapped schedule."
+            ),
+            source="sglang/srt/managers/scheduler_runtime_checker_mixin.py",
+            fires=(
+                "AssertionError: Mem Leak Detected! total_tokens=1029056 vs self.max_total_num_tokens=1029120"
+            ),
+            spares="INFO no Leak Detected",
         ),
-        fix=(
-            "Use another version of SGLang, or switch off what it happens with: speculative "
-            "decoding, the radix cache (disable_radix_cache), the overlapped schedule."
+        Text(
+            id="sglang-leak-pool",
+            pattern=r"memory leak detected!",
+            needle="memory leak detected!",
+            fires="ValueError: token_to_kv_pool_allocator memory leak detected! available_size=100",
+            spares="INFO no memory leak detected",
         ),
-        source="sglang/srt/managers/scheduler_runtime_checker_mixin.py",
-        fires=(
-            "AssertionError: Mem Leak Detected! total_tokens=1029056 vs self.max_total_num_tokens=1029120"
-        ),
-        spares="INFO no Leak Detected",
-    ),
-    Signature(
-        id="sglang-leak-pool",
-        component="vllm",
-        role="cause",
-        pattern=r"memory leak detected!",
-        needle="memory leak detected!",
-        title="SGLang's count of its KV cache does not add up",
-        cause=(
-            "SGLang checks after each idle phase that all of its KV cache is free or in use, and "
-            "some of it is lost: a fault of this version, most often with speculative decoding, or "
-            "a sparse or hybrid attention."
-        ),
-        fix=(
-            "Use another version of SGLang, or switch off what it happens with: speculative "
-            "decoding, the radix cache (disable_radix_cache), the overlapped schedule."
-        ),
-        source="sglang/srt/managers/scheduler_runtime_checker_mixin.py",
-        fires="ValueError: token_to_kv_pool_allocator memory leak detected! available_size=100",
-        spares="INFO no memory leak detected",
     ),
 )

@@ -80,22 +80,20 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO no MCP error -32000: Connection is open",
         ),
     ),
-    *family(
-        Signature(
-            id="program-not-installed",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=r"\bspawn (?P<name>[\w./@+-]{1,200}) ENOENT",
-            needle=" ENOENT",
-            title="The program {name} is not installed here",
-            cause="A Node.js program (an agent, an MCP client) tried to start {name}, which is not on its PATH.",
-            fix="Install it in the image, or name it by its absolute path.",
-            command="command -v {name}; echo $PATH",
-            source="Node.js",
-            fires="[error] spawn uvx ENOENT",
-            spares="INFO spawn uvx without ENOENT",
-        ),
+    Signature(
+        id="program-not-installed",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=r"\bspawn (?P<name>[\w./@+-]{1,200}) ENOENT",
+        needle=" ENOENT",
+        title="The program {name} is not installed here",
+        cause="A Node.js program (an agent, an MCP client) tried to start {name}, which is not on its PATH.",
+        fix="Install it in the image, or name it by its absolute path.",
+        command="command -v {name}; echo $PATH",
+        source="Node.js",
+        fires="[error] spawn uvx ENOENT",
+        spares="INFO spawn uvx without ENOENT",
     ),
     *family(
         Signature(
@@ -120,28 +118,26 @@ SIGNATURES: tuple[Signature, ...] = (
             "dash",
         ),
     ),
-    *family(
-        Signature(
-            id="tool-no-file",
-            component="shell",
-            role="cause",
-            alive=True,
-            pattern=(
-                r"(?:^|\n)(?P<tool>touch|cp|mv|tee|ln|install|tail|head|tar|unzip|sed|wc|chown|chmod|cat): "
-                r"[^\n]{0,60}?[‘'\"](?P<path>[^’'\"\n]{1,300})[’'\"][^\n]{0,60}?: No such file or directory"
-            ),
-            needle=": No such file or directory",
-            title="{tool} misses {path}",
-            cause=(
-                "The file or its folder is not there: a wrong path or working directory, or it was not mounted "
-                "or copied."
-            ),
-            fix="Create the folder first (mkdir -p), correct the path, or mount it.",
-            command="ls -ld '{path}'",
-            source="coreutils",
-            fires="touch: cannot touch '/logs/a.log': No such file or directory",
-            spares="INFO touch '/logs/a.log': no such problem; No such file or directory",
+    Signature(
+        id="tool-no-file",
+        component="shell",
+        role="cause",
+        alive=True,
+        pattern=(
+            r"(?:^|\n)(?P<tool>touch|cp|mv|tee|ln|install|tail|head|tar|unzip|sed|wc|chown|chmod|cat): "
+            r"[^\n]{0,60}?[‘'\"](?P<path>[^’'\"\n]{1,300})[’'\"][^\n]{0,60}?: No such file or directory"
         ),
+        needle=": No such file or directory",
+        title="{tool} misses {path}",
+        cause=(
+            "The file or its folder is not there: a wrong path or working directory, or it was not mounted "
+            "or copied."
+        ),
+        fix="Create the folder first (mkdir -p), correct the path, or mount it.",
+        command="ls -ld '{path}'",
+        source="coreutils",
+        fires="touch: cannot touch '/logs/a.log': No such file or directory",
+        spares="INFO touch '/logs/a.log': no such problem; No such file or directory",
     ),
     *family(
         Signature(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -39,47 +40,37 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="anthropic client: authentication method: api_key",
     ),
-    Signature(
-        id="api-key-not-in-proxy",
-        component="litellm",
-        role="cause",
-        pattern="Invalid proxy server token passed",
-        needle="Invalid proxy server token passed",
-        title="The LiteLLM proxy does not know the key of a request",
-        cause="The key was never made at this proxy, or deleted; without a database it knows only its master key.",
-        fix=(
-            "Give agents the key of this run (infrastructure.anthropic_api_key), or the proxy's master key, or "
-            "make one "
-            "with /key/generate."
+    *family(
+        Signature(
+            id="api-key-not-in-proxy",
+            component="litellm",
+            role="cause",
+            pattern="Invalid proxy server token passed",
+            needle="Invalid proxy server token passed",
+            title="The LiteLLM proxy does not know the key of a request",
+            cause="The key was never made at this proxy, or deleted; without a database it knows only its master key.",
+            fix=(
+                "Give agents the key of this run (infrastructure.anthropic_api_key), or the proxy's master key, or "
+                "make one "
+                "with /key/generate."
+            ),
+            alive=True,
+            request=True,
+            source="LiteLLM user_api_key_auth; OpenHands issue 11140",
+            fires=(
+                "litellm.AuthenticationError: AuthenticationError: Litellm_proxyException - Authentication Error, "
+                "Invalid "
+                "proxy server token passed. Received API Key = sk-...4f48"
+            ),
+            spares="Authentication: proxy server token passed all checks",
         ),
-        alive=True,
-        request=True,
-        source="LiteLLM user_api_key_auth; OpenHands issue 11140",
-        fires=(
-            "litellm.AuthenticationError: AuthenticationError: Litellm_proxyException - Authentication Error, "
-            "Invalid "
-            "proxy server token passed. Received API Key = sk-...4f48"
+        Text(
+            id="api-key-no-db",
+            pattern=r"Error code: 400 - (?:\{'error': \{'message': ')?No connected db",
+            needle="No connected db",
+            fires="openai.BadRequestError: Error code: 400 - No connected db.",
+            spares="openai.BadRequestError: Error code: 400 - the database is connected",
         ),
-        spares="Authentication: proxy server token passed all checks",
-    ),
-    Signature(
-        id="api-key-no-db",
-        component="litellm",
-        role="cause",
-        pattern=r"Error code: 400 - (?:\{'error': \{'message': ')?No connected db",
-        needle="No connected db",
-        title="The LiteLLM proxy does not know the key of a request",
-        cause="The key was never made at this proxy, or deleted; without a database it knows only its master key.",
-        fix=(
-            "Give agents the key of this run (infrastructure.anthropic_api_key), or the proxy's master key, or "
-            "make one "
-            "with /key/generate."
-        ),
-        alive=True,
-        request=True,
-        source="LiteLLM user_api_key_auth; OpenHands issue 11140",
-        fires="openai.BadRequestError: Error code: 400 - No connected db.",
-        spares="openai.BadRequestError: Error code: 400 - the database is connected",
     ),
     Signature(
         id="api-key-wrong",

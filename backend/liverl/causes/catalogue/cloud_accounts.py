@@ -129,26 +129,24 @@ SIGNATURES: tuple[Signature, ...] = (
             "google-auth",
         ),
     ),
-    *family(
-        Signature(
-            id="cloud-access-denied",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=(
-                r"An error occurred \((?P<why>AccessDenied(?:Exception)?|403|NoSuchBucket|NoSuchKey|404)\) when "
-                r"calling the (?P<call>\w{1,60}) operation"
-            ),
-            needle="An error occurred (",
-            title="AWS refused {call}: {why}",
-            cause="The credentials may not do that, or the bucket, key or model does not exist there.",
-            fix="Check the name and region, and give the account the permission.",
-            command="aws sts get-caller-identity",
-            source="botocore",
-            fires="An error occurred (AccessDenied) when calling the PutObject operation: Access Denied",
-            spares="An error occurred (ThrottlingException) when calling the InvokeModel operation",
+    Signature(
+        id="cloud-access-denied",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=(
+            r"An error occurred \((?P<why>AccessDenied(?:Exception)?|403|NoSuchBucket|NoSuchKey|404)\) when "
+            r"calling the (?P<call>\w{1,60}) operation"
         ),
+        needle="An error occurred (",
+        title="AWS refused {call}: {why}",
+        cause="The credentials may not do that, or the bucket, key or model does not exist there.",
+        fix="Check the name and region, and give the account the permission.",
+        command="aws sts get-caller-identity",
+        source="botocore",
+        fires="An error occurred (AccessDenied) when calling the PutObject operation: Access Denied",
+        spares="An error occurred (ThrottlingException) when calling the InvokeModel operation",
     ),
     *family(
         Signature(
@@ -212,24 +210,22 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO no APIError",
         ),
     ),
-    *family(
-        Signature(
-            id="api-parameter",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"(?P<why>Unsupported (?:parameter|value): '[^'\n]{1,80}')",
-            needle="Unsupported ",
-            title="The model does not take a parameter of the request",
-            cause="{why}: the API of this model has another name for it, or does not have it.",
-            fix="Leave the parameter out or rename it; with LiteLLM set drop_params: true.",
-            source="OpenAI's API",
-            fires=(
-                "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
-                "'max_completion_tokens' instead."
-            ),
-            spares="INFO no Unsupported parameter",
+    Signature(
+        id="api-parameter",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"(?P<why>Unsupported (?:parameter|value): '[^'\n]{1,80}')",
+        needle="Unsupported ",
+        title="The model does not take a parameter of the request",
+        cause="{why}: the API of this model has another name for it, or does not have it.",
+        fix="Leave the parameter out or rename it; with LiteLLM set drop_params: true.",
+        source="OpenAI's API",
+        fires=(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+            "'max_completion_tokens' instead."
         ),
+        spares="INFO no Unsupported parameter",
     ),
 )

@@ -54,25 +54,23 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO the pod sandbox was created, none failed",
     ),
-    *family(
-        Signature(
-            id="pod-container-config",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=(
-                r"(?P<kind>secret|configmap|serviceaccount|persistentvolumeclaim) "
-                r"\\?\"(?P<name>[\w.-]{1,120})\\?\" not found"
-            ),
-            needle='" not found',
-            title="A pod needs the {kind} {name}, which does not exist",
-            cause="It was not made in the pod's namespace, or has another name.",
-            fix="Make it in that namespace, or correct its name in the pod.",
-            command="kubectl get {kind} -n NAMESPACE",
-            source="kubelet",
-            fires='Error: secret "hf-token" not found',
-            spares='INFO secret "hf-token" found',
+    Signature(
+        id="pod-container-config",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=(
+            r"(?P<kind>secret|configmap|serviceaccount|persistentvolumeclaim) "
+            r"\\?\"(?P<name>[\w.-]{1,120})\\?\" not found"
         ),
+        needle='" not found',
+        title="A pod needs the {kind} {name}, which does not exist",
+        cause="It was not made in the pod's namespace, or has another name.",
+        fix="Make it in that namespace, or correct its name in the pod.",
+        command="kubectl get {kind} -n NAMESPACE",
+        source="kubelet",
+        fires='Error: secret "hf-token" not found',
+        spares='INFO secret "hf-token" found',
     ),
     *family(
         Signature(
@@ -159,25 +157,23 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO Container proxy will be restarted",
         ),
     ),
-    *family(
-        Signature(
-            id="pod-exit-killed",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=r"Reason: {1,12}(?!OOMKilled)\w{1,40}\n {1,16}Exit Code: {1,12}137\b",
-            needle="Exit Code:",
-            title="A pod's container was killed (exit code 137)",
-            cause="It got SIGKILL: it reached its memory limit (OOMKilled), or did not end in time after SIGTERM.",
-            fix=(
-                "If its reason is OOMKilled raise its memory limit; else give it more time "
-                "(terminationGracePeriodSeconds)."
-            ),
-            command="kubectl describe pod POD | grep -A6 'Last State'",
-            source="kubectl describe",
-            fires="      Reason:       Error\n      Exit Code:    137",
-            spares="      Reason:       OOMKilled\n      Exit Code:    137",
+    Signature(
+        id="pod-exit-killed",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=r"Reason: {1,12}(?!OOMKilled)\w{1,40}\n {1,16}Exit Code: {1,12}137\b",
+        needle="Exit Code:",
+        title="A pod's container was killed (exit code 137)",
+        cause="It got SIGKILL: it reached its memory limit (OOMKilled), or did not end in time after SIGTERM.",
+        fix=(
+            "If its reason is OOMKilled raise its memory limit; else give it more time "
+            "(terminationGracePeriodSeconds)."
         ),
+        command="kubectl describe pod POD | grep -A6 'Last State'",
+        source="kubectl describe",
+        fires="      Reason:       Error\n      Exit Code:    137",
+        spares="      Reason:       OOMKilled\n      Exit Code:    137",
     ),
     *family(
         Signature(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -114,45 +115,34 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="RuntimeError: Triton Error [CUDA]: device kernel image is invalid",
         spares="RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered",
     ),
-    Signature(
-        id="triton-passes",
-        component="cuda",
-        role="cause",
-        pattern="PassManager::run failed",
-        needle="PassManager::run failed",
-        title="Triton could not translate a kernel for this GPU",
-        cause=(
-            "Triton's compiler failed on a kernel: the installed Triton does not support this GPU, "
-            "or this kernel on it."
+    *family(
+        Signature(
+            id="triton-passes",
+            component="cuda",
+            role="cause",
+            pattern="PassManager::run failed",
+            needle="PassManager::run failed",
+            title="Triton could not translate a kernel for this GPU",
+            cause=(
+                "Triton's compiler failed on a kernel: the installed Triton does not support this GPU, "
+                "or this kernel on it."
+            ),
+            fix=(
+                "Install a torch and Triton that support this GPU, or use another attention backend and "
+                "no compilation."
+            ),
+            patch={"verl.use_torch_compile": "false", "vllm.enforce_eager": "true"},
+            source="triton compiler, LLVM",
+            fires="RuntimeError: PassManager::run failed",
+            spares="INFO PassManager::run done, nothing failed",
         ),
-        fix=(
-            "Install a torch and Triton that support this GPU, or use another attention backend and "
-            "no compilation."
+        Text(
+            id="llvm-select",
+            pattern="LLVM ERROR: Cannot select: intrinsic",
+            needle="LLVM ERROR: Cannot select: intrinsic",
+            fires="LLVM ERROR: Cannot select: intrinsic %llvm.nvvm.shfl.sync.bfly.i32",
+            spares="LLVM WARNING: selected another intrinsic",
         ),
-        patch={"verl.use_torch_compile": "false", "vllm.enforce_eager": "true"},
-        source="triton compiler, LLVM",
-        fires="RuntimeError: PassManager::run failed",
-        spares="INFO PassManager::run done, nothing failed",
-    ),
-    Signature(
-        id="llvm-select",
-        component="cuda",
-        role="cause",
-        pattern="LLVM ERROR: Cannot select: intrinsic",
-        needle="LLVM ERROR: Cannot select: intrinsic",
-        title="Triton could not translate a kernel for this GPU",
-        cause=(
-            "Triton's compiler failed on a kernel: the installed Triton does not support this GPU, "
-            "or this kernel on it."
-        ),
-        fix=(
-            "Install a torch and Triton that support this GPU, or use another attention backend and "
-            "no compilation."
-        ),
-        patch={"verl.use_torch_compile": "false", "vllm.enforce_eager": "true"},
-        source="triton compiler, LLVM",
-        fires="LLVM ERROR: Cannot select: intrinsic %llvm.nvvm.shfl.sync.bfly.i32",
-        spares="LLVM WARNING: selected another intrinsic",
     ),
     Signature(
         id="compile-cache",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -25,48 +26,37 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="terminate called after throwing an instance of 'std::bad_alloc'",
         spares="INFO alloc of 3 GiB done",
     ),
-    Signature(
-        id="heap-corrupted-free",
-        component="host",
-        role="cause",
-        pattern=(
-            r"(?:^|\n)(?:free|munmap_chunk|malloc|realloc|malloc_consolidate)\(\): "
-            "(?:invalid|corrupted|unaligned|unsorted|mismatching)"
+    *family(
+        Signature(
+            id="heap-corrupted-free",
+            component="host",
+            role="cause",
+            pattern=(
+                r"(?:^|\n)(?:free|munmap_chunk|malloc|realloc|malloc_consolidate)\(\): "
+                "(?:invalid|corrupted|unaligned|unsorted|mismatching)"
+            ),
+            needle="(): ",
+            title="A native library damaged the process's memory, and the C library ended it",
+            cause=(
+                "Code in C or C++ wrote where it must not: usually extensions that were built for another torch, "
+                "CUDA or allocator (jemalloc, tcmalloc)."
+            ),
+            fix=(
+                "Install packages that belong together; unset LD_PRELOAD if it loads an allocator; "
+                "PYTHONFAULTHANDLER=1 shows where it crashed."
+            ),
+            command="echo $LD_PRELOAD",
+            source="glibc malloc/malloc.c",
+            fires="free(): invalid pointer",
+            spares="INFO free(): 3 GiB, none invalid",
         ),
-        needle="(): ",
-        title="A native library damaged the process's memory, and the C library ended it",
-        cause=(
-            "Code in C or C++ wrote where it must not: usually extensions that were built for another torch, "
-            "CUDA or allocator (jemalloc, tcmalloc)."
+        Text(
+            id="heap-corrupted-double",
+            pattern="double free or corruption",
+            needle="double free or corruption",
+            fires="double free or corruption (!prev)",
+            spares="INFO no double free, no corruption",
         ),
-        fix=(
-            "Install packages that belong together; unset LD_PRELOAD if it loads an allocator; "
-            "PYTHONFAULTHANDLER=1 shows where it crashed."
-        ),
-        command="echo $LD_PRELOAD",
-        source="glibc malloc/malloc.c",
-        fires="free(): invalid pointer",
-        spares="INFO free(): 3 GiB, none invalid",
-    ),
-    Signature(
-        id="heap-corrupted-double",
-        component="host",
-        role="cause",
-        pattern="double free or corruption",
-        needle="double free or corruption",
-        title="A native library damaged the process's memory, and the C library ended it",
-        cause=(
-            "Code in C or C++ wrote where it must not: usually extensions that were built for another torch, "
-            "CUDA or allocator (jemalloc, tcmalloc)."
-        ),
-        fix=(
-            "Install packages that belong together; unset LD_PRELOAD if it loads an allocator; "
-            "PYTHONFAULTHANDLER=1 shows where it crashed."
-        ),
-        command="echo $LD_PRELOAD",
-        source="glibc malloc/malloc.c",
-        fires="double free or corruption (!prev)",
-        spares="INFO no double free, no corruption",
     ),
     Signature(
         id="npu-oom",

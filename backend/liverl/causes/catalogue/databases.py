@@ -141,22 +141,20 @@ SIGNATURES: tuple[Signature, ...] = (
             "SQLAlchemy",
         ),
     ),
-    *family(
-        Signature(
-            id="database-missing",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=r"database \\?\"(?P<name>[^\"\\\n]{1,100})\\?\" does not exist",
-            needle=" does not exist",
-            title="Postgres has no database {name}",
-            cause="It was never created, or DATABASE_URL names another one.",
-            fix="Create it, or correct the name in DATABASE_URL.",
-            command="createdb {name}; psql -l",
-            source="Postgres",
-            fires='FATAL:  database "litellm" does not exist',
-            spares='INFO database "litellm" does exist',
-        ),
+    Signature(
+        id="database-missing",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=r"database \\?\"(?P<name>[^\"\\\n]{1,100})\\?\" does not exist",
+        needle=" does not exist",
+        title="Postgres has no database {name}",
+        cause="It was never created, or DATABASE_URL names another one.",
+        fix="Create it, or correct the name in DATABASE_URL.",
+        command="createdb {name}; psql -l",
+        source="Postgres",
+        fires='FATAL:  database "litellm" does not exist',
+        spares='INFO database "litellm" does exist',
     ),
     *family(
         Signature(
@@ -255,24 +253,22 @@ SIGNATURES: tuple[Signature, ...] = (
             "Postgres",
         ),
     ),
-    *family(
-        Signature(
-            id="sqlite-locked",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=r"OperationalError: database is locked",
-            needle="OperationalError: database is locked",
-            title="An SQLite database is locked by another process",
-            cause=(
-                "Two processes write to one file at once, or it lies on a network file system without proper "
-                "locks."
-            ),
-            fix="Give each process a file of its own on a local disk, or raise the timeout of the connection.",
-            source="SQLite",
-            fires="sqlite3.OperationalError: database is locked",
-            spares="INFO no OperationalError: database is open",
+    Signature(
+        id="sqlite-locked",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=r"OperationalError: database is locked",
+        needle="OperationalError: database is locked",
+        title="An SQLite database is locked by another process",
+        cause=(
+            "Two processes write to one file at once, or it lies on a network file system without proper "
+            "locks."
         ),
+        fix="Give each process a file of its own on a local disk, or raise the timeout of the connection.",
+        source="SQLite",
+        fires="sqlite3.OperationalError: database is locked",
+        spares="INFO no OperationalError: database is open",
     ),
     *family(
         Signature(
@@ -296,20 +292,18 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO the file is a database",
         ),
     ),
-    *family(
-        Signature(
-            id="sqlite-no-file",
-            component="host",
-            role="cause",
-            pattern=r"OperationalError: unable to open database file",
-            needle="OperationalError: unable to open database file",
-            title="An SQLite file cannot be opened",
-            cause="Its folder does not exist, or this user may not write there.",
-            fix="Create the folder, correct its owner, or set the path of the file.",
-            source="SQLite",
-            fires="sqlite3.OperationalError: unable to open database file",
-            spares="INFO no OperationalError: able to open database file",
-        ),
+    Signature(
+        id="sqlite-no-file",
+        component="host",
+        role="cause",
+        pattern=r"OperationalError: unable to open database file",
+        needle="OperationalError: unable to open database file",
+        title="An SQLite file cannot be opened",
+        cause="Its folder does not exist, or this user may not write there.",
+        fix="Create the folder, correct its owner, or set the path of the file.",
+        source="SQLite",
+        fires="sqlite3.OperationalError: unable to open database file",
+        spares="INFO no OperationalError: able to open database file",
     ),
     *family(
         Signature(
@@ -335,22 +329,20 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO username-password pair",
         ),
     ),
-    *family(
-        Signature(
-            id="redis-full",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=r"command not allowed when used memory > 'maxmemory'",
-            needle="command not allowed when used memory > 'maxmemory'",
-            title="Redis is full: its maxmemory is reached",
-            cause="It may not remove old entries (maxmemory-policy noeviction), so that it refuses writes.",
-            fix="Raise maxmemory, set maxmemory-policy allkeys-lru for a cache, or let entries expire sooner.",
-            command="redis-cli info memory; redis-cli config get maxmemory-policy",
-            source="Redis",
-            fires="redis.exceptions.OutOfMemoryError: command not allowed when used memory > 'maxmemory'.",
-            spares="INFO command allowed when used memory > 'maxmemory'",
-        ),
+    Signature(
+        id="redis-full",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=r"command not allowed when used memory > 'maxmemory'",
+        needle="command not allowed when used memory > 'maxmemory'",
+        title="Redis is full: its maxmemory is reached",
+        cause="It may not remove old entries (maxmemory-policy noeviction), so that it refuses writes.",
+        fix="Raise maxmemory, set maxmemory-policy allkeys-lru for a cache, or let entries expire sooner.",
+        command="redis-cli info memory; redis-cli config get maxmemory-policy",
+        source="Redis",
+        fires="redis.exceptions.OutOfMemoryError: command not allowed when used memory > 'maxmemory'.",
+        spares="INFO command allowed when used memory > 'maxmemory'",
     ),
     *family(
         Signature(

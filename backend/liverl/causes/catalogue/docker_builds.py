@@ -89,32 +89,30 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO no error getting credentials",
         ),
     ),
-    *family(
-        Signature(
-            id="docker-registry-silent",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=(
-                r"Error response from daemon: (?:Get|Head) \"?https?://(?P<host>[\w.:-]{1,200})/v2/"
-                r"[^\n]{0,300}?: (?:net/http: |context deadline|dial tcp|EOF|i/o timeout|read tcp|TLS handshake)"
-            ),
-            needle="Error response from daemon: ",
-            title="The Docker daemon gets no answer from the registry {host}",
-            cause="The daemon, not the client, connects to the registry: network, DNS or proxy of the Docker host.",
-            fix=(
-                "Check it from the Docker host; set the daemon's own proxy (/etc/docker/daemon.json or its "
-                "systemd unit) or a mirror."
-            ),
-            command="curl -sI https://{host}/v2/; systemctl show docker --property Environment",
-            source="docker",
-            fires=(
-                'Error response from daemon: Get "https://r.example.org/v2/": net/http: request canceled '
-                "while waiting "
-                "for connection (Client.Timeout exceeded while awaiting headers)"
-            ),
-            spares="INFO no Error response from daemon for https://r.example.org/v2/",
+    Signature(
+        id="docker-registry-silent",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=(
+            r"Error response from daemon: (?:Get|Head) \"?https?://(?P<host>[\w.:-]{1,200})/v2/"
+            r"[^\n]{0,300}?: (?:net/http: |context deadline|dial tcp|EOF|i/o timeout|read tcp|TLS handshake)"
         ),
+        needle="Error response from daemon: ",
+        title="The Docker daemon gets no answer from the registry {host}",
+        cause="The daemon, not the client, connects to the registry: network, DNS or proxy of the Docker host.",
+        fix=(
+            "Check it from the Docker host; set the daemon's own proxy (/etc/docker/daemon.json or its "
+            "systemd unit) or a mirror."
+        ),
+        command="curl -sI https://{host}/v2/; systemctl show docker --property Environment",
+        source="docker",
+        fires=(
+            'Error response from daemon: Get "https://r.example.org/v2/": net/http: request canceled '
+            "while waiting "
+            "for connection (Client.Timeout exceeded while awaiting headers)"
+        ),
+        spares="INFO no Error response from daemon for https://r.example.org/v2/",
     ),
     Signature(
         id="docker-registry-plain",

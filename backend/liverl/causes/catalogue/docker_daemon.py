@@ -137,24 +137,22 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO bind source path /data/a does exist",
     ),
-    *family(
-        Signature(
-            id="container-mount-kind",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=r"Are you trying to mount a directory onto a file \(or vice-versa\)",
-            needle="Are you trying to mount a directory onto a file (or vice-versa)",
-            title="A container mounts a folder over a file, or a file over a folder",
-            cause=(
-                "The file did not exist on the host when it was first mounted, so that Docker made a folder of "
-                "its name."
-            ),
-            fix="Remove that folder on the host, put the file there, and make the container anew.",
-            source="runc",
-            fires="not a directory: unknown: Are you trying to mount a directory onto a file (or vice-versa)?",
-            spares="INFO mount a directory onto a directory",
+    Signature(
+        id="container-mount-kind",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=r"Are you trying to mount a directory onto a file \(or vice-versa\)",
+        needle="Are you trying to mount a directory onto a file (or vice-versa)",
+        title="A container mounts a folder over a file, or a file over a folder",
+        cause=(
+            "The file did not exist on the host when it was first mounted, so that Docker made a folder of "
+            "its name."
         ),
+        fix="Remove that folder on the host, put the file there, and make the container anew.",
+        source="runc",
+        fires="not a directory: unknown: Are you trying to mount a directory onto a file (or vice-versa)?",
+        spares="INFO mount a directory onto a directory",
     ),
     *family(
         Signature(
@@ -228,24 +226,22 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO the network has endpoints",
         ),
     ),
-    *family(
-        Signature(
-            id="docker-client-version",
-            component="host",
-            role="cause",
-            alive=True,
-            pattern=r"client version (?P<version>[\d.]{1,8}) is too (?P<how>old|new)\.",
-            needle="client version ",
-            title="The Docker client is too {how} for the daemon (API {version})",
-            cause="Client and daemon speak different versions of Docker's API.",
-            fix="Bring both to fitting versions, or set DOCKER_API_VERSION to one that both know (docker version).",
-            command="docker version",
-            source="docker",
-            fires=(
-                "Error response from daemon: client version 1.24 is too old. Minimum supported API version is 1.44, "
-                "please upgrade your client to a newer version"
-            ),
-            spares="INFO client version 1.47",
+    Signature(
+        id="docker-client-version",
+        component="host",
+        role="cause",
+        alive=True,
+        pattern=r"client version (?P<version>[\d.]{1,8}) is too (?P<how>old|new)\.",
+        needle="client version ",
+        title="The Docker client is too {how} for the daemon (API {version})",
+        cause="Client and daemon speak different versions of Docker's API.",
+        fix="Bring both to fitting versions, or set DOCKER_API_VERSION to one that both know (docker version).",
+        command="docker version",
+        source="docker",
+        fires=(
+            "Error response from daemon: client version 1.24 is too old. Minimum supported API version is 1.44, "
+            "please upgrade your client to a newer version"
         ),
+        spares="INFO client version 1.47",
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -96,41 +97,34 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO max_num_batched_tokens (8192), max_num_seqs (256)",
     ),
-    Signature(
-        id="vllm-gpus-cluster",
-        component="vllm",
-        role="cause",
-        pattern="The number of required GPUs exceeds the total number of available GPUs",
-        needle="The number of required GPUs exceeds the total number of available GPUs",
-        title="vLLM wants more GPUs than there are",
-        cause="vllm.gen_tp asks for more GPUs than the host or Ray's cluster has.",
-        fix="Lower vllm.gen_tp, or make more GPUs visible or add nodes (ray status).",
-        command="nvidia-smi -L; ray status",
-        source="vllm/executor/ray_utils.py",
-        fires=(
-            "ValueError: The number of required GPUs exceeds the total number of available GPUs in "
-            "the placement group."
+    *family(
+        Signature(
+            id="vllm-gpus-cluster",
+            component="vllm",
+            role="cause",
+            pattern="The number of required GPUs exceeds the total number of available GPUs",
+            needle="The number of required GPUs exceeds the total number of available GPUs",
+            title="vLLM wants more GPUs than there are",
+            cause="vllm.gen_tp asks for more GPUs than the host or Ray's cluster has.",
+            fix="Lower vllm.gen_tp, or make more GPUs visible or add nodes (ray status).",
+            command="nvidia-smi -L; ray status",
+            source="vllm/executor/ray_utils.py",
+            fires=(
+                "ValueError: The number of required GPUs exceeds the total number of available GPUs in "
+                "the placement group."
+            ),
+            spares="INFO the number of GPUs in the placement group: 8",
         ),
-        spares="INFO the number of GPUs in the placement group: 8",
-    ),
-    Signature(
-        id="vllm-tp-gpus",
-        component="vllm",
-        role="cause",
-        pattern=(
-            r"Tensor parallel size \((?P<tp>\d{1,5})\) cannot be larger than the number of available "
-            r"GPUs \((?P<has>\d{1,5})\)"
+        Text(
+            id="vllm-tp-gpus",
+            pattern=(
+                r"Tensor parallel size \((?P<tp>\d{1,5})\) cannot be larger than the number of available "
+                r"GPUs \((?P<has>\d{1,5})\)"
+            ),
+            needle=") cannot be larger than the number of available GPUs (",
+            fires="ValueError: Tensor parallel size (8) cannot be larger than the number of available GPUs (4).",
+            spares="INFO Tensor parallel size (4), number of available GPUs (4)",
         ),
-        needle=") cannot be larger than the number of available GPUs (",
-        title="vLLM wants more GPUs than there are",
-        cause="vllm.gen_tp asks for more GPUs than the host or Ray's cluster has.",
-        fix="Lower vllm.gen_tp, or make more GPUs visible or add nodes (ray status).",
-        command="nvidia-smi -L; ray status",
-        source="vllm/executor/ray_utils.py",
-        fires=(
-            "ValueError: Tensor parallel size (8) cannot be larger than the number of available GPUs (4)."
-        ),
-        spares="INFO Tensor parallel size (4), number of available GPUs (4)",
     ),
     Signature(
         id="vllm-dp-memory",

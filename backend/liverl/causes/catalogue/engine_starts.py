@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -135,42 +136,34 @@ SIGNATURES: tuple[Signature, ...] = (
             "Warning: Failed to set NUMA affinity: invalid literal for int() with base 10: 'GPU-8dbd345c'"
         ),
     ),
-    Signature(
-        id="ray-driver-gpus",
-        component="vllm",
-        role="cause",
-        pattern="Ray does not allocate any GPUs on the driver node",
-        needle="Ray does not allocate any GPUs on the driver node",
-        title="vLLM runs on a Ray node that has no free GPU",
-        cause=(
-            "vLLM's first worker must be on the node of its driver, and that node has no GPU, or "
-            "others hold them."
+    *family(
+        Signature(
+            id="ray-driver-gpus",
+            component="vllm",
+            role="cause",
+            pattern="Ray does not allocate any GPUs on the driver node",
+            needle="Ray does not allocate any GPUs on the driver node",
+            title="vLLM runs on a Ray node that has no free GPU",
+            cause=(
+                "vLLM's first worker must be on the node of its driver, and that node has no GPU, or "
+                "others hold them."
+            ),
+            fix="Start vLLM on a node with GPUs, or place its driver there; see ray status.",
+            command="ray status",
+            source="vllm/v1/executor/ray_utils.py",
+            fires=(
+                "ValueError: Ray does not allocate any GPUs on the driver node. Consider adjusting the "
+                "Ray placement group or running the driver on a GPU node."
+            ),
+            spares="INFO Ray allocates GPUs on the driver node",
         ),
-        fix="Start vLLM on a node with GPUs, or place its driver there; see ray status.",
-        command="ray status",
-        source="vllm/v1/executor/ray_utils.py",
-        fires=(
-            "ValueError: Ray does not allocate any GPUs on the driver node. Consider adjusting the "
-            "Ray placement group or running the driver on a GPU node."
+        Text(
+            id="ray-driver-gpus-other",
+            pattern="Current node has no GPU available",
+            needle="Current node has no GPU available",
+            fires="ValueError: Current node has no GPU available. current_node_resource={}.",
+            spares="INFO Ray allocates GPUs on the driver node",
         ),
-        spares="INFO Ray allocates GPUs on the driver node",
-    ),
-    Signature(
-        id="ray-driver-gpus-other",
-        component="vllm",
-        role="cause",
-        pattern="Current node has no GPU available",
-        needle="Current node has no GPU available",
-        title="vLLM runs on a Ray node that has no free GPU",
-        cause=(
-            "vLLM's first worker must be on the node of its driver, and that node has no GPU, or "
-            "others hold them."
-        ),
-        fix="Start vLLM on a node with GPUs, or place its driver there; see ray status.",
-        command="ray status",
-        source="vllm/v1/executor/ray_utils.py",
-        fires="ValueError: Current node has no GPU available. current_node_resource={}.",
-        spares="INFO Ray allocates GPUs on the driver node",
     ),
     Signature(
         id="gpt-oss-vocabulary",

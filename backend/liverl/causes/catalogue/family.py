@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from liverl.causes.signature import Signature
+from liverl.causes.signature import Component, Signature
 
 
 class Text(NamedTuple):
-    """What differs between the rows of a family; ``source``: of this text, if not that of the first row."""
+    """What differs between the rows of a family; ``source``, ``component``: if they are not those of the first row."""
 
     id: str
     needle: str
@@ -18,6 +18,8 @@ class Text(NamedTuple):
     fires: str
     spares: str
     source: str = ""
+    component: Component | None = None
+    recorded: bool = False
 
 
 def family(first: Signature, *others: Text) -> tuple[Signature, ...]:
@@ -33,6 +35,8 @@ def family(first: Signature, *others: Text) -> tuple[Signature, ...]:
                 fires=other.fires,
                 spares=other.spares,
                 source=other.source or first.source,
+                component=other.component or first.component,
+                recorded=other.recorded,
             )
             for other in others
         ),

@@ -178,24 +178,22 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO index-pack has not failed",
         ),
     ),
-    *family(
-        Signature(
-            id="curl-cut",
-            component="shell",
-            role="cause",
-            alive=True,
-            pattern=(
-                r"curl: \((?P<code>18|28|52|55|56|92|35)\) (?![^\n]{0,200}(?:wrong version number|CONNECT tunnel "
-                r"failed|tlsv1 alert protocol))(?P<why>[^\n]{1,160})"
-            ),
-            needle="curl: (",
-            title="A download by curl broke off or timed out (code {code})",
-            cause="curl got no complete answer: {why}.",
-            fix="Try again (curl --retry 5 --retry-all-errors), and check the network and the proxy variables there.",
-            source="curl",
-            fires="curl: (56) Recv failure: Connection reset by peer",
-            spares="curl: (22) The requested URL returned error: 404",
+    Signature(
+        id="curl-cut",
+        component="shell",
+        role="cause",
+        alive=True,
+        pattern=(
+            r"curl: \((?P<code>18|28|52|55|56|92|35)\) (?![^\n]{0,200}(?:wrong version number|CONNECT tunnel "
+            r"failed|tlsv1 alert protocol))(?P<why>[^\n]{1,160})"
         ),
+        needle="curl: (",
+        title="A download by curl broke off or timed out (code {code})",
+        cause="curl got no complete answer: {why}.",
+        fix="Try again (curl --retry 5 --retry-all-errors), and check the network and the proxy variables there.",
+        source="curl",
+        fires="curl: (56) Recv failure: Connection reset by peer",
+        spares="curl: (22) The requested URL returned error: 404",
     ),
     Signature(
         id="curl-status",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -65,56 +66,38 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="Failed to initialize NVML: Unknown Error",
         spares="INFO NVML: initialized, no Unknown Error",
     ),
-    Signature(
-        id="gpu-lost",
-        component="cuda",
-        role="cause",
-        pattern="Unable to determine the device handle for (?:GPU|gpu)",
-        needle="Unable to determine the device handle for ",
-        title="A GPU is lost: the driver cannot reach it any more",
-        cause="The GPU stopped answering: hardware, power, PCIe, or its firmware.",
-        fix=(
-            "Leave it out (CUDA_VISIBLE_DEVICES), have the host restarted and the GPU checked; dmesg "
-            "has its Xid."
+    *family(
+        Signature(
+            id="gpu-lost",
+            component="cuda",
+            role="cause",
+            pattern="Unable to determine the device handle for (?:GPU|gpu)",
+            needle="Unable to determine the device handle for ",
+            title="A GPU is lost: the driver cannot reach it any more",
+            cause="The GPU stopped answering: hardware, power, PCIe, or its firmware.",
+            fix=(
+                "Leave it out (CUDA_VISIBLE_DEVICES), have the host restarted and the GPU checked; dmesg "
+                "has its Xid."
+            ),
+            command="dmesg -T | grep -iE 'xid|nvrm'; nvidia-smi -L",
+            source="nvidia-smi, NVML",
+            fires="Unable to determine the device handle for GPU0000:41:00.0: Unknown Error",
+            spares="INFO the device handle for GPU0000:41:00.0 is known",
         ),
-        command="dmesg -T | grep -iE 'xid|nvrm'; nvidia-smi -L",
-        source="nvidia-smi, NVML",
-        fires="Unable to determine the device handle for GPU0000:41:00.0: Unknown Error",
-        spares="INFO the device handle for GPU0000:41:00.0 is known",
-    ),
-    Signature(
-        id="gpu-is-lost",
-        component="cuda",
-        role="cause",
-        pattern="GPU is lost",
-        needle="GPU is lost",
-        title="A GPU is lost: the driver cannot reach it any more",
-        cause="The GPU stopped answering: hardware, power, PCIe, or its firmware.",
-        fix=(
-            "Leave it out (CUDA_VISIBLE_DEVICES), have the host restarted and the GPU checked; dmesg "
-            "has its Xid."
+        Text(
+            id="gpu-is-lost",
+            pattern="GPU is lost",
+            needle="GPU is lost",
+            fires="nvidia-smi: GPU is lost.  Reboot the system to recover this GPU",
+            spares="INFO GPU is listed, nothing lost",
         ),
-        command="dmesg -T | grep -iE 'xid|nvrm'; nvidia-smi -L",
-        source="nvidia-smi, NVML",
-        fires="nvidia-smi: GPU is lost.  Reboot the system to recover this GPU",
-        spares="INFO GPU is listed, nothing lost",
-    ),
-    Signature(
-        id="gpu-is-lost-nvml",
-        component="cuda",
-        role="cause",
-        pattern="NVMLError_GpuIsLost",
-        needle="NVMLError_GpuIsLost",
-        title="A GPU is lost: the driver cannot reach it any more",
-        cause="The GPU stopped answering: hardware, power, PCIe, or its firmware.",
-        fix=(
-            "Leave it out (CUDA_VISIBLE_DEVICES), have the host restarted and the GPU checked; dmesg "
-            "has its Xid."
+        Text(
+            id="gpu-is-lost-nvml",
+            pattern="NVMLError_GpuIsLost",
+            needle="NVMLError_GpuIsLost",
+            fires="pynvml.NVMLError_GpuIsLost: GPU was lost",
+            spares="pynvml.NVMLError_NotSupported: Not Supported by this NVMLError",
         ),
-        command="dmesg -T | grep -iE 'xid|nvrm'; nvidia-smi -L",
-        source="nvidia-smi, NVML",
-        fires="pynvml.NVMLError_GpuIsLost: GPU was lost",
-        spares="pynvml.NVMLError_NotSupported: Not Supported by this NVMLError",
     ),
     Signature(
         id="gpu-off-bus",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -182,36 +183,29 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO torch._scaled_mm is supported on this GPU",
     ),
-    Signature(
-        id="cudnn-engine",
-        component="cuda",
-        role="cause",
-        pattern="Unable to find a valid cuDNN algorithm",
-        needle="Unable to find a valid cuDNN algorithm",
-        title="cuDNN found no way to compute: usually the GPU is full",
-        cause=("cuDNN needs working memory and found none, or its version does not fit this torch."),
-        fix=(
-            "Lower vllm.gpu_memory_utilization or the batch, and reinstall nvidia-cudnn at torch's version."
+    *family(
+        Signature(
+            id="cudnn-engine",
+            component="cuda",
+            role="cause",
+            pattern="Unable to find a valid cuDNN algorithm",
+            needle="Unable to find a valid cuDNN algorithm",
+            title="cuDNN found no way to compute: usually the GPU is full",
+            cause=("cuDNN needs working memory and found none, or its version does not fit this torch."),
+            fix=(
+                "Lower vllm.gpu_memory_utilization or the batch, and reinstall nvidia-cudnn at torch's version."
+            ),
+            command="nvidia-smi",
+            source="torch aten/native/cudnn",
+            fires="RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
+            spares="INFO cuDNN: algorithm found, able to run",
         ),
-        command="nvidia-smi",
-        source="torch aten/native/cudnn",
-        fires="RuntimeError: Unable to find a valid cuDNN algorithm to run convolution",
-        spares="INFO cuDNN: algorithm found, able to run",
-    ),
-    Signature(
-        id="cudnn-no-engine",
-        component="cuda",
-        role="cause",
-        pattern="GET was unable to find an engine to execute this computation",
-        needle="GET was unable to find an engine to execute this computation",
-        title="cuDNN found no way to compute: usually the GPU is full",
-        cause=("cuDNN needs working memory and found none, or its version does not fit this torch."),
-        fix=(
-            "Lower vllm.gpu_memory_utilization or the batch, and reinstall nvidia-cudnn at torch's version."
+        Text(
+            id="cudnn-no-engine",
+            pattern="GET was unable to find an engine to execute this computation",
+            needle="GET was unable to find an engine to execute this computation",
+            fires="RuntimeError: GET was unable to find an engine to execute this computation",
+            spares="INFO an engine was found to execute this",
         ),
-        command="nvidia-smi",
-        source="torch aten/native/cudnn",
-        fires="RuntimeError: GET was unable to find an engine to execute this computation",
-        spares="INFO an engine was found to execute this",
     ),
 )

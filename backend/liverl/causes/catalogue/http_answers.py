@@ -9,22 +9,27 @@ SIGNATURES: tuple[Signature, ...] = (
     *family(
         Signature(
             id="server-status-error",
-            component="host",
+            component="python",
             role="cause",
+            where="exception",
             alive=True,
             request=True,
             pattern=(
                 r"(?<!Masked)HTTPStatusError: (?:Client|Server) error '(?P<status>\d{3}[^'\n]{0,60})' for url "
-                r"'(?P<url>[^'\n]{1,300})"
+                r"'(?P<url>(?!https://huggingface\.co)[^'\n]{1,300})"
             ),
             needle="HTTPStatusError: ",
             title="A server answered {status}",
-            cause="{url} did not give what the client asked for.",
-            fix=(
-                "401 and 403: the key or token; 404: the address; 422 and 400: the request's form; 429: "
-                "fewer requests at once; "
-                "5xx: the server's own log."
+            cause=(
+                "A program asked {url} and got that status: a 5xx is a failure of that server, or of the router "
+                "before it that finds no healthy one; a 4xx is a request that it refuses."
             ),
+            fix=(
+                "Look into the log of the server behind that address at the same time. For 401 and 403 check the key, "
+                "for 404 the address, for 400 and 422 the form of the request; for 429 send fewer requests at once."
+            ),
+            command="curl -sS -i {url}",
+            effect=True,
             source="httpx",
             fires="httpx.HTTPStatusError: Server error '502 Bad Gateway' for url 'http://10.0.0.5:8000/v1'",
             spares="MaskedHTTPStatusError: Server error '502 Bad Gateway' for url 'http://10.0.0.5:8000/v1'",
@@ -53,25 +58,26 @@ SIGNATURES: tuple[Signature, ...] = (
             "aiohttp",
         ),
     ),
-    *family(
-        Signature(
-            id="server-status-urllib",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"urllib\.error\.HTTPError: HTTP Error (?P<status>\d{3}: [^\n]{1,80})",
-            needle="urllib.error.HTTPError: HTTP Error ",
-            title="A server answered {status}",
-            cause="The address that the client asked for gave an error instead of what it wanted.",
-            fix=(
-                "401 and 403: the key or token; 404: the address; 429: fewer requests at once; 5xx: the server's "
-                "own log."
-            ),
-            source="urllib",
-            fires="urllib.error.HTTPError: HTTP Error 404: Not Found",
-            spares="INFO no urllib.error.HTTPError: HTTP 200",
+    Signature(
+        id="server-status-urllib",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"urllib\.error\.HTTPError: HTTP Error (?P<status>\d{3}: [^\n]{1,80})",
+        needle="urllib.error.HTTPError: HTTP Error ",
+        title="A server answered {status}",
+        cause=(
+            "A program asked an address and got that status: a 5xx is a failure of that server, or of the router "
+            "before it; a 4xx is a request that it refuses."
         ),
+        fix=(
+            "The traceback names who asked. For 401 and 403 check the key, for 404 the address; for 429 send fewer "
+            "requests at once; for 5xx read the server's own log."
+        ),
+        source="urllib",
+        fires="urllib.error.HTTPError: HTTP Error 404: Not Found",
+        spares="INFO no urllib.error.HTTPError: HTTP 200",
     ),
     *family(
         Signature(
@@ -133,25 +139,23 @@ SIGNATURES: tuple[Signature, ...] = (
             "Node.js",
         ),
     ),
-    *family(
-        Signature(
-            id="websocket-silent",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"keepalive ping timeout",
-            needle="keepalive ping timeout",
-            title="A websocket's peer did not answer the keepalive ping",
-            cause="The peer's or this program's event loop was blocked for too long, or the network between is gone.",
-            fix="Do no long work in the event loop; raise ping_timeout, or turn pings off (ping_interval=None).",
-            source="websockets",
-            fires=(
-                "websockets.exceptions.ConnectionClosedError: sent 1011 (internal error) keepalive ping timeout; "
-                "no close frame received"
-            ),
-            spares="INFO keepalive ping, timeout 20",
+    Signature(
+        id="websocket-silent",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"keepalive ping timeout",
+        needle="keepalive ping timeout",
+        title="A websocket's peer did not answer the keepalive ping",
+        cause="The peer's or this program's event loop was blocked for too long, or the network between is gone.",
+        fix="Do no long work in the event loop; raise ping_timeout, or turn pings off (ping_interval=None).",
+        source="websockets",
+        fires=(
+            "websockets.exceptions.ConnectionClosedError: sent 1011 (internal error) keepalive ping timeout; "
+            "no close frame received"
         ),
+        spares="INFO keepalive ping, timeout 20",
     ),
     *family(
         Signature(
@@ -183,61 +187,55 @@ SIGNATURES: tuple[Signature, ...] = (
             "INFO code = 1006",
         ),
     ),
-    *family(
-        Signature(
-            id="websocket-refused",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"server rejected WebSocket connection: HTTP (?P<status>\d{3})",
-            needle="server rejected WebSocket connection: HTTP ",
-            title="A server refused a websocket with HTTP {status}",
-            cause="401 and 403: no or a wrong token; 404: no such address; 502 and 503: a proxy without its backend.",
-            fix="Check the address and the token; a proxy must pass the Upgrade header on.",
-            source="websockets",
-            fires="websockets.exceptions.InvalidStatus: server rejected WebSocket connection: HTTP 403",
-            spares="INFO server accepted WebSocket connection: HTTP 101",
-        ),
+    Signature(
+        id="websocket-refused",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"server rejected WebSocket connection: HTTP (?P<status>\d{3})",
+        needle="server rejected WebSocket connection: HTTP ",
+        title="A server refused a websocket with HTTP {status}",
+        cause="401 and 403: no or a wrong token; 404: no such address; 502 and 503: a proxy without its backend.",
+        fix="Check the address and the token; a proxy must pass the Upgrade header on.",
+        source="websockets",
+        fires="websockets.exceptions.InvalidStatus: server rejected WebSocket connection: HTTP 403",
+        spares="INFO server accepted WebSocket connection: HTTP 101",
     ),
-    *family(
-        Signature(
-            id="grpc-message-large",
-            component="host",
-            role="cause",
-            pattern=r"(?:Received|[Ss]ent) message larger than max \((?P<size>\d{1,20}) vs\. (?P<most>\d{1,20})\)",
-            needle=" message larger than max (",
-            title="A gRPC message is too large ({size} bytes, limit {most})",
-            cause="The limit of client or server is smaller than what is sent.",
-            fix="Raise grpc.max_receive_message_length and grpc.max_send_message_length on both sides, or send less.",
-            source="gRPC",
-            fires="StatusCode.RESOURCE_EXHAUSTED: Received message larger than max (5000000 vs. 4194304)",
-            spares="INFO no message larger than max (4194304)",
-        ),
+    Signature(
+        id="grpc-message-large",
+        component="host",
+        role="cause",
+        pattern=r"(?:Received|[Ss]ent) message larger than max \((?P<size>\d{1,20}) vs\. (?P<most>\d{1,20})\)",
+        needle=" message larger than max (",
+        title="A gRPC message is too large ({size} bytes, limit {most})",
+        cause="The limit of client or server is smaller than what is sent.",
+        fix="Raise grpc.max_receive_message_length and grpc.max_send_message_length on both sides, or send less.",
+        source="gRPC",
+        fires="StatusCode.RESOURCE_EXHAUSTED: Received message larger than max (5000000 vs. 4194304)",
+        spares="INFO no message larger than max (4194304)",
     ),
-    *family(
-        Signature(
-            id="network-unreachable",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=(
-                r"\[Errno (?P<number>101|113|110|60)\] (?P<why>Network is unreachable|No route to host|Connection "
-                r"timed out|Operation timed out)"
-            ),
-            needle="[Errno ",
-            title="A server cannot be reached: {why}",
-            cause="No route leads to it, a firewall drops the packets, or its host is down.",
-            fix=(
-                "Check the address, the routes and the firewall; where only an HTTP proxy leads outside, set the "
-                "proxy variables."
-            ),
-            command="ip route; env | grep -i proxy",
-            source="Linux",
-            fires="OSError: [Errno 113] No route to host",
-            spares="OSError: [Errno 111] Connection refused",
+    Signature(
+        id="network-unreachable",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=(
+            r"\[Errno (?P<number>101|113|110|60)\] (?P<why>Network is unreachable|No route to host|Connection "
+            r"timed out|Operation timed out)"
         ),
+        needle="[Errno ",
+        title="A server cannot be reached: {why}",
+        cause="No route leads to it, a firewall drops the packets, or its host is down.",
+        fix=(
+            "Check the address, the routes and the firewall; where only an HTTP proxy leads outside, set the "
+            "proxy variables."
+        ),
+        command="ip route; env | grep -i proxy",
+        source="Linux",
+        fires="OSError: [Errno 113] No route to host",
+        spares="OSError: [Errno 111] Connection refused",
     ),
     *family(
         Signature(

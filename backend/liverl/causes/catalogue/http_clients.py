@@ -184,48 +184,44 @@ SIGNATURES: tuple[Signature, ...] = (
             "Go net/http",
         ),
     ),
-    *family(
-        Signature(
-            id="client-pool-full",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"httpx\.PoolTimeout\b",
-            needle="httpx.PoolTimeout",
-            title="A client has more requests at once than connections",
-            cause="All connections of its pool were busy for as long as its pool timeout.",
-            fix=(
-                "Raise the client's limits (httpx.Limits), lower its concurrency, and close answers that are not "
-                "read."
-            ),
-            source="httpx",
-            fires="httpx.PoolTimeout",
-            spares="INFO httpx.PoolTimeouts: none",
+    Signature(
+        id="client-pool-full",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"httpx\.PoolTimeout\b",
+        needle="httpx.PoolTimeout",
+        title="A client has more requests at once than connections",
+        cause="All connections of its pool were busy for as long as its pool timeout.",
+        fix=(
+            "Raise the client's limits (httpx.Limits), lower its concurrency, and close answers that are not "
+            "read."
         ),
+        source="httpx",
+        fires="httpx.PoolTimeout",
+        spares="INFO httpx.PoolTimeouts: none",
     ),
-    *family(
-        Signature(
-            id="address-unreachable",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"(?<!Hosted_vllmException - )Cannot connect to host (?P<address>[\w.:\[\]-]{1,200}) ssl:",
-            needle="Cannot connect to host ",
-            title="{address} cannot be reached",
-            cause="The connection was refused, no route leads there, or its name is not known.",
-            fix="Check the address, that the server runs, and the network between.",
-            command="curl -sv -o /dev/null --max-time 10 http://{address}",
-            source="aiohttp",
-            fires=(
-                "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host 10.0.0.5:8000 "
-                "ssl:default [None]"
-            ),
-            spares=(
-                "litellm.InternalServerError: Hosted_vllmException - Cannot connect to host 10.0.0.5:8000 "
-                "ssl:default"
-            ),
+    Signature(
+        id="address-unreachable",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"(?<!Hosted_vllmException - )Cannot connect to host (?P<address>[\w.:\[\]-]{1,200}) ssl:",
+        needle="Cannot connect to host ",
+        title="{address} cannot be reached",
+        cause="The connection was refused, no route leads there, or its name is not known.",
+        fix="Check the address, that the server runs, and the network between.",
+        command="curl -sv -o /dev/null --max-time 10 http://{address}",
+        source="aiohttp",
+        fires=(
+            "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host 10.0.0.5:8000 "
+            "ssl:default [None]"
+        ),
+        spares=(
+            "litellm.InternalServerError: Hosted_vllmException - Cannot connect to host 10.0.0.5:8000 "
+            "ssl:default"
         ),
     ),
 )

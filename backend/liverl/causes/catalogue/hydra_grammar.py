@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -18,46 +19,34 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="no viable alternative at input '[a'",
         spares="WARN an alternative was chosen at input 'trainer.nnodes=2'",
     ),
-    Signature(
-        id="hydra-parse-mismatched",
-        component="verl",
-        role="cause",
-        pattern=r"mismatched input '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
-        needle="mismatched input '",
-        title="An override of the command line cannot be read at '{text}'",
-        cause=(
-            "A word of the command line is no key=value: a blank around =, a missing quote, an unset "
-            "variable, or a backslash that does not end its line."
+    *family(
+        Signature(
+            id="hydra-parse-mismatched",
+            component="verl",
+            role="cause",
+            pattern=r"mismatched input '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
+            needle="mismatched input '",
+            title="An override of the command line cannot be read at '{text}'",
+            cause=(
+                "A word of the command line is no key=value: a blank around =, a missing quote, an unset "
+                "variable, or a backslash that does not end its line."
+            ),
+            fix=(
+                "Put values with blanks, commas, braces or = in quotes twice ('key=\"value\"'), and check the "
+                "lines that end in a backslash."
+            ),
+            source="hydra/core/override_parser",
+            fires="mismatched input '=' expecting <EOF>",
+            spares=(
+                "INFO input '{a' at: token EQUAL, mismatched missing mismatched extraneous recognition error"
+            ),
         ),
-        fix=(
-            "Put values with blanks, commas, braces or = in quotes twice ('key=\"value\"'), and check the "
-            "lines that end in a backslash."
-        ),
-        source="hydra/core/override_parser",
-        fires="mismatched input '=' expecting <EOF>",
-        spares=(
-            "INFO input '{a' at: token EQUAL, mismatched missing mismatched extraneous recognition error"
-        ),
-    ),
-    Signature(
-        id="hydra-parse-extraneous",
-        component="verl",
-        role="cause",
-        pattern=r"extraneous input '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
-        needle="extraneous input '",
-        title="An override of the command line cannot be read at '{text}'",
-        cause=(
-            "A word of the command line is no key=value: a blank around =, a missing quote, an unset "
-            "variable, or a backslash that does not end its line."
-        ),
-        fix=(
-            "Put values with blanks, commas, braces or = in quotes twice ('key=\"value\"'), and check the "
-            "lines that end in a backslash."
-        ),
-        source="hydra/core/override_parser",
-        fires="extraneous input 'b' expecting EOF",
-        spares=(
-            "INFO input '{a' at: token EQUAL, extraneous missing mismatched extraneous recognition error"
+        Text(
+            id="hydra-parse-extraneous",
+            pattern=r"extraneous input '(?P<text>[^\n]{0,120}?)'(?:\s|\Z)",
+            needle="extraneous input '",
+            fires="extraneous input 'b' expecting EOF",
+            spares="INFO input '{a' at: token EQUAL, extraneous missing mismatched extraneous recognition error",
         ),
     ),
     Signature(

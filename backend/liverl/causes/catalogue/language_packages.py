@@ -187,32 +187,30 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="error: Failed to fetch: `https://pypi.example.org/simple/numpy/`",
         spares="INFO no fetch of `https://pypi.example.org` has failed",
     ),
-    *family(
-        Signature(
-            id="conda-unreachable",
-            component="shell",
-            role="cause",
-            alive=True,
-            pattern=(
-                r"CondaHTTPError: HTTP (?P<status>\d{3}) (?P<why>[A-Z][A-Z ]{1,40}) for url "
-                r"<(?P<url>[^>\n]{1,300})>"
-            ),
-            needle="CondaHTTPError: HTTP ",
-            title="conda could not fetch from its channel: {status} {why}",
-            cause="{url} gave no answer that conda can use: no connection (000), a proxy, TLS, or it is not there.",
-            fix=(
-                "Try it with curl -I; set proxy_servers or another channel in .condarc; for TLS set "
-                "ssl_verify to the "
-                "proxy's certificate."
-            ),
-            command="curl -sI {url}; conda config --show proxy_servers channels ssl_verify",
-            source="conda",
-            fires=(
-                "CondaHTTPError: HTTP 000 CONNECTION FAILED for url "
-                "<https://conda.example.org/noarch/repodata.json>"
-            ),
-            spares="INFO no CondaHTTPError: HTTP 000",
+    Signature(
+        id="conda-unreachable",
+        component="shell",
+        role="cause",
+        alive=True,
+        pattern=(
+            r"CondaHTTPError: HTTP (?P<status>\d{3}) (?P<why>[A-Z][A-Z ]{1,40}) for url "
+            r"<(?P<url>[^>\n]{1,300})>"
         ),
+        needle="CondaHTTPError: HTTP ",
+        title="conda could not fetch from its channel: {status} {why}",
+        cause="{url} gave no answer that conda can use: no connection (000), a proxy, TLS, or it is not there.",
+        fix=(
+            "Try it with curl -I; set proxy_servers or another channel in .condarc; for TLS set "
+            "ssl_verify to the "
+            "proxy's certificate."
+        ),
+        command="curl -sI {url}; conda config --show proxy_servers channels ssl_verify",
+        source="conda",
+        fires=(
+            "CondaHTTPError: HTTP 000 CONNECTION FAILED for url "
+            "<https://conda.example.org/noarch/repodata.json>"
+        ),
+        spares="INFO no CondaHTTPError: HTTP 000",
     ),
     *family(
         Signature(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -157,43 +158,37 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="bash: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory",
         spares="bash: ./run.sh: /bin/zsh: bad interpreter: No such file or directory",
     ),
-    Signature(
-        id="conda-not-initialised",
-        component="python",
-        role="cause",
-        pattern=("CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'"),
-        needle="Your shell has not been properly configured to use 'conda activate'",
-        title="conda activate did nothing: conda is not set up in the script's shell",
-        cause=(
-            "A script does not read .bashrc, so conda's shell function is missing, and what follows runs "
-            "with another Python."
+    *family(
+        Signature(
+            id="conda-not-initialised",
+            component="python",
+            role="cause",
+            pattern=(
+                "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'"
+            ),
+            needle="Your shell has not been properly configured to use 'conda activate'",
+            title="conda activate did nothing: conda is not set up in the script's shell",
+            cause=(
+                "A script does not read .bashrc, so conda's shell function is missing, and what follows runs "
+                "with another Python."
+            ),
+            fix=(
+                'Put source "$(conda info --base)/etc/profile.d/conda.sh" before conda activate, or use conda '
+                "run -n, or the full path of the environment's python."
+            ),
+            source="conda",
+            fires=(
+                "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'."
+            ),
+            spares="CommandNotFoundError: No command 'conda actvate'.",
         ),
-        fix=(
-            'Put source "$(conda info --base)/etc/profile.d/conda.sh" before conda activate, or use conda '
-            "run -n, or the full path of the environment's python."
+        Text(
+            id="conda-run-before-init",
+            pattern="CondaError: Run 'conda init' before 'conda activate'",
+            needle="CondaError: Run 'conda init' before 'conda activate'",
+            fires="CondaError: Run 'conda init' before 'conda activate'",
+            spares="CondaError: KeyboardInterrupt",
         ),
-        source="conda",
-        fires=("CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'."),
-        spares="CommandNotFoundError: No command 'conda actvate'.",
-    ),
-    Signature(
-        id="conda-run-before-init",
-        component="python",
-        role="cause",
-        pattern="CondaError: Run 'conda init' before 'conda activate'",
-        needle="CondaError: Run 'conda init' before 'conda activate'",
-        title="conda activate did nothing: conda is not set up in the script's shell",
-        cause=(
-            "A script does not read .bashrc, so conda's shell function is missing, and what follows runs "
-            "with another Python."
-        ),
-        fix=(
-            'Put source "$(conda info --base)/etc/profile.d/conda.sh" before conda activate, or use conda '
-            "run -n, or the full path of the environment's python."
-        ),
-        source="conda",
-        fires="CondaError: Run 'conda init' before 'conda activate'",
-        spares="CondaError: KeyboardInterrupt",
     ),
     Signature(
         id="conda-no-environment",
@@ -313,69 +308,44 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="slurmstepd: error: pyxis: failed to import docker image",
         spares="pyxis: importing docker image: docker://nvcr.io/nvidia/pytorch:24.05-py3",
     ),
-    Signature(
-        id="shell-not-bash-option",
-        component="host",
-        role="cause",
-        pattern=r": \d{1,6}: set: Illegal option (?P<what>\S{1,20}[^\n]{0,20})",
-        needle=": set: Illegal option ",
-        title="A script for bash was run by sh",
-        cause=(
-            "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
-            "went on wrongly."
+    *family(
+        Signature(
+            id="shell-not-bash-option",
+            component="host",
+            role="cause",
+            pattern=r": \d{1,6}: set: Illegal option (?P<what>\S{1,20}[^\n]{0,20})",
+            needle=": set: Illegal option ",
+            title="A script for bash was run by sh",
+            cause=(
+                "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
+                "went on wrongly."
+            ),
+            fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
+            source="dash",
+            fires="run.sh: 4: set: Illegal option -o pipefail",
+            spares="run.sh: 4: set: option pipefail",
         ),
-        fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
-        source="dash",
-        fires="run.sh: 4: set: Illegal option -o pipefail",
-        spares="run.sh: 4: set: option pipefail",
-    ),
-    Signature(
-        id="shell-not-bash-substitution",
-        component="host",
-        role="cause",
-        pattern=r": \d{1,6}: Bad substitution",
-        needle=": Bad substitution",
-        title="A script for bash was run by sh",
-        cause=(
-            "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
-            "went on wrongly."
+        Text(
+            id="shell-not-bash-substitution",
+            pattern=r": \d{1,6}: Bad substitution",
+            needle=": Bad substitution",
+            fires="run.sh: 9: Bad substitution",
+            spares="run.sh: 9: substitution",
         ),
-        fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
-        source="dash",
-        fires="run.sh: 9: Bad substitution",
-        spares="run.sh: 9: substitution",
-    ),
-    Signature(
-        id="shell-not-bash-syntax",
-        component="host",
-        role="cause",
-        pattern=r": \d{1,6}: Syntax error: (?P<what>[^\n]{1,80})",
-        needle=": Syntax error: ",
-        title="A script for bash was run by sh",
-        cause=(
-            "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
-            "went on wrongly."
+        Text(
+            id="shell-not-bash-syntax",
+            pattern=r": \d{1,6}: Syntax error: (?P<what>[^\n]{1,80})",
+            needle=": Syntax error: ",
+            fires='run.sh: 12: Syntax error: "(" unexpected',
+            spares="run.sh: 12: Syntax right, no error: ok",
         ),
-        fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
-        source="dash",
-        fires='run.sh: 12: Syntax error: "(" unexpected',
-        spares="run.sh: 12: Syntax right, no error: ok",
-    ),
-    Signature(
-        id="shell-not-bash-brackets",
-        component="host",
-        role="cause",
-        pattern=r": \d{1,6}: \[\[: not found",
-        needle=": [[: not found",
-        title="A script for bash was run by sh",
-        cause=(
-            "The script uses what only bash has, and was started by sh (dash), which stopped at that line or "
-            "went on wrongly."
+        Text(
+            id="shell-not-bash-brackets",
+            pattern=r": \d{1,6}: \[\[: not found",
+            needle=": [[: not found",
+            fires="run.sh: 7: [[: not found",
+            spares="run.sh: 7: [[: found",
         ),
-        fix="Start it with bash script.sh, or begin it with #!/bin/bash and start it by its path.",
-        source="dash",
-        fires="run.sh: 7: [[: not found",
-        spares="run.sh: 7: [[: found",
     ),
     Signature(
         id="venv-missing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -79,32 +80,29 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="RuntimeError: NCCL Error 2: unhandled system error",
         spares="INFO NCCL: no unhandled system error",
     ),
-    Signature(
-        id="torchrun-barrier",
-        component="torch",
-        role="consequence",
-        pattern="Error waiting on exit barrier",
-        needle="Error waiting on exit barrier",
-        title="torchrun waited for other agents that had ended",
-        fix="Read the first error of a rank before it.",
-        source="torch/distributed/elastic/agent/server/api.py",
-        fires=(
-            "ERROR:torch.distributed.elastic.agent.server.api:Error waiting on exit barrier. "
-            "Elapsed: 307.28 seconds"
+    *family(
+        Signature(
+            id="torchrun-barrier",
+            component="torch",
+            role="consequence",
+            pattern="Error waiting on exit barrier",
+            needle="Error waiting on exit barrier",
+            title="torchrun waited for other agents that had ended",
+            fix="Read the first error of a rank before it.",
+            source="torch/distributed/elastic/agent/server/api.py",
+            fires=(
+                "ERROR:torch.distributed.elastic.agent.server.api:Error waiting on exit barrier. "
+                "Elapsed: 307.28 seconds"
+            ),
+            spares="INFO waiting on the exit barrier: all agents came, no error",
         ),
-        spares="INFO waiting on the exit barrier: all agents came, no error",
-    ),
-    Signature(
-        id="torchrun-barrier-frame",
-        component="torch",
-        role="consequence",
-        pattern=r"\bin _exit_barrier\b",
-        needle="in _exit_barrier",
-        title="torchrun waited for other agents that had ended",
-        fix="Read the first error of a rank before it.",
-        source="torch/distributed/elastic/agent/server/api.py",
-        fires='  File "api.py", line 920, in _exit_barrier',
-        spares="  passed _exit_barrier",
+        Text(
+            id="torchrun-barrier-frame",
+            pattern=r"\bin _exit_barrier\b",
+            needle="in _exit_barrier",
+            fires='  File "api.py", line 920, in _exit_barrier',
+            spares="  passed _exit_barrier",
+        ),
     ),
     Signature(
         id="compose-killed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -24,49 +25,37 @@ SIGNATURES: tuple[Signature, ...] = (
             "ulimit -n"
         ),
     ),
-    Signature(
-        id="thread-limit-python",
-        component="host",
-        role="cause",
-        pattern="RuntimeError: can't start new thread",
-        needle="can't start new thread",
-        title="No further thread could be started: a process limit is reached",
-        cause=(
-            "The user, the container or the Slurm step has as many processes and threads as its limit "
-            "(ulimit -u, pids.max) allows."
+    *family(
+        Signature(
+            id="thread-limit-python",
+            component="host",
+            role="cause",
+            pattern="RuntimeError: can't start new thread",
+            needle="can't start new thread",
+            title="No further thread could be started: a process limit is reached",
+            cause=(
+                "The user, the container or the Slurm step has as many processes and threads as its limit "
+                "(ulimit -u, pids.max) allows."
+            ),
+            fix=(
+                "Raise the limit (ulimit -u, pids of the container), or set OMP_NUM_THREADS=1 and fewer "
+                "workers (harbor_runtime.num_workers, verl.agent_workers)."
+            ),
+            command="ulimit -u; cat /sys/fs/cgroup/pids.max",
+            source="CPython Modules/_threadmodule.c",
+            fires="RuntimeError: can't start new thread",
+            spares="RuntimeError: can't start a stopped thread",
         ),
-        fix=(
-            "Raise the limit (ulimit -u, pids of the container), or set OMP_NUM_THREADS=1 and fewer "
-            "workers (harbor_runtime.num_workers, verl.agent_workers)."
-        ),
-        command="ulimit -u; cat /sys/fs/cgroup/pids.max",
-        source="CPython Modules/_threadmodule.c",
-        fires="RuntimeError: can't start new thread",
-        spares="RuntimeError: can't start a stopped thread",
-    ),
-    Signature(
-        id="thread-limit-openblas",
-        component="host",
-        role="cause",
-        pattern=r"pthread_create failed[^\n]{0,80}Resource temporarily unavailable",
-        needle="pthread_create failed",
-        title="No further thread could be started: a process limit is reached",
-        cause=(
-            "The user, the container or the Slurm step has as many processes and threads as its limit "
-            "(ulimit -u, pids.max) allows."
-        ),
-        fix=(
-            "Raise the limit (ulimit -u, pids of the container), or set OMP_NUM_THREADS=1 and fewer "
-            "workers (harbor_runtime.num_workers, verl.agent_workers)."
-        ),
-        command="ulimit -u; cat /sys/fs/cgroup/pids.max",
-        source="OpenBLAS blas_server.c",
-        fires=(
-            "OpenBLAS blas_thread_init: pthread_create failed for thread 11 of 64: Resource temporarily "
-            "unavailable"
-        ),
-        spares=(
-            "OpenBLAS blas_thread_init: pthread_create succeeded for 64 threads; RLIMIT_NPROC 4096 current"
+        Text(
+            id="thread-limit-openblas",
+            pattern=r"pthread_create failed[^\n]{0,80}Resource temporarily unavailable",
+            needle="pthread_create failed",
+            source="OpenBLAS blas_server.c",
+            fires=(
+                "OpenBLAS blas_thread_init: pthread_create failed for thread 11 of 64: Resource temporarily "
+                "unavailable"
+            ),
+            spares="OpenBLAS blas_thread_init: pthread_create succeeded for 64 threads; RLIMIT_NPROC 4096 current",
         ),
     ),
     Signature(

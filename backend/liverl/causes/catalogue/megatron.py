@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -60,49 +61,42 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="RuntimeError: world_size (8) is not divisible by 16",
         spares="rollout world_size: 8 is not divisible by infer_world_size: 3",
     ),
-    Signature(
-        id="megatron-divide",
-        component="verl",
-        role="cause",
-        pattern=(
-            "(?P<what>num_layers|number of layers|num_attention_heads|num_query_groups|num_moe_experts|Number"
-            " of (?:experts|layers|attention heads)|decoder_num_layers|hidden_size|num_key_value_heads|num_he"
-            r"ads?)(?: \(\d{1,9}\))? (?:must|should|needs to) be divisible by (?:the "
-            ")?`?(?P<by>(?:tensor_model|pipeline_model|pipeline|expert_model|expert|context|tp_size|num_virtu"
-            r"al)[^\n]{0,100})"
+    *family(
+        Signature(
+            id="megatron-divide",
+            component="verl",
+            role="cause",
+            pattern=(
+                "(?P<what>num_layers|number of layers|num_attention_heads|num_query_groups|num_moe_experts|Number"
+                " of (?:experts|layers|attention heads)|decoder_num_layers|hidden_size|num_key_value_heads|num_he"
+                r"ads?)(?: \(\d{1,9}\))? (?:must|should|needs to) be divisible by (?:the "
+                ")?`?(?P<by>(?:tensor_model|pipeline_model|pipeline|expert_model|expert|context|tp_size|num_virtu"
+                r"al)[^\n]{0,100})"
+            ),
+            needle=" be divisible by ",
+            title="Megatron cannot split the model: {what} does not fit",
+            cause="{what} of this model must be a multiple of {by}.",
+            fix=(
+                "Choose a parallel size that divides it (actor.megatron.* in trainer.overrides), or uneven "
+                "stages where Megatron offers them."
+            ),
+            source="megatron/core/transformer/transformer_config.py",
+            fires="AssertionError: num_layers should be divisible by pipeline_model_parallel_size",
+            spares="INFO num_attention_heads (14) may be divisible by tensor_model_parallel_size",
         ),
-        needle=" be divisible by ",
-        title="Megatron cannot split the model: {what} does not fit",
-        cause="{what} of this model must be a multiple of {by}.",
-        fix=(
-            "Choose a parallel size that divides it (actor.megatron.* in trainer.overrides), or uneven "
-            "stages where Megatron offers them."
+        Text(
+            id="megatron-multiple",
+            pattern=(
+                "(?P<what>num_layers|number of layers|num_attention_heads|num_query_groups|num_moe_experts|Number"
+                " of (?:experts|layers|attention heads)|decoder_num_layers|hidden_size|num_key_value_heads|num_he"
+                r"ads?)(?: \(\d{1,9}\))? (?:must|should|needs to) be a multiple (?:or divisor )?of (?:the "
+                ")?`?(?P<by>(?:tensor_model|pipeline_model|pipeline|expert_model|expert|context|tp_size|num_virtu"
+                r"al)[^\n]{0,100})"
+            ),
+            needle=" be a multiple ",
+            fires="ValueError: num_attention_heads (14) must be a multiple of tensor_model_parallel_size (4).",
+            spares="INFO num_attention_heads (14) is a multiple of tensor_model_parallel_size",
         ),
-        source="megatron/core/transformer/transformer_config.py",
-        fires="AssertionError: num_layers should be divisible by pipeline_model_parallel_size",
-        spares="INFO num_attention_heads (14) may be divisible by tensor_model_parallel_size",
-    ),
-    Signature(
-        id="megatron-multiple",
-        component="verl",
-        role="cause",
-        pattern=(
-            "(?P<what>num_layers|number of layers|num_attention_heads|num_query_groups|num_moe_experts|Number"
-            " of (?:experts|layers|attention heads)|decoder_num_layers|hidden_size|num_key_value_heads|num_he"
-            r"ads?)(?: \(\d{1,9}\))? (?:must|should|needs to) be a multiple (?:or divisor )?of (?:the "
-            ")?`?(?P<by>(?:tensor_model|pipeline_model|pipeline|expert_model|expert|context|tp_size|num_virtu"
-            r"al)[^\n]{0,100})"
-        ),
-        needle=" be a multiple ",
-        title="Megatron cannot split the model: {what} does not fit",
-        cause="{what} of this model must be a multiple of {by}.",
-        fix=(
-            "Choose a parallel size that divides it (actor.megatron.* in trainer.overrides), or uneven "
-            "stages where Megatron offers them."
-        ),
-        source="megatron/core/transformer/transformer_config.py",
-        fires=("ValueError: num_attention_heads (14) must be a multiple of tensor_model_parallel_size (4)."),
-        spares="INFO num_attention_heads (14) is a multiple of tensor_model_parallel_size",
     ),
     Signature(
         id="megatron-moe-sequence",

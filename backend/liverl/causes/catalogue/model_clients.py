@@ -55,28 +55,26 @@ SIGNATURES: tuple[Signature, ...] = (
             "OpenRouter",
         ),
     ),
-    *family(
-        Signature(
-            id="api-prompt-long-litellm",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=(
-                r"ContextWindowExceededError: (?![^\n]{0,600}?(?:prompt is too long: \d|exceeds the available "
-                r"context|nput tokens "
-                r"exceed|maximum context length is|maximum model length))"
-            ),
-            needle="ContextWindowExceededError: ",
-            title="A prompt is longer than the model's context window",
-            cause="The conversation of the agent grew beyond what the model takes.",
-            fix="Let the agent drop or summarize old turns, limit the output of its tools and its number of turns.",
-            source="litellm/exceptions.py",
-            fires="litellm.ContextWindowExceededError: litellm.BadRequestError: XAIException - too long",
-            spares=(
-                "litellm.ContextWindowExceededError: AnthropicError - prompt is too long: 209303 tokens > 200000 "
-                "maximum"
-            ),
+    Signature(
+        id="api-prompt-long-litellm",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=(
+            r"ContextWindowExceededError: (?![^\n]{0,600}?(?:prompt is too long: \d|exceeds the available "
+            r"context|nput tokens "
+            r"exceed|maximum context length is|maximum model length))"
+        ),
+        needle="ContextWindowExceededError: ",
+        title="A prompt is longer than the model's context window",
+        cause="The conversation of the agent grew beyond what the model takes.",
+        fix="Let the agent drop or summarize old turns, limit the output of its tools and its number of turns.",
+        source="litellm/exceptions.py",
+        fires="litellm.ContextWindowExceededError: litellm.BadRequestError: XAIException - too long",
+        spares=(
+            "litellm.ContextWindowExceededError: AnthropicError - prompt is too long: 209303 tokens > 200000 "
+            "maximum"
         ),
     ),
     *family(
@@ -112,28 +110,26 @@ SIGNATURES: tuple[Signature, ...] = (
             "Claude Code",
         ),
     ),
-    *family(
-        Signature(
-            id="api-rate-limited",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=(
-                r"(?:openai|anthropic)\.RateLimitError: (?![^\n]{0,300}?(?:exceeded your current "
-                r"quota|insufficient_quota))"
-            ),
-            needle=".RateLimitError: ",
-            title="A model server limits the rate of requests (429)",
-            cause="More requests or tokens per minute were sent than the key, the proxy or the model server allows.",
-            fix=(
-                "Send fewer at once (a semaphore, fewer environments), let the client wait and retry, or raise "
-                "the limit."
-            ),
-            source="openai-python",
-            fires="openai.RateLimitError: Error code: 429 - {'error': {'message': 'Rate limit reached for gpt-4o'}}",
-            spares="openai.RateLimitError: Error code: 429 - {'message': 'You exceeded your current quota'}",
+    Signature(
+        id="api-rate-limited",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=(
+            r"(?:openai|anthropic)\.RateLimitError: (?![^\n]{0,300}?(?:exceeded your current "
+            r"quota|insufficient_quota))"
         ),
+        needle=".RateLimitError: ",
+        title="A model server limits the rate of requests (429)",
+        cause="More requests or tokens per minute were sent than the key, the proxy or the model server allows.",
+        fix=(
+            "Send fewer at once (a semaphore, fewer environments), let the client wait and retry, or raise "
+            "the limit."
+        ),
+        source="openai-python",
+        fires="openai.RateLimitError: Error code: 429 - {'error': {'message': 'Rate limit reached for gpt-4o'}}",
+        spares="openai.RateLimitError: Error code: 429 - {'message': 'You exceeded your current quota'}",
     ),
     *family(
         Signature(
@@ -163,23 +159,21 @@ SIGNATURES: tuple[Signature, ...] = (
             "litellm/proxy/auth",
         ),
     ),
-    *family(
-        Signature(
-            id="api-model-unknown",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=_CLIENT + r"NotFoundError: (?![^\n]{0,60}'detail': 'Not Found')(?P<why>[^\n]{1,200})",
-            needle=".NotFoundError: ",
-            title="A model server does not know the model or address asked for (404)",
-            cause="The model's name is not one that it serves, or the key may not see it.",
-            fix="Ask it for its models, and use one of these names; check the base URL.",
-            command='curl -s -H "Authorization: Bearer $OPENAI_API_KEY" BASE_URL/models',
-            source="openai-python",
-            fires="openai.NotFoundError: Error code: 404 - {'error': {'message': 'The model `x` does not exist'}}",
-            spares="openai.NotFoundError: Error code: 404 - {'detail': 'Not Found'}",
-        ),
+    Signature(
+        id="api-model-unknown",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=_CLIENT + r"NotFoundError: (?![^\n]{0,60}'detail': 'Not Found')(?P<why>[^\n]{1,200})",
+        needle=".NotFoundError: ",
+        title="A model server does not know the model or address asked for (404)",
+        cause="The model's name is not one that it serves, or the key may not see it.",
+        fix="Ask it for its models, and use one of these names; check the base URL.",
+        command='curl -s -H "Authorization: Bearer $OPENAI_API_KEY" BASE_URL/models',
+        source="openai-python",
+        fires="openai.NotFoundError: Error code: 404 - {'error': {'message': 'The model `x` does not exist'}}",
+        spares="openai.NotFoundError: Error code: 404 - {'detail': 'Not Found'}",
     ),
     *family(
         Signature(

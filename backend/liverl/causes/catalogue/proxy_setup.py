@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -52,43 +53,38 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="ImportError: cannot import name 'handler' from 'my_cb'",
         recorded=True,
     ),
-    Signature(
-        id="litellm-no-prisma",
-        component="litellm",
-        role="cause",
-        pattern="Failed to import Prisma client",
-        needle="Failed to import Prisma client",
-        title="LiteLLM has a database URL, but not the package for databases",
-        cause="Prisma's client is not installed in LiteLLM's environment, or was not generated.",
-        fix=(
-            "Install it (pip install 'litellm[extra_proxy]' prisma; prisma generate), or remove database_url and "
-            "DATABASE_URL: a proxy of a run needs no database."
+    *family(
+        Signature(
+            id="litellm-no-prisma",
+            component="litellm",
+            role="cause",
+            pattern="Failed to import Prisma client",
+            needle="Failed to import Prisma client",
+            title="LiteLLM has a database URL, but not the package for databases",
+            cause="Prisma's client is not installed in LiteLLM's environment, or was not generated.",
+            fix=(
+                "Install it (pip install 'litellm[extra_proxy]' prisma; prisma generate), or remove database_url and "
+                "DATABASE_URL: a proxy of a run needs no database."
+            ),
+            source="LiteLLM issue 30425",
+            fires=(
+                "20:48:54 - LiteLLM Proxy:ERROR: utils.py:2873 - Failed to import Prisma client: "
+                "No module named 'prisma'"
+            ),
+            spares="LiteLLM Proxy:DEBUG: utils.py:2522 - Success - Created Prisma Client; nothing failed",
         ),
-        source="LiteLLM issue 30425",
-        fires=(
-            "20:48:54 - LiteLLM Proxy:ERROR: utils.py:2873 - Failed to import Prisma client: No module named 'prisma'"
+        Text(
+            id="litellm-no-prisma-command",
+            pattern="a database URL is set but the prisma CLI is neither on PATH",
+            needle="a database URL is set but the prisma CLI",
+            source="LiteLLM 1.108, printed by it",
+            fires=(
+                "LiteLLM Proxy: a database URL is set but the prisma CLI is neither on PATH nor importable as a "
+                "package"
+            ),
+            spares="LiteLLM Proxy: a database URL is set; the prisma CLI is on PATH",
+            recorded=True,
         ),
-        spares="LiteLLM Proxy:DEBUG: utils.py:2522 - Success - Created Prisma Client; nothing failed",
-    ),
-    Signature(
-        id="litellm-no-prisma-command",
-        component="litellm",
-        role="cause",
-        pattern="a database URL is set but the prisma CLI is neither on PATH",
-        needle="a database URL is set but the prisma CLI",
-        title="LiteLLM has a database URL, but not the package for databases",
-        cause="Prisma's client is not installed in LiteLLM's environment, or was not generated.",
-        fix=(
-            "Install it (pip install 'litellm[extra_proxy]' prisma; prisma generate), or remove database_url and "
-            "DATABASE_URL: a proxy of a run needs no database."
-        ),
-        source="LiteLLM 1.108, printed by it",
-        fires=(
-            "LiteLLM Proxy: a database URL is set but the prisma CLI is neither on PATH nor importable as a "
-            "package"
-        ),
-        spares="LiteLLM Proxy: a database URL is set; the prisma CLI is on PATH",
-        recorded=True,
     ),
     Signature(
         id="litellm-database-down",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -23,68 +24,44 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="requests.exceptions.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
         spares="JSONDecodeError is handled by asking again",
     ),
-    Signature(
-        id="unpicklable",
-        component="python",
-        role="cause",
-        pattern=r"Error: Can't pickle (?P<what>[^\n]{1,200})",
-        needle="Error: Can't pickle ",
-        title="An object cannot be sent to another process (pickle)",
-        cause=(
-            "It is {what}. It was defined in a file that is loaded under another name, inside a function, or "
-            "holds a lock, socket or file."
+    *family(
+        Signature(
+            id="unpicklable",
+            component="python",
+            role="cause",
+            pattern=r"Error: Can't pickle (?P<what>[^\n]{1,200})",
+            needle="Error: Can't pickle ",
+            title="An object cannot be sent to another process (pickle)",
+            cause=(
+                "It is {what}. It was defined in a file that is loaded under another name, inside a function, or "
+                "holds a lock, socket or file."
+            ),
+            fix=(
+                "Define the function at the top level of a module that the other process can import (for a "
+                "reward: use a reward manager that does not send it, naive or dapo), or create the object there."
+            ),
+            effect=True,
+            source="CPython Lib/pickle.py",
+            fires=(
+                "_pickle.PicklingError: Can't pickle <function score at 0x7f>: it's not the same object as "
+                "custom_module.score"
+            ),
+            spares="INFO can pickle <function score>",
         ),
-        fix=(
-            "Define the function at the top level of a module that the other process can import (for a "
-            "reward: use a reward manager that does not send it, naive or dapo), or create the object there."
+        Text(
+            id="unpicklable-lock",
+            pattern=r"Error: cannot pickle '(?P<what>[^\n]{1,200})",
+            needle="Error: cannot pickle '",
+            fires="TypeError: cannot pickle '_thread.lock' object",
+            spares="INFO cannot be wrong: pickle",
         ),
-        effect=True,
-        source="CPython Lib/pickle.py",
-        fires=(
-            "_pickle.PicklingError: Can't pickle <function score at 0x7f>: it's not the same object as "
-            "custom_module.score"
+        Text(
+            id="unpicklable-local",
+            pattern=r"Error: Can't get local object '(?P<what>[^\n]{1,200})",
+            needle="Error: Can't get local object '",
+            fires="AttributeError: Can't get local object 'main.<locals>.score'",
+            spares="INFO get local object 'main'",
         ),
-        spares="INFO can pickle <function score>",
-    ),
-    Signature(
-        id="unpicklable-lock",
-        component="python",
-        role="cause",
-        pattern=r"Error: cannot pickle '(?P<what>[^\n]{1,200})",
-        needle="Error: cannot pickle '",
-        title="An object cannot be sent to another process (pickle)",
-        cause=(
-            "It is {what}. It was defined in a file that is loaded under another name, inside a function, or "
-            "holds a lock, socket or file."
-        ),
-        fix=(
-            "Define the function at the top level of a module that the other process can import (for a "
-            "reward: use a reward manager that does not send it, naive or dapo), or create the object there."
-        ),
-        effect=True,
-        source="CPython Lib/pickle.py",
-        fires="TypeError: cannot pickle '_thread.lock' object",
-        spares="INFO cannot be wrong: pickle",
-    ),
-    Signature(
-        id="unpicklable-local",
-        component="python",
-        role="cause",
-        pattern=r"Error: Can't get local object '(?P<what>[^\n]{1,200})",
-        needle="Error: Can't get local object '",
-        title="An object cannot be sent to another process (pickle)",
-        cause=(
-            "It is {what}. It was defined in a file that is loaded under another name, inside a function, or "
-            "holds a lock, socket or file."
-        ),
-        fix=(
-            "Define the function at the top level of a module that the other process can import (for a "
-            "reward: use a reward manager that does not send it, naive or dapo), or create the object there."
-        ),
-        effect=True,
-        source="CPython Lib/pickle.py",
-        fires="AttributeError: Can't get local object 'main.<locals>.score'",
-        spares="INFO get local object 'main'",
     ),
     Signature(
         id="attribute-missing",

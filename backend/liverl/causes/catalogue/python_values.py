@@ -215,37 +215,6 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="ZeroDivisionError is handled",
     ),
     Signature(
-        id="http-status",
-        component="python",
-        role="cause",
-        where="exception",
-        pattern=(
-            r"(?<!Masked)(?:HTTPStatusError: (?:Server|Client) error '(?P<status>\d{3}[\w -]{0,40})' "
-            r"for url '(?P<url>https?://(?!huggingface\.co)[^'\n]{1,200})')"
-        ),
-        needle="HTTPStatusError: ",
-        title="A server answered {status}",
-        cause=(
-            "A program asked {url} and got that status: a 5xx is a failure of that server, or of "
-            "the router before it that finds no healthy one; a 4xx is a request that it refuses."
-        ),
-        fix=(
-            "Look into the log of the server behind that address at the same time: for 5xx whether "
-            "an engine ended, for 4xx what it refused."
-        ),
-        command="curl -sS -i {url}",
-        effect=True,
-        source="httpx/_models.py",
-        fires=(
-            "httpx.HTTPStatusError: Server error '503 Service Unavailable' for url "
-            "'http://10.0.0.5:3402/generate'"
-        ),
-        spares=(
-            "HTTPStatusError: Client error '404 Not Found' for url "
-            "'https://huggingface.co/acme/m/resolve/main/x'"
-        ),
-    ),
-    Signature(
         id="path-absent",
         component="python",
         role="cause",

@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
-    Signature(
-        id="ray-given-up-old",
-        component="ray",
-        role="cause",
-        pattern="This node has bee[mn] marked as dead",
-        needle="This node has bee",
-        title="Ray's head got no heartbeats from this node and gave it up",
-        cause="The node's raylet was overloaded, stopped, or cut off from the head for too long.",
-        fix=(
-            "Look at the load and the memory of that host at that time, and at its network; leave it some "
-            "CPUs (ray.num_cpus lower)."
+    *family(
+        Signature(
+            id="ray-given-up-old",
+            component="ray",
+            role="cause",
+            pattern="This node has bee[mn] marked as dead",
+            needle="This node has bee",
+            title="Ray's head got no heartbeats from this node and gave it up",
+            cause="The node's raylet was overloaded, stopped, or cut off from the head for too long.",
+            fix=(
+                "Look at the load and the memory of that host at that time, and at its network; leave it some "
+                "CPUs (ray.num_cpus lower)."
+            ),
+            command="ray status; dmesg -T | tail",
+            source="Ray src/ray/raylet/node_manager.cc",
+            fires=(
+                "[2022-02-16 12:46:52,789 C 149 149] node_manager.cc:170: This node has beem marked as dead."
+            ),
+            spares="This node has joined; none marked as dead",
         ),
-        command="ray status; dmesg -T | tail",
-        source="Ray src/ray/raylet/node_manager.cc",
-        fires=("[2022-02-16 12:46:52,789 C 149 149] node_manager.cc:170: This node has beem marked as dead."),
-        spares="This node has joined; none marked as dead",
-    ),
-    Signature(
-        id="ray-given-up-heartbeats",
-        component="ray",
-        role="cause",
-        pattern="GCS didn't receive heartbeats (?:from this node )?(?:for|within)",
-        needle="GCS didn't receive heartbeats ",
-        title="Ray's head got no heartbeats from this node and gave it up",
-        cause="The node's raylet was overloaded, stopped, or cut off from the head for too long.",
-        fix=(
-            "Look at the load and the memory of that host at that time, and at its network; leave it some "
-            "CPUs (ray.num_cpus lower)."
+        Text(
+            id="ray-given-up-heartbeats",
+            pattern="GCS didn't receive heartbeats (?:from this node )?(?:for|within)",
+            needle="GCS didn't receive heartbeats ",
+            fires=(
+                "[2022-09-16 13:13:46,502 C 2116 2116] (raylet) node_manager.cc:999: [Timeout] Exiting because "
+                "this node manager has mistakenly been marked as dead by the GCS: GCS didn't receive heartbeats "
+                "from this node for 30000 ms."
+            ),
+            spares="INFO GCS did receive heartbeats",
         ),
-        command="ray status; dmesg -T | tail",
-        source="Ray src/ray/raylet/node_manager.cc",
-        fires=(
-            "[2022-09-16 13:13:46,502 C 2116 2116] (raylet) node_manager.cc:999: [Timeout] Exiting because "
-            "this node manager has mistakenly been marked as dead by the GCS: GCS didn't receive heartbeats "
-            "from this node for 30000 ms."
-        ),
-        spares="INFO GCS did receive heartbeats",
     ),
     Signature(
         id="ray-grpc-port",

@@ -152,26 +152,24 @@ SIGNATURES: tuple[Signature, ...] = (
             "Java",
         ),
     ),
-    *family(
-        Signature(
-            id="name-unknown-rust",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"failed to lookup address information: ",
-            needle="failed to lookup address information: ",
-            title="A name cannot be resolved (DNS)",
-            cause="No name server answered with its address.",
-            fix="Check the name and /etc/resolv.conf there; a container needs a name server that it can reach.",
-            command="cat /etc/resolv.conf",
-            source="Rust std",
-            fires=(
-                "error trying to connect: dns error: failed to lookup address information: Name or service not "
-                "known"
-            ),
-            spares="INFO lookup of address information",
+    Signature(
+        id="name-unknown-rust",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"failed to lookup address information: ",
+        needle="failed to lookup address information: ",
+        title="A name cannot be resolved (DNS)",
+        cause="No name server answered with its address.",
+        fix="Check the name and /etc/resolv.conf there; a container needs a name server that it can reach.",
+        command="cat /etc/resolv.conf",
+        source="Rust std",
+        fires=(
+            "error trying to connect: dns error: failed to lookup address information: Name or service not "
+            "known"
         ),
+        spares="INFO lookup of address information",
     ),
     *family(
         Signature(

@@ -6,47 +6,43 @@ from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
-    *family(
-        Signature(
-            id="docker-not-there",
-            component="host",
-            role="cause",
-            pattern=(
-                r"Error while fetching server API version: "
-                r"[^\n]{0,160}?(?P<why>FileNotFoundError|ConnectionRefusedError|Connection refused|Not supported "
-                r"URL scheme)"
-            ),
-            needle="Error while fetching server API version: ",
-            title="Docker does not run here, or its socket is elsewhere",
-            cause="The Python client found no daemon at its socket ({why}).",
-            fix="Start Docker, mount /var/run/docker.sock into a container, or set DOCKER_HOST to where it listens.",
-            command="docker info; ls -l /var/run/docker.sock; echo $DOCKER_HOST",
-            source="docker-py",
-            fires=(
-                "docker.errors.DockerException: Error while fetching server API version: ('Connection aborted.', "
-                "FileNotFoundError(2, 'No such file or directory'))"
-            ),
-            spares="INFO no Error while fetching server API version: 1.47",
+    Signature(
+        id="docker-not-there",
+        component="host",
+        role="cause",
+        pattern=(
+            r"Error while fetching server API version: "
+            r"[^\n]{0,160}?(?P<why>FileNotFoundError|ConnectionRefusedError|Connection refused|Not supported "
+            r"URL scheme)"
         ),
+        needle="Error while fetching server API version: ",
+        title="Docker does not run here, or its socket is elsewhere",
+        cause="The Python client found no daemon at its socket ({why}).",
+        fix="Start Docker, mount /var/run/docker.sock into a container, or set DOCKER_HOST to where it listens.",
+        command="docker info; ls -l /var/run/docker.sock; echo $DOCKER_HOST",
+        source="docker-py",
+        fires=(
+            "docker.errors.DockerException: Error while fetching server API version: ('Connection aborted.', "
+            "FileNotFoundError(2, 'No such file or directory'))"
+        ),
+        spares="INFO no Error while fetching server API version: 1.47",
     ),
-    *family(
-        Signature(
-            id="docker-not-allowed",
-            component="host",
-            role="cause",
-            pattern=r"Error while fetching server API version: [^\n]{0,160}?PermissionError",
-            needle="Error while fetching server API version: ",
-            title="This user may not use Docker",
-            cause="The socket of the Docker daemon belongs to root and the group docker.",
-            fix="Add the user to the group docker and log in again, or use rootless Docker.",
-            command="ls -l /var/run/docker.sock; id",
-            source="docker-py",
-            fires=(
-                "Error while fetching server API version: ('Connection aborted.', PermissionError(13, "
-                "'Permission denied'))"
-            ),
-            spares="INFO no Error while fetching server API version: 1.47",
+    Signature(
+        id="docker-not-allowed",
+        component="host",
+        role="cause",
+        pattern=r"Error while fetching server API version: [^\n]{0,160}?PermissionError",
+        needle="Error while fetching server API version: ",
+        title="This user may not use Docker",
+        cause="The socket of the Docker daemon belongs to root and the group docker.",
+        fix="Add the user to the group docker and log in again, or use rootless Docker.",
+        command="ls -l /var/run/docker.sock; id",
+        source="docker-py",
+        fires=(
+            "Error while fetching server API version: ('Connection aborted.', PermissionError(13, "
+            "'Permission denied'))"
         ),
+        spares="INFO no Error while fetching server API version: 1.47",
     ),
     *family(
         Signature(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -114,33 +115,28 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="RuntimeError: selected index k out of range",
         spares="INFO selected index k",
     ),
-    Signature(
-        id="cutlass-failed",
-        component="cuda",
-        role="cause",
-        pattern=r"cutlass\w{0,40} failed",
-        needle="cutlass",
-        title="A CUTLASS kernel failed on this GPU",
-        cause=("The kernel was built for another kind of GPU, or does not support the model's sizes."),
-        fix="Use another quantization or backend, or a build of vLLM for this GPU.",
-        command="nvidia-smi --query-gpu=name,compute_cap --format=csv",
-        source="cutlass",
-        fires="RuntimeError: cutlass_scaled_mm failed: Error Internal",
-        spares="INFO cutlass: no RuntimeError, no internal failure",
-    ),
-    Signature(
-        id="cutlass-failed-other",
-        component="cuda",
-        role="cause",
-        pattern="RuntimeError: Error Internal",
-        needle="RuntimeError: Error Internal",
-        title="A CUTLASS kernel failed on this GPU",
-        cause=("The kernel was built for another kind of GPU, or does not support the model's sizes."),
-        fix="Use another quantization or backend, or a build of vLLM for this GPU.",
-        command="nvidia-smi --query-gpu=name,compute_cap --format=csv",
-        source="cutlass",
-        fires="RuntimeError: Error Internal",
-        spares="INFO cutlass: no RuntimeError, no internal failure",
+    *family(
+        Signature(
+            id="cutlass-failed",
+            component="cuda",
+            role="cause",
+            pattern=r"cutlass\w{0,40} failed",
+            needle="cutlass",
+            title="A CUTLASS kernel failed on this GPU",
+            cause=("The kernel was built for another kind of GPU, or does not support the model's sizes."),
+            fix="Use another quantization or backend, or a build of vLLM for this GPU.",
+            command="nvidia-smi --query-gpu=name,compute_cap --format=csv",
+            source="cutlass",
+            fires="RuntimeError: cutlass_scaled_mm failed: Error Internal",
+            spares="INFO cutlass: no RuntimeError, no internal failure",
+        ),
+        Text(
+            id="cutlass-failed-other",
+            pattern="RuntimeError: Error Internal",
+            needle="RuntimeError: Error Internal",
+            fires="RuntimeError: Error Internal",
+            spares="INFO cutlass: no RuntimeError, no internal failure",
+        ),
     ),
     Signature(
         id="quantization-kernel",

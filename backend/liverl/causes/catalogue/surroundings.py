@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -144,38 +145,31 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO cuDNN runtime version (9, 1, 0)",
     ),
-    Signature(
-        id="cudnn-library",
-        component="cuda",
-        role="cause",
-        pattern=r"Could not load library libcudnn\w{0,40}\.so",
-        needle="Could not load library libcudnn",
-        title="cuDNN's libraries are not found, or belong to another version",
-        cause="torch found a part of cuDNN and misses the rest.",
-        fix=("Reinstall the nvidia-cudnn package that torch pins, and start with LD_LIBRARY_PATH unset."),
-        command="echo $LD_LIBRARY_PATH; pip list | grep cudnn",
-        source="cuDNN",
-        fires=(
-            "Could not load library libcudnn_ops_infer.so.8. Error: libcudnn_ops_infer.so.8: cannot "
-            "open shared object file"
+    *family(
+        Signature(
+            id="cudnn-library",
+            component="cuda",
+            role="cause",
+            pattern=r"Could not load library libcudnn\w{0,40}\.so",
+            needle="Could not load library libcudnn",
+            title="cuDNN's libraries are not found, or belong to another version",
+            cause="torch found a part of cuDNN and misses the rest.",
+            fix=("Reinstall the nvidia-cudnn package that torch pins, and start with LD_LIBRARY_PATH unset."),
+            command="echo $LD_LIBRARY_PATH; pip list | grep cudnn",
+            source="cuDNN",
+            fires=(
+                "Could not load library libcudnn_ops_infer.so.8. Error: libcudnn_ops_infer.so.8: cannot "
+                "open shared object file"
+            ),
+            spares="INFO loaded library libcudnn.so.9",
         ),
-        spares="INFO loaded library libcudnn.so.9",
-    ),
-    Signature(
-        id="cudnn-library-other",
-        component="cuda",
-        role="cause",
-        pattern=r"Unable to load any of \{libcudnn",
-        needle="Unable to load any of {libcudnn",
-        title="cuDNN's libraries are not found, or belong to another version",
-        cause="torch found a part of cuDNN and misses the rest.",
-        fix=("Reinstall the nvidia-cudnn package that torch pins, and start with LD_LIBRARY_PATH unset."),
-        command="echo $LD_LIBRARY_PATH; pip list | grep cudnn",
-        source="cuDNN",
-        fires=(
-            "Unable to load any of {libcudnn_engines_precompiled.so.9.1.0, libcudnn_engines_precompiled.so.9}"
+        Text(
+            id="cudnn-library-other",
+            pattern=r"Unable to load any of \{libcudnn",
+            needle="Unable to load any of {libcudnn",
+            fires="Unable to load any of {libcudnn_engines_precompiled.so.9.1.0, libcudnn_engines_precompiled.so.9}",
+            spares="INFO loaded library libcudnn.so.9",
         ),
-        spares="INFO loaded library libcudnn.so.9",
     ),
     Signature(
         id="pip-no-version",
@@ -210,41 +204,34 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="c++: fatal error: Killed signal terminated program cc1plus",
         spares="INFO terminated program cc1plus",
     ),
-    Signature(
-        id="nvml-missing",
-        component="cuda",
-        role="cause",
-        where="exception",
-        pattern="NVML Shared Library Not Found",
-        needle="NVML Shared Library Not Found",
-        title="There is no NVIDIA driver in this environment",
-        cause=(
-            "libnvidia-ml, which comes with the driver, is not found or does not work: no driver, or "
-            "a container without its GPU runtime."
+    *family(
+        Signature(
+            id="nvml-missing",
+            component="cuda",
+            role="cause",
+            where="exception",
+            pattern="NVML Shared Library Not Found",
+            needle="NVML Shared Library Not Found",
+            title="There is no NVIDIA driver in this environment",
+            cause=(
+                "libnvidia-ml, which comes with the driver, is not found or does not work: no driver, or "
+                "a container without its GPU runtime."
+            ),
+            fix=(
+                "Check nvidia-smi here; start the container with --gpus all, and load the driver on the host."
+            ),
+            command="nvidia-smi",
+            source="pynvml",
+            fires="pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
+            spares="INFO NVML: the shared library was found, and no NVMLError_Unknown",
         ),
-        fix=("Check nvidia-smi here; start the container with --gpus all, and load the driver on the host."),
-        command="nvidia-smi",
-        source="pynvml",
-        fires="pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
-        spares="INFO NVML: the shared library was found, and no NVMLError_Unknown",
-    ),
-    Signature(
-        id="nvml-missing-other",
-        component="cuda",
-        role="cause",
-        where="exception",
-        pattern="NVMLError_DriverNotLoaded",
-        needle="NVMLError_DriverNotLoaded",
-        title="There is no NVIDIA driver in this environment",
-        cause=(
-            "libnvidia-ml, which comes with the driver, is not found or does not work: no driver, or "
-            "a container without its GPU runtime."
+        Text(
+            id="nvml-missing-other",
+            pattern="NVMLError_DriverNotLoaded",
+            needle="NVMLError_DriverNotLoaded",
+            fires="pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
+            spares="INFO NVML: the shared library was found, and no NVMLError_Unknown",
         ),
-        fix=("Check nvidia-smi here; start the container with --gpus all, and load the driver on the host."),
-        command="nvidia-smi",
-        source="pynvml",
-        fires="pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
-        spares="INFO NVML: the shared library was found, and no NVMLError_Unknown",
     ),
     Signature(
         id="gpu-device-missing",

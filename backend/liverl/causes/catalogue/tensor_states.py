@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -156,42 +157,36 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO expected input[1, 3] to have channels",
     ),
-    Signature(
-        id="dtypes-m1-m2",
-        component="torch",
-        role="cause",
-        pattern=(
-            r"expected (?:m1|mat1) and (?:m2|mat2) to have the same dtype, but got: "
-            r"(?P<what>[^\n]{1,80})"
+    *family(
+        Signature(
+            id="dtypes-m1-m2",
+            component="torch",
+            role="cause",
+            pattern=(
+                r"expected (?:m1|mat1) and (?:m2|mat2) to have the same dtype, but got: "
+                r"(?P<what>[^\n]{1,80})"
+            ),
+            needle=" to have the same dtype, but got: ",
+            title="Two matrices have different number formats: {what}",
+            cause=(
+                "A part of the model, or its input, runs in another precision than the rest: a value "
+                "head, an adapter or a vision tower in float32."
+            ),
+            fix="Load all parts in one dtype (bfloat16), or run the forward pass under autocast.",
+            effect=True,
+            source="torch",
+            fires=(
+                "RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16"
+            ),
+            spares="INFO expected m1 and m2 to have the same dtype",
         ),
-        needle=" to have the same dtype, but got: ",
-        title="Two matrices have different number formats: {what}",
-        cause=(
-            "A part of the model, or its input, runs in another precision than the rest: a value "
-            "head, an adapter or a vision tower in float32."
+        Text(
+            id="dtypes-mat2",
+            pattern=r"self and mat2 must have the same dtype, but got (?P<what>[^\n]{1,80})",
+            needle="self and mat2 must have the same dtype, but got ",
+            fires="RuntimeError: self and mat2 must have the same dtype, but got BFloat16 and Float",
+            spares="INFO self and mat2 must have the same dtype",
         ),
-        fix="Load all parts in one dtype (bfloat16), or run the forward pass under autocast.",
-        effect=True,
-        source="torch",
-        fires=("RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16"),
-        spares="INFO expected m1 and m2 to have the same dtype",
-    ),
-    Signature(
-        id="dtypes-mat2",
-        component="torch",
-        role="cause",
-        pattern=r"self and mat2 must have the same dtype, but got (?P<what>[^\n]{1,80})",
-        needle="self and mat2 must have the same dtype, but got ",
-        title="Two matrices have different number formats: {what}",
-        cause=(
-            "A part of the model, or its input, runs in another precision than the rest: a value "
-            "head, an adapter or a vision tower in float32."
-        ),
-        fix="Load all parts in one dtype (bfloat16), or run the forward pass under autocast.",
-        effect=True,
-        source="torch",
-        fires="RuntimeError: self and mat2 must have the same dtype, but got BFloat16 and Float",
-        spares="INFO self and mat2 must have the same dtype",
     ),
     Signature(
         id="tensor-not-allocated",

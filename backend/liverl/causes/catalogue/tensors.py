@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -30,37 +31,30 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO all tensors are on the same device",
     ),
-    Signature(
-        id="torch-dtypes",
-        component="torch",
-        role="cause",
-        pattern=r"expected scalar type (?P<what>[^\n]{1,100})",
-        needle="expected scalar type ",
-        title="Tensors of one operation have different types",
-        cause=(
-            "An operation got two types of numbers: {what}. A part of the model was loaded in "
-            "another dtype than the rest."
+    *family(
+        Signature(
+            id="torch-dtypes",
+            component="torch",
+            role="cause",
+            pattern=r"expected scalar type (?P<what>[^\n]{1,100})",
+            needle="expected scalar type ",
+            title="Tensors of one operation have different types",
+            cause=(
+                "An operation got two types of numbers: {what}. A part of the model was loaded in "
+                "another dtype than the rest."
+            ),
+            fix="Load all of the model in one dtype (vllm.dtype, torch_dtype), or use autocast.",
+            source="torch",
+            fires="RuntimeError: expected scalar type BFloat16 but found Float",
+            spares="INFO all tensors have the same dtype, the expected scalar type",
         ),
-        fix="Load all of the model in one dtype (vllm.dtype, torch_dtype), or use autocast.",
-        source="torch",
-        fires="RuntimeError: expected scalar type BFloat16 but found Float",
-        spares="INFO all tensors have the same dtype, the expected scalar type",
-    ),
-    Signature(
-        id="torch-dtypes-matmul",
-        component="torch",
-        role="cause",
-        pattern=r"mat1 and mat2 must have the same dtype,? (?P<what>[^\n]{1,100})",
-        needle="mat1 and mat2 must have the same dtype",
-        title="Tensors of one operation have different types",
-        cause=(
-            "An operation got two types of numbers: {what}. A part of the model was loaded in "
-            "another dtype than the rest."
+        Text(
+            id="torch-dtypes-matmul",
+            pattern=r"mat1 and mat2 must have the same dtype,? (?P<what>[^\n]{1,100})",
+            needle="mat1 and mat2 must have the same dtype",
+            fires="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
+            spares="INFO mat1 and mat2 have the same dtype",
         ),
-        fix="Load all of the model in one dtype (vllm.dtype, torch_dtype), or use autocast.",
-        source="torch",
-        fires="RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16",
-        spares="INFO mat1 and mat2 have the same dtype",
     ),
     Signature(
         id="torch-shapes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -43,49 +44,39 @@ SIGNATURES: tuple[Signature, ...] = (
         fires=("ValueError: Tokenizer class PolicyTokenizer does not exist or is not currently imported."),
         spares="INFO Tokenizer class PolicyTokenizer imported",
     ),
-    Signature(
-        id="tokenizer-convert",
-        component="python",
-        role="cause",
-        pattern="Converting from (?:SentencePiece and )?Tiktoken failed",
-        needle="Converting from ",
-        title="The tokenizer's files cannot be read",
-        cause=(
-            "A file of the tokenizer is missing, is a Git LFS pointer, or needs sentencepiece or tiktoken."
+    *family(
+        Signature(
+            id="tokenizer-convert",
+            component="python",
+            role="cause",
+            pattern="Converting from (?:SentencePiece and )?Tiktoken failed",
+            needle="Converting from ",
+            title="The tokenizer's files cannot be read",
+            cause=(
+                "A file of the tokenizer is missing, is a Git LFS pointer, or needs sentencepiece or tiktoken."
+            ),
+            fix=(
+                "Check tokenizer.json and tokenizer.model in the model's folder, and install "
+                "sentencepiece and tiktoken."
+            ),
+            command="pip install sentencepiece tiktoken",
+            source="transformers convert_slow_tokenizer.py",
+            fires=(
+                "ValueError: Converting from Tiktoken failed, if a converter for SentencePiece is "
+                "available, provide a model path with a SentencePiece tokenizer.model file."
+            ),
+            spares="INFO Converting from SentencePiece to the backend tokenizer",
         ),
-        fix=(
-            "Check tokenizer.json and tokenizer.model in the model's folder, and install "
-            "sentencepiece and tiktoken."
+        Text(
+            id="tokenizer-backend",
+            pattern="Couldn't instantiate the backend tokenizer",
+            needle="Couldn't instantiate the backend tokenizer",
+            fires=(
+                "ValueError: Couldn't instantiate the backend tokenizer from one of: (1) a `tokenizers` "
+                "library serialization file"
+            ),
+            spares="INFO the backend tokenizer is built",
         ),
-        command="pip install sentencepiece tiktoken",
-        source="transformers convert_slow_tokenizer.py",
-        fires=(
-            "ValueError: Converting from Tiktoken failed, if a converter for SentencePiece is "
-            "available, provide a model path with a SentencePiece tokenizer.model file."
-        ),
-        spares="INFO Converting from SentencePiece to the backend tokenizer",
-    ),
-    Signature(
-        id="tokenizer-backend",
-        component="python",
-        role="cause",
-        pattern="Couldn't instantiate the backend tokenizer",
-        needle="Couldn't instantiate the backend tokenizer",
-        title="The tokenizer's files cannot be read",
-        cause=(
-            "A file of the tokenizer is missing, is a Git LFS pointer, or needs sentencepiece or tiktoken."
-        ),
-        fix=(
-            "Check tokenizer.json and tokenizer.model in the model's folder, and install "
-            "sentencepiece and tiktoken."
-        ),
-        command="pip install sentencepiece tiktoken",
-        source="transformers convert_slow_tokenizer.py",
-        fires=(
-            "ValueError: Couldn't instantiate the backend tokenizer from one of: (1) a `tokenizers` "
-            "library serialization file"
-        ),
-        spares="INFO the backend tokenizer is built",
     ),
     Signature(
         id="tokenizer-attribute",
@@ -129,38 +120,34 @@ SIGNATURES: tuple[Signature, ...] = (
         fires="AttributeError: 'PolicyConfig' object has no attribute 'rope_theta'",
         spares="AttributeError: 'NoneType' object has no attribute 'config'",
     ),
-    Signature(
-        id="rope-scaling",
-        component="python",
-        role="cause",
-        pattern="`?rope_scaling`? (?:must be a dictionary with|should have a 'rope_type' key)",
-        needle="rope_scaling",
-        title="The model's rope_scaling is not understood by this version",
-        cause=(
-            "config.json has rope_scaling in a form that this version of transformers or vLLM does not read."
+    *family(
+        Signature(
+            id="rope-scaling",
+            component="python",
+            role="cause",
+            pattern="`?rope_scaling`? (?:must be a dictionary with|should have a 'rope_type' key)",
+            needle="rope_scaling",
+            title="The model's rope_scaling is not understood by this version",
+            cause=(
+                "config.json has rope_scaling in a form that this version of transformers or vLLM does not read."
+            ),
+            fix=(
+                "Upgrade transformers and vLLM, or write rope_scaling in the form that this version asks for."
+            ),
+            source="transformers; vllm/model_executor/layers/rotary_embedding",
+            fires=(
+                "ValueError: `rope_scaling` must be a dictionary with two fields, `type` and `factor`, "
+                "got {'factor': 8.0, 'rope_type': 'llama3'}"
+            ),
+            spares="INFO rope_scaling is a dictionary with the type llama3",
         ),
-        fix=("Upgrade transformers and vLLM, or write rope_scaling in the form that this version asks for."),
-        source="transformers; vllm/model_executor/layers/rotary_embedding",
-        fires=(
-            "ValueError: `rope_scaling` must be a dictionary with two fields, `type` and `factor`, "
-            "got {'factor': 8.0, 'rope_type': 'llama3'}"
+        Text(
+            id="rope-type",
+            pattern=r"Unknown RoPE scaling type (?P<type>\S{1,60})",
+            needle="Unknown RoPE scaling type ",
+            fires="ValueError: Unknown RoPE scaling type mrope",
+            spares="INFO RoPE scaling type: llama3",
         ),
-        spares="INFO rope_scaling is a dictionary with the type llama3",
-    ),
-    Signature(
-        id="rope-type",
-        component="python",
-        role="cause",
-        pattern=r"Unknown RoPE scaling type (?P<type>\S{1,60})",
-        needle="Unknown RoPE scaling type ",
-        title="The model's rope_scaling is not understood by this version",
-        cause=(
-            "config.json has rope_scaling in a form that this version of transformers or vLLM does not read."
-        ),
-        fix=("Upgrade transformers and vLLM, or write rope_scaling in the form that this version asks for."),
-        source="transformers; vllm/model_executor/layers/rotary_embedding",
-        fires="ValueError: Unknown RoPE scaling type mrope",
-        spares="INFO RoPE scaling type: llama3",
     ),
     Signature(
         id="config-class",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -51,33 +52,28 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO this is a view and is not modified",
     ),
-    Signature(
-        id="numpy-array-api",
-        component="python",
-        role="cause",
-        pattern="AttributeError: _ARRAY_API not found",
-        needle="AttributeError: _ARRAY_API not found",
-        title="A package was built for NumPy 1, and NumPy 2 is installed",
-        cause="A compiled package cannot be loaded with this NumPy.",
-        fix="Install numpy<2, or a newer version of the package in the frame.",
-        command="pip install 'numpy<2'",
-        source="numpy C API",
-        fires="AttributeError: _ARRAY_API not found",
-        spares="INFO numpy was imported; _ARRAY_API found",
-    ),
-    Signature(
-        id="numpy-array-api-other",
-        component="python",
-        role="cause",
-        pattern=r"ImportError: numpy\.core\.multiarray failed to import",
-        needle="ImportError: numpy.core.multiarray failed to import",
-        title="A package was built for NumPy 1, and NumPy 2 is installed",
-        cause="A compiled package cannot be loaded with this NumPy.",
-        fix="Install numpy<2, or a newer version of the package in the frame.",
-        command="pip install 'numpy<2'",
-        source="numpy C API",
-        fires="ImportError: numpy.core.multiarray failed to import",
-        spares="INFO numpy was imported; _ARRAY_API found",
+    *family(
+        Signature(
+            id="numpy-array-api",
+            component="python",
+            role="cause",
+            pattern="AttributeError: _ARRAY_API not found",
+            needle="AttributeError: _ARRAY_API not found",
+            title="A package was built for NumPy 1, and NumPy 2 is installed",
+            cause="A compiled package cannot be loaded with this NumPy.",
+            fix="Install numpy<2, or a newer version of the package in the frame.",
+            command="pip install 'numpy<2'",
+            source="numpy C API",
+            fires="AttributeError: _ARRAY_API not found",
+            spares="INFO numpy was imported; _ARRAY_API found",
+        ),
+        Text(
+            id="numpy-array-api-other",
+            pattern=r"ImportError: numpy\.core\.multiarray failed to import",
+            needle="ImportError: numpy.core.multiarray failed to import",
+            fires="ImportError: numpy.core.multiarray failed to import",
+            spares="INFO numpy was imported; _ARRAY_API found",
+        ),
     ),
     Signature(
         id="ddp-marked-twice",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -31,49 +32,39 @@ SIGNATURES: tuple[Signature, ...] = (
             "wandb.login(key=[your_api_key])"
         ),
     ),
-    Signature(
-        id="wandb-service",
-        component="python",
-        role="cause",
-        pattern="ServicePollForTokenError: ",
-        needle="ServicePollForTokenError: ",
-        title="wandb's helper process did not start, and the program ended with it",
-        cause=(
-            "wandb starts a service of its own, which did not answer in time: a slow or full disk (home, "
-            "/tmp), or a host under load."
+    *family(
+        Signature(
+            id="wandb-service",
+            component="python",
+            role="cause",
+            pattern="ServicePollForTokenError: ",
+            needle="ServicePollForTokenError: ",
+            title="wandb's helper process did not start, and the program ended with it",
+            cause=(
+                "wandb starts a service of its own, which did not answer in time: a slow or full disk (home, "
+                "/tmp), or a host under load."
+            ),
+            fix=(
+                "Raise WANDB__SERVICE_WAIT (seconds), put WANDB_DIR and TMPDIR on a local disk, or set "
+                "credentials.wandb_mode offline."
+            ),
+            source="wandb/sdk/lib/service",
+            fires=(
+                "wandb.sdk.lib.service.service_token.ServicePollForTokenError: Failed to read port info after "
+                "30.0 seconds."
+            ),
+            spares="INFO ServicePollForTokenError is handled",
         ),
-        fix=(
-            "Raise WANDB__SERVICE_WAIT (seconds), put WANDB_DIR and TMPDIR on a local disk, or set "
-            "credentials.wandb_mode offline."
+        Text(
+            id="wandb-service-start",
+            pattern="ServiceStart(?:Timeout|Process|Port)Error: ",
+            needle="ServiceStart",
+            fires=(
+                "wandb.sdk.service.service.ServiceStartTimeoutError: Timed out waiting for wandb service to "
+                "start after 30.0 seconds."
+            ),
+            spares="INFO ServiceStart done, no Error: fine",
         ),
-        source="wandb/sdk/lib/service",
-        fires=(
-            "wandb.sdk.lib.service.service_token.ServicePollForTokenError: Failed to read port info after "
-            "30.0 seconds."
-        ),
-        spares="INFO ServicePollForTokenError is handled",
-    ),
-    Signature(
-        id="wandb-service-start",
-        component="python",
-        role="cause",
-        pattern="ServiceStart(?:Timeout|Process|Port)Error: ",
-        needle="ServiceStart",
-        title="wandb's helper process did not start, and the program ended with it",
-        cause=(
-            "wandb starts a service of its own, which did not answer in time: a slow or full disk (home, "
-            "/tmp), or a host under load."
-        ),
-        fix=(
-            "Raise WANDB__SERVICE_WAIT (seconds), put WANDB_DIR and TMPDIR on a local disk, or set "
-            "credentials.wandb_mode offline."
-        ),
-        source="wandb/sdk/lib/service",
-        fires=(
-            "wandb.sdk.service.service.ServiceStartTimeoutError: Timed out waiting for wandb service to "
-            "start after 30.0 seconds."
-        ),
-        spares="INFO ServiceStart done, no Error: fine",
     ),
     Signature(
         id="wandb-network",

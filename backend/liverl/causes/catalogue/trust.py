@@ -118,29 +118,27 @@ SIGNATURES: tuple[Signature, ...] = (
             "Go crypto/tls",
         ),
     ),
-    *family(
-        Signature(
-            id="tls-cut",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"EOF occurred in violation of protocol",
-            needle="EOF occurred in violation of protocol",
-            title="A TLS connection was cut off",
-            cause="The server, or a firewall or proxy between, closed it without the closing message of TLS.",
-            fix=(
-                "Try again; if it happens always, a firewall or proxy blocks this host name: set the proxy "
-                "variables."
-            ),
-            command="env | grep -i proxy",
-            source="OpenSSL",
-            fires=(
-                "ssl.SSLError: [SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol "
-                "(_ssl.c:1007)"
-            ),
-            spares="INFO no EOF occurred",
+    Signature(
+        id="tls-cut",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"EOF occurred in violation of protocol",
+        needle="EOF occurred in violation of protocol",
+        title="A TLS connection was cut off",
+        cause="The server, or a firewall or proxy between, closed it without the closing message of TLS.",
+        fix=(
+            "Try again; if it happens always, a firewall or proxy blocks this host name: set the proxy "
+            "variables."
         ),
+        command="env | grep -i proxy",
+        source="OpenSSL",
+        fires=(
+            "ssl.SSLError: [SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol "
+            "(_ssl.c:1007)"
+        ),
+        spares="INFO no EOF occurred",
     ),
     *family(
         Signature(
@@ -224,22 +222,20 @@ SIGNATURES: tuple[Signature, ...] = (
             "HTTP proxies",
         ),
     ),
-    *family(
-        Signature(
-            id="proxy-name",
-            component="host",
-            role="cause",
-            alive=True,
-            request=True,
-            pattern=r"Could not resolve proxy: (?P<host>[\w.-]{1,200})",
-            needle="Could not resolve proxy: ",
-            title="The HTTP proxy {host} is not known (DNS)",
-            cause="A proxy variable names a host that cannot be resolved here, often inside of a container.",
-            fix="Correct or unset http_proxy and https_proxy; in a container use an address that is known there.",
-            command="env | grep -i proxy",
-            source="curl",
-            fires="curl: (5) Could not resolve proxy: proxy.example.org",
-            spares="INFO resolve proxy: proxy.example.org",
-        ),
+    Signature(
+        id="proxy-name",
+        component="host",
+        role="cause",
+        alive=True,
+        request=True,
+        pattern=r"Could not resolve proxy: (?P<host>[\w.-]{1,200})",
+        needle="Could not resolve proxy: ",
+        title="The HTTP proxy {host} is not known (DNS)",
+        cause="A proxy variable names a host that cannot be resolved here, often inside of a container.",
+        fix="Correct or unset http_proxy and https_proxy; in a container use an address that is known there.",
+        command="env | grep -i proxy",
+        source="curl",
+        fires="curl: (5) Could not resolve proxy: proxy.example.org",
+        spares="INFO resolve proxy: proxy.example.org",
     ),
 )

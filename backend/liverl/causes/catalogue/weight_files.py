@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -96,44 +97,34 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO users upgrade torch to v2.6 for this function",
     ),
-    Signature(
-        id="weights-cut",
-        component="torch",
-        role="cause",
-        pattern=r"unexpected EOF, expected \d{1,20} more bytes",
-        needle="unexpected EOF, expected ",
-        title="A checkpoint or data file is cut off",
-        cause="The file ends too early: it was cut while it was written, copied or downloaded.",
-        fix="Download or copy it again; for a checkpoint resume from the one before.",
-        source="torch.load, pickle, zipfile",
-        fires=("RuntimeError: unexpected EOF, expected 2371213 more bytes. The file might be corrupted."),
-        spares="INFO EOF reached, as expected after 2371213 bytes",
-    ),
-    Signature(
-        id="weights-empty",
-        component="torch",
-        role="cause",
-        pattern="EOFError: Ran out of input",
-        needle="EOFError: Ran out of input",
-        title="A checkpoint or data file is cut off",
-        cause="The file ends too early: it was cut while it was written, copied or downloaded.",
-        fix="Download or copy it again; for a checkpoint resume from the one before.",
-        source="torch.load, pickle, zipfile",
-        fires="EOFError: Ran out of input",
-        spares="INFO Ran to the end of the input",
-    ),
-    Signature(
-        id="weights-pickle-cut",
-        component="torch",
-        role="cause",
-        pattern="pickle data was truncated",
-        needle="pickle data was truncated",
-        title="A checkpoint or data file is cut off",
-        cause="The file ends too early: it was cut while it was written, copied or downloaded.",
-        fix="Download or copy it again; for a checkpoint resume from the one before.",
-        source="torch.load, pickle, zipfile",
-        fires="_pickle.UnpicklingError: pickle data was truncated",
-        spares="INFO pickle data was read",
+    *family(
+        Signature(
+            id="weights-cut",
+            component="torch",
+            role="cause",
+            pattern=r"unexpected EOF, expected \d{1,20} more bytes",
+            needle="unexpected EOF, expected ",
+            title="A checkpoint or data file is cut off",
+            cause="The file ends too early: it was cut while it was written, copied or downloaded.",
+            fix="Download or copy it again; for a checkpoint resume from the one before.",
+            source="torch.load, pickle, zipfile",
+            fires=("RuntimeError: unexpected EOF, expected 2371213 more bytes. The file might be corrupted."),
+            spares="INFO EOF reached, as expected after 2371213 bytes",
+        ),
+        Text(
+            id="weights-empty",
+            pattern="EOFError: Ran out of input",
+            needle="EOFError: Ran out of input",
+            fires="EOFError: Ran out of input",
+            spares="INFO Ran to the end of the input",
+        ),
+        Text(
+            id="weights-pickle-cut",
+            pattern="pickle data was truncated",
+            needle="pickle data was truncated",
+            fires="_pickle.UnpicklingError: pickle data was truncated",
+            spares="INFO pickle data was read",
+        ),
     ),
     Signature(
         id="download-hash",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -65,49 +66,39 @@ SIGNATURES: tuple[Signature, ...] = (
         fires=("ValueError: Following weights were not initialized from checkpoint: {'lm_head.weight'}"),
         spares="INFO all weights were initialized from checkpoint",
     ),
-    Signature(
-        id="weight-shape",
-        component="vllm",
-        role="cause",
-        pattern=(
-            r"Attempted to load weight \((?P<saved>[^()\n]{0,40}(?:\([^()\n]{0,60}\))?)\) into (?:a "
-            r")?parameter \((?P<mine>[^()\n]{0,40}(?:\([^()\n]{0,60}\))?)\)"
+    *family(
+        Signature(
+            id="weight-shape",
+            component="vllm",
+            role="cause",
+            pattern=(
+                r"Attempted to load weight \((?P<saved>[^()\n]{0,40}(?:\([^()\n]{0,60}\))?)\) into (?:a "
+                r")?parameter \((?P<mine>[^()\n]{0,40}(?:\([^()\n]{0,60}\))?)\)"
+            ),
+            needle="Attempted to load weight (",
+            title="A weight of the checkpoint has another shape than the model's",
+            cause=(
+                "The checkpoint's sizes differ from what config.json and the number of GPUs say: another "
+                "model, changed vocabulary, or a kind of quantization that is not set."
+            ),
+            fix=(
+                "Compare config.json with the weights (vocab_size, hidden_size, quantization_config), "
+                "and try vllm.gen_tp 1."
+            ),
+            source="vllm/model_executor/model_loader/weight_utils.py",
+            fires=(
+                "AssertionError: Attempted to load weight (torch.Size([151936, 896])) into parameter "
+                "(torch.Size([151680, 896]))"
+            ),
+            spares="INFO loaded weight of shape torch.Size([151936, 896]) into parameter",
         ),
-        needle="Attempted to load weight (",
-        title="A weight of the checkpoint has another shape than the model's",
-        cause=(
-            "The checkpoint's sizes differ from what config.json and the number of GPUs say: another "
-            "model, changed vocabulary, or a kind of quantization that is not set."
+        Text(
+            id="weight-shape-assert",
+            pattern=r"assert param(?:_data|\.data)?\.(?:shape|size\(\)) == loaded_weight\.",
+            needle=" == loaded_weight.",
+            fires="    assert param_data.shape == loaded_weight.shape",
+            spares="    param_data.copy_(loaded_weight) if shape matches",
         ),
-        fix=(
-            "Compare config.json with the weights (vocab_size, hidden_size, quantization_config), "
-            "and try vllm.gen_tp 1."
-        ),
-        source="vllm/model_executor/model_loader/weight_utils.py",
-        fires=(
-            "AssertionError: Attempted to load weight (torch.Size([151936, 896])) into parameter "
-            "(torch.Size([151680, 896]))"
-        ),
-        spares="INFO loaded weight of shape torch.Size([151936, 896]) into parameter",
-    ),
-    Signature(
-        id="weight-shape-assert",
-        component="vllm",
-        role="cause",
-        pattern=r"assert param(?:_data|\.data)?\.(?:shape|size\(\)) == loaded_weight\.",
-        needle=" == loaded_weight.",
-        title="A weight of the checkpoint has another shape than the model's",
-        cause=(
-            "The checkpoint's sizes differ from what config.json and the number of GPUs say: another "
-            "model, changed vocabulary, or a kind of quantization that is not set."
-        ),
-        fix=(
-            "Compare config.json with the weights (vocab_size, hidden_size, quantization_config), "
-            "and try vllm.gen_tp 1."
-        ),
-        source="vllm/model_executor/model_loader/weight_utils.py",
-        fires="    assert param_data.shape == loaded_weight.shape",
-        spares="    param_data.copy_(loaded_weight) if shape matches",
     ),
     Signature(
         id="quantization-target",
@@ -206,44 +197,38 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="INFO Quantization method specified in the model config: awq",
     ),
-    Signature(
-        id="quantization-tp",
-        component="vllm",
-        role="cause",
-        pattern=(
-            "is not divisible by (?:weight quantization block_[nk]|min_thread_[nk]) = "
-            r"(?P<block>\d{1,6})"
+    *family(
+        Signature(
+            id="quantization-tp",
+            component="vllm",
+            role="cause",
+            pattern=(
+                "is not divisible by (?:weight quantization block_[nk]|min_thread_[nk]) = "
+                r"(?P<block>\d{1,6})"
+            ),
+            needle="is not divisible by ",
+            title="vllm.gen_tp cuts the quantized weights into pieces that are too small",
+            cause=(
+                "Each GPU gets a part of each weight, and a part is no multiple of the quantization's blocks."
+            ),
+            fix=("Choose a smaller vllm.gen_tp, or --enable-expert-parallel for a model with experts."),
+            source="vllm quantization/gptq.py, fp8.py, marlin_utils.py",
+            fires=(
+                "ValueError: The output_size of gate's and up's weight = 192 is not divisible by weight "
+                "quantization block_n = 128."
+            ),
+            spares="INFO the weight of size 256 is divisible by block_n = 128",
         ),
-        needle="is not divisible by ",
-        title="vllm.gen_tp cuts the quantized weights into pieces that are too small",
-        cause=(
-            "Each GPU gets a part of each weight, and a part is no multiple of the quantization's blocks."
+        Text(
+            id="quantization-tp-input",
+            pattern="The input size is not aligned with the quantized weight shape",
+            needle="The input size is not aligned with the quantized weight shape",
+            fires=(
+                "ValueError: The input size is not aligned with the quantized weight shape. This can be "
+                "caused by too large tensor parallel size."
+            ),
+            spares="INFO the input size is aligned with the quantized weight",
         ),
-        fix=("Choose a smaller vllm.gen_tp, or --enable-expert-parallel for a model with experts."),
-        source="vllm quantization/gptq.py, fp8.py, marlin_utils.py",
-        fires=(
-            "ValueError: The output_size of gate's and up's weight = 192 is not divisible by weight "
-            "quantization block_n = 128."
-        ),
-        spares="INFO the weight of size 256 is divisible by block_n = 128",
-    ),
-    Signature(
-        id="quantization-tp-input",
-        component="vllm",
-        role="cause",
-        pattern="The input size is not aligned with the quantized weight shape",
-        needle="The input size is not aligned with the quantized weight shape",
-        title="vllm.gen_tp cuts the quantized weights into pieces that are too small",
-        cause=(
-            "Each GPU gets a part of each weight, and a part is no multiple of the quantization's blocks."
-        ),
-        fix=("Choose a smaller vllm.gen_tp, or --enable-expert-parallel for a model with experts."),
-        source="vllm quantization/gptq.py, fp8.py, marlin_utils.py",
-        fires=(
-            "ValueError: The input size is not aligned with the quantized weight shape. This can be "
-            "caused by too large tensor parallel size."
-        ),
-        spares="INFO the input size is aligned with the quantized weight",
     ),
     Signature(
         id="not-divisible",

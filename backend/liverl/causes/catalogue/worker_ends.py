@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -244,47 +245,40 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         spares="failed (exitcode: 1) local_rank: 6 (pid: 32) of binary: /usr/bin/python",
     ),
-    Signature(
-        id="launcher-child-killed",
-        component="python",
-        role="consequence",
-        pattern="exits with return code = -9",
-        needle="exits with return code = -9",
-        title="A process that the launcher started was killed with SIGKILL",
-        fix=(
-            "Usually the host's memory was used up: look at dmesg and memory.events, then use less "
-            "memory or give the job more."
+    *family(
+        Signature(
+            id="launcher-child-killed",
+            component="python",
+            role="consequence",
+            pattern="exits with return code = -9",
+            needle="exits with return code = -9",
+            title="A process that the launcher started was killed with SIGKILL",
+            fix=(
+                "Usually the host's memory was used up: look at dmesg and memory.events, then use less "
+                "memory or give the job more."
+            ),
+            tells=True,
+            command="dmesg -T | grep -iE 'out of memory|killed process'",
+            source="deepspeed/launcher/launch.py, accelerate commands/launch.py",
+            fires=(
+                "[2026-11-03 10:11:12,345] [ERROR] [launch.py:325:sigkill_handler] "
+                "['/opt/venv/bin/python', '-u', 'train.py'] exits with return code = -9"
+            ),
+            spares="[launch.py:351:main] Process 4102 exits successfully, return code = 0",
         ),
-        tells=True,
-        command="dmesg -T | grep -iE 'out of memory|killed process'",
-        source="deepspeed/launcher/launch.py, accelerate commands/launch.py",
-        fires=(
-            "[2026-11-03 10:11:12,345] [ERROR] [launch.py:325:sigkill_handler] "
-            "['/opt/venv/bin/python', '-u', 'train.py'] exits with return code = -9"
-        ),
-        spares="[launch.py:351:main] Process 4102 exits successfully, return code = 0",
-    ),
-    Signature(
-        id="launcher-child-killed-accelerate",
-        component="python",
-        role="consequence",
-        pattern=r"died with <Signals\.SIGKILL: 9>",
-        needle="died with <Signals.SIGKILL: 9>",
-        title="A process that the launcher started was killed with SIGKILL",
-        fix=(
-            "Usually the host's memory was used up: look at dmesg and memory.events, then use less "
-            "memory or give the job more."
-        ),
-        tells=True,
-        command="dmesg -T | grep -iE 'out of memory|killed process'",
-        source="CPython subprocess, as accelerate launch raises it",
-        fires=(
-            "subprocess.CalledProcessError: Command '['/opt/venv/bin/python', 'train.py']' died with "
-            "<Signals.SIGKILL: 9>."
-        ),
-        spares=(
-            "subprocess.CalledProcessError: Command '['/opt/venv/bin/python', 'train.py']' died with "
-            "<Signals.SIGTERM: 15>."
+        Text(
+            id="launcher-child-killed-accelerate",
+            pattern=r"died with <Signals\.SIGKILL: 9>",
+            needle="died with <Signals.SIGKILL: 9>",
+            source="CPython subprocess, as accelerate launch raises it",
+            fires=(
+                "subprocess.CalledProcessError: Command '['/opt/venv/bin/python', 'train.py']' died with "
+                "<Signals.SIGKILL: 9>."
+            ),
+            spares=(
+                "subprocess.CalledProcessError: Command '['/opt/venv/bin/python', 'train.py']' died with "
+                "<Signals.SIGTERM: 15>."
+            ),
         ),
     ),
     Signature(
