@@ -92,6 +92,16 @@ def test_a_traceback_is_read_behind_any_prefix(prefix):
     assert record.at == (timegm((2025, 7, 3, 14, 20, 51)) + 0.565 if "2025" in prefix else None)
 
 
+@pytest.mark.parametrize("prefix", ["Nov 24 03:01:16 ", "Nov 24 03:01:16 node7 python[4411]: "])
+def test_a_traceback_is_read_behind_stamps_of_ts_and_of_the_journal(prefix):
+    record = only("".join(f"{prefix}{line}\n" for line in (TRACEBACK + "ValueError: no\n").splitlines()))
+    assert record.at is not None and [(r.text, r.frame) for r in record.raised] == [
+        ("ValueError: no", "a.py:3 in f")
+    ]
+    (error,) = read(f"{prefix}ERROR: no\n")
+    assert error.level == "error" and error.text.endswith("ERROR: no")
+
+
 def test_two_writers_that_take_turns_have_a_record_each():
     lines = [(TRACEBACK + f"ValueError: {n}\n").splitlines() for n in (1, 2)]
     text = "".join(f"(A pid=1) {a}\n(B pid=2) {b}\n" for a, b in zip(*lines, strict=True))

@@ -46,7 +46,10 @@ _STYLES = tuple(
         # the kernel: "[12345.678901] ", "[Mon Nov 24 03:01:16 2026] ", "Nov 24 03:01:16 host kernel: "
         r"\[ {0,8}\d+\.\d{3,9}\] ",
         rf"\[\w{{3}} (?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}}) {_CLOCK} (?P<year>\d{{4}})\] ",
-        rf"(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}}) {_CLOCK} [\w.-]{{1,80}} (?:kernel: (?:\[ *[\d.]+\] )?)?",
+        rf"(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}}) {_CLOCK} (?!{_WORD}\b)[\w.-]{{1,80}} "
+        r"(?:kernel: (?:\[ *[\d.]+\] )?|(?=[\w./@()-]{1,80}(?:\[\d{1,10}\])?: ))",
+        # ts of moreutils: "Nov 24 03:01:16 "
+        rf"(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}}) {_CLOCK} ",
     )
 )
 _MAY = re.compile(r"[\[\d]|[A-Z]{4}|[DIWEFC]\d{3}|[A-Z][a-z]{2} |[\w.-]{1,120}:\d+:\d+ \[")

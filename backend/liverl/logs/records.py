@@ -11,6 +11,7 @@ from liverl.logs.continuation import (
     introduces_traceback,
 )
 from liverl.logs.heads import LineHead, heads_each_line, parse_head
+from liverl.logs.json_lines import plain_lines
 from liverl.logs.levels import EVENT, SHELL
 from liverl.logs.moments import Resolver
 from liverl.logs.prefix_chain import PrefixChain, split_prefixes
@@ -258,7 +259,8 @@ class RecordReader:
         self._length = 0
         line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
         self._count += 1
-        self._next(line, start)
+        for part in _parts(line):
+            self._next(part, start)
         if self._count % 16 == 0:
             self._expire()
 
@@ -334,6 +336,16 @@ class RecordReader:
             return []
         self._done = [done for done in self._done if first is not None and done.offset >= first]
         return [done.record() for done in sorted(ready, key=lambda done: done.offset)]
+
+
+def _parts(line: str) -> list[str]:
+    """The lines that a line in JSON stands for, each with the prefixes before it; any other line as it is."""
+    begin = line.find('{"')
+    if begin < 0 or not line.endswith("}"):
+        return [line]
+    before = split_prefixes(line).length
+    lines = plain_lines(line[before:]) if begin == before else None
+    return [line] if lines is None else [f"{line[:before]}{one.rstrip()}" for one in lines]
 
 
 def _behind(chain: PrefixChain, head: LineHead, rest: str, default: str = "") -> tuple[PrefixChain, LineHead]:
