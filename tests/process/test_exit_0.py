@@ -76,6 +76,10 @@ _SLOW = [("proxy", "sick"), ("ray", "leaves"), ("replica", "late"), ("task", "si
 CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in _SLOW]
 
 
+def log_causes(run: ToyRun) -> list[str]:
+    return [event.text for event in run.events() if event.kind == "log_cause"]
+
+
 @pytest.mark.parametrize(("kind", "fault"), CASES)
 def test_what_exits_0_and_has_not_completed_comes_back(make: Make, kind: str, fault: str) -> None:
     run = make(faulty(kind, fault), toy("steady", "sleep"))
@@ -90,8 +94,9 @@ def test_what_exits_0_and_has_not_completed_comes_back(make: Make, kind: str, fa
     assert not [text for text in told if "completed" in text]
     stopping = next(e for e in run.events() if e.service == "served" and "stopping:" in e.text)
     assert stopping.level == "warning", "nobody asked for it"
-    causes = [e.text for e in run.events() if e.kind == "log_cause"]
-    assert causes == ([LEAVING] if fault == "leaves" else []), "we know why we ended it"
+    if fault == "leaves":
+        wait_until(lambda: LEAVING in log_causes(run), what="the cause, which is looked for meanwhile")
+    assert log_causes(run) == ([LEAVING] if fault == "leaves" else []), "we know why we ended it"
 
 
 @pytest.mark.parametrize("kind", ["task", "trainer"])

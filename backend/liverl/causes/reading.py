@@ -11,6 +11,7 @@ from typing import BinaryIO
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import LogRecords
 from liverl.causes.keeping import Kept
+from liverl.causes.needles import Needles
 from liverl.causes.shapes import Shape, Shapes
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
@@ -74,7 +75,8 @@ def _lines(file: BinaryIO) -> Iterable[bytes]:
 def needles() -> tuple[str, ...]:
     """What the catalogue's signatures look for first, without those that contain another one."""
     every = {signature.needle for signature in SIGNATURES if signature.needle}
-    return tuple(sorted(one for one in every if not any(other in one for other in every if other != one)))
+    index = Needles(every)
+    return tuple(sorted(one for one in every if set(index.of(one)) == {one}))
 
 
 class _Reading:
