@@ -151,6 +151,7 @@ def test_a_run_that_a_wrong_parser_ended_is_mended_by_its_next_attempt(make: Mak
     assert (run.snapshot().attempt, parsers(run)) == (2, ["qwen3_coder", "qwen3_coder"])
 
 
+@pytest.mark.slow
 def test_what_is_refused_changes_nothing_and_what_is_changed_stays(make: Make) -> None:
     """A value that the configuration refuses, one that needs a new attempt, and one that the run has."""
     run = make("trainer.kind=none")

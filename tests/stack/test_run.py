@@ -178,6 +178,7 @@ def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_each_service_killed_in_turn(make: Make) -> None:
     run = make("training.total_steps=100")
     run.start()

@@ -117,6 +117,7 @@ def test_killed_in_the_middle_of_a_step_no_trial_is_lost(make: Make) -> None:
     assert "restored 0 open" not in log
 
 
+@pytest.mark.slow
 def test_a_restart_on_request_keeps_address_and_trials(make: Make) -> None:
     run = make("embedded.turn_latency=0.4")
     run.start()
