@@ -278,7 +278,7 @@ def test_a_disk_that_is_full_for_checkpoints(launch: Launch) -> None:
         drill = Drill(
             "the disk of the checkpoints is full",
             "service_failed:trainer",
-            ("A checkpoint could not be written: the disk is probably full",),
+            ("A checkpoint could not be written or read: the disk is probably full",),
             ("df -h",),
         )
         judged(run, drill)

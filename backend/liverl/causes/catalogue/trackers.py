@@ -7,12 +7,33 @@ from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
+        id="wandb-init-timeout",
+        component="python",
+        role="cause",
+        pattern=(
+            r"wandb\.errors(?:\.errors)?\.CommError: Run initialization has timed out after "
+            r"(?P<time>[\d.]{1,10}) sec"
+        ),
+        needle="Run initialization has timed out after ",
+        title="wandb did not start the run within {time} s, and the program ended with it",
+        cause="wandb's server did not answer in time: no way to it (firewall, proxy), a slow network, or an outage.",
+        fix=(
+            "Check that the host reaches it; raise WANDB_INIT_TIMEOUT for a slow network; credentials.wandb_mode "
+            "offline trains without it, and wandb sync sends what was kept."
+        ),
+        command="curl -sSI https://api.wandb.ai",
+        patch={"credentials.wandb_mode": "offline"},
+        source="wandb/sdk/wandb_init.py",
+        fires="wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec. ",
+        spares="wandb: Run initialization has timed out once and is tried again",
+    ),
+    Signature(
         id="wandb-refused",
         component="python",
         role="cause",
         pattern=(
             r"wandb\.errors(?:\.errors)?\.(?:CommError|AuthenticationError|PermissionError|UsageError): "
-            r"(?!api_key not configured)(?P<why>[^\n]{1,200})"
+            r"(?!api_key not configured|Run initialization has timed out)(?P<why>[^\n]{1,200})"
         ),
         needle="wandb.errors",
         title="wandb refused the run, and the program ended with it",
