@@ -155,6 +155,7 @@ def test_conversations_that_are_too_long(make: Make) -> None:
     assert from_logs(run) == [symptom.id], "nothing of the replicas, which answer the same requests"
 
 
+@pytest.mark.slow
 def test_a_list_of_replicas_that_something_else_has_changed(make: Make) -> None:
     run = started(make("embedded.turn_latency=0.3"))
     proxy, file = run.service("proxy"), run.run_dir / "proxy" / "litellm.yaml"

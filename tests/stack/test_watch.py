@@ -85,6 +85,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         shutil.rmtree(temp, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_ray_and_a_proxy_that_lacks_a_replica(launch: Launch, tmp_path: Path) -> None:
     wait_until((launch.folder / "addresses.json").exists, START, "the launch")
     (tmp_path / "private").mkdir()

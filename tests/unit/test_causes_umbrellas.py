@@ -82,13 +82,9 @@ ORDERS: dict[str, Callable[[Signature], str]] = {
 @pytest.mark.parametrize(
     ("order", "causes"),
     [
-        ("alone", CAUSES),
         # each row in one of the orders; all of them in all orders take minutes
         *(pytest.param(order, CAUSES[n::3], id=order) for n, order in enumerate(list(ORDERS)[1:])),
-        *(
-            pytest.param(order, CAUSES, id=f"{order}-all", marks=pytest.mark.slow)
-            for order in list(ORDERS)[1:]
-        ),
+        *(pytest.param(order, CAUSES, id=f"{order}-all", marks=pytest.mark.slow) for order in ORDERS),
     ],
 )
 def test_the_cause_is_on_top_whatever_is_above_below_or_between(order: str, causes: list[Signature]) -> None:
