@@ -81,6 +81,7 @@ def test_a_wait_is_named_soon_and_over_with_the_next_step(make: Callable[..., To
     wait_until(lambda: not run.snapshot().symptoms, 60, "the end of the alert")
 
 
+@pytest.mark.slow
 def test_a_quiet_run_is_watched_too(make: Callable[..., ToyRun]) -> None:
     run = started(make(trainer()))
     began = time.monotonic()

@@ -131,7 +131,7 @@ class Kills:
 @pytest.mark.parametrize(
     ("kills", "steps", "seed"),
     [
-        pytest.param(2, 6, 1, id="short"),
+        pytest.param(2, 6, 1, id="short", marks=pytest.mark.slow),
         pytest.param(20, 80, 2, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )

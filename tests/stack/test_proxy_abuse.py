@@ -82,6 +82,7 @@ def request(proxy: Proxy, trial: str, body: bytes) -> bytes:
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
+@pytest.mark.slow
 async def test_half_open_connections_leave_the_others_served(proxy: Proxy, replica: ToyReplica) -> None:
     before = proxy.status(1)["dropped"]
     with contextlib.ExitStack() as stack:

@@ -72,6 +72,7 @@ async def test_two_swaps_under_load(proxy: Proxy) -> None:
         say(f"answered {load.answered}, streams {load.streamed}, slowest {load.longest:.2f} s, errors 0")
 
 
+@pytest.mark.slow
 async def test_a_drain_waits_for_a_long_stream(proxy: Proxy) -> None:
     async with replicas("a") as (replica,):
         replica.hold_stream = asyncio.Event()
