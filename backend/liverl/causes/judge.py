@@ -31,22 +31,6 @@ from liverl.causes.unexplained import unexplained
 from liverl.causes.words import explained, of_exits, short
 
 SYMPTOMS = 12  # of one verdict; more help nobody
-# Rows that the packages of the traceback cause if their versions do not fit each other.
-_OF_VERSIONS = frozenset(
-    (
-        "argument-missing",
-        "arguments-too-many",
-        "attribute-missing",
-        "config-attribute",
-        "coroutine-used",
-        "import-name",
-        "not-awaitable",
-        "owner-attribute",
-        "unexpected-argument",
-        "unpack-few",
-        "unpack-many",
-    )
-)
 NEAR_THE_END = 2048  # bytes of a log, in which a script ends after a command that failed
 
 
@@ -214,7 +198,7 @@ def _with_place(found: Explanation, moment: Moment, match: Match) -> Explanation
     if origin is None:
         return found
     command = found.command
-    if match.signature.id in _OF_VERSIONS and origin.packages:
+    if match.signature.of_versions and origin.packages:
         command = versions_command(origin.packages)
     title = f"{found.title} ({origin.at.short})" if match.signature.effect else found.title
     return replace(found, title=short(title), cause=f"{found.cause} {told_place(origin)}", command=command)

@@ -32,7 +32,8 @@ class Signature(msgspec.Struct, frozen=True):
     in one log are no symptom, since models and agents make such mistakes. ``effect``: a cause that another one may
     bring about, or name better: it gives way to another one of its component (of Python: of its record), and is not
     told beside any. ``tells``: of consequences, it tells which process ended first, whatever its level, and precedes
-    those that only report an error.
+    those that only report an error. ``of_versions``: the packages of the traceback cause it if their versions do not
+    fit each other.
 
     ``source``: where the rule comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it
     does not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
@@ -59,4 +60,5 @@ class Signature(msgspec.Struct, frozen=True):
     slips: int = 0
     tells: bool = False
     effect: bool = False
+    of_versions: bool = False
     recorded: bool = False

@@ -10,7 +10,8 @@ from liverl.causes.signature import Component, Signature
 
 
 class Text(NamedTuple):
-    """What differs between the rows of a family; ``source``, ``component``: if they are not those of the first row."""
+    """What differs between the rows of a family; ``source``, ``component``, ``title``: if they are not those of the
+    first row."""
 
     id: str
     needle: str
@@ -20,6 +21,7 @@ class Text(NamedTuple):
     source: str = ""
     component: Component | None = None
     recorded: bool = False
+    title: str = ""
 
 
 def family(first: Signature, *others: Text) -> tuple[Signature, ...]:
@@ -37,6 +39,7 @@ def family(first: Signature, *others: Text) -> tuple[Signature, ...]:
                 source=other.source or first.source,
                 component=other.component or first.component,
                 recorded=other.recorded,
+                title=other.title or first.title,
             )
             for other in others
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -126,56 +127,44 @@ SIGNATURES: tuple[Signature, ...] = (
             "10.0.0.9<41468> failed : Connection reset by peer"
         ),
     ),
-    Signature(
-        id="nccl-no-route",
-        component="nccl",
-        role="cause",
-        pattern=(
-            r"Connect to (?P<peer>\S{1,80}) (?:failed|returned)[^\n]{0,40}(?:No route to host|Network "
-            "is unreachable|Connection timed out|Software caused connection abort)"
+    *family(
+        Signature(
+            id="nccl-no-route",
+            component="nccl",
+            role="cause",
+            pattern=(
+                r"Connect to (?P<peer>\S{1,80}) (?:failed|returned)[^\n]{0,40}(?:No route to host|Network "
+                "is unreachable|Connection timed out|Software caused connection abort)"
+            ),
+            needle="Connect to ",
+            title="NCCL cannot reach another host: {peer}",
+            cause=(
+                "A connection between ranks failed: a firewall, an interface that leads nowhere "
+                "(docker0, lo), or different networks."
+            ),
+            fix=(
+                "Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to the interface that joins the hosts, "
+                "and open all ports between them."
+            ),
+            command="ip -br addr; ip route; echo $NCCL_SOCKET_IFNAME",
+            source="NCCL src/misc/socket.cc",
+            fires=(
+                "node1:31:77 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to "
+                "172.17.0.1<42313> failed : No route to host"
+            ),
+            spares="node1:31:77 [0] NCCL INFO socketStartConnect: Connect to 10.0.0.1<42313> done",
         ),
-        needle="Connect to ",
-        title="NCCL cannot reach another host: {peer}",
-        cause=(
-            "A connection between ranks failed: a firewall, an interface that leads nowhere "
-            "(docker0, lo), or different networks."
+        Text(
+            id="nccl-no-route-call",
+            pattern=(
+                r"Call to connect (?:to (?P<peer>\S{1,80}) )?(?:failed|returned)[^\n]{0,20}(?:No route to "
+                "host|Network is unreachable|Connection timed out)"
+            ),
+            needle="Call to connect ",
+            title="NCCL cannot reach another host",
+            fires="node1:31:77 [0] misc/socket.cc:484 NCCL WARN Net : Call to connect returned Connection timed out",
+            spares="node1:31:77 [0] NCCL INFO Call to connect done",
         ),
-        fix=(
-            "Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to the interface that joins the hosts, "
-            "and open all ports between them."
-        ),
-        command="ip -br addr; ip route; echo $NCCL_SOCKET_IFNAME",
-        source="NCCL src/misc/socket.cc",
-        fires=(
-            "node1:31:77 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to "
-            "172.17.0.1<42313> failed : No route to host"
-        ),
-        spares="node1:31:77 [0] NCCL INFO socketStartConnect: Connect to 10.0.0.1<42313> done",
-    ),
-    Signature(
-        id="nccl-no-route-call",
-        component="nccl",
-        role="cause",
-        pattern=(
-            r"Call to connect (?:to (?P<peer>\S{1,80}) )?(?:failed|returned)[^\n]{0,20}(?:No route to "
-            "host|Network is unreachable|Connection timed out)"
-        ),
-        needle="Call to connect ",
-        title="NCCL cannot reach another host",
-        cause=(
-            "A connection between ranks failed: a firewall, an interface that leads nowhere "
-            "(docker0, lo), or different networks."
-        ),
-        fix=(
-            "Set NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME) to the interface that joins the hosts, "
-            "and open all ports between them."
-        ),
-        command="ip -br addr; ip route; echo $NCCL_SOCKET_IFNAME",
-        source="NCCL src/misc/socket.cc",
-        fires=(
-            "node1:31:77 [0] misc/socket.cc:484 NCCL WARN Net : Call to connect returned Connection timed out"
-        ),
-        spares="node1:31:77 [0] NCCL INFO Call to connect done",
     ),
     Signature(
         id="nccl-truncated",

@@ -29,6 +29,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="import-name",
+        of_versions=True,
         component="python",
         role="cause",
         pattern=(
@@ -49,6 +50,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="unexpected-argument",
+        of_versions=True,
         component="python",
         role="cause",
         pattern=(

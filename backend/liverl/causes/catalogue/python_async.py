@@ -70,6 +70,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="not-awaitable",
+        of_versions=True,
         component="python",
         role="cause",
         where="exception",
@@ -89,6 +90,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="coroutine-used",
+        of_versions=True,
         component="python",
         role="cause",
         where="exception",

@@ -65,6 +65,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="attribute-missing",
+        of_versions=True,
         component="python",
         role="cause",
         where="exception",
@@ -223,6 +224,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="argument-missing",
+        of_versions=True,
         component="python",
         role="cause",
         where="exception",
@@ -247,6 +249,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="arguments-too-many",
+        of_versions=True,
         component="python",
         role="cause",
         where="exception",

@@ -31,6 +31,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="unpack-few",
+        of_versions=True,
         component="python",
         role="cause",
         where="exception",
@@ -55,6 +56,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="unpack-many",
+        of_versions=True,
         component="python",
         role="cause",
         where="exception",

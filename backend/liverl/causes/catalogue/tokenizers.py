@@ -99,6 +99,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="config-attribute",
+        of_versions=True,
         component="python",
         role="cause",
         pattern=(

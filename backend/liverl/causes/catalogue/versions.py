@@ -50,6 +50,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         id="owner-attribute",
+        of_versions=True,
         component="python",
         role="cause",
         pattern=(
