@@ -31,7 +31,8 @@ from liverl.logs.record import Record
 
 FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not know why, before the error
 # What a verdict is called that no rule explains: another log may tell more.
-UNEXPLAINED = frozenset(("unknown", "interrupted", "stopped", "silent-exit", "killed", *DEDUCED))
+OF_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
+UNEXPLAINED = frozenset(("interrupted", "stopped", "silent-exit", "killed", *OF_AN_ERROR))
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
 _ONLY_REPORTED = "It reports that something else failed, and nothing that was read says why that did."

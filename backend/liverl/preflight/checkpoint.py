@@ -11,6 +11,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sizing import SizeError, override, trainer_gpus
 from liverl.model import Check
 from liverl.observe.checkpoints import newest_checkpoint
+from liverl.plan.verl_trainer import SAVED_TO
 
 NAME = "checkpoint"
 # FSDP saves one file of each kind for each GPU, and reads those of its own number only.
@@ -49,6 +50,6 @@ def resumed(config: RunConfig, run_dir: Path) -> Path | None:
         return Path(given) if isinstance(given, str) and os.path.isabs(given) else None
     if mode != "auto":
         return None
-    base = Path(str(override(config, "trainer.default_local_dir") or run_dir / "checkpoints"))
+    base = Path(str(override(config, SAVED_TO) or run_dir / "checkpoints"))
     step = newest_checkpoint(base)
     return None if step is None else base / f"global_step_{step}"

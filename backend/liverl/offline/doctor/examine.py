@@ -7,12 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.causes.deduced import DEDUCED
 from liverl.causes.finding import Explanation, LogRecords, Verdict
 from liverl.causes.places import at_its_line
 from liverl.causes.reading import read_log
 from liverl.causes.shown import words_of
-from liverl.causes.unexplained import UNEXPLAINED
+from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
 from liverl.model import Cause
 from liverl.offline.doctor.going_on import judge_files, of_trials
 from liverl.offline.doctor.inputs import Input, collect
@@ -22,7 +21,6 @@ from liverl.util.regular_file import open_binary
 MOST = 2 << 30  # bytes of one log that are read, its last ones
 COUNTED = 4 << 30  # bytes in which lines are counted
 _CHUNK = 1 << 20
-_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -77,7 +75,7 @@ def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
         return verdict
     if found is not None and found.id not in UNEXPLAINED:
         return msgspec.structs.replace(verdict, cause=_completed(found, stated))
-    if not stated.id and found is not None and found.id in _AN_ERROR:
+    if not stated.id and found is not None and found.id in OF_AN_ERROR:
         return verdict  # an error in a log tells more than a reason without one
     cause = Explanation(
         stated.id or "run-failed",

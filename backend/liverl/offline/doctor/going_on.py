@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.catalogue import SIGNATURES
-from liverl.causes.deduced import DEDUCED
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.match import catalogue
+from liverl.causes.unexplained import OF_AN_ERROR
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
 
@@ -25,7 +25,7 @@ LINES = 20  # and so many of them
 _SHAPE = 40  # characters of a line, without its digits, that make its kind
 _DIGITS = b"0123456789"
 # Errors that no rule explains, or only one of Python itself: those are what programs catch.
-_DOUBTFUL = frozenset(("unknown", *DEDUCED, *(one.id for one in SIGNATURES if one.component == "python")))
+_DOUBTFUL = frozenset((*OF_AN_ERROR, *(one.id for one in SIGNATURES if one.component == "python")))
 
 
 def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
