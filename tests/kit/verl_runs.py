@@ -93,19 +93,20 @@ class Launch:
         words = [word for text in given for word in ("--set", text)]
         file = [] if config is None else ["--config", str(config)]
         words = ["--profile", "cpu-verl", *file, "--name", name, *words]
-        return self._start(name, *words, env=env, before=before)
+        return self.start(name, *words, env=env, before=before)
 
     def own(self, name: str, config: Path, env: Mapping[str, str] = NONE) -> subprocess.Popen[bytes]:
         """Start a run of nothing but a file of the user's; ``env``: further variables."""
-        return self._start(name, "--config", str(config), "--name", name, "--yes", env=env)
+        return self.start(name, "--config", str(config), "--name", name, "--yes", env=env)
 
     def resume(self, name: str) -> subprocess.Popen[bytes]:
         """Start the next attempt of a run."""
-        return self._start(name, "--resume", name)
+        return self.start(name, "--resume", name)
 
-    def _start(
+    def start(
         self, name: str, *words: str, env: Mapping[str, str] = NONE, before: Sequence[str] = ()
     ) -> subprocess.Popen[bytes]:
+        """Start a run with these words; ``env`` and ``before`` as in ``up``."""
         with self.output(name).open("ab") as out:
             process = subprocess.Popen(
                 [*before, str(Path(sys.executable).with_name("liverl-tui")), "up", "--no-ui", *words],

@@ -17,22 +17,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import yaml
-from kit.cli import run_cli
-from kit.drills import NAMED_S, Drill, ended, note, status
+from kit.drills import NAMED_S, Drill, note, status
+from kit.judged_runs import actor, judged, of_doctor, own_ray, stepped
 from kit.memory_group import HOG, inside, memory_cgroup
 from kit.plain_verl import DATA, REWARD, overrides
 from kit.raykit import Cluster, free_ports
 from kit.runs import ToyRun
 from kit.verl_runs import (
-    RUN,
     Launch,
     finished,
-    ray_directory,
     result_of,
     smoke_directory,
     verl_python,
@@ -41,10 +38,7 @@ from kit.waiting import wait_until
 
 import liverl
 from liverl.causes.ray_shortage import RayLoad, shortage
-from liverl.control.messages import ControlError
 from liverl.diagnose.catalogue.ray_waits import GROUP_HOLD_S
-from liverl.model import Result
-from liverl.procs import procfs
 from liverl.supervise.services.probes import Http
 from liverl.verl.discovery.ray_rest import RayError, RayRest
 
@@ -65,63 +59,6 @@ def launch(tmp_path: Path, smoke: Path) -> Iterator[Launch]:
     launch = Launch(tmp_path, smoke)
     yield launch
     launch.end()
-
-
-def judged(run: ToyRun, drill: Drill, ray: Path | None = None) -> Result:
-    """The result of a run that has ended: every place says the same, seconds after the service's end. ``ray``: the
-    directory of Ray, if its logs tell of the fault too: they do of processes, and not of exceptions, which Ray gives to
-    the driver."""
-    service = drill.alert.partition(":")[2]
-    over = [e for e in run.events() if e.kind == "state" and e.service == service]
-    end = next(e for e in over if (e.data or {}).get("state") == "failed")
-    result = ended(run, drill, end.at - 0.5)
-    told = of_doctor(run.run_dir)
-    said = f"{told['title']} {told['cause']}"
-    assert [word for word in drill.cause if word not in said] == [], said
-    assert result.cause is not None and told["fix"] == result.cause.fix
-    if ray is not None:
-        of_doctor(ray)
-    return result
-
-
-def own_ray(run: ToyRun) -> Path:
-    """The directory of the run's own Ray."""
-    found = ray_directory(run.run_dir)
-    assert found is not None
-    return Path(found)
-
-
-def of_doctor(path: Path) -> dict[str, Any]:
-    """The cause that doctor tells of a folder."""
-    done = run_cli("doctor", path, "--json")
-    assert done.returncode == 1, f"{path}: {done.stdout}{done.stderr}"
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found["cause"] is not None, found["symptoms"]
-    first: dict[str, Any] = found["symptoms"][0]
-    return first
-
-
-def stepped(run: ToyRun, launch: Launch, number: int = 1) -> None:
-    """Wait until a run has done so many steps."""
-    (process,) = launch.processes[-1:]
-    output = launch.output(run.run_dir.name)
-
-    def done() -> bool:
-        assert process.poll() is None, output.read_text()[-3000:]
-        try:
-            return (run.snapshot().step or 0) >= number
-        except (ControlError, OSError):
-            return False
-
-    wait_until(done, RUN, f"{number} steps")
-
-
-def actor(run: ToyRun, words: str) -> int:
-    """The pid of a process of the run whose command line has these words."""
-    found = [pid for pid in procfs.scan() if words in procfs.command_line(pid)]
-    mine = [pid for pid in found if pid in run.tagged()]
-    assert mine, f"of {found} none has the run's tag"
-    return mine[0]
 
 
 # --- keys ---------------------------------------------------------------------------------------------------

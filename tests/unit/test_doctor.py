@@ -228,6 +228,52 @@ def test_a_run_that_was_stopped_while_a_service_kept_failing(tmp_path: Path) -> 
     assert found(None) == [], "how it ended is not known"
 
 
+def test_an_end_that_nothing_explains_is_told_as_the_result_tells_it(tmp_path: Path) -> None:
+    """An error that another service logged is not taken for it; the guesses are kept."""
+    text = "cause unknown: vLLM's EngineCore process ended without an error of its own"
+    stated = Cause(
+        "replica-0", text, 60.0, "attempt_001/logs/replica-0.1.log", 0, id="unknown", fix="Look at dmesg."
+    )
+    run_dir = make_run(tmp_path / "run", Result("failed", 60, stated, 1, 1.0, 60.0))
+    logs = run_dir / "attempt_001" / "logs"
+    (logs / "trainer.1.log").unlink()
+    (logs / "proxy.1.log").write_text("14:07:28 - LiteLLM Proxy:ERROR: x.py:24 - Packaged UI is invalid.\n")
+    (logs / "replica-0.1.log").write_text("ERROR EngineDeadError\n")
+    fallen = service(
+        "replica-0", "replica", "failed", log="attempt_001/logs/replica-0.1.log", exit=ServiceExit(code=1)
+    )
+    (run_dir / "snapshot.json").write_bytes(encode_snapshot(snapshot(services=(fallen,))))
+    found = examine([run_dir])
+    cause = found.verdict.cause
+    assert cause is not None
+    assert (cause.title, cause.fix) == (f"replica-0: {text}", "Look at dmesg.")
+    assert found.verdict.guesses
+    assert as_text(found, 200).startswith(f"replica-0: {text}\n")
+
+
+def test_a_run_ends_by_what_ended_the_last_process_of_a_service(tmp_path: Path) -> None:
+    """What ended the process before it, the run has survived. Of another service it may be the cause."""
+    result = Result("failed", 60, Cause("trainer", "exit 1", 60.0), 1, 1.0, 60.0)
+    run_dir = make_run(tmp_path / "run", result)
+    logs = run_dir / "attempt_001" / "logs"
+    (logs / "trainer.2.log").write_text("2026-11-26 11:00:00,000 ERROR MemoryError\n")
+
+    def found(name: str) -> list[str]:
+        log = f"attempt_001/logs/{name}.2.log"
+        ended = service(name, "trainer", "failed", log=log, exit=ServiceExit(code=1), generation=2)
+        (run_dir / "snapshot.json").write_bytes(encode_snapshot(snapshot(services=(ended,))))
+        verdict = examine([run_dir]).verdict
+        assert verdict.cause is not None
+        return [verdict.cause.id, *(one.id for one in verdict.symptoms)]
+
+    (logs / "trainer.1.log").write_text(
+        "2026-11-26 10:00:00,000 ERROR OSError: [Errno 28] No space left on device\n"
+    )
+    assert found("trainer") == ["memory-error", "disk-full"]
+    (logs / "trainer.2.log").write_text("")
+    assert found("replica-0")[0] == "disk-full"
+
+
 @pytest.mark.parametrize(
     "result", [Result("done", 0, None, 3, 1.0, 2.0), Result("stopped", 5, None, 3, 1.0, 2.0)]
 )

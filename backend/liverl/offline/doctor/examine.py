@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from liverl.causes.finding import Explanation, LogRecords, Verdict
+from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
+from liverl.causes.judge import SYMPTOMS
 from liverl.causes.places import at_its_line
 from liverl.causes.reading import read_log
 from liverl.causes.shown import words_of
 from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
 from liverl.model import Cause
 from liverl.offline.doctor.going_on import judge_files, of_trials
-from liverl.offline.doctor.inputs import Input, collect
+from liverl.offline.doctor.inputs import GENERATION, Input, collect
 from liverl.offline.doctor.kinds import TRANSCRIPT
 from liverl.util.regular_file import open_binary
 
@@ -63,20 +64,43 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         if records.left_out:
             part += f"; of its warnings and errors {records.left_out} in the middle were left out"
         files.append(msgspec.structs.replace(one, what=one.what + part))
-    verdict = _located(_as_stated(judge_files(logs, inputs.exits), inputs.stated))
+    verdict = _located(_as_stated(_of_last_processes(logs, inputs.exits), inputs.stated))
     return Examination(verdict, tuple(files), dict(_lines(verdict)))
+
+
+def _of_last_processes(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
+    """The verdict of a run whose services may have been restarted. Why one failed for good stands in the log of its
+    last process: why the processes before it failed is something else that is wrong."""
+    ended = {Path(exit_.log): GENERATION.fullmatch(Path(exit_.log).name) for exit_ in exits if exit_.log}
+    last = {path.with_name(found[1]): int(found[2]) for path, found in ended.items() if found is not None}
+
+    def before(log: LogRecords) -> bool:
+        path = Path(log.log)
+        found = GENERATION.fullmatch(path.name)
+        return found is not None and int(found[2]) < last.get(path.with_name(found[1]), 0)
+
+    kept = [log for log in logs if not before(log)]
+    verdict = judge_files(kept, exits)
+    if len(kept) == len(logs):
+        return verdict
+    seen = {one.id for one in explanations(verdict)} | UNEXPLAINED
+    more = [one for one in explanations(judge_files(logs, exits)) if one.id not in seen]
+    return msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, *more)[:SYMPTOMS])
 
 
 def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
     """``verdict``, with what the backend of the run said where its logs alone do not explain the end, or do not show
-    the value that mends it: it also saw the trials, Ray's state, the preflight checks and the kernel's counters."""
+    the value that mends it: it also saw the trials, Ray's state, the preflight checks and the kernel's counters. Where
+    neither explains it, both name the same error: that of the service whose failure ended the run."""
     found = verdict.cause
-    if stated is None or stated.id in UNEXPLAINED:
+    if stated is None:
         return verdict
     if found is not None and found.id not in UNEXPLAINED:
-        return msgspec.structs.replace(verdict, cause=_completed(found, stated))
+        known = found if stated.id in UNEXPLAINED else _completed(found, stated)
+        return msgspec.structs.replace(verdict, cause=known)
     if not stated.id and found is not None and found.id in OF_AN_ERROR:
         return verdict  # an error in a log tells more than a reason without one
+    guesses = verdict.guesses if stated.id in UNEXPLAINED else ()
     cause = Explanation(
         stated.id or "run-failed",
         "critical",
@@ -88,7 +112,7 @@ def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
         stated.evidence,
         stated.guess,
     )
-    return Verdict(cause, (), verdict.symptoms)
+    return Verdict(cause, guesses, verdict.symptoms)
 
 
 def _completed(found: Explanation, stated: Cause) -> Explanation:

@@ -17,7 +17,9 @@ from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_ali
 from liverl.util.regular_file import RefusedFileError, open_regular, read_regular
 
 FILES = 4000  # of one diagnosis; a folder with more is looked at so far
-_GENERATION = re.compile(r"(.+)\.(\d{1,9})\.log")
+GENERATION = re.compile(
+    r"(.+)\.(\d{1,9})\.log"
+)  # of a service, and the number of its process: replica-0.2.log
 _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-packages", "secrets", "sandbox"))
 
 
@@ -171,7 +173,7 @@ def _exits(run: RunDir) -> Iterator[Exit]:
 def _still_failing(run: RunDir, snapshot: Snapshot) -> Iterator[Exit]:
     """Of a run that somebody stopped: processes that had failed by themselves and whose successors never served."""
     for service in snapshot.services:
-        generation = _GENERATION.fullmatch(service.log or "")
+        generation = GENERATION.fullmatch(service.log or "")
         if service.failed_at is None or generation is None or (service.ready_at or 0.0) >= service.failed_at:
             continue
         for number in (int(generation[2]), int(generation[2]) - 1):

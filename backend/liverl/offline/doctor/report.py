@@ -98,7 +98,8 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
 
 
 def _explained(label: str, one: Explanation, examination: Examination, width: int) -> Iterator[str]:
-    yield from _wrapped("" if one.title.startswith(f"{label} ") else f"{label}: ", one.title, width)
+    says_it = one.title.startswith(f"{label} ") or f": {label} unknown" in one.title
+    yield from _wrapped("" if says_it else f"{label}: ", one.title, width)
     for proof, again in _each_once(one.evidence):
         yield from _proof(proof, examination)
         if again:
