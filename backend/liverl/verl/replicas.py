@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.causes.ray_deaths import of_death
 from liverl.causes.ray_shortage import RayLoad, shortage, wanted
 from liverl.model import Cause, EngineFacts, Level, ServiceState
 from liverl.observe.engine.activity import ActivitySigns, ActivityState
@@ -101,7 +102,7 @@ class VerlReplicas:
         verdict = self._discovery.verdict
         if verdict is not None and self.cause is None and not self._supervisor.stopping:
             text = verdict.text if verdict.rank is None else f"replica {verdict.text}"
-            self.cause = self._with_shortage(Cause("trainer", text, self._supervisor.now()))
+            self.cause = self._explained(Cause("trainer", text, self._supervisor.now()))
         self._fail_if_refused()
         self._supervisor.kick()
         return pause
@@ -111,12 +112,16 @@ class VerlReplicas:
         """The load of the Ray cluster, while a replica has no process yet; else None."""
         return self._discovery.load
 
-    def _with_shortage(self, cause: Cause) -> Cause:
-        """``cause``, with what the cluster lacks in front if a replica waited for it."""
+    def _explained(self, cause: Cause) -> Cause:
+        """``cause``, with what the cluster lacks in front if a replica waited for it; else with what to do about Ray's
+        words on its end."""
         load = self.ray_load
         found = None if load is None else shortage(load)
         if found is None:
-            return cause
+            death = of_death(cause.text)
+            if death is None:
+                return cause
+            return msgspec.structs.replace(cause, id=death.id, fix=death.fix, command=death.command)
         return msgspec.structs.replace(
             cause,
             text=f"{found.title}; {cause.text}",

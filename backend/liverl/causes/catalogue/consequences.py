@@ -215,8 +215,8 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Worker exit type: SYSTEM_ERROR",
         title="A Ray worker's process ended from outside or crashed",
         fix=(
-            "Look for an error of its own, a kill in dmesg and memory.events; Ray's list of common "
-            "causes is no finding."
+            "Look for an error of its own in its worker-*.err in the logs of the Ray session, and for a kill in dmesg "
+            "and memory.events; Ray's list of common causes is no finding."
         ),
         source="recordings/cases/20-verl-nccl-watchdog-timeout.log",
         fires=(

@@ -1,0 +1,15 @@
+"""What is known of an actor's death from the words that Ray's API gives, without a log. Pure."""
+
+from __future__ import annotations
+
+from liverl.causes.finding import Explanation
+from liverl.causes.match import catalogue
+from liverl.causes.words import explained
+from liverl.logs.record import Record
+
+
+def of_death(words: str) -> Explanation | None:
+    """The row of the catalogue that Ray's words name; None without one."""
+    found = catalogue().of(Record(0, len(words), words))
+    match = next((one for one in found if one.signature.role != "noise" and one.signature.fix), None)
+    return None if match is None else explained(match, ())
