@@ -11,9 +11,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import anthropic
-import openai
 import pytest
+from kit.lazily import lazily
 from kit.token_replica import TokenReplica, call_text
 
 from liverl.embedded.tokenizer import EOS_ID, decode
@@ -22,6 +21,8 @@ from liverl.sessions import trial_log
 from liverl.sessions.engine import EngineLost, Sampled
 from liverl.sessions.messages import Chat, Message
 from liverl.sessions.store import SILENT
+
+anthropic, openai = lazily("anthropic"), lazily("openai")
 
 TOOL = {
     "name": "read_file",
