@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,18 @@ settings.load_profile("here")
 def pytest_addoption(parser: pytest.Parser) -> None:
     help = "store how the screens look now, in tests/ui/pictures"
     parser.addoption("--update-pictures", action="store_true", help=help)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests are made of millions of objects that live to the end: looking for garbage among them takes
+    seconds of each worker while they are made, and again in each test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
