@@ -43,6 +43,7 @@ GPUS = (
         "CUDA_VISIBLE_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",
         "NCCL_DEBUG",
+        "NVSHMEM_DISABLE_NVLS",
         "GLOO_SOCKET_IFNAME",
         "UCX_TLS",
         "SLURM_JOB_ID",
