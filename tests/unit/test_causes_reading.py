@@ -131,6 +131,35 @@ def test_a_record_of_several_lines_is_whole_within_a_flood(tmp_path, monkeypatch
     assert logs.left_out == 30 - 2 and texts(logs).count("no 1") == 2
 
 
+TRACED = """(Server pid=5) ERROR:    Exception in ASGI application
+(Server pid=5) Traceback (most recent call last):
+(Server pid=5)   File "/opt/a.py", line 5, in run
+(Server pid=5)     await app(scope)
+(Server pid=5) EngineDeadError: it is dead
+(Server pid=5)
+(Server pid=5) During handling of the above exception, another exception occurred:
+(Server pid=5)
+(Server pid=5) Traceback (most recent call last):
+(Server pid=5)   File "/opt/b.py", line 9, in handle
+(Server pid=5)     return self._state[key]
+(Server pid=5) KeyError: 'server'
+"""
+OTHER = TRACED.replace("it is dead", "another one").replace("KeyError: 'server'", "ValueError: of its own")
+
+
+def test_of_a_flood_of_tracebacks_the_middle_is_passed_over_and_others_in_it_are_whole(tmp_path):
+    logs = read(tmp_path, TRACED * 5000 + OTHER + TRACED * 5000)
+    traced = [record for record in logs.records if record.kind == "traceback"]
+    assert all(len(record.raised) == 2 for record in traced), "none without its beginning"
+    (other,) = [record for record in traced if "another one" in record.whole]
+    assert "of its own" in other.whole and other.offset == 5000 * len(TRACED)
+    assert logs.last is not None and logs.last.offset == len(TRACED) * 9999 + len(OTHER)
+    assert logs.left_out > 5000
+
+    (found,) = {r.offset for r in read(tmp_path, TRACED * 200 + OTHER).records if "another one" in r.whole}
+    assert found == 200 * len(TRACED)
+
+
 def test_it_begins_at_the_start(tmp_path):
     assert texts(read(tmp_path, FAILED + INFO, len(FAILED))) == []
     assert read(tmp_path, FAILED + FAILED, len(FAILED)).records[0].offset == len(FAILED)

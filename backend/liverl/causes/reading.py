@@ -16,12 +16,14 @@ from liverl.causes.shapes import Shape, Shapes
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
+from liverl.logs.tracebacks import BEGINS
 from liverl.util.regular_file import open_binary
 
 BLOCK = 1 << 20  # bytes read at a time
 MOST_BEFORE = 500  # records with a needle from before the last healthy signs
 MOST_AFTER = 2000  # other records
 SAMPLE = 1 << 16  # bytes that tell a log from binary data
+REPEATED = 1 << 17  # bytes of the beginning and of the end of a run of repeated lines
 MOST_SIGNS = 8192  # healthy signs whose places are remembered
 _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
@@ -100,6 +102,10 @@ class _Reading:
         )
         self._flooded = 0  # lines of floods since the last healthy sign
         self._inside = False  # of a line that is longer than a block
+        self._repeats_read = 0  # bytes of the repeated lines that are being read: of their beginning
+        self._repeats_since = start  # where these lines begin
+        self._repeats_held = bytearray()  # the rest of them, as far as it may be their end
+        self._headless = range(0)  # where that end begins: the beginnings of its first records are missing
 
     def block(self, data: bytes) -> None:
         """Read further whole lines."""
@@ -130,6 +136,10 @@ class _Reading:
             self._run(data, begin, place, current)
 
     def _run(self, data: bytes, begin: int, end: int, kind: Shape) -> None:
+        if kind == "repeated" or (self._repeats_read and kind in ("info", "bare", "beside", "flood")):
+            self._repeat(data[begin:end])
+            return
+        self._end_repeats()
         if kind == "healthy":
             self._pass(data, begin, end)
         elif kind in ("info", "bare", "flood"):
@@ -143,6 +153,35 @@ class _Reading:
             self.offset += end - begin
         else:
             self._feed(data[begin:end], kind)
+
+    def _repeat(self, data: bytes) -> None:
+        """Read the beginning and the end of a run of repeated lines, and pass over those between them."""
+        room = REPEATED - self._repeats_read
+        if room > 0:
+            if not self._repeats_read:
+                self._repeats_since = self.offset
+            cut = data.find(b"\n", room) + 1 or len(data)
+            self._repeats_read += cut
+            self._feed(data[:cut], "read")
+            data = data[cut:]
+        held = self._repeats_held
+        held += data
+        if len(held) < 4 * REPEATED:
+            return
+        cut = held.rfind(b"\n", 0, len(held) - REPEATED) + 1
+        self._flooded += held.count(BEGINS.encode(), 0, cut) or held.count(b"\n", 0, cut)
+        for record in self._reader.cut(cut, self._repeats_since):
+            self._take(record)
+        self.offset += cut
+        del held[:cut]
+        self._headless = range(self.offset, self.offset + REPEATED // 2)
+
+    def _end_repeats(self) -> None:
+        self._repeats_read = 0
+        if self._repeats_held:
+            held = bytes(self._repeats_held)
+            self._repeats_held.clear()
+            self._feed(held, "read")
 
     def _pass(self, data: bytes, begin: int, end: int) -> None:
         """Pass over healthy lines; count the answers and throughputs in them."""
@@ -181,6 +220,8 @@ class _Reading:
         return self._signs[place - 1][1] if place else 0
 
     def _take(self, record: Record) -> None:
+        if record.offset in self._headless:
+            return
         self._last = record
         if record.kind == "healthy":
             if _POST in record.text:
@@ -208,6 +249,7 @@ class _Reading:
         return next(iter((*reader.feed(line[1]), *reader.end())), None)
 
     def result(self, shown: str, modified: float) -> LogRecords:
+        self._end_repeats()
         passed = self._parsed(self._skipped)
         for record in self._reader.end():
             self._take(record)

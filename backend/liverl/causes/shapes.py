@@ -19,10 +19,12 @@ Shape = Literal[
     "bare",  # likewise, without a level: it may go on with the record above
     "beside",  # likewise, while a record is open that it may go on with
     "flood",  # a warning or an error of one line, whose shape more than FLOOD lines since the last healthy sign have
+    "repeated",  # any other that stood there REPEATS times before, to the byte: in a flood of tracebacks
     "read",  # any other
 ]
 _Known = Literal["event", "sign", Shape]  # "event": of one line; "sign": of progress; both are read
 FLOOD = 4000
+REPEATS = 300
 MOST = 1 << 14  # shapes that are remembered
 LONGEST = 400  # bytes of a line whose shape is remembered
 
@@ -69,6 +71,7 @@ class Shapes:
         )
         self._known: dict[bytes, _Known] = {}
         self._events: dict[bytes, int] = {}  # how many of a shape there were since the last healthy sign
+        self._repeats: dict[bytes, int] = {}  # how often there was a line that is read
         self._without: set[str] = set()  # shapes of texts without a needle
 
     def of(self, data: bytes) -> Iterator[tuple[int, Shape]]:
@@ -91,6 +94,8 @@ class Shapes:
                 self._events.clear()
             if kind == "event":
                 yield len(line) + 1, self._counted(shape)
+            elif kind == "read":
+                yield len(line) + 1, self._repeated(line)
             else:
                 yield len(line) + 1, "read" if kind == "sign" else kind
 
@@ -113,6 +118,16 @@ class Shapes:
             self._events.clear()
         self._events[shape] = count
         return "flood" if count > FLOOD else "read"
+
+    def _repeated(self, line: bytes) -> Shape:
+        count = self._repeats.get(line, 0)
+        if count == 0 and len(self._repeats) >= MOST:
+            self._repeats.clear()
+        if count >= REPEATS:
+            return "repeated"
+        if len(line) <= LONGEST:
+            self._repeats[line] = count + 1
+        return "read"
 
     def _learned(self, line: bytes, shape: bytes) -> _Known:
         kind = self._kind(line, shape)

@@ -238,6 +238,19 @@ class RecordReader:
             self._close(("", None))
         self._above = None
 
+    def cut(self, length: int, since: int) -> list[Record]:
+        """Pass over whole lines in the middle of what is read, and return the records that end there. Those that have
+        begun at byte ``since`` or later are dropped, as their ends are missing."""
+        for key, waiting in list(self._open.items()):
+            if waiting.offset >= since:
+                del self._open[key]
+            else:
+                self._close(key)
+        self._offset += length
+        self._count += 1
+        self._above = None
+        return self._release()
+
     def end(self) -> list[Record]:
         """Return what is left when the log ends."""
         if self._length:

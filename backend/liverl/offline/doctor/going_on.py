@@ -78,7 +78,9 @@ def outlived(data: bytes, errors: Sequence[Record], start: int = 0) -> Iterator[
     often = sorted(places.values(), key=len, reverse=True)
     kinds: set[bytes] = set()
     for record in errors:
-        shape = _shape(data[record.offset - start :].split(b"\n", 1)[0])
+        begin = record.offset - start
+        end = data.find(b"\n", begin)
+        shape = _shape(data[begin : end if end >= 0 else len(data)])
         if shape in kinds or _goes_on(often, record):
             kinds.add(shape)
             yield record.offset
