@@ -60,7 +60,8 @@ SIGNATURES: tuple[Signature, ...] = (
         fix=(
             "Shorten training.max_response_length, raise training.sp_size, switch on "
             "training.actor_offload and training.ref_offload, or give the engine less "
-            "(vllm.gpu_memory_utilization)."
+            "(vllm.gpu_memory_utilization); where trainer.overrides sets the size of micro batches "
+            "(ppo_micro_batch_size_per_gpu, or ppo_max_token_len_per_gpu with dynamic ones), lower that first."
         ),
         patch={"training.actor_offload": "true", "training.ref_offload": "true"},
         source="verl issues; torch c10/cuda/CUDACachingAllocator.cpp",
