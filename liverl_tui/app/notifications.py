@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from textual.notifications import Notification, Notify
 
+from liverl.diagnose.failures import is_failure
 from liverl.model import Result, Snapshot
 from liverl.rundir.commands import attach_command, next_command
 from liverl_tui.data.last_visit import Visit, since_then
@@ -30,7 +31,6 @@ _ENDED = ("done", "failed", "stopped")
 _MOST = 2  # maximum toasts of one kind at once
 _ANSWER = "answer"  # ``about`` of warnings without a subject: they say why a key does nothing
 _FAILURE = "failure"  # ``about`` of toasts on the failure of the run; of its services with ``/<service>``
-_DOWN = ("service_failed:", "service_gave_up:")  # ids of symptoms
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _symptoms(before: Snapshot, after: Snapshot) -> list[Notice]:
 
 
 def _part_of_failure(symptom: str) -> str:
-    return f"{_FAILURE}/{symptom.partition(':')[2]}" if symptom.startswith(_DOWN) else ""
+    return f"{_FAILURE}/{symptom.partition(':')[2]}" if is_failure(symptom) else ""
 
 
 def _at_most(notices: list[Notice], most: int) -> list[Notice]:

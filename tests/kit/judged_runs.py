@@ -12,17 +12,17 @@ from kit.runs import ToyRun
 from kit.verl_runs import RUN, Launch, ray_directory
 from kit.waiting import wait_until
 from liverl.control.messages import ControlError
-from liverl.model import Result
+from liverl.diagnose import failures
+from liverl.model import Event, Result
 from liverl.procs import procfs
 
 
 def judged(run: ToyRun, drill: Drill, ray: Path | None = None) -> Result:
-    """The result of a run that has ended: every place says the same, seconds after the service's end. ``ray``: the
-    directory of Ray, if its logs tell of the fault too: they do of processes, and not of exceptions, which Ray gives to
-    the driver."""
-    service = drill.alert.partition(":")[2]
-    over = [e for e in run.events() if e.kind == "state" and e.service == service]
-    end = next(e for e in over if (e.data or {}).get("state") in ("failed", "gave_up"))
+    """The result of a run that has ended: every place says the same, seconds after the service's end, or where no
+    service failed after the run's failure. ``ray``: the directory of Ray, if its logs tell of the fault too: they do of
+    processes, and not of exceptions, which Ray gives to the driver."""
+    rule, _, service = drill.alert.partition(":")
+    end = next(e for e in run.events() if (e.kind == rule == failures.RUN) or _fails(e, service))
     result = ended(run, drill, end.at - 0.5)
     told = of_doctor(run.run_dir)
     said = f"{told['title']} {told['cause']}"
@@ -31,6 +31,11 @@ def judged(run: ToyRun, drill: Drill, ray: Path | None = None) -> Result:
     if ray is not None:
         of_doctor(ray)
     return result
+
+
+def _fails(event: Event, service: str) -> bool:
+    ends = event.kind == "state" and event.service == service
+    return ends and (event.data or {}).get("state") in ("failed", "gave_up")
 
 
 def own_ray(run: ToyRun) -> Path:

@@ -184,7 +184,7 @@ def test_the_next_attempt_goes_on_in_the_same_log_and_folder(launch: Launch) -> 
         check=False,
     )
     assert again.returncode == 0, again.stdout + again.stderr
-    events = read_events(launch.run().path)
+    events = list(read_events(launch.run().path))
     assert [event.data["step"] for event in events if event.kind == "step"] == [1, 2, 3]
     assert counted(launch.ended()) == ALL and launch.run().more_trials().keys() == {2}
 
@@ -270,8 +270,16 @@ def test_a_failure_that_a_pipe_hides_fails_the_run(launch: Launch) -> None:
         "it exited with 0, but its log ends with an error: ValueError: rewards of group 17 are not finite"
     )
     assert "set -o pipefail" in snapshot.result.cause.fix and "set -o pipefail" in launch.report()
-    kinds = [event.kind for event in read_events(launch.run().path)]
+    events = list(read_events(launch.run().path))
+    kinds = [event.kind for event in events]
     assert "run_failed" in kinds and "run_done" not in kinds
+    cause = snapshot.result.cause
+    alert = next(symptom for symptom in snapshot.symptoms if symptom.id == "run_failed:trainer")
+    assert alert.cause.startswith(f"trainer: {cause.text}") and alert.fix.startswith(cause.fix.rstrip("."))
+    told = next(e for e in events if e.kind == "symptom" and e.data.get("id") == alert.id)
+    assert told.service == "trainer" and told.data["fix"] == alert.fix
+    assert cause.text in snapshot.result.summary and alert.title not in snapshot.result.summary
+    assert "as told above" in launch.report()
 
 
 @pytest.mark.timeout(120)

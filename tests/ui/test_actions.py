@@ -451,13 +451,18 @@ def failed() -> Result:
     return Result("failed", 1, cause, 20, 0.0, 1.0, summary="failed: out of memory")
 
 
-async def test_one_failure_is_told_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rule", ["service_failed", "service_gave_up", "run_failed"])
+async def test_one_failure_is_told_twice_at_most(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     rung: list[int] = []
     monkeypatch.setattr(App, "bell", lambda self: rung.append(1))
     app = App(FakeSource(view=view()))
     async with app.run_test() as pilot:
         await settle(pilot)
-        over = snapshot(state="failed", result=failed(), symptoms=(DOWN, TOLD, OTHER))
+        over = snapshot(
+            state="failed",
+            result=failed(),
+            symptoms=(msgspec.structs.replace(DOWN, id=f"{rule}:trainer"), TOLD, OTHER),
+        )
         await show(pilot, View(link="ended", snapshot=over, events=(FAILS,)))
         assert said(app).splitlines() == [
             "✖ trials call no tool",

@@ -317,18 +317,19 @@ def test_a_fix_of_words_only_is_left_out_before_the_title_is_cut() -> None:
     ]
 
 
-def failed(**fields: object) -> dict[str, object]:
+def failed(rule: str = "service_failed", **fields: object) -> dict[str, object]:
     cause = Cause("trainer", "killed by SIGKILL", NOW)
     result = Result("failed", 137, cause, 7, NOW - 120, NOW, 1, "failed: trainer killed by SIGKILL in step 8")
     result = msgspec.structs.replace(result, resume="liverl-tui up --resume liverl/first")
-    down = Symptom("service_failed:trainer", "critical", "trainer has failed", "", "look")
+    down = Symptom(f"{rule}:trainer", "critical", "trainer has failed", "", "look")
     return {"state": "failed", "result": result, "symptoms": (down,), **fields}
 
 
 def test_a_failure_names_service_step_and_the_command_that_goes_on() -> None:
     end = "✖ failed: trainer killed by SIGKILL in step 8"
     assert second(120, **failed()) == f"{end}  → liverl-tui up --resume liverl/first"
-    assert below(view(**failed()), snapshot(**failed())) == [], "the same alert is no news"
+    for rule in ("service_failed", "service_gave_up", "run_failed"):
+        assert below(view(**failed(rule)), snapshot(**failed(rule))) == [], "the same alert is no news"
     assert second(70, **failed()) == end
     assert below(view(), snapshot(**failed()), 70) == ["→ liverl-tui up --resume liverl/first"]
     more = failed(symptoms=(TOOLLESS,))

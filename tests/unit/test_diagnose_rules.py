@@ -17,6 +17,7 @@ from liverl.diagnose.tracker import Diagnosis, Resolved, Rule, RunContext, Windo
 from liverl.model import (
     Cause,
     ConfigChange,
+    Evidence,
     ProxyStatus,
     ReplicaSet,
     SessionsStatus,
@@ -296,6 +297,47 @@ def test_service_down(state: str) -> None:
     assert found(replace(now, state="failed"))[f"service_{state}:r1"].action is None
     ended = service("r1", "replica", "stopped", why="stopped", pid=None)
     assert found(snapshot(services=(*snapshot().services[:2], ended))) == {}
+
+
+NOT_REPLACED = Cause(
+    "trainer",
+    "replica vllm_server_0_0 is DEAD and was not replaced within 15 s",
+    NOW - 2,
+    "attempt_001/logs/trainer.1.log",
+    812,
+    why="Its process is gone",
+    fix="Read its log.",
+    command="dmesg",
+    patch={"verl.dead_grace": "60"},
+    evidence=(Evidence("died", "attempt_001/logs/trainer.1.log", 812),),
+)
+
+
+def test_a_run_that_fails_without_a_failed_service_has_an_alert_that_says_why() -> None:
+    symptom = found(snapshot(), failure=NOT_REPLACED)["run_failed:trainer"]
+    assert (symptom.severity, symptom.title, symptom.since) == ("critical", "the run has failed", NOW - 2)
+    assert symptom.cause == f"trainer: {NOT_REPLACED.text}. Its process is gone"
+    resume = "liverl-tui up --resume"
+    assert symptom.fix.startswith(f"Read its log; then: {resume}") and "verl.dead_grace=60" in symptom.fix
+    assert (symptom.patch, symptom.guess) == (NOT_REPLACED.patch, False)
+    assert proof(symptom) == ("attempt_001/logs/trainer.1.log at byte 812: died", "run: dmesg")
+
+    bare = found(snapshot(), failure=Cause("proxy", "its socket is gone", NOW))["run_failed:proxy"]
+    assert bare.fix.startswith(f"correct what the reason names; then: {resume}")
+    whole = replace(NOT_REPLACED, fix="Run: liverl-tui up --resume p/n --set a=1")
+    assert found(snapshot(), failure=whole)["run_failed:trainer"].fix == whole.fix
+    guess = found(snapshot(), failure=replace(NOT_REPLACED, guess=True))["run_failed:trainer"]
+    assert guess.guess and "--set" not in guess.fix
+
+
+@pytest.mark.parametrize("state", ["failed", "gave_up"])
+def test_a_run_that_fails_by_a_service_has_the_alert_of_that_service_only(state: str) -> None:
+    fallen = service("trainer", "trainer", state, why="exit 1", pid=None)
+    now = snapshot(services=(*snapshot().services[:2], fallen))
+    assert found(now, failure=NOT_REPLACED).keys() == {f"service_{state}:trainer"}
+    other = replace(fallen, name="r1", kind="replica")
+    now = snapshot(services=(*snapshot().services[:2], other))
+    assert found(now, failure=NOT_REPLACED).keys() == {f"service_{state}:r1", "run_failed:trainer"}
 
 
 def test_service_backing_off() -> None:

@@ -86,7 +86,12 @@ class Run:
         )
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.state_writer = StateWriter(
-            supervisor, self.snapshots.build, oom_kills, lambda: sampler.facts, source
+            supervisor,
+            self.snapshots.build,
+            oom_kills,
+            lambda: sampler.facts,
+            source,
+            lambda: outcome.failure,
         )
         repair = Repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)

@@ -14,6 +14,7 @@ import msgspec
 from liverl.daemon.sampler import SampledFacts
 from liverl.daemon.stall_watch import StallWatch
 from liverl.diagnose.catalogue.rules import RULES
+from liverl.diagnose.failures import is_end
 from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
@@ -41,15 +42,17 @@ class StateWriter:
         oom_kills: OomKills | None = None,
         facts: Callable[[], SampledFacts] = SampledFacts,
         source: ReplicaSource | None = None,
+        failure: Callable[[], Cause | None] = lambda: None,
     ) -> None:
         """``facts``: the newest samples, of which rules see what is not in a snapshot. ``source``: of the replicas that
-        verl manages; None if there are none."""
+        verl manages; None if there are none. ``failure``: why the run fails, once it does and that is known."""
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
         self._oom_kills = oom_kills or OomKills(())
         self._facts = facts
         self._source = source
+        self._failure = failure
         self._stalls = StallWatch(supervisor)
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
         self._told: frozenset[tuple[str, float]] = (
@@ -76,9 +79,9 @@ class StateWriter:
 
     @property
     def diagnosis(self) -> Symptom | None:
-        """The root problem of the run: the earliest critical symptom that is not just the exit of a service; None
+        """The root problem of the run: the earliest critical symptom that does not only tell of an end; None
         without one."""
-        critical = [s for s in self.symptoms if s.severity == "critical" and not s.id.startswith("service_")]
+        critical = [s for s in self.symptoms if s.severity == "critical" and not is_end(s.id)]
         return min(critical, key=lambda symptom: symptom.since or inf, default=None)
 
     def write_to(self, run_dir: Path) -> None:
@@ -159,6 +162,7 @@ class StateWriter:
             recent=facts.recent,
             live_logs=facts.live_logs,
             ray_load=self._source.ray_load if self._source is not None else None,
+            failure=self._failure(),
         )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)

@@ -91,6 +91,12 @@ class RunOutcome:
             return "stopping"
         return "running" if self._was_ready else "starting"
 
+    @property
+    def failure(self) -> Cause | None:
+        """Why the run fails; None while it does not, or while logs are read for the cause."""
+        verdict = self.verdict
+        return verdict.cause if verdict is not None and _failed(verdict) and verdict.unread is None else None
+
     # --- deciding ---
 
     def update(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from liverl.causes.shown import unchecked, words_of
+from liverl.diagnose.failures import ids_for
 from liverl.diagnose.titles import sentences
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
 from liverl.observe.metrics.rewards import change
@@ -171,7 +172,7 @@ def _alerts(snapshot: Snapshot, result: Result, alerts: Sequence[PastAlert]) -> 
             yield f"{when}{_quoted(alert.text)}"
             if alert.ended is None and alert.fix:
                 yield f"  - what to do: {_quoted(alert.fix)}"
-        elif result.cause is not None and alert.id in _told(result.cause):
+        elif alert.id in ids_for(result.cause):
             yield f"{when}{_quoted(symptom.title)}, as told above"
         else:
             yield f"{when}{_quoted(sentences(symptom.title, symptom.cause))}"
@@ -179,11 +180,6 @@ def _alerts(snapshot: Snapshot, result: Result, alerts: Sequence[PastAlert]) -> 
     if len(alerts) > MOST_ALERTS:
         yield f"- and {len(alerts) - MOST_ALERTS} more: `liverl-tui events --run {snapshot.run}`"
     yield ""
-
-
-def _told(cause: Cause) -> tuple[str, ...]:
-    """The ids of the alerts that say what the cause says."""
-    return f"service_failed:{cause.service}", f"service_gave_up:{cause.service}"
 
 
 def _help(symptom: Symptom) -> Iterator[str]:

@@ -40,7 +40,7 @@ class RunContext(msgspec.Struct, frozen=True):
     unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does; ``silence``: since
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
     ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately; ``ray_load``: of the
-    Ray cluster, while a replica of verl's has no process yet."""
+    Ray cluster, while a replica of verl's has no process yet; ``failure``: why the run fails, once it does."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -54,6 +54,7 @@ class RunContext(msgspec.Struct, frozen=True):
     recent: RecentSteps = RecentSteps()
     live_logs: tuple[LiveLog, ...] = ()
     ray_load: RayLoad | None = None
+    failure: Cause | None = None
 
 
 @dataclass(frozen=True)

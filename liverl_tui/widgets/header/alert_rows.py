@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
+from liverl.diagnose.failures import ids_for
 from liverl.diagnose.titles import point
 from liverl.model import Snapshot, Symptom
 from liverl_tui.keys.bindings import find
@@ -26,8 +27,7 @@ def worst(symptoms: Iterable[Symptom]) -> Symptom | None:
 def shown_alerts(snapshot: Snapshot) -> list[Symptom]:
     """The alerts that get a row, the worst first: no notices, and not the failure that the result names already."""
     result = snapshot.result
-    cause = result.cause.service if result is not None and result.cause is not None else None
-    told = {f"service_failed:{cause}", f"service_gave_up:{cause}"}
+    told = ids_for(result.cause) if result is not None else ()
     serious = [s for s in snapshot.symptoms if s.severity != "info" and s.id not in told]
     return sorted(serious, key=lambda s: (-_RANK.index(s.severity), s.since or inf))
 

@@ -61,6 +61,7 @@ FILE_RULES = (
 )
 RULES = (
     *FILE_RULES,
+    Rule(services.run_failed, linger=0.0),
     Rule(processes.process_stopped, linger=0.0),
     Rule(processes.process_blocked, linger=0.0),
     Rule(progress.trainer_stalled, linger=0.0),

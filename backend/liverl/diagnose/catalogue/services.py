@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from liverl.causes.refused import refused
-from liverl.causes.shown import unchecked
+from liverl.causes.shown import unchecked, words_of
 from liverl.causes.unexplained import UNEXPLAINED
+from liverl.diagnose import failures
 from liverl.diagnose.catalogue import agents
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, ServiceStatus, Snapshot, Symptom
@@ -43,6 +44,25 @@ def service_down(window: Window) -> Iterator[Symptom | Resolved]:
         )
 
 
+def run_failed(window: Window) -> Iterator[Symptom | Resolved]:
+    """The run fails although no service did, such as by a replica of verl that died and was not replaced."""
+    now, cause = window.now, _with_trials(window, window.beside.failure)
+    if cause is None or any(s.name == cause.service and s.state in DOWN for s in now.services):
+        return
+    own = cause.fix.rstrip(".") or "correct what the reason names"
+    yield Symptom(
+        id=f"{failures.RUN}:{cause.service}",
+        severity="critical",
+        title="the run has failed",
+        cause=f"{words_of(cause)}{_why(cause)}",
+        fix=own if _has_command(own) else f"{own}; then: {_resume(now, {} if cause.guess else cause.patch)}",
+        evidence=_proof(cause),
+        since=cause.at,
+        patch=cause.patch,
+        guess=cause.guess,
+    )
+
+
 def _spared(now: Snapshot, service: ServiceStatus) -> str:
     """That the trials go on without a service; empty if they need it."""
     if not now.spares(service):
@@ -52,16 +72,29 @@ def _spared(now: Snapshot, service: ServiceStatus) -> str:
 
 def _down_fix(window: Window, service: ServiceStatus, again: bool) -> str:
     own, patch = _own_fix(window, service), _patch(window, service)
-    if "liverl-tui up " in own or "liverl-tui fix " in own:
+    if _has_command(own):
         return own
-    sets = f" {set_options(patch)}" if patch and not _guess(window, service) else ""
-    resume = f"{resume_command(Path(window.now.run_dir))}{sets}"
+    resume = _resume(window.now, {} if _guess(window, service) else patch)
     return f"{own}; then restart {service.name}" if again else f"{own}; then: {resume}"
+
+
+def _has_command(fix: str) -> bool:
+    return "liverl-tui up " in fix or "liverl-tui fix " in fix
+
+
+def _resume(now: Snapshot, patch: Mapping[str, str]) -> str:
+    """The command that goes on with the run, with the values of ``patch``."""
+    sets = f" {set_options(patch)}" if patch else ""
+    return f"{resume_command(Path(now.run_dir))}{sets}"
 
 
 def _found(window: Window, service: ServiceStatus) -> Cause | None:
     """Why the service ended, as its logs and its trials tell; None while that is not known."""
-    cause = window.beside.causes.get(service.name)
+    return _with_trials(window, window.beside.causes.get(service.name))
+
+
+def _with_trials(window: Window, cause: Cause | None) -> Cause | None:
+    """The cause, with what the trials tell of it."""
     if cause is None or cause.id != agents.NO_TOKENS:
         return cause
     alert = next((s for s in agents.zero_tool_calls(window) if isinstance(s, Symptom)), None)
@@ -195,8 +228,11 @@ def _cause(window: Window, service: ServiceStatus) -> str:
     if cause is None:
         return f"{service.why}{_by_whom(window, service.why)}"
     of = f"{cause.service}: " if cause.service not in (None, service.name) else ""
-    why = f". {cause.why}" if cause.why and cause.id not in UNEXPLAINED else ""  # there it says no more
-    return f"{of}{cause.text}{why}"
+    return f"{of}{cause.text}{_why(cause)}"
+
+
+def _why(cause: Cause) -> str:
+    return f". {cause.why}" if cause.why and cause.id not in UNEXPLAINED else ""  # there it says no more
 
 
 def _ended(window: Window, service: ServiceStatus) -> str:
@@ -214,8 +250,10 @@ def _patch(window: Window, service: ServiceStatus) -> dict[str, str]:
 def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
     """The proof of why a process ended, and the checks where that is unknown; nothing if its logs were not read."""
     cause = _found(window, service)
-    if cause is None:
-        return ()
+    return () if cause is None else _proof(cause)
+
+
+def _proof(cause: Cause) -> tuple[Evidence, ...]:
     run = (Evidence(f"run: {cause.command}"),) if cause.command else ()
     checks = (Evidence(f"{guess.title}; check: {guess.check}") for guess in unchecked(cause))
     return (*cause.evidence, *run, *checks)[:SHOWN]
