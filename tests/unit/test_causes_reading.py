@@ -147,8 +147,25 @@ TRACED = """(Server pid=5) ERROR:    Exception in ASGI application
 OTHER = TRACED.replace("it is dead", "another one").replace("KeyError: 'server'", "ValueError: of its own")
 
 
-def test_of_a_flood_of_tracebacks_the_middle_is_passed_over_and_others_in_it_are_whole(tmp_path):
+@pytest.mark.parametrize("longer", range(0, 400, 50))
+def test_a_flood_of_tracebacks_has_none_without_its_beginning(tmp_path, longer):
+    """Wherever its middle ends."""
+    logs = read(tmp_path, TRACED.replace("b.py", f"{'b' * longer}.py") * 1200)
+    assert {len(record.raised) for record in logs.records if record.kind == "traceback"} == {2}
+
+
+def test_of_a_flood_of_tracebacks_the_middle_is_passed_over_and_others_in_it_are_whole(tmp_path, monkeypatch):
+    fed = 0
+    feed = reading.RecordReader.feed
+
+    def counted(self, data, **more):
+        nonlocal fed
+        fed += len(data)
+        return feed(self, data, **more)
+
+    monkeypatch.setattr(reading.RecordReader, "feed", counted)
     logs = read(tmp_path, TRACED * 5000 + OTHER + TRACED * 5000)
+    assert fed < len(TRACED) * 10_000 / 4
     traced = [record for record in logs.records if record.kind == "traceback"]
     assert all(len(record.raised) == 2 for record in traced), "none without its beginning"
     (other,) = [record for record in traced if "another one" in record.whole]
