@@ -184,7 +184,7 @@ def test_the_next_attempt_goes_on_in_the_same_log_and_folder(launch: Launch) -> 
         check=False,
     )
     assert again.returncode == 0, again.stdout + again.stderr
-    events = list(read_events(launch.run().path))
+    events = read_events(launch.run().path)
     assert [event.data["step"] for event in events if event.kind == "step"] == [1, 2, 3]
     assert counted(launch.ended()) == ALL and launch.run().more_trials().keys() == {2}
 

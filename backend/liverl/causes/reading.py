@@ -100,10 +100,9 @@ class _Reading:
         self._skipped: tuple[int, bytes] | None = (
             None  # the last line that was passed over, and where it begins
         )
-        self._flooded = 0  # lines of floods since the last healthy sign
+        self._flooded = 0  # lines and tracebacks of floods since the last healthy sign
         self._inside = False  # of a line that is longer than a block
         self._repeats_read = 0  # bytes of the repeated lines that are being read: of their beginning
-        self._repeats_since = start  # where these lines begin
         self._repeats_held = bytearray()  # the rest of them, as far as it may be their end
         self._headless = range(0)  # where that end begins: the beginnings of its first records are missing
 
@@ -158,8 +157,6 @@ class _Reading:
         """Read the beginning and the end of a run of repeated lines, and pass over those between them."""
         room = REPEATED - self._repeats_read
         if room > 0:
-            if not self._repeats_read:
-                self._repeats_since = self.offset
             cut = data.find(b"\n", room) + 1 or len(data)
             self._repeats_read += cut
             self._feed(data[:cut], "read")
@@ -170,7 +167,7 @@ class _Reading:
             return
         cut = held.rfind(b"\n", 0, len(held) - REPEATED) + 1
         self._flooded += held.count(BEGINS.encode(), 0, cut) or held.count(b"\n", 0, cut)
-        for record in self._reader.cut(cut, self._repeats_since):
+        for record in self._reader.cut(cut, self.offset - self._repeats_read):
             self._take(record)
         self.offset += cut
         del held[:cut]

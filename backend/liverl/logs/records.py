@@ -246,9 +246,7 @@ class RecordReader:
                 del self._open[key]
             else:
                 self._close(key)
-        self._offset += length
-        self._count += 1
-        self._above = None
+        self.skip(length)
         return self._release()
 
     def end(self) -> list[Record]:

@@ -41,20 +41,9 @@ _PROXY = (*_BASE, "LITELLM_LOG", "DISABLE_ADMIN_UI", "AIOHTTP_KEEPALIVE_TIMEOUT"
 _EMBEDDED = (*_BASE, "PYTHONPATH")
 _ENGINE = (
     *_BASE,
-    *(
-        "CUDA_*",
-        "NVIDIA_*",
-        "NCCL_*",
-        "NVSHMEM_*",
-        "CUDNN_*",
-        "CUBLAS_*",
-        "NVTE_*",
-        "HIP_*",
-        "ROCR_*",
-        "ROCM_*",
-        "HSA_*",
-    ),
-    *("GLOO_*", "UCX_*", "FI_*", "OFI_*", "RDMAV_*", "MLX5_*", "SLURM_*", "MASTER_ADDR", "MASTER_PORT"),
+    *("CUDA_*", "NVIDIA_*", "CUDNN_*", "CUBLAS_*", "NVTE_*", "HIP_*", "ROCR_*", "ROCM_*", "HSA_*"),
+    *("NCCL_*", "NVSHMEM_*", "GLOO_*", "UCX_*", "FI_*", "OFI_*", "RDMAV_*", "MLX5_*"),
+    *("SLURM_*", "MASTER_ADDR", "MASTER_PORT"),
     *("TORCH*", "PYTORCH*", "TRITON_*", "VLLM_*", "FLASHINFER_*", "XFORMERS_*", "DG_*", "KMP_*", "NUMEXPR_*"),
     *("RAY_*", "VERL_*", "HYDRA_*", "MEGATRON_*", "HF_*", "HUGGINGFACE_*", "TRANSFORMERS_*", "DATASETS_*"),
     *("TOKENIZERS_*", "SAFETENSORS_*", "TIKTOKEN_*", "MODELSCOPE_*"),

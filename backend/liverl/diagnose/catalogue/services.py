@@ -254,9 +254,15 @@ def _explained(window: Window, service: ServiceStatus) -> tuple[Evidence, ...]:
 
 
 def _proof(cause: Cause) -> tuple[Evidence, ...]:
-    run = (Evidence(f"run: {cause.command}"),) if cause.command else ()
-    checks = (Evidence(f"{guess.title}; check: {guess.check}") for guess in unchecked(cause))
-    return (*cause.evidence, *run, *checks)[:SHOWN]
+    return (*cause.evidence, *_to_run(cause))[:SHOWN]
+
+
+def _to_run(cause: Cause) -> Iterator[Evidence]:
+    """The command that tells more, and the checks of what may be the cause."""
+    if cause.command:
+        yield Evidence(f"run: {cause.command}")
+    for guess in unchecked(cause):
+        yield Evidence(f"{guess.title}; check: {guess.check}")
 
 
 def _guess(window: Window, service: ServiceStatus) -> bool:
@@ -274,8 +280,7 @@ def _log_evidence(window: Window, service: ServiceStatus) -> tuple[Evidence, ...
     if not _exit_told(service, found) and (cause is None or cause.text != service.why):
         found.append(Evidence(f"{service.name}: {service.why}"))
     if cause is not None:
-        found += [Evidence(f"run: {cause.command}")] if cause.command else []
-        found += [Evidence(f"{guess.title}; check: {guess.check}") for guess in unchecked(cause)]
+        found += _to_run(cause)
     return tuple(found[:SHOWN])
 
 
