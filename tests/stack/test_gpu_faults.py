@@ -41,6 +41,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(1200), NE
 STEPS = "training.total_steps=200"
 REPLICA = "service_gave_up:replica-0"
 TRAINER = "service_failed:trainer"
+LOST = "run_failed:trainer"  # a replica of it; it goes on itself
 
 
 @pytest.fixture(scope="session")
@@ -208,16 +209,19 @@ def test_a_key_with_a_typo(launch: Launch, smoke: Path) -> None:
     assert not list(launch.run_dir("typo").glob("*/logs/trainer*"))
 
 
-# What is killed, with which signal -> the alert, words of the cause, and of the fix. verl waits for a server that died,
-# until the run's own deadline.
+# What is killed, with which signal -> the alert, words of the cause, and of the fix. verl waits for a server that died
+# or has no engine, until the run's own deadline.
 KILLS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     "engine": (
-        *("EngineCore", "KILL", TRAINER),
-        ("EngineCore process ended without an error of its own",),
+        *("EngineCore", "KILL", LOST),
+        (
+            "EngineCore process ended without an error of its own",
+            "vllm_server_0_0 is ALIVE without an engine and was not replaced within 15 s",
+        ),
         ("dmesg",),
     ),
     "server": (
-        *("ray::vLLMHttpServer", "KILL", "run_failed:trainer"),
+        *("ray::vLLMHttpServer", "KILL", LOST),
         ("replica vllm_server_0_0 is DEAD and was not replaced within 15 s", "worker process has died"),
         ("dmesg", "worker-*.err"),
     ),

@@ -274,7 +274,9 @@ async def test_a_socket_an_environment_and_a_lost_replica_end_a_run(
     assert lost.outcome.verdict is None
     monkeypatch.setattr(lost.source, "cause", Cause("trainer", "replica 1 is lost", 1.0))
     lost.outcome.update()
-    assert lost.outcome.verdict == Verdict("failed", 1, Cause("trainer", "replica 1 is lost", 1.0))
+    assert lost.outcome.verdict == Verdict(
+        "failed", 1, Cause("trainer", "replica 1 is lost", 1.0), outside=True
+    )
 
 
 async def test_a_replica_that_died_is_told_beside_the_trainer_s_end(
@@ -338,6 +340,44 @@ async def test_the_logs_are_read_while_the_services_stop(make: Make, tmp_path: P
     records = (tmp_path / "journal.jsonl").read_text().splitlines()
     stops = [json.loads(line)["verdict"] for line in records if '"k":"stop"' in line.replace(": ", ":")]
     assert [stop["unread"] for stop in stops] == ["trainer", None]
+
+
+ENGINE = "(vLLMHttpServer pid=7) ERROR 11-26 core_client.py:600] Engine core proc EngineCore_DP0 died unexpectedly\n"
+NO_CORE = "cause unknown: vLLM's EngineCore process ended without an error of its own"
+NO_ENGINE = "replica vllm_server_0_0 is ALIVE without an engine and was not replaced within 15 s"
+BROKEN = "Traceback (most recent call last):\n  File x\nsome.Failure: it broke\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "known", "text"),
+    [
+        (ENGINE, "", f"{NO_CORE}; {NO_ENGINE}"),
+        (
+            ENGINE,
+            "worker-exit-system-error",
+            f"{NO_CORE}; {NO_ENGINE}",
+        ),
+        (ENGINE, "ray-short", NO_ENGINE),
+        (BROKEN, "", NO_ENGINE),
+        ("all is well\n", "", NO_ENGINE),
+    ],
+)
+async def test_the_log_of_a_trainer_that_waits_for_ever_tells_why_its_replica_died(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: str, known: str, text: str
+) -> None:
+    """Unless the cause is known already, or the log holds nothing but an error that need have no part in it."""
+    run = make(topology="verl", ray=RAY, replica_template=None)
+    add(run, TRAINER, state="ready")
+    ran(run, tmp_path, log)
+    seen = Cause("trainer", NO_ENGINE, 1.0, id=known)
+    monkeypatch.setattr(run.source, "cause", seen)
+    run.outcome.update()
+    assert run.outcome.verdict == Verdict("failed", 1, seen, "trainer", outside=True)
+    assert run.outcome.failure is None, "its log has not been read yet"
+    await run.outcome._explaining
+    found = run.outcome.failure
+    assert found is not None and found.text == text
+    assert texts(run, "run_failed") == [f"the run failed: trainer: {text}"]
 
 
 async def test_logs_that_an_earlier_backend_did_not_read_are_read(make: Make, tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.verl.discovery.assess import Assessment, Expectation, Rank, RankFacts, assess, controller_conflict
+from liverl.verl.discovery.assess import (
+    Assessment,
+    Expectation,
+    Rank,
+    RankFacts,
+    Unhealthy,
+    assess,
+    controller_conflict,
+)
 from liverl.verl.discovery.rank_events import changes
 from liverl.verl.discovery.ray_rest import RayActor, parse_actors
 
@@ -26,7 +34,7 @@ def actor(name: str, state: str = "ALIVE", **more: object) -> RayActor:
     return RayActor(name=name, state=state, death=DIED if state == "DEAD" else "", **fields)  # type: ignore[arg-type]
 
 
-def at(*actors: RayActor, health: str | None = None) -> RankFacts:
+def at(*actors: RayActor, health: Unhealthy | None = None) -> RankFacts:
     """Facts of servers that have told their addresses and answer."""
     living = [a.incarnation for a in actors if a.state == "ALIVE"]
     return RankFacts(addresses={i: f"http://{i}" for i in living}, health=dict.fromkeys(living, health))
@@ -74,7 +82,10 @@ def situations(draw: st.DrawFn) -> tuple[Expectation, list[RayActor], RankFacts]
     ids = [a.incarnation for a in actors]
     some = st.lists(st.sampled_from(ids), unique=True) if ids else st.just([])
     addresses = {i: f"http://{i}" for i in draw(some)}
-    health = {i: draw(st.one_of(st.none(), st.just("it does not answer"))) for i in draw(some)}
+    health = {
+        i: draw(st.one_of(st.none(), st.builds(Unhealthy, st.just("it does not answer"), st.booleans())))
+        for i in draw(some)
+    }
     expected = Expectation(
         count=draw(st.integers(1, 4)),
         since=draw(st.floats(0, 50)),
@@ -114,7 +125,8 @@ def test_more_facts_never_put_a_rank_back(
 ) -> None:
     expected, actors, facts = situation
     ids = [a.incarnation for a in actors]
-    addressed = RankFacts(addresses=dict.fromkeys(ids, "http://a"), health=facts.health)
+    starting = {key: why for key, why in facts.health.items() if why is None or not why.engine_ended}
+    addressed = RankFacts(addresses=dict.fromkeys(ids, "http://a"), health=starting)
     healthy = RankFacts(addresses=addressed.addresses, health=dict.fromkeys(ids))
     ladder = [assess(expected, actors, f, now).ranks for f in (RankFacts(), addressed, healthy)]
     for low, high in pairwise(ladder):
@@ -180,7 +192,7 @@ def test_each_stage_has_its_own_limit_and_words() -> None:
     facts = RankFacts(
         addresses={key["vllm_server_0_0"]: "http://h:1"},
         silent={key["vllm_server_2_0"]: "no answer within 3 s"},
-        health={key["vllm_server_0_0"]: "nothing listens at http://h:1"},
+        health={key["vllm_server_0_0"]: Unhealthy("nothing listens at http://h:1")},
         waits={key["vllm_server_1_0"]: "no node has more than {CPU: 4}"},
     )
     ranks = assess(expected, actors, facts, 105).ranks

@@ -20,8 +20,9 @@ from liverl.model import Level
 from liverl.plan.spec import Probe
 from liverl.supervise.services.probes import Http, Target, check
 from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, address_argv
-from liverl.verl.discovery.assess import Expectation
+from liverl.verl.discovery.assess import Expectation, Unhealthy
 from liverl.verl.discovery.discovery import Discovery, health_problem
+from liverl.verl.discovery.names import Engine
 from liverl.verl_runtime import addresses
 
 # The form of addresses.py, with what the test wants it to answer.
@@ -327,10 +328,35 @@ async def test_a_probe_with_a_token(tmp_path: Path) -> None:
     assert problem is not None and problem.startswith("the test completion returned status 401")
     assert await check(replace(completion, token_file=token.token_file), target, http) is None
     address = f"http://127.0.0.1:{port}"
-    assert await health_problem(http, address) == "GET /health returned 401"
-    assert await health_problem(http, address, tmp_path / "secrets/ray_token") is None
-    missing = await health_problem(http, address, tmp_path / "secrets/none")
-    assert missing is not None and "No such file" in missing
+    assert await health_problem(http, address, "vllm") == Unhealthy("GET /health returned 401")
+    assert await health_problem(http, address, "vllm", tmp_path / "secrets/ray_token") is None
+    missing = await health_problem(http, address, "vllm", tmp_path / "secrets/none")
+    assert missing is not None and "No such file" in missing.text
     await runner.cleanup()
     assert await check(token, target, http) == f"nothing listens on port {port} yet"
     await http.close()
+
+
+@pytest.mark.parametrize(
+    ("engine", "status", "ended"),
+    [("vllm", 503, True), ("vllm", 500, False), ("sglang", 503, False)],
+)
+async def test_an_engine_that_has_ended_is_told_from_one_that_starts(
+    engine: Engine, status: int, ended: bool
+) -> None:
+    """SGLang returns 503 while it starts."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status)
+
+    app = web.Application()
+    app.router.add_get("/health", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    http = Http()
+    problem = await health_problem(http, f"http://127.0.0.1:{runner.addresses[0][1]}", engine)
+    assert problem is not None and problem.engine_ended is ended
+    assert problem.text.startswith(f"GET /health returned {status}")
+    await http.close()
+    await runner.cleanup()

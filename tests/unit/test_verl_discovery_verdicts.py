@@ -13,6 +13,7 @@ from liverl.verl.discovery.assess import (
     Rank,
     RankFacts,
     Stage,
+    Unhealthy,
     _verdicts,
     assess,
     by_name,
@@ -176,10 +177,11 @@ def test_what_is_known_of_each_stage() -> None:
     assert (healthy.pid, healthy.ip, healthy.actor_state) == (7, "10.0.0.1", "ALIVE")
     asked = one(actor(), RankFacts(addresses={key: "http://h:1"}), 1.0)
     assert (asked.why, asked.address) == ("ALIVE, but the server has not been checked yet", "http://h:1")
-    sick = one(actor(), RankFacts(addresses={key: "http://h:1"}, health={key: "/health returned 503"}), 1.0)
+    problem = Unhealthy("/health returned 500")
+    sick = one(actor(), RankFacts(addresses={key: "http://h:1"}, health={key: problem}), 1.0)
     assert (sick.stage, sick.why, sick.address) == (
         "addressed",
-        "ALIVE, but /health returned 503",
+        "ALIVE, but /health returned 500",
         "http://h:1",
     )
     mute = one(actor(), RankFacts(silent={key: "no answer"}), 1.0)
@@ -191,6 +193,24 @@ def test_what_is_known_of_each_stage() -> None:
     assert one(actor(), RankFacts(), 1.0).why == "ALIVE, but the actor has not reported its address"
     dead = one(actor(state="DEAD", death=KILLED), known, 1.0)
     assert (dead.stage, dead.why, dead.pid, dead.address) == ("dead", f"DEAD: {KILLED}", None, None)
+
+
+def test_a_server_without_its_engine_is_dead_although_its_actor_lives() -> None:
+    """From the moment at which that is seen; its process still belongs to it."""
+    key = actor().incarnation
+    known = RankFacts(addresses={key: "http://h:1"}, health={key: None})
+    served = one(actor(started_at=1.0), known, 10.0)
+    ended = replace(known, health={key: Unhealthy("GET /health returned 503", engine_ended=True)})
+    dead = one(actor(started_at=1.0), ended, 100.0, served)
+    why = "ALIVE without an engine: GET /health returned 503"
+    assert (dead.stage, dead.why, dead.since, dead.pid, dead.address) == ("dead", why, 100.0, 7, None)
+    assert list(changes(served, dead, 1.0)) == [(f"replica 0 is {why}", "error")]
+    assert verdict(dead, 114.0) is None
+    assert verdict(dead, 115.0) == (
+        "vllm_server_0_0 is ALIVE without an engine and was not replaced within 15 s: GET /health returned 503"
+    )
+    back = one(actor(started_at=1.0), known, 103.0, dead)
+    assert (back.stage, back.generation) == ("healthy", 1) and verdict(back, 1e6) is None
 
 
 # --- which actor counts ---------------------------------------------------------------------------------

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Explanation
 from liverl.causes.match import catalogue
 from liverl.causes.words import explained
 from liverl.logs.record import Record
+
+# Rows that say that something failed, and not why: a log may tell more.
+CONSEQUENCES = frozenset(one.id for one in SIGNATURES if one.role == "consequence")
 
 
 def of_death(words: str) -> Explanation | None:

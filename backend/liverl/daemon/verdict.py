@@ -39,12 +39,13 @@ _LOST_CODE = (
 
 class Verdict(msgspec.Struct, frozen=True):
     """Why the run ends. Only the first verdict of an attempt counts. ``unread``: the name of the service whose logs
-    have yet to tell the cause."""
+    have yet to tell the cause; ``outside``: that service has not failed, the cause was seen from outside."""
 
     state: str  # done, failed, stopped
     exit_code: int  # of ``exit_codes``
     cause: Cause | None = None
     unread: str | None = None
+    outside: bool = False
 
 
 class RunOutcome:
@@ -144,8 +145,9 @@ class RunOutcome:
         supervisor = self._supervisor
         for socket, why in supervisor.unheld.items():
             return Verdict("failed", ExitCode.FAILED, Cause(socket.partition(".")[0], why, supervisor.now()))
-        if self._source is not None and self._source.cause is not None:
-            return Verdict("failed", ExitCode.FAILED, self._source.cause)
+        if self._source is not None and (seen := self._source.cause) is not None:
+            unread = seen.service if seen.service in supervisor.slots else None
+            return Verdict("failed", ExitCode.FAILED, seen, unread, outside=True)
         return next(filter(None, map(self._assess_service, supervisor.slots.values())), None)
 
     def _assess_service(self, slot: Slot) -> Verdict | None:
@@ -200,10 +202,14 @@ class RunOutcome:
         """Read the logs for the cause while the services are being stopped."""
 
         async def explain() -> None:
-            assert self.verdict is not None and self.verdict.unread is not None
-            slot = self._supervisor.slots.get(self.verdict.unread)
-            cause = self.verdict.cause if slot is None else await ends.of(slot.current)
-            self.verdict = msgspec.structs.replace(self.verdict, cause=cause, unread=None)
+            verdict = self.verdict
+            assert verdict is not None and verdict.unread is not None
+            slot, cause = self._supervisor.slots.get(verdict.unread), verdict.cause
+            if slot is not None and verdict.outside and cause is not None:
+                cause = await ends.behind(cause, slot.current)
+            elif slot is not None:
+                cause = await ends.of(slot.current)
+            self.verdict = msgspec.structs.replace(verdict, cause=cause, unread=None)
             self._journal(now or self._supervisor.stop_now)
             self._say_failed()
 

@@ -108,7 +108,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix=(
             "Its API server noticed that it was gone, and shut down: something killed it, or it crashed. Look for an "
             "out-of-memory kill (dmesg, memory.events) and for an Xid of the GPU; if somebody killed it, start the "
-            "replica again."
+            "replica again, or resume the run whose trainer started it."
         ),
         tells=True,
         source="recordings/vllm_enginecore_killed.log",

@@ -13,8 +13,10 @@ import msgspec
 
 from liverl.causes.catalogue import gpu_memory
 from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
+from liverl.causes.ray_deaths import CONSEQUENCES
 from liverl.causes.refused import refused
 from liverl.causes.shown import cause
+from liverl.causes.unexplained import FIRST_ERROR, UNEXPLAINED
 from liverl.logs.files import also_written
 from liverl.model import Cause
 from liverl.observe.oom_kills import OomKills
@@ -133,6 +135,20 @@ class EndCauses:
             return error_behind_success(_with_links(self._ended(instance, process)), unfinished=unfinished)
 
         return await self._find(process, read)
+
+    async def behind(self, seen: Cause, instance: Instance) -> Cause:
+        """Why the run fails although the process of an instance goes on: what its log and those of what it runs on
+        tell, followed by ``seen``, what was seen from outside."""
+        process = instance.process
+        if process is None or (seen.id and seen.id not in CONSEQUENCES):
+            return seen
+        ended = msgspec.structs.replace(self._ended(instance, process), exit=None)
+        others = list(self._others(instance))
+        found = await self._find(process, partial(self._read, process, ended, others))
+        # The first error of a log that goes on need have no part in it.
+        if found is None or (found.id in UNEXPLAINED and FIRST_ERROR in found.text):
+            return seen
+        return msgspec.structs.replace(found, text=f"{found.text.rstrip('.')}; {seen.text}")
 
     async def read(self) -> None:
         """Wait until the logs are read whose reading has begun, ``SOON_S`` seconds at most."""

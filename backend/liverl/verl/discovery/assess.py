@@ -2,8 +2,9 @@
 
 A rank is *missing* until Ray lists its actor, *pending* until that is ALIVE, *alive* until it has reported its
 address, *addressed* until its server responds, then *healthy*. *dead* and *lost* (Ray no longer lists the actor) are
-final for this actor; only a new actor of the same rank replaces it. Each stage has its own time limit, as verl itself
-has none.
+final for this actor; only a new actor of the same rank replaces it. An actor that lives is *dead* too once its engine
+has ended: verl 0.9.1 does not notice, and waits for its replies for ever. Each stage has its own time limit, as verl
+itself has none.
 """
 
 from __future__ import annotations
@@ -56,16 +57,23 @@ class Expectation(msgspec.Struct, frozen=True):
         }.get(stage)
 
 
+class Unhealthy(msgspec.Struct, frozen=True):
+    """Why a server is not healthy. ``engine_ended``: it has no engine any more, and will not get another one."""
+
+    text: str
+    engine_ended: bool = False
+
+
 class RankFacts(msgspec.Struct, frozen=True):
     """Facts about actors that Ray's list does not have, by ``RayActor.incarnation``.
 
-    ``addresses``: ``http://ip:port``. ``silent``: why there is no address. ``health``: None = the server responded,
-    else a description of the failure; no key = not checked yet. ``waits``: more about why an actor is pending.
+    ``addresses``: ``http://ip:port``. ``silent``: why there is no address. ``health``: None = the server is healthy;
+    no key = not checked yet. ``waits``: more about why an actor is pending.
     """
 
     addresses: Mapping[str, str] = {}
     silent: Mapping[str, str] = {}
-    health: Mapping[str, str | None] = {}
+    health: Mapping[str, Unhealthy | None] = {}
     waits: Mapping[str, str] = {}
 
 
@@ -254,7 +262,11 @@ def _stage(actor: RayActor, facts: RankFacts) -> tuple[Stage, str]:
     if key not in facts.health:
         return "addressed", "ALIVE, but the server has not been checked yet"
     problem = facts.health[key]
-    return ("healthy", "healthy") if problem is None else ("addressed", f"ALIVE, but {problem}")
+    if problem is None:
+        return "healthy", "healthy"
+    if problem.engine_ended:
+        return "dead", f"ALIVE without an engine: {problem.text}"
+    return "addressed", f"ALIVE, but {problem.text}"
 
 
 def _waiting(actor: RayActor, note: str) -> str:

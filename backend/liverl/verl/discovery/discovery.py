@@ -20,11 +20,12 @@ from liverl.verl.discovery.assess import (
     Rank,
     RankFacts,
     RankVerdict,
+    Unhealthy,
     assess,
     by_name,
     choose,
 )
-from liverl.verl.discovery.names import parse_name
+from liverl.verl.discovery.names import Engine, parse_name
 from liverl.verl.discovery.rank_events import changes
 from liverl.verl.discovery.ray_rest import ActorTimes, RayActor, RayError, RayRest, pending_notes, placed
 
@@ -34,6 +35,9 @@ NOTHING_PRINTED: Mapping[int, str] = MappingProxyType({})
 SOON, LATER = 1.0, 3.0  # seconds to the next look: while a replica is missing, and when all are healthy
 _CALL = 3.0  # seconds for an actor's answer: 0.24 s was measured; while its engine starts, it does not answer
 _HEALTH = 2.0  # seconds for GET /health
+# What vLLM 0.24's GET /health returns after EngineDeadError (entrypoints/serve/instrumentator/health.py), and else only
+# while it scales elastic expert parallelism, of which verl makes no use.
+_ENGINE_DEAD = 503
 _GRACE = 0.3  # seconds that a look waits for the actors' answers
 
 
@@ -123,7 +127,7 @@ class Discovery:
             if actor.state == "ALIVE" and rank in printed:
                 self._addresses.setdefault(actor.incarnation, f"http://{printed[rank]}")
         await self._ask(counted)
-        health = await self._health(counted)
+        health = await self._health(counted, expected.engine)
         if expected is not self._expected:
             return SOON  # another trainer was started meanwhile
         now = self._clock()
@@ -185,14 +189,14 @@ class Discovery:
         names = [actor.name for actor in actors]
         return actors, await self._client.ask(names, actors[0].namespace, _CALL)
 
-    async def _health(self, counted: Iterable[RayActor]) -> dict[str, str | None]:
+    async def _health(self, counted: Iterable[RayActor], engine: Engine) -> dict[str, Unhealthy | None]:
         targets = [
             (actor.incarnation, address)
             for actor in counted
             if actor.state == "ALIVE" and (address := self._addresses.get(actor.incarnation))
         ]
         problems = await asyncio.gather(
-            *(health_problem(self._http, address, self._replica_token_file) for _, address in targets)
+            *(health_problem(self._http, address, engine, self._replica_token_file) for _, address in targets)
         )
         return {incarnation: problem for (incarnation, _), problem in zip(targets, problems, strict=True)}
 
@@ -229,19 +233,26 @@ async def _load(rest: RayRest) -> RayLoad | None:
         return None
 
 
-async def health_problem(http: Http, address: str, token_file: Path | None = None) -> str | None:
-    """Why the server at ``address`` (``http://ip:port``) is not healthy; None if ``GET /health`` returned 200.
-    ``token_file``: of the token that it requires."""
+async def health_problem(
+    http: Http, address: str, engine: Engine, token_file: Path | None = None
+) -> Unhealthy | None:
+    """Why the server of an ``engine`` at ``address`` (``http://ip:port``) is not healthy; None if ``GET /health``
+    returned 200. ``token_file``: of the token that it requires."""
     import aiohttp
 
     try:
         status, _ = await http.get(f"{address}/health", _HEALTH, headers=bearer(token_file))
     except TimeoutError:
-        return f"the server did not respond to GET /health within {_HEALTH:g} s"
+        return Unhealthy(f"the server did not respond to GET /health within {_HEALTH:g} s")
     except aiohttp.ClientConnectorError as error:
         if isinstance(error.os_error, ConnectionRefusedError):
-            return f"nothing listens at {address}"
-        return f"{address} cannot be reached: {error.os_error}"
+            return Unhealthy(f"nothing listens at {address}")
+        return Unhealthy(f"{address} cannot be reached: {error.os_error}")
     except (OSError, ValueError, aiohttp.ClientError) as error:
-        return f"GET /health failed ({type(error).__name__}: {error})"
-    return None if status == 200 else f"GET /health returned {status}"
+        return Unhealthy(f"GET /health failed ({type(error).__name__}: {error})")
+    if status == 200:
+        return None
+    problem = f"GET /health returned {status}"
+    if engine == "vllm" and status == _ENGINE_DEAD:
+        return Unhealthy(f"{problem}, as vLLM does once its EngineCore has ended", engine_ended=True)
+    return Unhealthy(problem)
