@@ -343,6 +343,10 @@ async def test_the_logs_are_read_while_the_services_stop(make: Make, tmp_path: P
 
 
 ENGINE = "(vLLMHttpServer pid=7) ERROR 11-26 core_client.py:600] Engine core proc EngineCore_DP0 died unexpectedly\n"
+IDLE = (
+    "(vLLMHttpServer pid=7) INFO 11-26 23:48:14 [loggers.py:273] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg "
+    "generation throughput: 0.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs\n"
+)
 NO_CORE = "cause unknown: vLLM's EngineCore process ended without an error of its own"
 NO_ENGINE = "replica vllm_server_0_0 is ALIVE without an engine and was not replaced within 15 s"
 BROKEN = "Traceback (most recent call last):\n  File x\nsome.Failure: it broke\n"
@@ -352,6 +356,7 @@ BROKEN = "Traceback (most recent call last):\n  File x\nsome.Failure: it broke\n
     ("log", "known", "text"),
     [
         (ENGINE, "", f"{NO_CORE}; {NO_ENGINE}"),
+        (f"{ENGINE}{IDLE}", "", f"{NO_CORE}; {NO_ENGINE}"),
         (
             ENGINE,
             "worker-exit-system-error",

@@ -27,7 +27,7 @@ _GOES_ON = frozenset(one.id for one in SIGNATURES if one.request)
 class Ended(msgspec.Struct, frozen=True):
     """A process that has ended. ``log``: its output, read from byte ``start`` on; ``also``: further logs that it wrote;
     ``exit``: how it ended, None or unknown if it was ended by its supervisor; ``oom``: what shows that the kernel's OOM
-    killer ended a process lately, empty if nothing does."""
+    killer ended a process lately, empty if nothing does. ``waits``: it has not ended, and waits for what has failed."""
 
     name: str
     log: Path
@@ -35,6 +35,7 @@ class Ended(msgspec.Struct, frozen=True):
     also: tuple[Path, ...] = ()
     exit: model.Exit | None = None
     oom: str = ""
+    waits: bool = False
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -55,11 +56,12 @@ def why_ended(ended: Ended, others: Sequence[Ended] = (), below: Sequence[Path] 
         OSError: its log exists and cannot be read.
     """
     own = [*_read(ended.log, ended.start), *_read_all(ended.also)]
-    verdict = _judged(own, [ended])
+    verdict = _judged(own, ended)
     if (others or below) and (verdict.cause is None or verdict.cause.id in UNEXPLAINED):
         more = [log for other in others for log in _read_all((other.log, *other.also), other.start)]
         more += _read_all(below)
-        joint = judge([*own, *more], [*map(_exit, _told(ended)), *(_exit(o) for o in others if _told(o))])
+        exits = [*map(_exit, _told(ended)), *(_exit(o) for o in others if _told(o))]
+        joint = judge([*own, *more], exits, failed_anyway=ended.waits)
         if joint.cause is not None and joint.cause.id not in UNEXPLAINED:
             verdict = joint
     if verdict.cause is None or verdict.cause.id in _GOES_ON:
@@ -93,8 +95,8 @@ def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
     return _located(verdict, [ended])
 
 
-def _judged(logs: Sequence[LogRecords], ended: Sequence[Ended]) -> Verdict:
-    return judge(logs, [_exit(one) for each in ended for one in _told(each)])
+def _judged(logs: Sequence[LogRecords], ended: Ended) -> Verdict:
+    return judge(logs, [*map(_exit, _told(ended))], failed_anyway=ended.waits)
 
 
 def _told(ended: Ended) -> list[Ended]:

@@ -38,13 +38,19 @@ _Hit = tuple[Moment, Match]
 
 
 def judge(
-    logs: Sequence[LogRecords], exits: Sequence[Exit] = (), signatures: Sequence[Signature] = SIGNATURES
+    logs: Sequence[LogRecords],
+    exits: Sequence[Exit] = (),
+    signatures: Sequence[Signature] = SIGNATURES,
+    *,
+    failed_anyway: bool = False,
 ) -> Verdict:
     """Why a run, or one process, ended, from what was read of its logs and from how its processes ended.
 
     ``exits``: as far as known; with some, and all of them 0, nothing failed and there are only symptoms. Without any,
-    the logs alone tell whether something failed.
+    the logs alone tell whether something failed. ``failed_anyway``: something did although no process ended, so that a
+    log may end with signs of health.
     """
+    known = bool(exits) or failed_anyway
     moments = _without_stops([m for m in timeline(logs, signatures) if m.record.kind != "healthy"])
     hits = [(m, match) for m in moments for match in _causes(m)]
     open_hits = [
@@ -55,7 +61,7 @@ def judge(
         for hit in open_hits
         if not hit[1].signature.alive
         and not (of_a_request(hit[0].record) or _mentioned(*hit))
-        and (exits or not _harmless(*hit))
+        and (known or not _harmless(*hit))
     ]
     alive = _without_slips(
         [hit for hit in hits if hit[1].signature.alive and hit[1].signature.component != "shell"]
@@ -75,7 +81,7 @@ def judge(
         if cause is None:
             cause = _script_failed(scripts, moments, failed, logs)
         if cause is None:
-            cause, more = unexplained([m for m in moments if exits or not m.outlived], failed, logs)
+            cause, more = unexplained([m for m in moments if known or not m.outlived], failed, logs)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
 
 

@@ -120,6 +120,26 @@ SIGNATURES: tuple[Signature, ...] = (
         recorded=True,
     ),
     Signature(
+        id="server-without-engine",
+        component="vllm",
+        role="consequence",
+        pattern="is ALIVE without an engine",
+        needle="is ALIVE without an engine",
+        title="vLLM's EngineCore has ended, and its server goes on without it",
+        fix=(
+            "Look for an error of the EngineCore in the trainer's log. Without one it was killed, or it crashed: "
+            "look for an out-of-memory kill (dmesg, memory.events) and for an Xid of the GPU. If somebody killed it, "
+            "resume the run."
+        ),
+        source="liverl/verl/discovery/assess.py",
+        fires=(
+            "replica vllm_server_0_0 is ALIVE without an engine and was not replaced within 15 s: GET /health returned "
+            "503, as vLLM does once its EngineCore has ended"
+        ),
+        spares="replica 0 is ALIVE (pid 7)",
+        recorded=True,
+    ),
+    Signature(
         id="engine-fatal-log",
         component="vllm",
         role="consequence",

@@ -142,7 +142,7 @@ class EndCauses:
         process = instance.process
         if process is None or (seen.id and seen.id not in CONSEQUENCES):
             return seen
-        ended = msgspec.structs.replace(self._ended(instance, process), exit=None)
+        ended = msgspec.structs.replace(self._ended(instance, process), exit=None, waits=True)
         others = list(self._others(instance))
         found = await self._find(process, partial(self._read, process, ended, others))
         # The first error of a log that goes on need have no part in it.
