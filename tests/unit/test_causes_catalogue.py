@@ -211,24 +211,27 @@ def test_a_search_takes_linear_time() -> None:
 @pytest.mark.timeout(180)
 def test_near_misses_are_searched_in_linear_time() -> None:
     """A quarter of a MiB takes hundredths of a second. What takes long, on whatever machine, must take half as long for
-    half of it: a quadratic search takes a quarter."""
+    half of it, at one of three attempts: a quadratic search takes a quarter."""
 
     def searched(pattern: re.Pattern[str], text: str) -> float:
         start = time.process_time()
         pattern.search(text)
         return time.process_time() - start
 
-    slow = {}
+    def quadratic(pattern: re.Pattern[str], text: str, count: int) -> bool:
+        whole = searched(pattern, text * count)
+        return whole > 0.5 and whole > 3 * searched(pattern, text * (count // 2))
+
+    slow = []
     for signature in SIGNATURES:
         pattern = re.compile(signature.pattern)
         for text in (signature.fires[:-1], signature.fires[: len(signature.fires) // 2], signature.spares):
             if not text or pattern.search(text * 3):
                 continue
             count = 2**18 // len(text)
-            whole = searched(pattern, text * count)
-            if whole > 0.5 and whole > 3 * searched(pattern, text * (count // 2)):
-                slow[signature.id] = round(whole, 1)
-    assert slow == {}
+            if all(quadratic(pattern, text, count) for _ in range(3)):
+                slow.append(signature.id)
+    assert slow == []
 
 
 class Case(NamedTuple):
