@@ -17,7 +17,7 @@ from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 
 QUIET = 1.0  # seconds without a line on stderr
-INTERVAL = 2.0  # seconds between two lines
+INTERVAL = 2.0  # seconds between two lines at first; twice as long each time while the same log is read
 LEAST_WIDTH = 40  # columns
 
 
@@ -75,7 +75,8 @@ def _width(most: int) -> int:
 
 
 class Progress:
-    """While it is entered, says on stderr what is being read: after ``quiet`` seconds, and then every ``INTERVAL``."""
+    """While it is entered, says on stderr what is being read: after ``quiet`` seconds, and then every ``INTERVAL``, or
+    ever more seldom while that is the same."""
 
     def __init__(self, quiet: float = QUIET) -> None:
         self._quiet = quiet
@@ -88,11 +89,12 @@ class Progress:
         self._text = text
 
     def _run(self) -> None:
-        wait = self._quiet
+        wait, said = self._quiet, ""
         while not self._over.wait(wait):
-            wait = INTERVAL
-            if self._text:
-                echo(self._text, err=True)
+            wait = 2 * wait if self._text == said else INTERVAL
+            said = self._text
+            if said:
+                echo(said, err=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

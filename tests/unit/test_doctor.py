@@ -461,6 +461,25 @@ def test_what_takes_long_to_read_is_told_meanwhile(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == ""
 
 
+def test_what_is_being_read_is_repeated_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    said: list[str] = []
+    texts = iter(("a", "a", "a", "a", "b", "b"))
+    progress = Progress()
+
+    class Over:
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            progress.say(next(texts, ""))
+            return len(waits) > 6
+
+    monkeypatch.setattr(progress, "_over", Over())
+    monkeypatch.setattr("liverl_tui.cli.doctor.echo", lambda text, err: said.append(text))
+    progress._run()
+    assert said == ["a", "a", "a", "a", "b", "b"]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 2.0, 4.0]
+
+
 def test_what_was_left_out_of_a_log_is_told(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("".join(f"ERROR 11-20 23:51:24 [a.py:1] no {n}\n" for n in range(MOST_AFTER)))
