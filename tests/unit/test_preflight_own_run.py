@@ -42,7 +42,7 @@ def file(row: dict[str, Any] | None = None, count: int = 5, **loops: int) -> Fil
 
 
 def told(found: File, *sets: str, scored: Scored | None = SCORED) -> tuple[str, str]:
-    answer = Answer(files={KEY: found}, scored=scored)
+    answer = Answer(files={KEY: found}, scored=scored, unknown="OSError: gone")
     (check,) = data_rows.checks(config(*sets), answer, {KEY: "/d/t.parquet"})
     assert check.name == KEY and check.text.startswith("/d/t.parquet: ")
     return check.status, check.text.removeprefix("/d/t.parquet: ")
@@ -159,7 +159,15 @@ def test_rows_that_a_model_rewards_need_no_ground_truth(overrides: str, status: 
 
 
 def test_a_source_is_not_judged_if_verls_function_cannot_be_read() -> None:
-    assert told(file({**ROW, "data_source": "my/own"}), scored=None)[0] == "ok"
+    own = file({**ROW, "data_source": "my/own"})
+    status, text = told(own, scored=None)
+    assert status == "ok" and text.endswith(
+        "; whether verl scores their data_source is not known (OSError: gone)"
+    )
+    assert "not known" not in told(own, "reward.function=/r.py:score", scored=None)[1], (
+        "it does not matter then"
+    )
+    assert "not known" not in told(file(), scored=SCORED)[1]
 
 
 def found_agents(*sets: str, missing: dict[str, str] | None = None) -> dict[str, tuple[str, str]]:
@@ -272,6 +280,7 @@ def test_an_interpreter_finds_modules_and_says_why_not(tmp_path: Path) -> None:
     answer = data_rows.ask(Path(sys.executable), {}, ("mine", "gone", "broken.part"), (str(tmp_path),))
     assert answer.missing == {"gone": "there is no such module", "broken.part": "RuntimeError: not today"}
     assert answer.scored is None, "there is no verl here"
+    assert answer.unknown.startswith("AttributeError: ")
 
 
 def test_classes_are_looked_for_in_the_source_of_their_module(tmp_path: Path) -> None:

@@ -130,13 +130,15 @@ def missing(module):
         sources[module] = spec.origin
     return "" if spec else "there is no such module"
 
+known, unknown = None, ""
 try:
     known = scored()
-except Exception:
-    known = None
+except Exception as error:
+    unknown = f"{type(error).__name__}: {error}"
 print(json.dumps({
     "files": {key: first_rows(name) for key, name in files.items()},
     "scored": known,
+    "unknown": unknown,
     "missing": {module: why for module in modules if (why := missing(module))},
     "sources": sources,
 }, default=str))
@@ -178,11 +180,12 @@ class Scored(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What verl's environment knows. ``files``: by configuration key; ``scored``: None if that cannot be told;
-    ``missing``: modules that cannot be imported -> why; ``sources``: Python files of the others."""
+    """What verl's environment knows. ``files``: by configuration key; ``scored``: None if that cannot be told, for the
+    reason ``unknown``; ``missing``: modules that cannot be imported -> why; ``sources``: Python files of the others."""
 
     files: dict[str, File] = {}
     scored: Scored | None = None
+    unknown: str = ""
     missing: dict[str, str] = {}
     sources: dict[str, str] = {}
 
@@ -220,8 +223,16 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
         yield (
             Check(key, "fail", f"{name}: {fault}")
             if fault
-            else Check(key, "ok", f"{name}: {_kinds(config, file)}")
+            else Check(key, "ok", f"{name}: {_kinds(config, file)}{_unchecked(config, file, answer)}")
         )
+
+
+def _unchecked(config: RunConfig, file: File, answer: Answer) -> str:
+    """Which check was not made, if verl is to score a row."""
+    nothing = Scored()
+    if answer.scored is not None or not _unscored(config, file, nothing):
+        return ""
+    return f"; whether verl scores their data_source is not known ({answer.unknown})"
 
 
 def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
