@@ -152,6 +152,17 @@ def test_an_engine_that_was_killed_while_it_started_left_no_error_of_its_own() -
     assert found.guesses[0].id == "guess-memory"
 
 
+def test_an_engine_that_was_killed_under_verl_is_found_although_its_server_goes_on() -> None:
+    """EngineCore got SIGKILL in a rollout. Its server has no more requests then, and reports that it is idle."""
+    log = ON_GPUS / "engine_killed_under_verl.log"
+    assert "Running: 0 reqs" in log.read_text().splitlines()[-1]
+    found = examine([log]).verdict
+    assert found.cause is not None
+    assert "EngineCore process ended without an error of its own" in found.cause.title
+    assert "engine core exited unexpectedly" in found.cause.evidence[0].text
+    assert "dmesg" in found.cause.fix
+
+
 def test_a_failed_request_is_never_why_a_process_ended() -> None:
     log = RECORDINGS / "vllm_apiserver_sigkilled.log"
     found = examine([log]).verdict

@@ -81,7 +81,7 @@ def judge(
         if cause is None:
             cause = _script_failed(scripts, moments, failed, logs)
         if cause is None:
-            cause, more = unexplained([m for m in moments if known or not m.outlived], failed, logs)
+            cause, more = unexplained([m for m in moments if known or not _went_well(m)], failed, logs)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
 
 
@@ -124,6 +124,13 @@ def _harmless(moment: Moment, match: Match) -> bool:
     """Whether a server only logged a general error, or only warned, and was well at the end of its log."""
     general = match.signature.component == "python" or moment.record.level == "warning"
     return moment.outlived and general
+
+
+def _went_well(moment: Moment) -> bool:
+    """Whether its log ends with a sign of health. That of vLLM's server may do so after a record which tells that a
+    process of its engine ended: it answers some requests without one, and prints the throughput of the last seconds."""
+    told = (match.signature for match in moment.matched)
+    return moment.outlived and not any(row.tells and row.component == "vllm" for row in told)
 
 
 def _mentioned(moment: Moment, match: Match) -> bool:
