@@ -1,8 +1,9 @@
 """Memory and speed of reading one large log: ``python tests/bench/large_log.py [MB]`` with ``PYTHONPATH=backend``.
 
 Each kind of log is read and judged by a process of its own: a healthy server's, a trainer's with warnings, one of bare
-lines, one line of all bytes, and one whose cause is followed by nothing but a flood. Exit code 1 if the memory of a
-process grows by more than ``MOST_MIB``, or if the cause is missed.
+lines, one line of all bytes, and those whose cause is followed by nothing but a flood, which for one is that of a real
+vLLM server whose engine was killed. Exit code 1 if the memory of a process grows by more than ``MOST_MIB``, or if the
+cause is missed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ OOM = (
     b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB "
     b"of which 1.00 GiB is free.\n"
 )
+# Of the log of a vLLM server without its engine: what each of its tracebacks begins with, and what follows the last one
+ASGI = b"\x1b[36m(vLLMHttpServer pid=2539)\x1b[0m ERROR:    Exception in ASGI application"
+THROUGHPUT = b"\n\x1b[36m(vLLMHttpServer pid=2539)\x1b[0m INFO 11-26 23:48:04"
 CHILD = """
 import json, resource, sys, time
 from liverl.causes.judge import judge
@@ -44,6 +48,7 @@ def kinds() -> dict[str, tuple[bytes, bytes, str | None]]:
         b"(WorkerDict pid=%d) shard %d of layer %d is loaded\n" % (n % 8, n, n * 7) for n in range(5000)
     )
     odd = b"".join(b"tool result %s: %x\n" % (bytes([97 + n % 26]) * (n % 90), n**5) for n in range(5000))
+    begun, flood, rest = (DATA / "gpu_logs" / "engine_killed_under_verl.log").read_bytes().partition(ASGI)
     return {
         "a healthy server": (b"", (OK + NCCL + INFO) * 3000, None),
         "a trainer with its start again and again": (b"", verl, None),
@@ -55,6 +60,11 @@ def kinds() -> dict[str, tuple[bytes, bytes, str | None]]:
             OOM,
             b"ERROR 11-20 23:51:23 [core.py:77] it does not go on\n" * 5000,
             "cuda-oom",
+        ),
+        "an engine's end, then one traceback": (
+            begun,
+            flood + rest.partition(THROUGHPUT)[0] + b"\n",
+            "unknown",
         ),
     }
 
