@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from liverl.model import TrialHead
@@ -414,11 +414,22 @@ JSON = st.recursive(
         st.sampled_from(["request_body", "response_body", "success", "replica", "usage", "x"]), JSON
     )
 )
-def test_cutting_the_request_out_changes_no_answer(fields: dict[str, Any]) -> None:
+@example({"request_body": None, "replica": "r", "response_body": None})
+def test_the_order_and_the_spaces_of_a_record_change_no_answer(fields: dict[str, Any]) -> None:
     fields = {**fields, "success": True}
     compact = json.dumps(fields).encode()
-    spaced = json.dumps(fields, separators=(" , ", " : ")).encode()  # no key is found: decoded whole
+    spaced = json.dumps(dict(reversed(fields.items())), separators=(" , ", " : ")).encode()
     assert parse_turn(compact) == parse_turn(spaced)
+
+
+@pytest.mark.parametrize("request_body", [b"[" * 5000 + b"]" * 5000, b'"\xff"', b"{,}"])
+def test_a_request_that_cannot_be_decoded_is_passed_over(request_body: bytes) -> None:
+    rest = (
+        b'"response_body":{"choices":[{"finish_reason":"stop","message":{"content":"hi"}}]},"success":true}'
+    )
+    turn = parse_turn(b'{"replica":"r","request_body":' + request_body + b"," + rest)
+    assert turn is not None and (turn.finish_reason, turn.replica) == ("stop", "r")
+    assert parse_turn(b'{"x":{"request_body":' + request_body + b"," + rest + b"}") is None
 
 
 @given(st.binary(max_size=300))

@@ -1,7 +1,7 @@
 """Decodes the files of a trial as far as its head needs them.
 
-A record of ``litellm-trajectory.jsonl`` contains the whole conversation so far. Most of it, ``request_body``,
-is cut out before decoding: parsing then costs about as much as reading the file.
+A record of ``litellm-trajectory.jsonl`` contains the whole conversation so far. Most of it, ``request_body``, is passed
+over: at 3 GB/s, so that parsing costs about as much as reading the file.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 from liverl.observe.trials.preview import call_preview, short, text_preview
 from liverl.observe.trials.session_facts import TurnSession, turn_session
 
-_REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
+_REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 # Invalid JSON or UTF-8, or nested too deeply: an agent may write anything.
 _NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _EPOCH_MS = 1e11  # Unix times above are in milliseconds (since 1973), below in seconds (for 3,000 years)
@@ -153,18 +153,22 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
 
 
 def _decode(data: bytes | bytearray, start: int, end: int) -> _Record | None:
-    # Correct, as JSON strings contain no unescaped quote, so each match is a key. No second brace
-    # before it: the request is a top-level key; balanced braces after the cut: so is the response.
-    # All other records are decoded completely.
-    request = data.find(_REQUEST, start, end)
-    response = data.rfind(_RESPONSE, start, end)
-    if 0 <= request < response and data.count(b"{", start, request) == 1:
-        try:
-            return _record.decode(data[start:request] + data[response:end])
-        except _NOT_DECODED:
-            pass
     try:
         return _record.decode(data[start:end])
+    except _NOT_DECODED:
+        return _without_request(data, start, end)
+
+
+def _without_request(data: bytes | bytearray, start: int, end: int) -> _Record | None:
+    """A record without what stands from its request to its response, since that cannot be decoded."""
+    # JSON strings contain no unescaped quote, so each match is a key. No second brace before it: the request is a
+    # top-level key; balanced braces after the cut: so is the response.
+    request = data.find(_REQUEST, start, end)
+    response = data.rfind(_RESPONSE, start, end)
+    if request < 0 or response < request or data.count(b"{", start, request) != 1:
+        return None
+    try:
+        return _record.decode(data[start:request] + data[response:end])
     except _NOT_DECODED:
         return None
 
