@@ -17,7 +17,8 @@ from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 
 QUIET = 1.0  # seconds without a line on stderr
-INTERVAL = 2.0  # seconds between two lines at first; twice as long each time while the same log is read
+INTERVAL = 2.0  # seconds between two lines at first; twice as long each time while the same log is read,
+SELDOM = 8.0  # until it is so long
 LEAST_WIDTH = 40  # columns
 
 
@@ -91,7 +92,7 @@ class Progress:
     def _run(self) -> None:
         wait, said = self._quiet, ""
         while not self._over.wait(wait):
-            wait = 2 * wait if self._text == said else INTERVAL
+            wait = min(2 * wait, SELDOM) if said and self._text == said else INTERVAL
             said = self._text
             if said:
                 echo(said, err=True)

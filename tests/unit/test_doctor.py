@@ -477,7 +477,7 @@ def test_what_is_being_read_is_repeated_ever_more_seldom(monkeypatch: pytest.Mon
     monkeypatch.setattr("liverl_tui.cli.doctor.echo", lambda text, err: said.append(text))
     progress._run()
     assert said == ["a", "a", "a", "a", "b", "b"]
-    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 2.0, 4.0]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 8.0, 2.0, 4.0]
 
 
 def test_what_was_left_out_of_a_log_is_told(tmp_path: Path) -> None:

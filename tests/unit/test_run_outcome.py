@@ -349,6 +349,8 @@ IDLE = (
 )
 NO_CORE = "cause unknown: vLLM's EngineCore process ended without an error of its own"
 NO_ENGINE = "replica vllm_server_0_0 is ALIVE without an engine and was not replaced within 15 s"
+CAUGHT = "Traceback (most recent call last):\n  File x\nKeyError: 'answer'\n"
+STOPPED = "*** SIGTERM received at time=1795736899 on cpu 4 ***\n"
 BROKEN = "Traceback (most recent call last):\n  File x\nsome.Failure: it broke\n"
 
 
@@ -364,6 +366,9 @@ BROKEN = "Traceback (most recent call last):\n  File x\nsome.Failure: it broke\n
         ),
         (ENGINE, "ray-short", NO_ENGINE),
         (BROKEN, "", NO_ENGINE),
+        (CAUGHT, "", NO_ENGINE),
+        (STOPPED, "", NO_ENGINE),
+        (f"{CAUGHT}{ENGINE}", "", NO_ENGINE),
         ("all is well\n", "", NO_ENGINE),
     ],
 )

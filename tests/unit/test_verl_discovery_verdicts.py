@@ -209,6 +209,8 @@ def test_a_server_without_its_engine_is_dead_although_its_actor_lives() -> None:
     assert verdict(dead, 115.0) == (
         "vllm_server_0_0 is ALIVE without an engine and was not replaced within 15 s: GET /health returned 503"
     )
+    slow = replace(known, health={key: Unhealthy("the server did not respond")})
+    assert one(actor(started_at=1.0), slow, 102.0, dead) == dead, "it has no engine nevertheless"
     back = one(actor(started_at=1.0), known, 103.0, dead)
     assert (back.stage, back.generation) == ("healthy", 1) and verdict(back, 1e6) is None
 

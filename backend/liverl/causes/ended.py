@@ -25,9 +25,10 @@ _GOES_ON = frozenset(one.id for one in SIGNATURES if one.request)
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A process that has ended. ``log``: its output, read from byte ``start`` on; ``also``: further logs that it wrote;
-    ``exit``: how it ended, None or unknown if it was ended by its supervisor; ``oom``: what shows that the kernel's OOM
-    killer ended a process lately, empty if nothing does. ``waits``: it has not ended, and waits for what has failed."""
+    """A process that has ended, or that waits for one. ``log``: its output, read from byte ``start`` on; ``also``:
+    further logs that it wrote; ``exit``: how it ended, None or unknown if it was ended by its supervisor; ``oom``: what
+    shows that the kernel's OOM killer ended a process lately, empty if nothing does. ``waits``: it goes on itself, and
+    waits for what has failed."""
 
     name: str
     log: Path

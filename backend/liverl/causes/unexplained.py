@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Sequence
 
+from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.chain import telling
 from liverl.causes.deduced import DEDUCED, deduced
 from liverl.causes.errors import (
@@ -32,6 +33,8 @@ from liverl.logs.record import Record
 FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not know why, before the error
 # What a verdict is called that no rule explains: another log may tell more.
 OF_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
+# Errors that no rule explains, or only one of Python itself: those are what programs catch.
+DOUBTFUL = frozenset((*OF_AN_ERROR, *(one.id for one in SIGNATURES if one.component == "python")))
 UNEXPLAINED = frozenset(("interrupted", "stopped", "silent-exit", "killed", *OF_AN_ERROR))
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."

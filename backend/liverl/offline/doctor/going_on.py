@@ -9,11 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.match import catalogue
-from liverl.causes.unexplained import OF_AN_ERROR
+from liverl.causes.unexplained import DOUBTFUL
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
 
@@ -24,8 +23,6 @@ KINDS = 3  # so many kinds of lines from before an error must come again behind 
 LINES = 20  # and so many of them
 _SHAPE = 40  # characters of a line, without its digits, that make its kind
 _DIGITS = b"0123456789"
-# Errors that no rule explains, or only one of Python itself: those are what programs catch.
-_DOUBTFUL = frozenset((*OF_AN_ERROR, *(one.id for one in SIGNATURES if one.component == "python")))
 
 
 def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
@@ -33,7 +30,7 @@ def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
     an error in the middle of a log that goes on as before is no cause.
     """
     verdict = judge(logs, exits)
-    if exits or verdict.cause is None or verdict.cause.id not in _DOUBTFUL:
+    if exits or verdict.cause is None or verdict.cause.id not in DOUBTFUL:
         return verdict
     return judge([_without_outlived(log) for log in logs], exits)
 

@@ -16,7 +16,7 @@ from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
 from liverl.causes.ray_deaths import CONSEQUENCES
 from liverl.causes.refused import refused
 from liverl.causes.shown import cause
-from liverl.causes.unexplained import FIRST_ERROR, UNEXPLAINED
+from liverl.causes.unexplained import DOUBTFUL, FIRST_ERROR, UNEXPLAINED
 from liverl.logs.files import also_written
 from liverl.model import Cause
 from liverl.observe.oom_kills import OomKills
@@ -145,8 +145,11 @@ class EndCauses:
         ended = msgspec.structs.replace(self._ended(instance, process), exit=None, waits=True)
         others = list(self._others(instance))
         found = await self._find(process, partial(self._read, process, ended, others))
-        # The first error of a log that goes on need have no part in it.
-        if found is None or (found.id in UNEXPLAINED and FIRST_ERROR in found.text):
+        if found is None:
+            return seen
+        # What a program may have caught, or what the stop has brought about meanwhile, need have no part in it.
+        names_a_process = found.id == "unknown" and FIRST_ERROR not in found.text
+        if not names_a_process and found.id in DOUBTFUL | UNEXPLAINED:
             return seen
         return msgspec.structs.replace(found, text=f"{found.text.rstrip('.')}; {seen.text}")
 

@@ -30,8 +30,8 @@ class Expectation(msgspec.Struct, frozen=True):
     observes; time before that counts against no limit, as a backend that adopts a run may come hours later.
     ``not_before``: Unix seconds; jobs with an actor that was alive before then belong to an earlier trainer and are
     ignored. ``namespace`` "" = any. ``dead_grace``: seconds that a dead actor may stay without a replacement. verl
-    0.9.1 makes none, and its trainer exits about 10 s after a replica's death: with a longer grace the exit of the
-    trainer is reported first.
+    0.9.1 makes none, and its trainer, if it notices, exits about 10 s after a replica's death: with a longer grace
+    the exit of the trainer is reported first.
     """
 
     count: int
@@ -226,6 +226,11 @@ def _rank(
     key = actor.incarnation
     stage, why = _stage(actor, facts)
     same = old is not None and old.incarnation == key
+    if old is not None and same and old.stage == "dead" and stage in ("alive", "addressed"):
+        stage, why = (
+            "dead",
+            old.why,
+        )  # a server that lost its engine may also be slow, and has none nevertheless
     if old is not None and same and old.stage == stage:
         since = old.since
     else:
