@@ -108,10 +108,10 @@ def chosen(file, numbers):
         start = end
 
 def scored():
-    verl = importlib.util.find_spec("verl")
-    if verl is None:
+    package = importlib.util.find_spec("verl")
+    if package is None:
         raise LookupError("verl is not installed")
-    place = verl.submodule_search_locations[0]
+    place = package.submodule_search_locations[0]
     with open(os.path.join(place, "utils", "reward_score", "__init__.py")) as source:
         tree = ast.parse(source.read())
     exact, beginnings = set(), set()
