@@ -57,11 +57,12 @@ def why_ended(ended: Ended, others: Sequence[Ended] = (), below: Sequence[Path] 
         OSError: its log exists and cannot be read.
     """
     own = [*_read(ended.log, ended.start), *_read_all(ended.also)]
-    verdict = _judged(own, ended)
+    exits = [*map(_exit, _told(ended))]
+    verdict = judge(own, exits, failed_anyway=ended.waits)
     if (others or below) and (verdict.cause is None or verdict.cause.id in UNEXPLAINED):
         more = [log for other in others for log in _read_all((other.log, *other.also), other.start)]
         more += _read_all(below)
-        exits = [*map(_exit, _told(ended)), *(_exit(o) for o in others if _told(o))]
+        exits += [_exit(o) for o in others if _told(o)]
         joint = judge([*own, *more], exits, failed_anyway=ended.waits)
         if joint.cause is not None and joint.cause.id not in UNEXPLAINED:
             verdict = joint
@@ -94,10 +95,6 @@ def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
     if not unfinished and (log.last is None or log.last.offset != record.offset):
         return None
     return _located(verdict, [ended])
-
-
-def _judged(logs: Sequence[LogRecords], ended: Ended) -> Verdict:
-    return judge(logs, [*map(_exit, _told(ended))], failed_anyway=ended.waits)
 
 
 def _told(ended: Ended) -> list[Ended]:

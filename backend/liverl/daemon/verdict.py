@@ -39,7 +39,7 @@ _LOST_CODE = (
 
 class Verdict(msgspec.Struct, frozen=True):
     """Why the run ends. Only the first verdict of an attempt counts. ``unread``: the name of the service whose logs
-    have yet to tell the cause; ``outside``: that service has not failed, the cause was seen from outside."""
+    have yet to tell the cause; ``outside``: that service goes on; what failed is one of its replicas."""
 
     state: str  # done, failed, stopped
     exit_code: int  # of ``exit_codes``

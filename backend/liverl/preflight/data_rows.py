@@ -232,8 +232,7 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
 
 def _unchecked(config: RunConfig, file: File, answer: Answer) -> str:
     """Which check was not made, if verl is to score a row."""
-    nothing = Scored()
-    if answer.scored is not None or not _unscored(config, file, nothing):
+    if answer.scored is not None or not _unscored(config, file, Scored()):
         return ""
     return f"; whether verl scores their data_source is not known ({answer.unknown})"
 

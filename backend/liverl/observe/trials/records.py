@@ -15,8 +15,8 @@ import msgspec
 from liverl.observe.trials.preview import call_preview, short, text_preview
 from liverl.observe.trials.session_facts import TurnSession, turn_session
 
-CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
+CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
 # Invalid JSON or UTF-8, or nested too deeply: an agent may write anything.
 _NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _EPOCH_MS = 1e11  # Unix times above are in milliseconds (since 1973), below in seconds (for 3,000 years)

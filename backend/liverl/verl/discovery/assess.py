@@ -227,10 +227,8 @@ def _rank(
     stage, why = _stage(actor, facts)
     same = old is not None and old.incarnation == key
     if old is not None and same and old.stage == "dead" and stage in ("alive", "addressed"):
-        stage, why = (
-            "dead",
-            old.why,
-        )  # a server that lost its engine may also be slow, and has none nevertheless
+        # A server that lost its engine may also be slow: it has none nevertheless.
+        stage, why = "dead", old.why
     if old is not None and same and old.stage == stage:
         since = old.since
     else:
