@@ -196,21 +196,29 @@ def test_what_is_known_of_each_stage() -> None:
 
 
 def test_a_server_without_its_engine_is_dead_although_its_actor_lives() -> None:
-    """From the moment at which that is seen; its process still belongs to it."""
+    """From the second look that finds it on; its process still belongs to it."""
     key = actor().incarnation
     known = RankFacts(addresses={key: "http://h:1"}, health={key: None})
     served = one(actor(started_at=1.0), known, 10.0)
     ended = replace(known, health={key: Unhealthy("GET /health returned 503", engine_ended=True)})
-    dead = one(actor(started_at=1.0), ended, 100.0, served)
+    once = one(actor(started_at=1.0), ended, 99.0, served)
+    assert (once.stage, once.why) == ("addressed", "ALIVE, but GET /health returned 503")
+    assert one(actor(started_at=1.0), known, 100.0, once) == replace(served, since=100.0), "it serves again"
+    again = actor(started_at=1.0, restarts=1)
+    problem = {again.incarnation: Unhealthy("GET /health returned 503", engine_ended=True)}
+    restarted = RankFacts(addresses={again.incarnation: "http://h:1"}, health=problem)
+    assert one(again, restarted, 100.0, once).stage == "addressed", "a new process"
+    late = replace(known, health={key: Unhealthy("the server did not respond")})
+    assert one(actor(started_at=1.0), ended, 101.0, one(actor(), late, 100.0, once)).stage == "dead"
+    dead = one(actor(started_at=1.0), ended, 100.0, once)
     why = "ALIVE without an engine: GET /health returned 503"
     assert (dead.stage, dead.why, dead.since, dead.pid, dead.address) == ("dead", why, 100.0, 7, None)
-    assert list(changes(served, dead, 1.0)) == [(f"replica 0 is {why}", "error")]
+    assert list(changes(once, dead, 1.0)) == [(f"replica 0 is {why}", "error")]
     assert verdict(dead, 114.0) is None
     assert verdict(dead, 115.0) == (
         "vllm_server_0_0 is ALIVE without an engine and was not replaced within 15 s: GET /health returned 503"
     )
-    slow = replace(known, health={key: Unhealthy("the server did not respond")})
-    assert one(actor(started_at=1.0), slow, 102.0, dead) == dead, "it has no engine nevertheless"
+    assert one(actor(started_at=1.0), late, 102.0, dead) == dead, "it has no engine nevertheless"
     back = one(actor(started_at=1.0), known, 103.0, dead)
     assert (back.stage, back.generation) == ("healthy", 1) and verdict(back, 1e6) is None
 

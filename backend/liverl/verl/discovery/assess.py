@@ -2,9 +2,9 @@
 
 A rank is *missing* until Ray lists its actor, *pending* until that is ALIVE, *alive* until it has reported its
 address, *addressed* until its server responds, then *healthy*. *dead* and *lost* (Ray no longer lists the actor) are
-final for this actor; only a new actor of the same rank replaces it. An actor that lives is *dead* too once its engine
-has ended: verl 0.9.1 does not notice, and waits for its replies for ever. Each stage has its own time limit, as verl
-itself has none.
+final for this actor; only a new actor of the same rank replaces it. An actor that lives is *dead* too once two looks
+have found that its engine has ended: verl 0.9.1 does not notice, and waits for its replies for ever. After one look it
+may be Ray that ends both of them. Each stage has its own time limit, as verl itself has none.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ class Rank(msgspec.Struct, frozen=True):
     address: str | None = None  # http://ip:port
     generation: int = 0
     incarnation: str = ""
+    engine_lost: bool = False  # whether its server has said so, and has not been healthy since
 
 
 class Other(msgspec.Struct, frozen=True):
@@ -226,7 +227,12 @@ def _rank(
     key = actor.incarnation
     stage, why = _stage(actor, facts)
     same = old is not None and old.incarnation == key
-    if old is not None and same and old.stage == "dead" and stage in ("alive", "addressed"):
+    problem = facts.health.get(key)
+    ended = problem is not None and problem.engine_ended
+    ended_before = old is not None and same and old.engine_lost
+    if problem is not None and ended and ended_before:
+        stage, why = "dead", f"ALIVE without an engine: {problem.text}"
+    elif old is not None and same and old.stage == "dead" and stage in ("alive", "addressed"):
         # A server that lost its engine may also be slow: it has none nevertheless.
         stage, why = "dead", old.why
     if old is not None and same and old.stage == stage:
@@ -248,6 +254,7 @@ def _rank(
         address=facts.addresses.get(key) if stage in ("addressed", "healthy") else None,
         generation=generation if same else generation + 1,
         incarnation=key,
+        engine_lost=(ended or ended_before) and stage != "healthy",
     )
 
 
@@ -267,8 +274,6 @@ def _stage(actor: RayActor, facts: RankFacts) -> tuple[Stage, str]:
     problem = facts.health[key]
     if problem is None:
         return "healthy", "healthy"
-    if problem.engine_ended:
-        return "dead", f"ALIVE without an engine: {problem.text}"
     return "addressed", f"ALIVE, but {problem.text}"
 
 
