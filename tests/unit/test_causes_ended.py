@@ -183,6 +183,29 @@ def test_an_actor_that_is_gone_when_the_kernel_killed_for_memory_was_killed(tmp_
     assert why is not None and why.explanation.id != "cgroup-oom-kill", "its log says what ended it"
 
 
+ENGINE_GONE = (
+    "(vLLMHttpServer pid=7) ERROR 11-26 23:48:14 [core_client.py:600] Engine core proc EngineCore_DP0 died "
+    "unexpectedly, shutting down client.\n"
+)
+
+
+def test_an_engine_whose_exit_nobody_saw_may_have_been_killed_for_memory(tmp_path: Path) -> None:
+    """Its trainer goes on and waits for it."""
+    trainer = tmp_path / "trainer.log"
+    trainer.write_text(ENGINE_GONE)
+    oom = "oom_kill in memory.events has risen to 1"
+    why = why_ended(Ended("trainer", trainer, oom=oom, waits=True))
+    assert why is not None and why.explanation.id == "cgroup-oom-kill"
+    assert (
+        why.explanation.title == "vLLM's EngineCore process was killed for memory by the kernel's OOM killer"
+    )
+    assert oom in [one.text for one in why.explanation.evidence]
+    unknown = why_ended(Ended("trainer", trainer, waits=True))
+    assert unknown is not None and unknown.explanation.id == "unknown"
+    elsewhere = why_ended(Ended("trainer", trainer, oom=oom))
+    assert elsewhere is not None and elsewhere.explanation.id == "unknown", "of itself it says how it ended"
+
+
 def test_ray_is_guessed_at_only_where_a_run_may_use_it(tmp_path: Path) -> None:
     log = tmp_path / "r0.1.log"
     log.write_text(OK)

@@ -58,12 +58,13 @@ def why_ended(ended: Ended, others: Sequence[Ended] = (), below: Sequence[Path] 
     """
     own = [*_read(ended.log, ended.start), *_read_all(ended.also)]
     exits = [*map(_exit, _told(ended))]
-    verdict = judge(own, exits, failed_anyway=ended.waits)
+    oom = ended.oom if ended.waits else ""  # else it is in its exit
+    verdict = judge(own, exits, failed_anyway=ended.waits, oom=oom)
     if (others or below) and (verdict.cause is None or verdict.cause.id in UNEXPLAINED):
         more = [log for other in others for log in _read_all((other.log, *other.also), other.start)]
         more += _read_all(below)
         exits += [_exit(o) for o in others if _told(o)]
-        joint = judge([*own, *more], exits, failed_anyway=ended.waits)
+        joint = judge([*own, *more], exits, failed_anyway=ended.waits, oom=oom)
         if joint.cause is not None and joint.cause.id not in UNEXPLAINED:
             verdict = joint
     if verdict.cause is None or verdict.cause.id in _GOES_ON:

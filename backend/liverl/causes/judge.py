@@ -43,12 +43,14 @@ def judge(
     signatures: Sequence[Signature] = SIGNATURES,
     *,
     failed_anyway: bool = False,
+    oom: str = "",
 ) -> Verdict:
     """Why a run, or one process, ended, from what was read of its logs and from how its processes ended.
 
     ``exits``: as far as known; with some, and all of them 0, nothing failed and there are only symptoms. Without any,
     the logs alone tell whether something failed. ``failed_anyway``: something did although no process ended, so that a
-    log may end with signs of health.
+    log may end with signs of health. ``oom``: where the kernel has counted a kill lately, in words, of a process whose
+    exit nobody saw.
     """
     known = bool(exits) or failed_anyway
     moments = _without_stops([m for m in timeline(logs, signatures) if m.record.kind != "healthy"])
@@ -69,11 +71,12 @@ def judge(
     scripts = [hit for hit in open_hits if hit[1].signature.component == "shell"]
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
+    counted = oom or next((e.oom for e in failed if e.oom), "")
 
     cause: Explanation | None = None
     more: tuple[Explanation, ...] = ()
     if over:
-        cause = memory_kill(failed, fatal) or _catalogued(fatal, moments, failed)
+        cause = memory_kill(failed, fatal) or _catalogued(fatal, moments, failed, counted)
         if cause is None:
             served = {} if exits else {log.log: log.served for log in logs}
             lasting = [hit for hit in alive if _lasted(hit, alive, served)]
@@ -81,7 +84,8 @@ def judge(
         if cause is None:
             cause = _script_failed(scripts, moments, failed, logs)
         if cause is None:
-            cause, more = unexplained([m for m in moments if known or not _went_well(m)], failed, logs)
+            told = [m for m in moments if known or not _went_well(m)]
+            cause, more = unexplained(told, failed, logs, counted)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
 
 
@@ -149,7 +153,7 @@ def _rank(hit: _Hit) -> tuple[bool, bool]:
 
 
 def _catalogued(
-    fatal: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit]
+    fatal: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit], oom: str
 ) -> Explanation | None:
     if not fatal:
         return None
@@ -161,7 +165,7 @@ def _catalogued(
         first = next(others, first)
         best = _rank(first)
     told = _of_one_record(first, best, fatal)
-    return killed_for_memory(told[0], exits, of_exits(exits)) or _with_proof(told, fatal, moments, exits)
+    return killed_for_memory(told[0], oom, of_exits(exits)) or _with_proof(told, fatal, moments, exits)
 
 
 def _lasted(hit: _Hit, alive: Sequence[_Hit], served: Mapping[str, int]) -> bool:

@@ -28,6 +28,7 @@ _PROCESS_GONE = frozenset(
         "engine-dead",
     )
 )
+_NAMED = {"engine-core-ended": "vLLM's EngineCore process"}
 _MEMORY_LIMIT = (
     "the memory limit of its container, Slurm job or service was reached, or the host had no memory left."
 )
@@ -64,16 +65,14 @@ def _counted(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def killed_for_memory(
-    first: Moment, exits: Sequence[Exit], proof: tuple[Evidence, ...]
-) -> Explanation | None:
-    """Why a process is gone of which the log only says that it ended, if the kernel has just killed one for memory."""
-    oom = next((e.oom for e in exits if e.oom), None)
+def killed_for_memory(first: Moment, oom: str, proof: tuple[Evidence, ...]) -> Explanation | None:
+    """Why a process is gone of which the log only says that it ended, if the kernel has just killed one for memory:
+    ``oom`` says where it has counted that, and is empty if it has not."""
     match = next((m for m in first.matched if m.signature.id in _PROCESS_GONE), None)
-    if oom is None or match is None:
+    if not oom or match is None:
         return None
     actor, part = match.groups.get("actor"), match.groups.get("part")
-    who = f"Ray's {part}" if part else "a process of the run"
+    who = _NAMED.get(match.signature.id) or (f"Ray's {part}" if part else "a process of the run")
     if actor:
         who = f"the Ray actor {actor} (pid {match.groups['pid']})"
     return Explanation(

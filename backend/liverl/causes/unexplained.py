@@ -57,9 +57,10 @@ _SHELL_SIGNALS = (
 
 
 def unexplained(
-    moments: Sequence[Moment], exits: Sequence[Exit], logs: Sequence[LogRecords]
+    moments: Sequence[Moment], exits: Sequence[Exit], logs: Sequence[LogRecords], oom: str
 ) -> tuple[Explanation | None, tuple[Explanation, ...]]:
-    """What is told instead of a cause, None where nothing failed; and what may have caused it, likeliest first."""
+    """What is told instead of a cause, None where nothing failed; and what may have caused it, likeliest first.
+    ``oom``: where the kernel has counted a kill lately, in words."""
     said, more = _said_by_shell(moments)
     if said is not None and all(signal_of(e) is None for e in exits):
         return said, more
@@ -90,7 +91,7 @@ def unexplained(
             (),
         )
     known = _of_consequence(first) if only_reports(first) else None
-    killed = killed_for_memory(first, exits, proof)
+    killed = killed_for_memory(first, oom, proof)
     if killed is not None:
         return killed, ()
     what = "" if known is None else f": {point(known.title)}"
