@@ -188,7 +188,8 @@ def test_replica_missing(state: str, kind: str) -> None:
     gone = replica(1, state, kind=kind, address=None, listed=False, why=why)
     now = replicas(replica(0, kind=kind), gone)
     symptom = found(now)["replica_missing:r1"]
-    assert (symptom.severity, symptom.title, symptom.cause) == ("warning", "r1 is missing", why)
+    title = "r1 is missing" if state == "stopped" else "r1 is down"
+    assert (symptom.severity, symptom.title, symptom.cause) == ("warning", title, why)
     assert proof(symptom) == ("1 of 2 replicas are up",)
     assert symptom.action == (None if kind == "verl" else "restart r1")
     assert symptom.fix == (

@@ -181,7 +181,8 @@ def replica_missing(window: Window) -> Iterator[Symptom | Resolved]:
     reported = {s.name for s in now.services if s.state in DOWN}
     for replica in _expected(window):
         if replica.state in ("stopped", *DOWN) and replica.name not in reported:
-            yield _absent("replica_missing", now, replica, "is missing", replica.why or replica.state)
+            what = "is missing" if replica.state == "stopped" else "is down"
+            yield _absent("replica_missing", now, replica, what, replica.why or replica.state)
 
 
 def replica_late(window: Window) -> Iterator[Symptom | Resolved]:
