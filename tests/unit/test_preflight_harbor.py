@@ -122,12 +122,20 @@ def test_a_class_for_sandboxes_is_looked_for_too(package: Path) -> None:
     assert TYPE not in found, "such a class may use anything"
 
 
-def test_names_are_not_judged_where_harbor_does_not_tell_them(package: Path) -> None:
+def test_a_name_is_unknown_where_harbor_does_not_tell_them(package: Path) -> None:
     assert judged(package, "harbor_agent.agent_name=acp:any")["harbor_agent.agent_name"][0] == "ok"
     (package / "harbor/models/agent/name.py").write_text("")
     (package / "harbor/models/environment_type.py").unlink()
     found = judged(package, "harbor_agent.agent_name=new", "harbor_agent.environment_type=gke")
-    assert found["harbor_agent.agent_name"] == ("ok", "new") and found[TYPE] == ("ok", "gke")
+    status, text = found["harbor_agent.agent_name"]
+    assert status == "warn" and text.startswith("it is not known whether harbor ")
+    assert text.endswith(
+        " has the agent new: AttributeError: module 'harbor.models.agent.name' has no attribute 'AgentName'"
+    )
+    status, text = found[TYPE]
+    assert status == "warn" and text.endswith(
+        " has the environment gke: ModuleNotFoundError: No module named 'harbor.models.environment_type'"
+    )
 
 
 def test_an_environment_without_harbor_is_refused(tmp_path: Path) -> None:

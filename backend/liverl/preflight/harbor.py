@@ -35,10 +35,12 @@ _NAMESPACES = (
 _ASK = r"""
 import importlib, importlib.metadata, inspect, json, sys
 classes = json.loads(sys.argv[1])
-def names(module, enum):
+untold = {}
+def names(what, module, enum):
     try:
         return [member.value for member in getattr(importlib.import_module(module), enum)]
-    except Exception:
+    except Exception as error:
+        untold[what] = f"{type(error).__name__}: {error}"
         return []
 def problem(path):
     module, _, name = path.partition(":")
@@ -55,8 +57,9 @@ except importlib.metadata.PackageNotFoundError:
     version = ""
 answer = {"python": "%d.%d" % sys.version_info[:2], "harbor": version}
 if version:
-    answer["environments"] = names("harbor.models.environment_type", "EnvironmentType")
-    answer["agents"] = names("harbor.models.agent.name", "AgentName")
+    answer["environments"] = names("environment", "harbor.models.environment_type", "EnvironmentType")
+    answer["agents"] = names("agent", "harbor.models.agent.name", "AgentName")
+    answer["untold"] = untold
     answer["problems"] = {key: problem(path) for key, path in classes.items()}
 print()
 print(json.dumps(answer))
@@ -65,13 +68,14 @@ print(json.dumps(answer))
 
 class Answer(msgspec.Struct, frozen=True):
     """What an interpreter knows of Harbor. ``harbor``: its version, "" without it; ``environments`` and ``agents``: the
-    names that it knows; ``problems``: by configuration key, why a class cannot be used ("" if it can), and the classes
-    of its module."""
+    names that it knows; ``untold``: why it does not tell those, by "environment" and "agent"; ``problems``: by
+    configuration key, why a class cannot be used ("" if it can), and the classes of its module."""
 
     python: str
     harbor: str
     environments: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
+    untold: dict[str, str] = {}
     problems: dict[str, tuple[str, tuple[str, ...]]] = {}
 
 
@@ -143,21 +147,25 @@ def judged(config: RunConfig, answer: Answer, python: Path) -> Iterator[Check]:
     yield Check(NAME, "ok", f"harbor {answer.harbor}, Python {answer.python}")
     agent = config.harbor_agent
     if agent.agent_name and not agent.agent_import_path:
-        yield _name("harbor_agent.agent_name", agent.agent_name, answer.agents, "agent", answer.harbor)
+        yield _name("harbor_agent.agent_name", agent.agent_name, answer.agents, "agent", answer)
     if agent.environment_type not in (None, "", LOCAL, DOCKER):  # ``_sandbox`` tries these two
         known = (LOCAL, *answer.environments) if answer.environments else ()
         yield _name(
-            "harbor_agent.environment_type", str(agent.environment_type), known, "environment", answer.harbor
+            "harbor_agent.environment_type", str(agent.environment_type), known, "environment", answer
         )
     for key, (why, classes) in answer.problems.items():
         yield _class(key, why, classes, config)
 
 
-def _name(key: str, value: str, known: tuple[str, ...], what: str, version: str) -> Check:
-    if not known or value in known or ":" in value:  # a class, or an agent of another registry
+def _name(key: str, value: str, known: tuple[str, ...], what: str, answer: Answer) -> Check:
+    if value in known or ":" in value:  # a class, or an agent of another registry
         return Check(key, "ok", value)
+    if not known:
+        why = answer.untold.get(what) or f"it has no {what}s"
+        text = f"it is not known whether harbor {answer.harbor} has the {what} {value}: {why}"
+        return Check(key, "warn", text)
     close = did_you_mean(value, known) or f"it has {', '.join(known)}"
-    return Check(key, "fail", f"harbor {version} has no {what} {value}; {close}")
+    return Check(key, "fail", f"harbor {answer.harbor} has no {what} {value}; {close}")
 
 
 def _class(key: str, why: str, classes: tuple[str, ...], config: RunConfig) -> Check:
