@@ -330,3 +330,51 @@ def test_a_line_behind_a_link_that_names_no_exception_is_another_record() -> Non
         "Waiting: for the server\n"
     )
     assert (first.kind, second.text) == ("traceback", "Waiting: for the server")
+
+
+BAR = "Loading:  75%|#######   | 3/4 [00:08<00:02,  2.83s/it]"
+
+
+@pytest.mark.parametrize("bar", [BAR, BAR.replace("it]", "it, loss=0.3]"), "5it [1:00:08,  1.2it/s]"])
+@pytest.mark.parametrize("before", ["", "(WorkerDict pid=7) "])
+def test_what_stands_behind_a_progress_bar_is_a_line_of_its_own(before: str, bar: str) -> None:
+    first, second = read(f"{before}{bar}{bar}Killed\n")
+    assert (first.text, first.level) == (bar + bar, None)
+    assert (second.text, second.level, second.kind) == ("Killed", "error", "shell")
+    assert first.writer == second.writer and (first.writer == "") is not bool(before)
+    assert own_level(f"{before}{bar}Killed") == "error"
+    _, raised = read(
+        f"{before}{bar}Traceback (most recent call last):\n{before}  File x\n{before}KeyError: 'a'\n"
+    )
+    assert raised.raised[-1].type == "KeyError"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        BAR,
+        f"{BAR} [repeated 3x across cluster]",
+        f"INFO 05-23 09:31:47 [core.py:3] {BAR}",
+        "[00:08<00:02]Killed",
+    ],
+)
+def test_a_progress_bar_alone_is_one_line(line: str) -> None:
+    only(f"{line}\n")
+
+
+@pytest.mark.parametrize("each", [True, False])
+def test_the_fields_that_pydantic_refuses_are_of_its_message(each: bool) -> None:
+    """Whether the logger heads each line of it, or the first one only."""
+    head = "ERROR 09-07 08:26:00 serving_chat.py:134] "
+    fields = [
+        "0.type",
+        "  Field required",
+        "    For further information visit https://errors.pydantic.dev/2.9/v/missing",
+    ]
+    fields += ["messages", "  Field required"]
+    lines = [
+        f"{head}Error in the request: 2 validation errors for Chat",
+        *(f"{head * each}{one}" for one in fields),
+    ]
+    first, second = read("\n".join([*lines, f"{head}Error in another request", ""]))
+    assert (list(first.more), second.text) == (fields, "Error in another request")

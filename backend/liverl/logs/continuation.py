@@ -33,7 +33,7 @@ _OF_EXCEPTION = re.compile(
 _FIELDS_FOLLOW = re.compile(
     r"\d{1,3} validation errors? for \w{1,100}$|^\s{2,8}For further information visit "
 )
-_FIELD = re.compile(r"[A-Za-z_][\w.\[\]-]{0,120}")
+_FIELD = re.compile(r"(?:\d{1,4}\.)?[A-Za-z_][\w.\[\]-]{0,120}")
 _OF_HYDRA = re.compile(
     r"To append to |Or add |Key '|Value '|In '|Did you mean |Available options|Could not |See https://hydra"
 )
@@ -60,7 +60,7 @@ def continues_exception(text: str, previous: str) -> bool:
     return (
         previous.endswith((":", ","))
         or previous.startswith(RAY_TASK)
-        or (_FIELDS_FOLLOW.search(previous) is not None and _FIELD.fullmatch(text.rstrip()) is not None)
+        or names_field(text, previous)
         or _OF_EXCEPTION.match(text) is not None
     )
 
@@ -74,7 +74,14 @@ def continues_message(text: str, first: str, previous: str) -> bool:
         return True
     if _HYDRA.match(first):
         return _OF_HYDRA.match(text) is not None
+    if names_field(text, previous):
+        return True
     return continues_exception(text, "") or (previous.endswith(":") and len(previous) < 200)
+
+
+def names_field(text: str, previous: str) -> bool:
+    """Whether a line is the name of a field that pydantic refuses: "0.type", "messages"."""
+    return _FIELDS_FOLLOW.search(previous) is not None and _FIELD.fullmatch(text.rstrip()) is not None
 
 
 def continues_raylet(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from liverl.logs.bars import behind_bar
 from liverl.logs.prefix_chain import split_prefixes
 from liverl.model import Level
 
@@ -171,7 +172,8 @@ _QUICK: dict[str, Level] = {
 
 def own_level(line: str) -> Level | None:
     """Return the level that a plain line states itself; None if it states none."""
-    return level_of_text(split_prefixes(line).text)
+    text = split_prefixes(line).text
+    return level_of_text(text[behind_bar(text) :])
 
 
 def level_of_text(text: str) -> Level | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+from liverl.logs.bars import behind_bar
 from liverl.logs.continuation import (
     continues_exception,
     continues_message,
     continues_raylet,
     introduces_traceback,
+    names_field,
 )
 from liverl.logs.heads import LineHead, heads_each_line, parse_head
 from liverl.logs.json_lines import plain_lines
@@ -141,7 +143,7 @@ class _Open:
             return False
         if text.startswith(BEGINS):
             return not self.ended
-        return bool(link_of(text)) or (self.ended and self.level != "info")
+        return bool(link_of(text)) or (self.ended and self.level != "info") or names_field(text, self.last)
 
     def continued_bare(self, chain: PrefixChain, head: LineHead) -> bool:
         """Whether a line without a prefix, right below, goes on with what the raylet or C++ of a rank wrote."""
@@ -270,7 +272,7 @@ class RecordReader:
         self._length = 0
         line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
         self._count += 1
-        for part in _parts(line):
+        for part in (one for piece in _pieces(line) for one in _parts(piece)):
             self._next(part, start)
         if self._count % 16 == 0:
             self._expire()
@@ -347,6 +349,12 @@ class RecordReader:
             return []
         self._done = [done for done in self._done if first is not None and done.offset >= first]
         return [done.record() for done in sorted(ready, key=lambda done: done.offset)]
+
+
+def _pieces(line: str) -> list[str]:
+    """A progress bar and what stands behind it, each with the prefixes of the line; any other line as it is."""
+    place = behind_bar(line)
+    return [line[:place], f"{line[: split_prefixes(line).length]}{line[place:]}"] if place else [line]
 
 
 def _parts(line: str) -> list[str]:
