@@ -376,6 +376,13 @@ def test_slips_are_no_symptom(say: Maker, count: int, told: bool) -> None:
     assert everything == (["slip"] if told else [])
 
 
+def test_lines_that_ray_merged_into_one_count_each(say: Maker) -> None:
+    slip = row("slip", "cannot be read", alive=True, request=True, slips=2)
+    for repeated, told in ((1, False), (2, True)):
+        found = judge_with([log(say("a call cannot be read", repeated=repeated))], [], (slip,))
+        assert [one.id for one in (found.cause, *found.symptoms) if one is not None] == ["slip"] * told
+
+
 REPORTED = (
     row("reported", "docker failed", role="consequence", of=("name-taken",)),
     row("name-taken", "name is taken", component="host", alive=True),

@@ -120,7 +120,9 @@ def _failed(exit_: Exit) -> bool:
 
 def _without_slips(alive: Sequence[_Hit]) -> list[_Hit]:
     """Complaints without those that are as few in their log as mistakes of models usually are."""
-    often = Counter((moment.log, match.signature.id) for moment, match in alive)
+    often: Counter[tuple[str, str]] = Counter()
+    for moment, match in alive:
+        often[moment.log, match.signature.id] += 1 + moment.record.repeated
     return [hit for hit in alive if often[hit[0].log, hit[1].signature.id] > hit[1].signature.slips]
 
 
