@@ -17,7 +17,14 @@ _WEAK = frozenset(("KeyboardInterrupt", "SystemExit", "CancelledError", "Generat
 _HANDLED = re.compile(
     r"Exception in ASGI application|Error handling request|(?:Task|Future) exception was never retrieved|"
     r"LiteLLM[\w ]{0,80}:ERROR|LiteLLM\.LoggingError|"
-    r"HTTP/1\.1\" [45]\d\d|Error in extracting tool call"
+    r"HTTP/1\.1\" [45]\d\d|Error in extracting tool call|"
+    # vLLM's servers and parsers of tool calls, 0.6 to 0.24
+    r"Error in (?:preprocessing prompt inputs|applying chat template|(?:chat )?completion stream|message stream|"
+    r"token generation stream|streaming tool call|parser creation|create_messages|count_tokens)|"
+    r"Error (?:trying to handle streaming tool call|extracting tool calls|preparing request components)|"
+    r"Error parsing \S{1,40} (?:streaming )?tool call output|"
+    r"An error occurred in `\w{1,40}` while applying chat template|"
+    r"(?:RequestValidationError|HTTPException|Engine Exception) caught\. Request id"
 )
 # What a library raises to report that another process failed.
 _WRAPPER = re.compile(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from liverl.causes.catalogue.family import Text, family
 from liverl.causes.signature import Signature
+
+# The exception of a record, behind the frames of its traceback
+_RAISED = r"\n(?:[^\n]{0,400}\n){0,200}?(?P<why>[A-Za-z][\w.]{2,80}(?:Error|Exception): [^\n]{1,200})"
 
 SIGNATURES: tuple[Signature, ...] = (
     Signature(
@@ -156,6 +160,117 @@ SIGNATURES: tuple[Signature, ...] = (
         source="jinja2 filters.py do_items",
         fires="TypeError: Can only get item pairs from a mapping.",
         spares="KeyError: 'mapping'",
+    ),
+    Signature(
+        id="vllm-arguments-no-json",
+        component="vllm",
+        role="cause",
+        pattern=(
+            r"in _postprocess_messages\n(?:[^\n]{0,400}\n){1,20}?[\w.]{0,40}JSONDecodeError: (?P<why>[^\n:]{1,60})"
+        ),
+        needle="in _postprocess_messages",
+        title="vLLM refuses conversations with tool arguments that are no JSON",
+        cause=(
+            "A client sends the arguments of earlier tool calls back as text, and vLLM reads them as JSON ({why}). A "
+            "call that was cut, or that the model wrote wrongly, makes all further requests of its trial fail."
+        ),
+        fix=(
+            "Let the agent replace such a call before its next request. If calls are cut, raise "
+            "training.max_response_length, or the agent's max_tokens."
+        ),
+        severity="warning",
+        alive=True,
+        request=True,
+        slips=4,
+        source="vllm/entrypoints/chat_utils.py, issue 47761",
+        fires=(
+            "Traceback (most recent call last):\n"
+            '  File "/v/vllm/entrypoints/chat_utils.py", line 1857, in _postprocess_messages\n'
+            "    parsed = json.loads(content)\n"
+            "json.decoder.JSONDecodeError: Unterminated string starting at: line 1 column 13 (char 12)"
+        ),
+        spares=(
+            "Traceback (most recent call last):\n"
+            '  File "/v/vllm/entrypoints/chat_utils.py", line 1857, in _postprocess_messages\n'
+            "    parsed = json.loads(content)\n"
+            "TypeError: the JSON object must be str, bytes or bytearray, not int"
+        ),
+    ),
+    *family(
+        Signature(
+            id="vllm-chat-refused",
+            component="vllm",
+            role="cause",
+            pattern=rf"Error in preprocessing prompt inputs{_RAISED}",
+            needle="Error in preprocessing prompt inputs",
+            title="vLLM refuses chat requests: it can make no prompt of their messages",
+            cause="Its check of the messages, or the model's chat template, raised: {why}",
+            fix=(
+                "Look at what the messages hold: a template may allow fewer roles, parts or tool calls than the API. "
+                "Give vLLM the template that belongs to the model (--chat-template), or texts instead of lists "
+                "(--chat-template-content-format)."
+            ),
+            alive=True,
+            request=True,
+            slips=4,
+            effect=True,
+            source="vllm/entrypoints/openai/serving_chat.py, issues 16245 and 25108",
+            fires=(
+                "ERROR 04-08 07:13:28 [serving_chat.py:198] Error in preprocessing prompt inputs\n"
+                '  File "<template>", line 8, in top-level template code\n'
+                'TypeError: can only concatenate str (not "list") to str'
+            ),
+            spares="ERROR 04-08 07:13:28 [serving_chat.py:198] Error in preprocessing prompt inputs",
+        ),
+        Text(
+            id="vllm-chat-refused-template",
+            pattern=rf"An error occurred in `\w{{1,40}}` while applying chat template{_RAISED}",
+            needle="` while applying chat template",
+            source="vllm/renderers/hf.py, issue 25108",
+            fires=(
+                "ERROR 09-17 22:28:40 [hf.py:475] An error occurred in `transformers` while applying chat template\n"
+                "Traceback (most recent call last):\n"
+                "ValueError: the assistant has no content"
+            ),
+            spares="ERROR 09-17 22:28:40 [hf.py:475] An error occurred in `transformers` while applying chat template",
+        ),
+        Text(
+            id="vllm-chat-refused-old",
+            pattern=r"Error in applying chat template from request: (?P<why>[^\n]{1,200})",
+            needle="Error in applying chat template from request: ",
+            source="vLLM 0.6, Qwen3-VL issue 142",
+            fires=(
+                "ERROR 09-07 08:26:00 serving_chat.py:134] Error in applying chat template from request: 1 validation "
+                "error for ValidatorIterator"
+            ),
+            spares="INFO 09-07 08:26:00 serving_chat.py:134] Applying chat template from request: done",
+        ),
+    ),
+    Signature(
+        id="vllm-grammar-rejects",
+        component="vllm",
+        role="cause",
+        pattern="Failed to advance FSM for request ",
+        needle="Failed to advance FSM for request ",
+        title="vLLM's grammar rejects tokens that the engine has made",
+        cause=(
+            "In a structured output or a strict tool call the engine and the grammar disagree: known of vLLM with "
+            "speculative decoding, reasoning parsers and pipelines. Some versions end the request, others go on."
+        ),
+        fix=(
+            "Use another vLLM (environments.vllm.requirements), or do without structured output, tool_choice required "
+            "or speculative decoding. A few such lines do little harm."
+        ),
+        severity="warning",
+        alive=True,
+        request=True,
+        slips=4,
+        source="vllm/v1/structured_output/backend_xgrammar.py, issues 18780, 29379 and 44006",
+        fires=(
+            "ERROR 11-25 14:55:49 [backend_xgrammar.py:165] Failed to advance FSM for request cmpl-4eb6-0 for tokens "
+            "4913. Please file an issue."
+        ),
+        spares="DEBUG 11-25 14:55:49 [backend_xgrammar.py:165] advanced FSM for request cmpl-4eb6-0",
     ),
     Signature(
         id="vllm-unknown-model-asked",

@@ -85,6 +85,14 @@ SIGNATURES: tuple[Signature, ...] = (
             spares="LiteLLM Proxy: a database URL is set; the prisma CLI is on PATH",
             recorded=True,
         ),
+        Text(
+            id="litellm-no-prisma-program",
+            pattern="No such file or directory: 'prisma'",
+            needle="No such file or directory: 'prisma'",
+            source="LiteLLM issue 1430",
+            fires="FileNotFoundError: [Errno 2] No such file or directory: 'prisma'",
+            spares="FileNotFoundError: [Errno 2] No such file or directory: 'prisma/schema.prisma'",
+        ),
     ),
     Signature(
         id="litellm-database-down",

@@ -221,6 +221,25 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO key acc length 512 is equal to batch size 512",
     ),
     Signature(
+        id="verl-validation-keys",
+        component="verl",
+        role="cause",
+        pattern=(r"(?P<name>\S{1,100}): len\(lst\)=(?P<has>\d{1,9}), len\(sample_scores\)=(?P<rows>\d{1,9})"),
+        needle=": len(lst)=",
+        title="The reward function returned {name} for {has} of {rows} rows",
+        cause=(
+            "verl keeps each value that a reward function returns beside the score, and a validation needs it of "
+            "every row."
+        ),
+        fix=(
+            "Let the reward function (reward.function) return the same keys for every row, also where it cannot judge "
+            "the answer."
+        ),
+        source="verl trainer/ppo/ray_trainer.py, issue 2320",
+        fires="AssertionError: score: len(lst)=1, len(sample_scores)=100",
+        spares="INFO score: len(lst)=100; sample_scores=100",
+    ),
+    Signature(
         id="verl-union-conflict",
         component="verl",
         role="cause",

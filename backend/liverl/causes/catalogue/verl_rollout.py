@@ -278,6 +278,29 @@ SIGNATURES: tuple[Signature, ...] = (
         recorded=True,
     ),
     Signature(
+        id="verl-reward-prime",
+        component="verl",
+        role="cause",
+        pattern=r"\[Error\] Task failed: [^\n]{1,300}?, completion: ",
+        needle="[Error] Task failed: ",
+        title="The reward function failed, and verl counted a reward of 0",
+        cause="verl's reward manager prime goes on after such an error, and counts the answer as wrong.",
+        fix=(
+            "Correct the reward function (reward.function). It runs in processes of its own: it must lie in a module "
+            "that they can import, and be no function within another one."
+        ),
+        severity="warning",
+        alive=True,
+        request=True,
+        slips=19,
+        source="verl workers/reward_manager/prime.py, issue 3150",
+        fires=(
+            "[Error] Task failed: Can't pickle <function f at 0x7f>: it's not the same object as custom_module.f, "
+            "completion: The answer is 4"
+        ),
+        spares="[Error] Task failed at step 3",
+    ),
+    Signature(
         id="verl-reward-missing",
         component="verl",
         role="cause",

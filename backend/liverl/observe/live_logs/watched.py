@@ -13,7 +13,10 @@ SURVIVABLE = frozenset(
         "nccl-watchdog",
     )
 )
-COUNTED = frozenset(("trial-failed",))  # in the trials themselves (``agents.trials_failed``)
+# Counted in the trials themselves (``agents.trials_failed``), and in the requests that failed, with their message.
+COUNTED = frozenset(
+    ("trial-failed", "vllm-chat-refused", "vllm-chat-refused-template", "vllm-chat-refused-old")
+)
 # What tools of scripts and sandboxes complain of ("shell") tells nothing of a service that prints it and goes on.
 WATCHED: tuple[Signature, ...] = tuple(
     one
