@@ -335,7 +335,15 @@ def test_a_line_behind_a_link_that_names_no_exception_is_another_record() -> Non
 BAR = "Loading:  75%|#######   | 3/4 [00:08<00:02,  2.83s/it]"
 
 
-@pytest.mark.parametrize("bar", [BAR, BAR.replace("it]", "it, loss=0.3]"), "5it [1:00:08,  1.2it/s]"])
+@pytest.mark.parametrize(
+    "bar",
+    [
+        BAR,
+        BAR.replace("it]", "it, loss=0.3]"),
+        "5it [1:00:08,  1.2it/s]",
+        "9 examples [00:00, 251231.07 examples/s]",
+    ],
+)
 @pytest.mark.parametrize("before", ["", "(WorkerDict pid=7) "])
 def test_what_stands_behind_a_progress_bar_is_a_line_of_its_own(before: str, bar: str) -> None:
     first, second = read(f"{before}{bar}{bar}Killed\n")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 
-_RATES = (
-    "it/s",
-    "s/it",
-    "B/s",
-)  # every bar has one, also with a postfix: "[00:08<00:02,  2.83s/it, loss=0.3]"
+# Every bar has a rate: "[00:08<00:02,  2.83s/it, loss=0.3]", "[00:00, 251231.07 examples/s]"
+_RATES = ("/s", "s/")
 _BAR = re.compile(r"\[(?:\d{1,4}:)?\d\d:\d\d[<,][^\[\]\n]{1,200}\](?=\S)")
 
 
