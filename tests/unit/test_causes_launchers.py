@@ -73,6 +73,10 @@ def test_an_error_of_the_program_wins_over_one_of_its_script(tmp_path: Path) -> 
     ("line", "number"),
     [
         ("failed (exitcode: -9) local_rank: 0 (pid: 14750) of binary: /opt/python", 9),
+        ("srun: error: worker1: task 0: Aborted", 6),
+        ("srun: error: n[1-2]: tasks 0,4-5: Segmentation fault (core dumped)", 11),
+        ("srun: error: n1: task 3: Bus error", 7),
+        ("srun: error: n1: task 3: Killed", 9),
         ("  exitcode  : -11 (pid: 14750)", 11),
         ("['/usr/bin/python3', 'train.py'] exits with return code = -9", 9),
         ("Job entrypoint command failed with exit code -11, last available logs", 11),
@@ -91,6 +95,8 @@ def test_a_launcher_reports_the_signal_that_ended_its_child(line: str, number: i
     [
         "failed (exitcode: 1) local_rank: 0",
         "exits with return code = 1",
+        "srun: error: n1: task 3: Terminated",
+        "srun: error: n1: task 3: Exited with exit code 1",
         "command terminated with exit code 1",
     ],
 )

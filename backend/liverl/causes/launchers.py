@@ -1,15 +1,23 @@
-"""What launchers report of a child that a signal ended: torchrun, DeepSpeed, Ray's jobs, ray start. Pure."""
+"""What launchers report of a child that a signal ended: torchrun, DeepSpeed, Ray's jobs, ray start, srun. Pure."""
 
 from __future__ import annotations
 
 import re
+import signal
 from typing import NamedTuple
 
 _ENDED = re.compile(
     r"\(exitcode: -(\d{1,2})\)|exitcode  : -(\d{1,2}) |exits with return code = -(\d{1,2})\b"
     r"|command failed with exit code -(\d{1,2})\b|\[exit code=-(\d{1,2})\]"
     r"|command terminated with exit code (1(?:29|3\d|4[0-3]))\b"
+    r"|srun: error: \S{1,80}: tasks? [\d,-]{1,80}: (Aborted|Segmentation fault|Bus error|Killed)\b"
 )
+_NAMED = {
+    "Aborted": signal.SIGABRT,
+    "Segmentation fault": signal.SIGSEGV,
+    "Bus error": signal.SIGBUS,
+    "Killed": signal.SIGKILL,
+}
 
 
 class Reported(NamedTuple):
@@ -25,5 +33,6 @@ def reported_signal(text: str) -> Reported | None:
     if found is None:
         return None
     line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
-    number = next(int(number) for number in found.groups() if number)
+    told = next(number for number in found.groups() if number)
+    number = int(_NAMED.get(told) or told)
     return Reported(number - 128 if number > 128 else number, line)  # kubectl reports as shells do
