@@ -381,3 +381,13 @@ def test_an_error_at_the_end_of_a_log_belies_exit_code_0(
         why = error_behind_success(Ended("trainer", log, exit=Exit(0)), unfinished=left)
         shown = "" if why is None else why.explanation.evidence[0].text
         assert (expected in shown) if expected else why is None, (left, shown)
+
+
+def test_a_request_that_failed_last_is_no_error_behind_success(tmp_path: Path) -> None:
+    log = tmp_path / "proxy.log"
+    log.write_text(
+        "INFO: started\n00:16:46 - LiteLLM Proxy:ERROR: a.py:12 - litellm.BadRequestError: no tools\n"
+    )
+    assert error_behind_success(Ended("proxy", log), unfinished=True) is None
+    log.write_text("INFO: started\nERROR 11-26 10:00:00 [a.py:12] the step failed\n")
+    assert why_ended(Ended("trainer", log)) is not None

@@ -383,6 +383,33 @@ def test_lines_that_ray_merged_into_one_count_each(say: Maker) -> None:
         assert [one.id for one in (found.cause, *found.symptoms) if one is not None] == ["slip"] * told
 
 
+REFUSED = "litellm.BadRequestError: OpenAIException - Error code: 400 - tools are required"
+
+
+def test_requests_that_failed_have_ended_nothing_that_is_known(say: Maker) -> None:
+    records = [
+        say.error(REFUSED),
+        say('INFO: "POST /v1/messages HTTP/1.1" 400 Bad Request'),
+        say.error(REFUSED),
+    ]
+    found = judge([log(*records)], [])
+    assert found.cause is None and found.guesses == ()
+    (symptom,) = found.symptoms
+    assert (symptom.id, symptom.severity) == ("requests-failed", "warning")
+    assert symptom.title == f"Requests failed; the first error was: {REFUSED}"
+    assert [one.offset for one in symptom.evidence] == [records[0].offset, records[2].offset]
+    (one,) = judge([log(records[0])], []).symptoms
+    assert one.title == f"A request failed; the first error was: {REFUSED}" and len(one.evidence) == 1
+
+
+def test_a_request_that_failed_is_told_of_what_is_known_to_have_failed(say: Maker) -> None:
+    logs = [log(say.error(REFUSED))]
+    for found in (judge(logs, [Exit("proxy", code=1)]), judge_with(logs, (), ROWS, failed_anyway=True)):
+        assert found.cause is not None and found.cause.id == "unknown" and found.symptoms == ()
+    beside = judge([log(say.error(REFUSED), say.raised("ValueError: it broke"))], []).cause
+    assert beside is not None and "it broke" in beside.title and beside.id == "unknown"
+
+
 REPORTED = (
     row("reported", "docker failed", role="consequence", of=("name-taken",)),
     row("name-taken", "name is taken", component="host", alive=True),

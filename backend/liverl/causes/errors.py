@@ -12,11 +12,13 @@ from liverl.causes.timeline import Moment
 from liverl.causes.words import short
 from liverl.logs.record import Raised, Record
 
+OF_A_REQUEST = 5  # the weight of an error that a server handled
 _WEAK = frozenset(("KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit", "BrokenPipeError"))
 # A failed request or prompt: the server, or verl's agent loop, goes on after it.
 _HANDLED = re.compile(
     r"Exception in ASGI application|Error handling request|(?:Task|Future) exception was never retrieved|"
-    r"LiteLLM[\w ]{0,80}:ERROR|LiteLLM\.LoggingError|"
+    # LiteLLM's records, without their head
+    r"litellm\.proxy\.[\w.]{1,80}\(\): Exception occured - |^litellm\.\w{1,40}Error: |LiteLLM\.LoggingError|"
     r"HTTP/1\.1\" [45]\d\d|Error in extracting tool call|"
     # vLLM's servers and parsers of tool calls, 0.6 to 0.24
     r"Error in (?:preprocessing prompt inputs|applying chat template|(?:chat )?completion stream|message stream|"
@@ -72,7 +74,7 @@ def weight_of(moment: Moment) -> int | None:
     if only_reports(moment):
         return 3 if record.raised or _NAMED.search(record.whole) else 4
     if of_a_request(record):
-        return 5
+        return OF_A_REQUEST
     if _HANDLED_WRITER in record.writer:
         return 2
     return 0 if record.kind == "traceback" else 1

@@ -27,7 +27,7 @@ from liverl.causes.match import Match
 from liverl.causes.memory_kills import killed_for_memory, memory_kill
 from liverl.causes.signature import Signature
 from liverl.causes.timeline import Moment, timeline
-from liverl.causes.unexplained import unexplained
+from liverl.causes.unexplained import failed_requests, unexplained
 from liverl.causes.words import explained, of_exits, short
 
 SYMPTOMS = 12  # of one verdict; more help nobody
@@ -85,6 +85,9 @@ def judge(
             cause = _script_failed(scripts, moments, failed, logs)
         if cause is None:
             told = [m for m in moments if known or not _went_well(m)]
+            requests = None if known else failed_requests(told)
+            if requests is not None:
+                return Verdict(None, (), (requests, *_symptoms(None, fatal, alive)))
             cause, more = unexplained(told, failed, logs, counted)
     return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
 

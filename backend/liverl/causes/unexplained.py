@@ -10,6 +10,7 @@ from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.chain import telling
 from liverl.causes.deduced import DEDUCED, deduced
 from liverl.causes.errors import (
+    OF_A_REQUEST,
     evidence_of,
     first_error,
     is_weak,
@@ -54,6 +55,26 @@ _SHELL_SIGNALS = (
     (re.compile(r"\bKilled\b"), signal.SIGKILL),
     (re.compile(r"\bTerminated\b"), signal.SIGTERM),
 )
+
+
+def failed_requests(moments: Sequence[Moment]) -> Explanation | None:
+    """What is told of logs whose errors are all of requests: the servers handled them, and nothing tells that one has
+    ended. None for other logs."""
+    failed = [moment for moment in moments if weight_of(moment) == OF_A_REQUEST]
+    first = first_error(moments)
+    if first is None or first not in failed:
+        return None
+    proof = [evidence_of(one, line_of(one.record, one.matched)) for one in (first, *failed[1:][-1:])]
+    return Explanation(
+        "requests-failed",
+        "warning",
+        f"{'Requests' if failed[1:] else 'A request'} failed; {FIRST_ERROR}"
+        f"{short(told_of(first.record, first.matched))}",
+        "A server could not answer, and nothing that was read tells that it ended.",
+        "Read the message: it says what the server, or the model behind it, did not accept of the request. Correct it "
+        "where the request is made (the agent, or the proxy's configuration).",
+        evidence=tuple(proof),
+    )
 
 
 def unexplained(
