@@ -38,6 +38,13 @@ def test_an_error_after_which_the_log_goes_on_as_before_is_no_cause(tmp_path: Pa
     assert verdict(tmp_path, rounds(2) + ERROR.partition("\n")[2] + rounds(ENOUGH)).cause is None
 
 
+def test_a_request_that_failed_is_no_symptom_of_a_log_that_goes_on_as_before(tmp_path: Path) -> None:
+    failed = "00:16:46 - LiteLLM Proxy:ERROR: a.py:12 - litellm.BadRequestError: no tools\n"
+    assert not verdict(tmp_path, rounds(2) + failed + rounds(ENOUGH)).symptoms
+    (symptom,) = verdict(tmp_path, rounds(2) + failed).symptoms
+    assert symptom.id == "requests-failed"
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -37,6 +37,7 @@ OF_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the firs
 # Errors that no rule explains, or only one of Python itself: those are what programs catch.
 DOUBTFUL = frozenset((*OF_AN_ERROR, *(one.id for one in SIGNATURES if one.component == "python")))
 UNEXPLAINED = frozenset(("interrupted", "stopped", "silent-exit", "killed", *OF_AN_ERROR))
+REQUESTS_FAILED = "requests-failed"  # and nothing else did, as far as is known
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
 _ONLY_REPORTED = "It reports that something else failed, and nothing that was read says why that did."
@@ -66,7 +67,7 @@ def failed_requests(moments: Sequence[Moment]) -> Explanation | None:
         return None
     proof = [evidence_of(one, line_of(one.record, one.matched)) for one in (first, *failed[1:][-1:])]
     return Explanation(
-        "requests-failed",
+        REQUESTS_FAILED,
         "warning",
         f"{'Requests' if failed[1:] else 'A request'} failed; {FIRST_ERROR}"
         f"{short(told_of(first.record, first.matched))}",

@@ -12,7 +12,7 @@ import msgspec
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.match import catalogue
-from liverl.causes.unexplained import DOUBTFUL
+from liverl.causes.unexplained import DOUBTFUL, REQUESTS_FAILED
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
 
@@ -27,10 +27,11 @@ _DIGITS = b"0123456789"
 
 def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
     """The verdict on logs that lie at the paths that they are shown by. Where it is not known how the processes ended,
-    an error in the middle of a log that goes on as before is no cause.
+    an error in the middle of a log that goes on as before is no cause, nor is a request that failed there a symptom.
     """
     verdict = judge(logs, exits)
-    if exits or verdict.cause is None or verdict.cause.id not in DOUBTFUL:
+    told = verdict.symptoms if verdict.cause is None else (verdict.cause,)
+    if exits or not any(one.id in {*DOUBTFUL, REQUESTS_FAILED} for one in told):
         return verdict
     return judge([_without_outlived(log) for log in logs], exits)
 
