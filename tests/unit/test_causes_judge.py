@@ -13,7 +13,7 @@ from liverl.causes import errors
 from liverl.causes.errors import without_speculation
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge as judge_with
-from liverl.causes.match import Matcher
+from liverl.causes.match import EACH, NAMES, Matcher
 from liverl.causes.signature import Signature
 from liverl.logs.record import Raised, Record
 
@@ -381,6 +381,32 @@ def test_lines_that_ray_merged_into_one_count_each(say: Maker) -> None:
     for repeated, told in ((1, False), (2, True)):
         found = judge_with([log(say("a call cannot be read", repeated=repeated))], [], (slip,))
         assert [one.id for one in (found.cause, *found.symptoms) if one is not None] == ["slip"] * told
+
+
+def test_a_line_with_thousands_of_exceptions_is_not_searched_behind_each(say: Maker) -> None:
+    """Each row would read the whole line as often: 45 kB took two seconds."""
+    late = row("late", "^LateError: here", where="exception", needle="LateError")
+    far = row("far", "FarError: there", where="exception", needle="FarError")
+    names = "retried after ResetError: gone; "
+
+    def found(count: int) -> list[str]:
+        line = f"trial 7 {names * count}then LateError: here; {'.' * EACH} at last FarError: there"
+        return [match.signature.id for match in Matcher((late, far)).of(say.error(line))]
+
+    assert found(NAMES - 1) == ["late", "far"]
+    assert found(NAMES) == ["far"], "one that may stand anywhere is found behind the first name"
+
+
+@pytest.mark.parametrize(
+    ("before", "size", "read"),
+    [("", EACH, True), ("a ResetError: gone; ", 9, True), ("a ResetError: gone; ", EACH, False)],
+)
+def test_behind_the_first_exception_of_a_line_all_of_it_is_read(
+    say: Maker, before: str, size: int, read: bool
+) -> None:
+    wide = row("wide", rf"^LateError: \.{{1,{EACH}}} last", where="exception", needle="LateError")
+    line = say.error(f"trial 7 {before}LateError: {'.' * size} last")
+    assert [match.signature.id for match in Matcher((wide,)).of(line)] == ["wide"] * read
 
 
 REFUSED = "litellm.BadRequestError: OpenAIException - Error code: 400 - tools are required"

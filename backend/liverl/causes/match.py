@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice
 
 import msgspec
 
@@ -16,6 +17,8 @@ from liverl.logs.record import Record
 SEARCHED = (
     64 << 10
 )  # characters of a record that are searched: a pattern must not take long on a dump of megabytes
+NAMES = 100  # names of exceptions in one line, its first ones, behind which it is searched:
+EACH = 1024  # characters behind each of them, and all behind the first one
 _FORM = re.compile(
     r"(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:\(\w+\))?(?::\s|$)"
 )  # "torch.OutOfMemoryError: ..."
@@ -56,6 +59,10 @@ class Matcher:
         places = sorted(place for needle in needles for place in self._places.get(needle, ()))
         found = (_match(record, whole, self._signatures[place]) for place in places)
         return tuple(match for match in found if match is not None)
+
+
+# Where the name of an exception begins within a line
+_NAMES = re.compile(r"(?<=[\s\"'(])(?=[\w.]*[A-Z]\w*(?:Error|Exception|Timeout)\b)")
 
 
 @cache
@@ -108,10 +115,9 @@ def _lines_of_exceptions(record: Record, whole: str) -> Iterator[str]:
         if _FORM.match(stripped):
             yield stripped
         elif stripped:
-            for place in re.finditer(
-                r"(?<=[\s\"'(])(?=[\w.]*[A-Z]\w*(?:Error|Exception|Timeout)\b)", stripped
-            ):
-                yield stripped[place.start() :]
+            for number, place in enumerate(islice(_NAMES.finditer(stripped), NAMES)):
+                start = place.start()
+                yield stripped[start : start + EACH if number else None]
 
 
 def _quoted(text: str, found: re.Match[str]) -> str:
