@@ -12,11 +12,13 @@ _ENDED = re.compile(
     r"|command terminated with exit code (1(?:29|3\d|4[0-3]))\b"
     r"|srun: error: \S{1,80}: tasks? [\d,-]{1,80}: (Aborted|Segmentation fault|Bus error|Killed)\b"
 )
-_NAMED = {
-    "Aborted": signal.SIGABRT,
+# The names by which shells and srun report signals
+NAMED = {
     "Segmentation fault": signal.SIGSEGV,
     "Bus error": signal.SIGBUS,
+    "Aborted": signal.SIGABRT,
     "Killed": signal.SIGKILL,
+    "Terminated": signal.SIGTERM,
 }
 
 
@@ -34,5 +36,5 @@ def reported_signal(text: str) -> Reported | None:
         return None
     line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
     told = next(number for number in found.groups() if number)
-    number = int(_NAMED.get(told) or told)
+    number = int(NAMED.get(told) or told)
     return Reported(number - 128 if number > 128 else number, line)  # kubectl reports as shells do

@@ -25,7 +25,7 @@ from liverl.causes.errors import (
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords
 from liverl.causes.frames import origin_of, told_place
 from liverl.causes.guesses import guesses
-from liverl.causes.launchers import reported_signal
+from liverl.causes.launchers import NAMED, reported_signal
 from liverl.causes.memory_kills import killed_for_memory
 from liverl.causes.timeline import Moment
 from liverl.causes.words import ending, explained, of_exits, point, short, signal_of
@@ -49,22 +49,16 @@ _WHO_STOPPED_IT = (
 _SHUT_DOWN = re.compile(
     r"Finished server process \[|liverl-(?:sessions|proxy): (?:generation \d+ )?(?:has )?stopped"
 )
-_SHELL_SIGNALS = (
-    (re.compile(r"Segmentation fault"), signal.SIGSEGV),
-    (re.compile(r"Bus error"), signal.SIGBUS),
-    (re.compile(r"Aborted"), signal.SIGABRT),
-    (re.compile(r"\bKilled\b"), signal.SIGKILL),
-    (re.compile(r"\bTerminated\b"), signal.SIGTERM),
-)
+_SHELL_SIGNALS = tuple((re.compile(rf"\b{name}\b"), number) for name, number in NAMED.items())
 
 
 def failed_requests(moments: Sequence[Moment]) -> Explanation | None:
     """What is told of logs whose errors are all of requests: the servers handled them, and nothing tells that one has
     ended. None for other logs."""
-    failed = [moment for moment in moments if weight_of(moment) == OF_A_REQUEST]
     first = first_error(moments)
-    if first is None or first not in failed:
+    if first is None or weight_of(first) != OF_A_REQUEST:
         return None
+    failed = [moment for moment in moments if weight_of(moment) == OF_A_REQUEST]
     proof = [evidence_of(one, line_of(one.record, one.matched)) for one in (first, *failed[1:][-1:])]
     return Explanation(
         REQUESTS_FAILED,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-# Every bar has a rate: "[00:08<00:02,  2.83s/it, loss=0.3]", "[00:00, 251231.07 examples/s]"
-_RATES = ("/s", "s/")
+# "[00:08<00:02,  2.83s/it, loss=0.3]", "[00:00, 251231.07 examples/s]"
 _BAR = re.compile(r"\[(?:\d{1,4}:)?\d\d:\d\d[<,][^\[\]\n]{1,200}\](?=\S)")
 
 
 def behind_bar(text: str) -> int:
     """Where in a line the text begins that stands directly behind a progress bar; 0 if there is none."""
-    if not any(rate in text for rate in _RATES):
+    if "/s" not in text and "s/" not in text:  # every bar has a rate; this is quick
         return 0
     return max((bar.end() for bar in _BAR.finditer(text)), default=0)

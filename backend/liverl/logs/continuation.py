@@ -74,9 +74,11 @@ def continues_message(text: str, first: str, previous: str) -> bool:
         return True
     if _HYDRA.match(first):
         return _OF_HYDRA.match(text) is not None
-    if names_field(text, previous):
-        return True
-    return continues_exception(text, "") or (previous.endswith(":") and len(previous) < 200)
+    return (
+        names_field(text, previous)
+        or continues_exception(text, "")
+        or (previous.endswith(":") and len(previous) < 200)
+    )
 
 
 def names_field(text: str, previous: str) -> bool:

@@ -272,8 +272,9 @@ class RecordReader:
         self._length = 0
         line = colourless(last_state(raw).decode("utf-8", "replace")).rstrip()
         self._count += 1
-        for part in (one for piece in _pieces(line) for one in _parts(piece)):
-            self._next(part, start)
+        for piece in _pieces(line):
+            for part in _parts(piece):
+                self._next(part, start)
         if self._count % 16 == 0:
             self._expire()
 

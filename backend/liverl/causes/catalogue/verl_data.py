@@ -224,7 +224,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="verl-validation-keys",
         component="verl",
         role="cause",
-        pattern=(r"(?P<name>\S{1,100}): len\(lst\)=(?P<has>\d{1,9}), len\(sample_scores\)=(?P<rows>\d{1,9})"),
+        pattern=r"(?P<name>\S{1,100}): len\(lst\)=(?P<has>\d{1,9}), len\(sample_scores\)=(?P<rows>\d{1,9})",
         needle=": len(lst)=",
         title="The reward function returned {name} for {has} of {rows} rows",
         cause=(

@@ -21,6 +21,7 @@ AFTER = 32 << 20  # bytes behind it
 SHAPES = 4000  # kinds of lines that are told apart
 KINDS = 3  # so many kinds of lines from before an error must come again behind it,
 LINES = 20  # and so many of them
+_MAY_GO_ON = DOUBTFUL | {REQUESTS_FAILED}
 _SHAPE = 40  # characters of a line, without its digits, that make its kind
 _DIGITS = b"0123456789"
 
@@ -31,7 +32,7 @@ def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
     """
     verdict = judge(logs, exits)
     told = verdict.symptoms if verdict.cause is None else (verdict.cause,)
-    if exits or not any(one.id in {*DOUBTFUL, REQUESTS_FAILED} for one in told):
+    if exits or not any(one.id in _MAY_GO_ON for one in told):
         return verdict
     return judge([_without_outlived(log) for log in logs], exits)
 

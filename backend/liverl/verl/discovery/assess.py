@@ -226,17 +226,17 @@ def _rank(
         return Rank(number, plain, "missing", why, since, generation=generation)
     key = actor.incarnation
     stage, why = _stage(actor, facts)
-    same = old is not None and old.incarnation == key
+    before = old if old is not None and old.incarnation == key else None  # of the same process
     problem = facts.health.get(key)
-    ended = problem is not None and problem.engine_ended
-    ended_before = old is not None and same and old.engine_lost
-    if problem is not None and ended and ended_before:
-        stage, why = "dead", f"ALIVE without an engine: {problem.text}"
-    elif old is not None and same and old.stage == "dead" and stage in ("alive", "addressed"):
+    ended = problem if problem is not None and problem.engine_ended else None
+    ended_before = before is not None and before.engine_lost
+    if ended is not None and ended_before:
+        stage, why = "dead", f"ALIVE without an engine: {ended.text}"
+    elif before is not None and before.stage == "dead" and stage in ("alive", "addressed"):
         # A server that lost its engine may also be slow: it has none nevertheless.
-        stage, why = "dead", old.why
-    if old is not None and same and old.stage == stage:
-        since = old.since
+        stage, why = "dead", before.why
+    if before is not None and before.stage == stage:
+        since = before.since
     else:
         reported = {"alive": actor.started_at, "dead": actor.ended_at}.get(stage)
         since = now if reported is None else min(reported, now)
@@ -252,9 +252,9 @@ def _rank(
         pid=None if actor.dead else actor.pid,
         ip=actor.ip,
         address=facts.addresses.get(key) if stage in ("addressed", "healthy") else None,
-        generation=generation if same else generation + 1,
+        generation=generation if before is not None else generation + 1,
         incarnation=key,
-        engine_lost=(ended or ended_before) and stage != "healthy",
+        engine_lost=(ended is not None or ended_before) and stage != "healthy",
     )
 
 
