@@ -29,6 +29,11 @@ EFFECT: dict[str, frozenset[str]] = {
     "agent.env": frozenset({"command"}),
     "agent.tools": frozenset({"tools"}),
     "agent.functions": frozenset({"tools"}),
+    # Of each cause that a trial of the kind's can have here; tests/unit/test_verl_endings.py shows what they do.
+    "agent.endings.limit": _ALL,
+    "agent.endings.timeout": _ALL,
+    "agent.endings.exit": _ALL,
+    "agent.endings.infrastructure": _ALL,
     # The other kinds give a reward of their own, or may.
     "reward.function": frozenset({"chat", "tools"}),
     "reward.kwargs": frozenset({"chat", "tools"}),

@@ -49,6 +49,7 @@ VALUES: dict[str, list[Any]] = {
     "training.train_batch_size": [128],  # the mini batch must divide it
     "training.train_prompt_mini_batch_size": [1],
     "supervise.pass_env": [("MINE_*",)],
+    "session_proxy.models": [("other",)],
     "embedded.faults.ignore_sigterm": [("trainer",), ("replica-0",)],
     "harbor_agent.host_path_mounts": [["/x"]],
     "supervise.trusted_roots": [("/x",)],

@@ -204,6 +204,10 @@ def known_elsewhere() -> frozenset[str]:
 
 OTHERS: dict[str, str] = {
     "data.filter_overlong_prompts": "whether rows with long prompts are left out, in verl's configuration",
+    "data.image_key": "the name of the column with pictures, in verl's configuration",
+    "data.video_key": "the name of the column with videos, in verl's configuration",
+    "data.audio_key": "the name of the column with sounds, in verl's configuration",
+    "ray.kill": "Ray's function that ends an actor, in its words about one that has ended",
     "data.prompt_key": "the name of the column with the messages, in verl's configuration",
     "trainer.default_local_dir": "the directory of the checkpoints, in verl's configuration",
     "trainer.resume_from_path": "the checkpoint to resume from, in verl's configuration",

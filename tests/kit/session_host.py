@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from liverl.sessions.admission import Rules
 from liverl.sessions.replica_file import Replica
-from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Rewrite
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
@@ -33,10 +33,14 @@ class SessionHost:
         self.rules: Rules | None = None  # set before ``start``: samples wait for room in the KV cache
         self.most_waiting = 1000
         self.rewrite: Rewrite = "split"
+        self.settings: dict[str, Any] = {}  # further ones of the store
+        self.models: tuple[str, ...] = ()  # names that are the policy, beside "m"
 
     async def start(self) -> None:
         """Read the journals again, then listen."""
-        self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+        )
         self.replicas = replicas = ReplicaList(self.http)
         scheduler = None
         if self.rules is not None:
@@ -48,10 +52,11 @@ class SessionHost:
             replicas,
             rewrite=self.rewrite,
             scheduler=scheduler,
+            **self.settings,
         )
         self.store.restore()
         self.replicas.put([Replica(url, "m") for url in self.urls])
-        self.agents = TestServer(AgentRoutes(self.store).app(self.body_limit))
+        self.agents = TestServer(AgentRoutes(self.store, self.models).app(self.body_limit))
         await self.agents.start_server()
         self.address = str(self.agents.make_url("")).rstrip("/")
         self.trainer = TestServer(

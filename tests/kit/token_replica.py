@@ -4,7 +4,8 @@ other ids than the tokenizer would, as a real one now and then does."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiohttp import web
@@ -15,6 +16,8 @@ from liverl.embedded.engine.chat import prompt_ids
 from liverl.embedded.tokenizer import EOS_ID, decode, encode
 
 OPENING = encode("<|im_start|>assistant\n")
+(OTHER_END,) = encode("<|endoftext|>")  # ends a reply, too, but no turn of the template
+_ENDS = (EOS_ID, OTHER_END)
 
 
 def odd_ids(text: str) -> list[int]:
@@ -44,14 +47,24 @@ class TokenReplica:
         self.begun = asyncio.Event()  # a sample waits, or has run
         self.cut_at: list[int] = []  # numbers of ids after which the next samples are aborted
         self.failures: list[int] = []  # statuses that the next samples answer
+        self.breaks = 0  # next samples whose connection breaks off, as when the process ends
+        self.parse_closes = (
+            0  # next parses that answer 500 and close the connection without saying so, as vLLM's
+        )
+        self.parse_breaks = 0  # next parses whose connection breaks off
+        self.render_failures: list[int] = []  # statuses that the next renderings answer
         self.parse_failures: list[int] = []  # statuses that the next parses answer
         self.rewrites = False  # the template changes earlier turns once there are later ones
         self.empty = False  # replies have no token
+        self.end = EOS_ID  # the token that ends its replies
+        self.names_tokens = True  # it has the route that says the text of ids
+        self.forces_calls = True  # its renderer gives a constraint for a forced call
         self.numbers = False  # the template numbers the messages, so that they depend on what comes before
         self.kv_usage: float | None = 0.0  # of ``/metrics``; None: the page is missing
         self.capacity = 1000  # blocks of 16 tokens
         self.refusals: dict[str, tuple[int, Any]] = {}  # path -> (status, body) that it answers
         self.rendered = 0  # ids in all rendered prompts
+        self._closed: set[int] = set()  # connections that take no further request
         self._server: TestServer | None = None
 
     def app(self) -> web.Application:
@@ -61,11 +74,15 @@ class TokenReplica:
         app.router.add_post("/v1/chat/completions/render", self._render)
         app.router.add_post("/inference/v1/generate", self._generate)
         app.router.add_post("/v1/chat/completions/derender", self._derender)
+        app.router.add_post("/detokenize", self._detokenize)
         app.router.add_get("/metrics", self._metrics)
         return app
 
     @web.middleware
     async def _refuse(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if id(request.transport) in self._closed:
+            assert request.transport is not None
+            request.transport.abort()
         if request.path in self.refusals:
             status, body = self.refusals[request.path]
             return web.json_response(body, status=status)
@@ -94,6 +111,9 @@ class TokenReplica:
 
     async def _render(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if self.render_failures:
+            status = self.render_failures.pop(0)
+            return web.json_response({"error": {"message": f"scripted {status}"}}, status=status)
         messages = body["messages"]
         if self.rewrites and len(messages) > 4:
             messages = [{**m, "content": "(left out)"} if m["role"] == "assistant" else m for m in messages]
@@ -103,7 +123,16 @@ class TokenReplica:
         if not body.get("add_generation_prompt", True):
             ids = ids[: -len(OPENING)]
         self.rendered += len(ids)
-        return web.json_response({"request_id": "r", "token_ids": ids, "model": "m"})
+        params: dict[str, Any] = {"max_tokens": self.context - len(ids)}
+        if self.forces_calls and body.get("tool_choice") not in (None, "auto", "none"):
+            params["structured_outputs"] = {"json": {"forced": body["tool_choice"]}, "_backend": None}
+        answer = {"request_id": "r", "token_ids": ids, "model": "m", "sampling_params": params}
+        return web.json_response(answer)
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        if not self.names_tokens:
+            return web.json_response({"detail": "Not Found"}, status=404)
+        return web.json_response({"prompt": decode((await request.json())["tokens"])})
 
     async def _generate(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -111,6 +140,10 @@ class TokenReplica:
             return web.json_response({"error": {"message": "token_ids: Field required"}}, status=400)
         self.begun.set()
         await self.gate.wait()
+        if self.breaks:
+            self.breaks -= 1
+            assert request.transport is not None
+            request.transport.abort()
         if self.failures:
             status = self.failures.pop(0)
             return web.json_response({"error": {"message": f"scripted {status}"}}, status=status)
@@ -120,13 +153,13 @@ class TokenReplica:
         assert parameters["logprobs"] == 0
         text = decode(prompt)
         before, partial = text.rsplit("<|im_start|>assistant\n", 1)
-        whole = [*odd_ids(self.reply(before, before.count("<|im_start|>assistant\n"))), EOS_ID]
+        whole = [*odd_ids(self.reply(before, before.count("<|im_start|>assistant\n"))), self.end]
         for word in parameters.get("stop") or ():  # its ids belong to the reply
-            written, found, _ = bytes(whole[:-1]).partition(word.encode())
+            written, found, _ = bytes(token for token in whole if token not in _ENDS).partition(word.encode())
             whole = [*written, *found] if found else whole
-        stopped = whole[-1] != EOS_ID
-        ids = whole[len(partial.encode()) :][: parameters["max_tokens"]]
-        finish = "stop" if ids and (ids[-1] == EOS_ID or stopped) else "length"
+        left = whole[len(partial.encode()) :]
+        ids = left[: parameters["max_tokens"]]
+        finish = "stop" if ids and ids == left else "length"
         if self.empty:
             ids, finish = [], "stop"
         if self.cut_at:
@@ -158,19 +191,54 @@ class TokenReplica:
 
     async def _derender(self, request: web.Request) -> web.Response:
         body = await request.json()
-        if self.parse_failures:
+        if self.parse_closes and "chat_request" in body:
+            self.parse_closes -= 1
+            assert request.transport is not None
+            self._closed.add(id(request.transport))
+            asyncio.get_running_loop().call_later(0.05, request.transport.abort)
+            return web.json_response({"error": {"message": "scripted 500"}}, status=500)
+        if self.parse_breaks and "chat_request" in body:
+            self.parse_breaks -= 1
+            assert request.transport is not None
+            request.transport.abort()
+        if self.parse_failures and "chat_request" in body:
             status = self.parse_failures.pop(0)
             return web.json_response({"error": {"message": f"scripted {status}"}}, status=status)
-        self.parsed.append(body["chat_request"])
         ids = body["generate_response"]["choices"][0]["token_ids"]
         if not ids:
             message = "choice 0 has empty or null token_ids"  # as vLLM
             return web.json_response({"error": {"message": message}}, status=400)
-        text = decode(token for token in ids if token != EOS_ID)
-        parsed = parse_qwen3_coder(text, body["chat_request"].get("tools") or [])
-        calls = [
-            {"id": f"call-{len(self.replies)}-{index}", "type": "function", "function": call._asdict()}
-            for index, call in enumerate(parsed.calls)
-        ]
-        message = {"role": "assistant", "content": parsed.content, "tool_calls": calls}
+        if "chat_request" not in body:  # as vLLM: nothing is parsed, special tokens are left out
+            plain = {"role": "assistant", "content": decode(token for token in ids if token not in _ENDS)}
+            return web.json_response({"choices": [{"index": 0, "message": plain, "finish_reason": "stop"}]})
+        chat = body["chat_request"]
+        self.parsed.append(chat)
+        message = {"role": "assistant", **self._parsed(decode(ids), chat)}
         return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+
+    def _parsed(self, text: str, chat: dict[str, Any]) -> dict[str, Any]:
+        """As vLLM 0.24: special tokens at the end of the text are a part of it; under a forced call it is JSON."""
+        choice = chat.get("tool_choice")
+        if choice == "none":
+            return {"content": text, "tool_calls": []}
+        if choice == "required":
+            try:
+                forced = [(call["name"], json.dumps(call["parameters"])) for call in json.loads(text)]
+            except ValueError:
+                forced = []
+            return {"content": None, "tool_calls": self._calls(forced)}
+        if isinstance(choice, dict):
+            return {"content": None, "tool_calls": self._calls([(choice["function"]["name"], text)])}
+        parsed = parse_qwen3_coder(text, chat.get("tools") or [])
+        calls = self._calls((call.name, call.arguments) for call in parsed.calls)
+        return {"content": parsed.content, "tool_calls": calls}
+
+    def _calls(self, calls: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": f"call-{len(self.replies)}-{index}",
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
+            for index, (name, arguments) in enumerate(calls)
+        ]

@@ -25,7 +25,14 @@ def read(path: Path) -> dict[str, Any]:
 
 def rows_of(trial: Path) -> list[dict[str, Any]]:
     """The rows of the session of a trial."""
-    return list(read(trial / "proxy_trajectory.json")["rows"])
+    return rows_in(read(trial / "proxy_trajectory.json"))
+
+
+def rows_in(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows in a ``proxy_trajectory.json``. The fields of the last one stand on top of it."""
+    on_top = {name: value for name, value in document.items() if name.startswith(("traj_", "initial_"))}
+    *others, last = document["rows"] or [{}]
+    return [*others, {**on_top, **last}] if last else []
 
 
 def sampled_parts(row: dict[str, Any]) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,3 +23,15 @@ def wait_until(condition: Callable[[], T], seconds: float = 60.0, what: str = "t
             return value
         assert time.monotonic() < give_up, f"{what} did not come within {seconds:g} s"
         time.sleep(0.02)
+
+
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait, while others of this loop run, until ``condition()`` is true.
+
+    Raises:
+        AssertionError: it did not become true in time.
+    """
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, f"the condition did not come within {seconds:g} s"
+        await asyncio.sleep(0.01)

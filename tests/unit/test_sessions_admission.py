@@ -123,6 +123,29 @@ def test_a_session_keeps_its_place_for_a_while_if_it_was_admitted_above_the_wate
     assert "a" not in admission._reserved and "a" not in admission._left_at
 
 
+@pytest.mark.parametrize("cache", [FREE, FULL])
+@pytest.mark.parametrize("order", ["forget first", "release first", "forget between"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_nothing_is_remembered_of_a_session_that_has_ended(cache: KvCache, order: str, waits: bool) -> None:
+    """Whether its requests were released before, and whether they had been admitted."""
+    admission = Admission(RULES, 9)
+    first = full(admission) if waits else None
+    if not waits:
+        admission.read(cache, 0)
+    requests = [Request("a", 0, 100), Request("a", 50, 100)]
+    assert [admission.ask(each, 0) for each in requests] == [not waits, not waits]
+    steps = [lambda each=each: admission.release(each, 1) for each in requests]
+    steps.insert(
+        {"forget first": 0, "release first": 2, "forget between": 1}[order], lambda: admission.forget("a")
+    )
+    for step in steps:
+        step()
+    if first is not None:
+        admission.release(first, 2)
+        admission.forget("first")
+    assert not admission.known
+
+
 def test_all_requests_of_a_session_follow_its_first_one():
     admission = Admission(RULES, 9)
     first = full(admission)
@@ -270,6 +293,15 @@ async def test_a_request_waits_for_room_and_its_wait_is_counted(busy, replica):
     assert busy.store.facts()["counters"].proxy_scheduler_num_waits == 1
 
 
+async def test_the_host_remembers_of_ended_sessions_nothing(busy, replica):
+    scheduler = busy.store._scheduler
+    assert scheduler.known == {"first"}
+    replica.gate.set()
+    await busy.first
+    await busy.finish("first")
+    assert not scheduler.known
+
+
 async def test_the_end_of_the_last_reply_lets_the_next_one_begin_although_the_cache_stays_full(busy, replica):
     second = asyncio.ensure_future(busy.chat(await busy.open("second"), USER))
     await queued(busy, 1)
@@ -296,7 +328,7 @@ async def test_a_full_queue_is_429_with_a_time_to_come_back(busy, api):
 async def test_a_wait_ends_with_the_trials_time_and_leaves_the_queue(busy):
     opened = await busy.open("second", deadline=time.time() + 0.3)
     status, body = await busy.chat(opened, USER)
-    assert status == 503 and "is over" in body["error"]["message"]
+    assert status == 410 and "is over" in body["error"]["message"]
     await queued(busy, 0)
 
 

@@ -201,19 +201,24 @@ def test_room_is_what_context_and_row_leave():
             room(*wrong)
 
 
-def test_the_trainers_parameters_win_and_max_tokens_is_the_smallest():
-    chat = read_openai({**OPENAI, "top_p": 0.9, "seed": 3, "stop": "x"})
-    made = parameters(chat, Limits({"temperature": 0.7, "max_tokens": 60}), 80)
-    assert made == {
-        "temperature": 0.7,
+def test_max_tokens_is_the_smallest_of_what_is_left_and_what_is_asked_for():
+    chat = read_openai({**OPENAI, "stop": "x"})
+    assert parameters(chat, Limits({"max_tokens": 60}), 80)["max_tokens"] == 60
+    assert parameters(chat, Limits(), 80)["max_tokens"] == 80
+    made = parameters(chat, Limits(), 500)
+    assert (made["max_tokens"], made["stop"], made["logprobs"]) == (100, ["x"], 0)
+
+
+def test_where_the_client_decides_its_parameters_count_and_what_else_it_asks_of_the_engine():
+    chat = read_openai({**OPENAI, "top_p": 0.9, "seed": 3, "logit_bias": {"5": 2}})
+    assert parameters(chat, Limits(decides="client"), 80) == {
+        "temperature": 1.0,
         "top_p": 0.9,
         "seed": 3,
-        "stop": ["x"],
-        "max_tokens": 60,
+        "logit_bias": {"5": 2.0},
+        "max_tokens": 80,
         "logprobs": 0,
     }
-    assert parameters(chat, Limits(), 80)["max_tokens"] == 80
-    assert parameters(chat, Limits(), 500)["max_tokens"] == 100
 
 
 # --- Python 3.10

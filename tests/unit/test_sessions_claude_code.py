@@ -34,6 +34,7 @@ async def test_what_claude_code_sends_gives_one_row_per_conversation(tmp_path):
     asked: list[int] = []
     replica = Thinker(lambda _prompt, _turn: requests[asked[-1]]["reply"], context=200_000)
     host = SessionHost(tmp_path)
+    host.models = ("claude-*",)  # it was not told the served name
     host.urls = [await replica.start()]
     await host.start()
     opened = await host.open()

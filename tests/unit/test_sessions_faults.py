@@ -11,6 +11,7 @@ import time
 import pytest
 from kit.token_replica import call_text
 
+from liverl.sessions import trial_log
 from liverl.sessions.counters import Counters
 from liverl.sessions.engine import read_versions
 from liverl.sessions.journal import DamagedJournal, Journal, Opened, Recorded
@@ -24,6 +25,7 @@ from liverl.sessions.wire import Answer
 
 USER = {"role": "user", "content": "What does the file say?"}
 MORE = {"role": "user", "content": "go on"}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
 def script(_prompt: str, turn: int) -> str:
@@ -44,14 +46,56 @@ async def test_a_trial_directory_that_vanished_fails_the_call_in_the_apis_shape_
     assert sum(row["traj_response_mask"]) == len(replica.replies[0])
 
 
-async def test_rows_that_cannot_be_written_are_an_error_and_can_be_asked_for_again(host, replica):
+async def test_rows_that_cannot_be_written_are_an_error_and_can_be_asked_for_again(
+    host, replica, monkeypatch
+):
+    opened = await host.open()
+    await host.chat(opened, USER)
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trial_log, "write_rows", full)
+    monkeypatch.setattr("liverl.sessions.store.keep_rows", full)
+    status, body = await host.control("POST", f"/sessions/{opened['id']}/finish")
+    assert status == 500 and "cannot be written" in body["error"]["message"]
+    assert not host.store.session(opened["id"]).finished, "what was not written is not over"
+    monkeypatch.undo()
+    assert len(await host.finish()) == 1
+
+
+async def test_a_crash_between_the_rows_and_the_end_of_a_session_loses_nothing(host, replica, monkeypatch):
+    opened = await host.open()
+    await host.chat(opened, USER)
+    real = trial_log.write_rows
+
+    def crash(*args):
+        real(*args)
+        crash_again()
+
+    def crash_again():
+        raise OSError(28, "as if the service had been killed here")
+
+    monkeypatch.setattr(trial_log, "write_rows", crash)
+    monkeypatch.setattr("liverl.sessions.store.keep_rows", lambda *_: crash_again())
+    assert (await host.control("POST", f"/sessions/{opened['id']}/finish"))[0] == 500
+    monkeypatch.undo()
+    await host.stop()
+    await host.start()
+    (row,) = await host.finish()
+    assert sum(row["traj_response_mask"]) == len(replica.replies[0])
+
+
+async def test_a_session_whose_trial_is_gone_ends_and_keeps_its_rows(host, replica):
     opened = await host.open()
     await host.chat(opened, USER)
     shutil.rmtree(host.folder / "trials" / opened["id"])
-    status, body = await host.control("POST", f"/sessions/{opened['id']}/finish")
-    assert status == 500 and "cannot be written" in body["error"]["message"]
-    (host.folder / "trials" / opened["id"]).mkdir()
-    assert len(await host.finish()) == 1
+    rows = await host.finish()
+    assert [sum(row["traj_response_mask"]) for row in rows] == [len(replica.replies[0])]
+    assert host.store.facts()["open"] == 0
+    await host.stop()
+    await host.start()
+    assert await host.finish() == rows, "asked for again, also by the service after it"
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory"])
@@ -145,7 +189,7 @@ async def test_without_a_replica_a_request_waits_and_then_gets_503(host, monkeyp
     await host.control("PUT", "/backends", [])
     began = time.monotonic()
     status, body = await host.chat(opened, USER)
-    assert status == 503 and "no replica is listed" in body["error"]["message"]
+    assert status == 503 and "no replica was listed" in body["error"]["message"]
     assert time.monotonic() - began >= 0.2
 
 
@@ -153,7 +197,8 @@ async def test_a_request_ends_with_the_trials_time(host, replica):
     opened = await host.open(deadline=time.time() + 0.3)
     replica.gate.clear()
     status, body = await host.chat(opened, USER)
-    assert status == 503 and "is over" in body["error"]["message"]
+    assert status == 410 and "is over" in body["error"]["message"], "a status that no client repeats"
+    assert host.store.session(opened["id"]).counters.refused_deadline == 1
 
 
 async def test_finish_ends_what_is_being_sampled(host, replica):
@@ -222,7 +267,11 @@ async def test_limits_of_the_conversation_leave_sub_agents_alone(host, replica):
 async def test_the_row_of_a_sub_agent_is_whole_whatever_the_limit_of_the_main_row_is(host, replica):
     opened = await host.open(max_response_tokens=6)
     await host.chat(opened, USER)
-    await host.chat(opened, {"role": "system", "content": "Other."}, USER)
+    body = {"model": "m", "messages": [{"role": "system", "content": "Other."}, USER]}
+    headers = {"x-api-key": opened["key"], "x-claude-code-agent-id": "a1"}
+    url = f"{opened['openai_url']}/chat/completions"
+    async with host.http.post(url, json=body, headers=headers) as response:
+        assert response.status == 200
     sub, main = await host.finish()
     assert (sub["kind"], sum(sub["traj_response_mask"])) == ("sub", len(replica.replies[1]))
     assert sum(main["traj_response_mask"]) == 6 < len(replica.replies[1])
@@ -291,6 +340,9 @@ async def test_requests_that_differ_in_what_decides_the_sample_are_samples_of_th
     replica.gate.clear()
     fields = (
         {},
+        {"tools": TOOLS},
+        {"tools": TOOLS, "tool_choice": "none"},
+        {"logprobs": True},
         {"seed": 1},
         {"seed": 2},
         {"temperature": 0.5},
@@ -306,8 +358,12 @@ async def test_requests_that_differ_in_what_decides_the_sample_are_samples_of_th
     replica.gate.set()
     assert {status for status, _ in await asyncio.gather(*asked)} == {200}
     assert len(replica.replies) == len(fields)
-    rows = await host.finish()
-    assert [row["kind"] for row in rows].count("main") == 1 and len(rows) == len(fields)
+    _, ended = await host.control("POST", f"/sessions/{opened['id']}/finish")
+    samples = sum(map(len, replica.replies))
+    trained = sum(sum(row["traj_response_mask"]) for row in ended["rows"])
+    assert trained + sum(ended["not_trained"].values()) == samples and ended["not_trained"].keys() == {
+        "aside"
+    }
 
 
 async def test_an_engine_that_does_not_know_the_model_is_no_fault_of_the_client(host, replica):
@@ -333,7 +389,8 @@ async def test_a_trial_directory_must_be_absolute(host, monkeypatch):
 async def test_a_replica_that_serves_another_model_now_is_asked_for_that_one(host, replica):
     opened = await host.open()
     await host.control("PUT", "/backends", [{"url": replica.url, "model": "n"}])
-    await host.chat(opened, USER)
+    assert (await host.chat(opened, USER))[0] == 404
+    await host.chat(opened, USER, model="n")
     assert replica.parsed[-1]["model"] == "n"
 
 

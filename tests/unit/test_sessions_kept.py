@@ -61,8 +61,16 @@ class Engine:
 
 
 class Replicas:
+    size = 1
+
     def __init__(self, engine: Any) -> None:
         self.engine = engine
+
+    async def changed(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def deaths(self, engine: Any) -> int:
+        return 0
 
     async def pick(self, session: str, lost: Any, seconds: float) -> Any:
         if self.engine is None:
@@ -278,7 +286,7 @@ class Trial:
 def test_the_row_has_exactly_the_kept_replies_and_what_was_sampled_since(turns, later, limit):
     trial = Trial()
     messages = [Message("user", "go")]
-    history = [Message("user", "summary")]
+    history = [Message("user", "go on from this summary")]
     own = [False]  # whether a message of the history is the model's
     cuts = [False]
     for number, (asked, text, cut, fate) in enumerate(turns):

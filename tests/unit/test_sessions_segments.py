@@ -152,10 +152,11 @@ def test_of_two_requests_at_once_the_second_gets_a_segment_of_its_own():
     here, there = (agent.ask(SYSTEM, USER, first, user(text)) for text in ("left", "right"))
     agent.answer(there, "r")
     agent.answer(here, "l")
-    main, rewrite = agent.rows.rows()
-    assert (main.kind, rewrite.kind) == ("main", "rewrite")
-    assert rewrite.traj_response_mask == [1, 1, 1], "what is in its prompt was trained already"
-    assert rewrite.initial_prompt_token_len == 2 + 3 + 1
+    aside, main = agent.rows.rows(asides="train")
+    assert (aside.kind, main.kind) == ("aside", "main"), "the one that was asked last is the conversation"
+    assert aside.traj_response_mask == [1, 1, 1], "what is in its prompt was trained already"
+    assert aside.initial_prompt_token_len == 2 + 3 + 1
+    assert agent.rows.rows() == [main] and agent.rows.not_trained() == {"aside": 3}
 
 
 def test_two_first_requests_at_once_are_the_main_conversation_and_another():
@@ -163,7 +164,8 @@ def test_two_first_requests_at_once_are_the_main_conversation_and_another():
     main, title = agent.ask(SYSTEM, USER), agent.ask({"role": "system", "content": "Write a title."}, USER)
     agent.answer(title)
     agent.answer(main)
-    assert kinds(agent.rows.rows()) == ["sub", "main"]
+    assert kinds(agent.rows.rows(asides="train")) == ["aside", "main"]
+    assert kinds(agent.rows.rows()) == ["main"]
 
 
 def test_of_two_equal_agents_that_begin_at_once_one_is_the_main_conversation():
@@ -214,6 +216,25 @@ def test_a_turn_that_does_not_fit_is_refused():
             agent.rows.apply(msgspec.structs.replace(turn, **wrong))
 
 
+def trained_tokens(rows: list[Row]) -> dict[int, float]:
+    """The sampled tokens of well-formed rows, with their log-probabilities."""
+    trained: dict[int, float] = {}
+    for row in rows:
+        behind = row.traj_acc_ids[row.initial_prompt_token_len :]
+        assert len(behind) == len(row.traj_response_mask) == len(row.traj_response_logprobs)
+        assert row.traj_response_mask[-1] == 1
+        assert sum(versions.count for versions in row.policy_versions) == sum(row.traj_response_mask)
+        for token, bit, logprob in zip(
+            behind, row.traj_response_mask, row.traj_response_logprobs, strict=True
+        ):
+            if bit:
+                assert token not in trained
+                trained[token] = logprob
+            else:
+                assert logprob == 0.0
+    return trained
+
+
 CALLS = st.lists(
     st.tuples(st.integers(0, 30), st.sampled_from(["go on", "edit", "again", "sub"]), st.booleans()),
     max_size=14,
@@ -241,26 +262,17 @@ def test_each_sampled_token_is_trained_exactly_once_and_a_journal_gives_the_same
             histories[-1][0].append(user("observation"))
     for asked, history, who in waiting:
         histories.append(([*history, agent.answer(asked, "late"), user("observation")], who))
+    every = trained_tokens(agent.rows.rows(asides="train"))
+    assert every == agent.sampled and agent.rows.not_trained(asides="train") == {}
+    trained = trained_tokens(agent.rows.rows())
+    assert trained.items() <= every.items()
+    assert len(trained) + sum(agent.rows.not_trained().values()) == len(every)
     rows = agent.rows.rows()
-    trained = {}
-    for row in rows:
-        behind = row.traj_acc_ids[row.initial_prompt_token_len :]
-        assert len(behind) == len(row.traj_response_mask) == len(row.traj_response_logprobs)
-        assert row.traj_response_mask[-1] == 1
-        assert sum(versions.count for versions in row.policy_versions) == sum(row.traj_response_mask)
-        for token, bit, logprob in zip(
-            behind, row.traj_response_mask, row.traj_response_logprobs, strict=True
-        ):
-            if bit:
-                assert token not in trained
-                trained[token] = logprob
-            else:
-                assert logprob == 0.0
-    assert trained == agent.sampled
     again = SessionRows()
     for turn in agent.turns:
         again.apply(msgspec.json.decode(msgspec.json.encode(turn), type=Turn))
     assert again.rows() == rows
     # Both go on in the same way.
     chat = chat_of(SYSTEM, user("something new"))
-    assert again.place(chat, heads(chat)) == agent.rows.place(chat, heads(chat))
+    one, other = (rows.place(chat, heads(chat)) for rows in (again, agent.rows))
+    assert one.kind == other.kind and one.request.parent == other.request.parent

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+import pytest
+
 from liverl.sessions.messages import Call, Message
-from liverl.sessions.wire import Answer, body, events
+from liverl.sessions.wire import Answer, TokenLogprob, body, events
 
 CALLS = (Call("c1", "read", '{"path":"a"}'), Call("c2", "write", '{"path":"b"}'))
 ANSWER = Answer("x", 7, "m", Message("assistant", "", "I think.", CALLS), "tool_calls", 11, 5)
@@ -55,3 +58,37 @@ def test_anthropic_streamed_blocks_begin_empty_and_add_up_to_the_whole_ones():
                 assert event["usage"] == whole["usage"]
                 assert event["delta"]["stop_reason"] == reason
         assert blocks == whole["content"]
+
+
+STOPPED = Answer("x", 7, "m", Message("assistant", "Hello."), "stop", 11, 5, stopped="Bye")
+LOGPROBS = (TokenLogprob("token_id:1", -0.5), TokenLogprob("token_id:2", 0.0))
+
+
+def test_a_stop_text_is_named_where_the_api_has_a_place_for_it():
+    assert body("openai", STOPPED)["choices"][0]["finish_reason"] == "stop"
+    assert data("openai", STOPPED)[-3]["choices"][0]["finish_reason"] == "stop"
+    within = msgspec.structs.replace(ANSWER, stopped="Bye")  # of several calls the last one had it
+    assert body("openai", within)["choices"][0]["finish_reason"] == "stop"
+    whole = body("anthropic", STOPPED)
+    (end,) = [event for event in data("anthropic", STOPPED) if event["type"] == "message_delta"]
+    expected = {"stop_reason": "stop_sequence", "stop_sequence": "Bye"}
+    assert {name: whole[name] for name in expected} == expected == end["delta"]
+    assert body("anthropic", WORDS)["stop_sequence"] is None
+
+
+@pytest.mark.parametrize("answer", [ANSWER, WORDS])
+def test_log_probabilities_are_in_one_chunk_whether_there_is_text_or_not(answer):
+    given = msgspec.structs.replace(answer, logprobs=LOGPROBS)
+    whole = body("openai", given)["choices"][0]["logprobs"]["content"]
+    assert [(each["token"], each["logprob"]) for each in whole] == [("token_id:1", -0.5), ("token_id:2", 0.0)]
+    choices = [chunk["choices"][0] for chunk in data("openai", given, usage=False)[:-1]]
+    assert [choice["logprobs"]["content"] for choice in choices if choice["logprobs"]] == [whole]
+    assert not any(choice["logprobs"] for chunk in data("openai", answer)[:-2] for choice in chunk["choices"])
+    assert msgspec.json.decode(msgspec.json.encode(given), type=Answer) == given
+
+
+def test_an_answer_of_an_earlier_version_is_read():
+    """Its journal has no stop text and no log-probabilities."""
+    old = {"id": "x", "created": 7, "model": "m", "message": {"role": "assistant", "text": "Hello."}}
+    old |= {"finish": "stop", "prompt": 11, "completion": 5}
+    assert msgspec.convert(old, Answer) == msgspec.structs.replace(STOPPED, stopped="")

@@ -58,11 +58,18 @@ class Admission:
         self._reserved: dict[str, float] = {}  # session -> until when
         self._written = 0  # tokens that the replica has read or sampled, without those that were cached
         self._left_at: dict[str, int] = {}  # session -> ``_written`` after its last reply
+        self._ended: set[str] = set()  # sessions that have ended with requests here
 
     @property
     def waiting(self) -> int:
         """Requests that wait."""
         return len(self._queue)
+
+    @property
+    def known(self) -> set[str]:
+        """The sessions of which anything is remembered."""
+        waiting = {request.session for request in self._queue}
+        return waiting | self._sessions.keys() | self._reserved.keys() | self._left_at.keys() | self._ended
 
     def ask(self, request: Request, now: float) -> bool:
         """Admit a request (True), or let it wait for ``admit`` (False). ``now``: seconds of any steady clock.
@@ -96,21 +103,26 @@ class Admission:
         """A reply has ended, however it did, or its request waits no longer."""
         self._queue.pop(request, None)
         retained = self._in_flight.pop(request, None)
-        if retained is None:
-            return
         name = request.session
-        self._written += request.tokens - self._cached(request)
-        self._left_at[name] = self._written
-        self._sessions[name] -= 1
-        if not self._sessions[name]:
-            del self._sessions[name]
-        if retained:
-            self._reserved[name] = now + self._rules.idle_grace
+        if retained is not None:
+            self._written += request.tokens - self._cached(request)
+            self._left_at[name] = self._written
+            self._sessions[name] -= 1
+            if not self._sessions[name]:
+                del self._sessions[name]
+            if retained:
+                self._reserved[name] = now + self._rules.idle_grace
+        if name in self._ended:
+            self.forget(name)
 
     def forget(self, session: str) -> None:
-        """The session has ended."""
+        """The session has ended, perhaps with requests that are still to be released."""
         self._reserved.pop(session, None)
         self._left_at.pop(session, None)
+        if session in self._sessions or any(request.session == session for request in self._queue):
+            self._ended.add(session)
+        else:
+            self._ended.discard(session)
 
     # -- rules
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from liverl.sessions.asked_fields import kind_of, merged, read_fields
 from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role
 from liverl.util.unicode_text import without_surrogates
 
@@ -34,7 +36,7 @@ def read_body(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise BadRequest(f"the body is {_kind(body)}, not a JSON object")
+        raise BadRequest(f"the body is {kind_of(body)}, not a JSON object")
     if b"\\u" in data or b"\xed" in data:
         cleaned: dict[str, Any] = without_surrogates(body, "\ufffd")
         return cleaned
@@ -47,9 +49,7 @@ def read_openai(body: Mapping[str, Any]) -> Chat:
     Raises:
         BadRequest: a field is missing, of the wrong type, or asks for what a session cannot do.
     """
-    _refuse_several(body)
-    if body.get("functions"):
-        raise BadRequest("functions is not supported; pass them as tools", "functions")
+    wanted, body = read_fields(body, "openai"), merged(body)
     messages = []
     for index, item in enumerate(_messages_of(body)):
         at = f"messages.{index}"
@@ -72,19 +72,22 @@ def read_openai(body: Mapping[str, Any]) -> Chat:
                 f"role {role!r} is not one of system, developer, user, assistant, tool", f"{at}.role"
             )
     options = body.get("stream_options")
+    choice = _openai_choice(body.get("tool_choice"))
     return Chat(
         messages=_ready(messages),
         tools=tuple(_openai_tools(body.get("tools"))),
-        tool_choice=_openai_choice(body.get("tool_choice")),
+        tool_choice=choice,
         model=_optional(body, "model", str) or "",
         stream=bool(body.get("stream")),
         usage=isinstance(options, dict) and options.get("include_usage") is True,
         max_tokens=_count(body, "max_completion_tokens") or _count(body, "max_tokens"),
-        temperature=_number(body, "temperature"),
-        top_p=_number(body, "top_p"),
-        top_k=_optional(body, "top_k", int),
         stop=_strings(body.get("stop"), "stop"),
-        seed=_optional(body, "seed", int),
+        logprobs=_flag(body, "logprobs"),
+        one_call=body.get("parallel_tool_calls") is not None and not _flag(body, "parallel_tool_calls"),
+        asked=wanted.asked,
+        extra=wanted.extra,
+        changes=(*wanted.changes, *_forced(choice)),
+        ignored=wanted.ignored,
     )
 
 
@@ -94,7 +97,7 @@ def read_anthropic(body: Mapping[str, Any]) -> Chat:
     Raises:
         BadRequest: see ``read_openai``.
     """
-    _refuse_several(body)
+    wanted, body = read_fields(body, "anthropic"), merged(body)
     messages = []
     system = _system(body.get("system"))
     if system:
@@ -113,24 +116,27 @@ def read_anthropic(body: Mapping[str, Any]) -> Chat:
             messages.extend(_anthropic_input(_blocks(content, at), at))
         else:
             messages.append(Message("system", _system(content)))
+    choice = _anthropic_choice(body.get("tool_choice"))
     return Chat(
         messages=_ready(messages),
         tools=tuple(_anthropic_tools(body.get("tools"))),
-        tool_choice=_anthropic_choice(body.get("tool_choice")),
+        tool_choice=choice,
         model=_optional(body, "model", str) or "",
         stream=bool(body.get("stream")),
         usage=True,
         max_tokens=_count(body, "max_tokens"),
-        temperature=_number(body, "temperature"),
-        top_p=_number(body, "top_p"),
-        top_k=_optional(body, "top_k", int),
         stop=_strings(body.get("stop_sequences"), "stop_sequences"),
+        one_call=_one_call(body.get("tool_choice")),
+        asked=wanted.asked,
+        extra=wanted.extra,
+        changes=(*wanted.changes, *_forced(choice)),
+        ignored=wanted.ignored,
     )
 
 
 def arguments_text(value: Any) -> str:
     """The arguments of a call as JSON text in one spelling, their keys in the order in which they came; text that is no
-    JSON object stays as it is."""
+    JSON object stays as it is. Numbers that JSON does not have are text: "NaN", "Infinity", "-Infinity"."""
     if isinstance(value, str):
         try:
             parsed = json.loads(value)
@@ -138,14 +144,34 @@ def arguments_text(value: Any) -> str:
             return value
         if not isinstance(parsed, dict):
             return value
+        if "\\u" in value:
+            parsed = without_surrogates(parsed, "\ufffd")
         value = parsed
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _dumped(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _dumped(value: Any, **options: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    """A parsed JSON value with text for numbers that are not finite, such as ``NaN`` and ``1e999``."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _sorted(arguments: str) -> str:
     """The arguments with sorted keys, for a comparison: a client may have put them into another order."""
     try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
+        return _dumped(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):
         return arguments
 
@@ -169,13 +195,40 @@ def heads(chat: Chat, lane: str = "") -> list[bytes]:
 
     ``lane``: requests of different lanes never share a head.
     """
+    return _heads(chat, lane, following)
+
+
+def _heads(chat: Chat, lane: str, follow: Callable[[bytes, Message], bytes]) -> list[bytes]:
     tools = json.dumps([lane, chat.tools], sort_keys=True, separators=(",", ":")).encode()
     head = hashlib.blake2b(tools, digest_size=16).digest()
     every = [head]
     for message in chat.messages:
-        head = following(head, message)
+        head = follow(head, message)
         every.append(head)
     return every
+
+
+class HeadCache:
+    """``heads`` for the requests of one session, each of which repeats the history: of a message that was seen behind
+    the same ones only Python's hash is computed again. Keeps no text."""
+
+    MOST = 1000  # digests that are kept
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, int], bytes] = {}
+
+    def heads(self, chat: Chat, lane: str = "") -> list[bytes]:
+        """See ``heads``."""
+        return _heads(chat, lane, self._following)
+
+    def _following(self, head: bytes, message: Message) -> bytes:
+        place = (head, hash(message))
+        after = self._known.get(place)
+        if after is None:
+            if len(self._known) >= self.MOST:
+                self._known.clear()
+            after = self._known[place] = following(head, message)
+        return after
 
 
 def following(head: bytes, message: Message) -> bytes:
@@ -192,12 +245,12 @@ def following(head: bytes, message: Message) -> bytes:
 def _messages_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     messages = body.get("messages")
     if not isinstance(messages, list):
-        raise BadRequest(f"messages is {_kind(messages)}, not a list", "messages")
+        raise BadRequest(f"messages is {kind_of(messages)}, not a list", "messages")
     if not messages:
         raise BadRequest("messages is empty", "messages")
     for index, item in enumerate(messages):
         if not isinstance(item, dict):
-            raise BadRequest(f"a message is {_kind(item)}, not an object", f"messages.{index}")
+            raise BadRequest(f"a message is {kind_of(item)}, not an object", f"messages.{index}")
     return messages
 
 
@@ -206,12 +259,6 @@ def _ready(messages: Sequence[Message]) -> tuple[Message, ...]:
         last = f"messages.{len(messages) - 1}"
         raise BadRequest("the last message is the assistant's: a reply cannot be begun for the model", last)
     return tuple(messages)
-
-
-def _refuse_several(body: Mapping[str, Any]) -> None:
-    n = body.get("n")
-    if n not in (None, 1):
-        raise BadRequest(f"{n!r} replies are asked for; a session samples one at a time", "n")
 
 
 def _text(content: Any, at: str) -> str:
@@ -224,23 +271,30 @@ def _text(content: Any, at: str) -> str:
     for index, block in enumerate(_blocks(content, at)):
         kind = block.get("type")
         if kind not in ("text", "input_text", "output_text", "refusal"):
-            raise BadRequest(f"content of type {kind!r} is not supported, only text", f"{at}.{index}.type")
+            raise _unsupported(kind, "text", f"{at}.{index}.type")
         texts.append(_string(block, "refusal" if kind == "refusal" else "text", f"{at}.{index}"))
     return "\n".join(texts)
+
+
+def _unsupported(kind: Any, supported: str, at: str) -> BadRequest:
+    """Nothing of a message is left out in silence: the reply would be to another one."""
+    what = "pictures" if isinstance(kind, str) and "image" in kind else f"content of type {kind!r}"
+    shown = "" if what.startswith("content") else f" (content of type {kind!r})"
+    return BadRequest(f"{at}: {what} cannot be sent to the policy{shown}, only {supported}", at)
 
 
 def _blocks(content: Any, at: str) -> list[dict[str, Any]]:
     if content is None:
         return []
     if not isinstance(content, list) or any(not isinstance(block, dict) for block in content):
-        raise BadRequest(f"content is {_kind(content)}, not text or a list of blocks", at)
+        raise BadRequest(f"content is {kind_of(content)}, not text or a list of blocks", at)
     return content
 
 
 def _string(item: Mapping[str, Any], key: str, at: str) -> str:
     value = item.get(key)
     if not isinstance(value, str):
-        raise BadRequest(f"{key} is {_kind(value)}, not text", f"{at}.{key}")
+        raise BadRequest(f"{key} is {kind_of(value)}, not text", f"{at}.{key}")
     return value
 
 
@@ -249,24 +303,29 @@ def _strings(value: Any, key: str) -> tuple[str, ...]:
         return ()
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or any(not isinstance(item, str) for item in values):
-        raise BadRequest(f"{key} is {_kind(value)}, not text or a list of texts", key)
+        raise BadRequest(f"{key} is {kind_of(value)}, not text or a list of texts", key)
+    if "" in values:
+        raise BadRequest(f"{key} has an empty text, which every reply begins with", key)
     return tuple(values)
+
+
+def _forced(choice: Any) -> tuple[str, ...]:
+    """The field that forces a call, if one is forced."""
+    return () if choice in (None, "auto", "none") else ("tool_choice",)
 
 
 def _optional(body: Mapping[str, Any], key: str, kind: type) -> Any:
     value = body.get(key)
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise BadRequest(f"{key} is {_kind(value)}, not {_NAMES[kind]}", key)
+        raise BadRequest(f"{key} is {kind_of(value)}, not {_NAMES[kind]}", key)
     return value
 
 
-def _number(body: Mapping[str, Any], key: str) -> float | None:
+def _flag(body: Mapping[str, Any], key: str) -> bool:
     value = body.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
-        raise BadRequest(f"{key} is {value!r}, not a number of at least 0", key)
-    return float(value)
+    if value is not None and not isinstance(value, bool):
+        raise BadRequest(f"{key} is {kind_of(value)}, not true or false", key)
+    return bool(value)
 
 
 def _count(body: Mapping[str, Any], key: str) -> int | None:
@@ -279,20 +338,6 @@ def _count(body: Mapping[str, Any], key: str) -> int | None:
 _NAMES: dict[type, str] = {str: "text", int: "a whole number"}
 
 
-def _kind(value: Any) -> str:
-    if value is None:
-        return "missing"
-    names = {
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-        str: "text",
-        list: "a list",
-        dict: "an object",
-    }
-    return names.get(type(value), type(value).__name__)
-
-
 # -- OpenAI
 
 
@@ -300,7 +345,7 @@ def _openai_calls(items: Any, at: str) -> tuple[Call, ...]:
     if items is None:
         return ()
     if not isinstance(items, list):
-        raise BadRequest(f"tool_calls is {_kind(items)}, not a list", f"{at}.tool_calls")
+        raise BadRequest(f"tool_calls is {kind_of(items)}, not a list", f"{at}.tool_calls")
     calls = []
     for index, item in enumerate(items):
         where = f"{at}.tool_calls.{index}"
@@ -316,7 +361,7 @@ def _openai_tools(items: Any) -> Iterable[dict[str, Any]]:
     if items is None:
         return
     if not isinstance(items, list):
-        raise BadRequest(f"tools is {_kind(items)}, not a list", "tools")
+        raise BadRequest(f"tools is {kind_of(items)}, not a list", "tools")
     for index, item in enumerate(items):
         function = item.get("function") if isinstance(item, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -365,7 +410,7 @@ def _anthropic_reply(blocks: Sequence[dict[str, Any]], at: str) -> Message:
                 Call(str(block.get("id") or ""), name, arguments_text({} if given is None else given))
             )
         elif kind != "redacted_thinking":
-            raise BadRequest(f"content of type {kind!r} is not supported in a reply", f"{where}.type")
+            raise _unsupported(kind, "text, thinking and tool_use in a reply", f"{where}.type")
     return Message("assistant", "\n".join(texts), "\n".join(thoughts), tuple(calls))
 
 
@@ -385,9 +430,7 @@ def _anthropic_input(blocks: Sequence[dict[str, Any]], at: str) -> Iterable[Mess
                 "tool", _text(content, f"{where}.content"), call_id=str(block.get("tool_use_id") or "")
             )
         else:
-            raise BadRequest(
-                f"content of type {kind!r} is not supported, only text and tool_result", f"{where}.type"
-            )
+            raise _unsupported(kind, "text and tool_result", f"{where}.type")
     if texts or not blocks:
         yield Message("user", "\n".join(texts))
 
@@ -396,7 +439,7 @@ def _anthropic_tools(items: Any) -> Iterable[dict[str, Any]]:
     if items is None:
         return
     if not isinstance(items, list):
-        raise BadRequest(f"tools is {_kind(items)}, not a list", "tools")
+        raise BadRequest(f"tools is {kind_of(items)}, not a list", "tools")
     for index, item in enumerate(items):
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
             raise BadRequest("a tool has no name", f"tools.{index}")
@@ -419,6 +462,17 @@ def _anthropic_choice(value: Any) -> str | dict[str, Any] | None:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "tool":
         return {"type": "function", "function": {"name": _string(value, "name", "tool_choice")}}
-    if kind not in _TOOL_CHOICE:
+    if not isinstance(kind, str) or kind not in _TOOL_CHOICE:
         raise BadRequest(f"tool_choice.type is {kind!r}, not auto, any, tool or none", "tool_choice.type")
     return _TOOL_CHOICE[kind]
+
+
+def _one_call(choice: Any) -> bool:
+    """Whether Anthropic's choice of tools allows one call only."""
+    if not isinstance(choice, dict):
+        return False
+    value = choice.get("disable_parallel_tool_use")
+    if value is not None and not isinstance(value, bool):
+        at = "tool_choice.disable_parallel_tool_use"
+        raise BadRequest(f"{at} is {kind_of(value)}, not true or false", at)
+    return bool(value)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import aiohttp
 import msgspec
 
+from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits
-from liverl.sessions.segments import Row
 from liverl.sessions.settings import SOCKET
 from liverl.util.regular_file import read_text
 from liverl.util.socket_path import usable_address
@@ -49,10 +49,6 @@ def opened_at(address: str, session: str, key: str) -> Opened:
     return Opened(session, f"{base}/v1", base, key)
 
 
-class _Finished(msgspec.Struct):
-    rows: list[Row]
-
-
 class SessionHost(Protocol):
     """Where a trainer opens sessions."""
 
@@ -63,8 +59,8 @@ class SessionHost(Protocol):
             SessionFailed: it is refused, or there was no answer until ``limits.deadline`` (None: for ``FINISH_S``).
         """
 
-    async def finish(self, session: str, seconds: float) -> list[Row]:
-        """End a session and return its rows, that of the main conversation last.
+    async def finish(self, session: str, seconds: float) -> SessionResult:
+        """End a session and return what is left of it.
 
         Raises:
             SessionFailed: it is refused, or there was no answer for ``seconds``.
@@ -84,10 +80,11 @@ class ServiceSessions:
         deadline = time.time() + FINISH_S if limits.deadline is None else limits.deadline
         return msgspec.convert(await self._ask("/sessions", deadline, body), Opened)
 
-    async def finish(self, session: str, seconds: float) -> list[Row]:
+    async def finish(self, session: str, seconds: float) -> SessionResult:
         """See ``SessionHost.finish``."""
-        ended = await self._ask(f"/sessions/{session}/finish", time.time() + seconds)
-        return msgspec.convert(ended, _Finished).rows
+        return msgspec.convert(
+            await self._ask(f"/sessions/{session}/finish", time.time() + seconds), SessionResult
+        )
 
     async def _ask(self, path: str, deadline: float, body: Any = None) -> Any:
         """POST; again while the service is being restarted, until ``deadline`` (Unix seconds)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -13,10 +15,19 @@ class Counters(msgspec.Struct, omit_defaults=True):
     prompt made of text would have broken; ``rewrites``, ``sub_agents``: segments of these kinds; ``recomputed``:
     earlier replies that count as sampled again behind a changed history; ``recompute_unplaced``: those whose place in
     it was not found, or for which the row had no room; ``recompute_failed``: those whose log-probabilities no replica
-    gave;
-    ``consecutive_no_tool``: replies of the main conversation without a call, in sequence.
+    gave; ``consecutive_no_tool``: replies of the main conversation without a call, in sequence; ``asides``: replies
+    beside it that are no conversation.
 
-    ``proxy_model_inference_sec``: seconds of waiting for the engine, without those in the queue;
+    ``refused_turns``, ``refused_no_tool``, ``refused_tokens``, ``refused_deadline``: requests that a limit of the
+    session refused, on turns, on replies without a tool call, on the length of its row, and on its time;
+    ``context_overflow``: those that the model's context or the row had no room for; ``replica_lost``: those that no
+    replica answered in time; ``poisoned``: those with which replicas died; ``parse_failed``: replies that were given as
+    plain text, since their tool parser failed on two replicas. ``overridden``: parameters of which the client asked for
+    another value than the trainer's; ``ignored``: fields that had no effect; both -> 1, and added up the number of
+    sessions.
+
+    ``proxy_model_inference_sec``: seconds of waiting for the engine, without those in the queue; ``replica_wait_sec``:
+    seconds without a replica that answers, of all requests;
     ``proxy_tool_call_sec``: between a reply and the next request of its conversation; ``tool_gap_sec``: the last of
     these gaps. ``proxy_scheduler_num_waits`` and
     ``_wait_sec``: samples that waited for room in their replica's KV cache, and their seconds.
@@ -44,17 +55,34 @@ class Counters(msgspec.Struct, omit_defaults=True):
     tool_gap_sec: float = 0.0
     proxy_scheduler_num_waits: int = 0
     proxy_scheduler_wait_sec: float = 0.0
+    replica_wait_sec: float = 0.0
+    asides: int = 0
+    refused_turns: int = 0
+    refused_no_tool: int = 0
+    refused_tokens: int = 0
+    refused_deadline: int = 0
+    replica_lost: int = 0
+    poisoned: int = 0
+    parse_failed: int = 0
+    overridden: dict[str, int] = {}
+    ignored: dict[str, int] = {}
 
 
 def together(several: Iterable[Counters]) -> Counters:
     """The counters of several sessions added up; of versions the smallest and the largest. What belongs to one
     conversation, such as the last gap, is left at 0."""
-    every = [msgspec.structs.asdict(each) for each in several]
+    every = list(several)
     total = Counters()
     for name in Counters.__struct_fields__:
-        values = [each[name] for each in every if each[name] is not None]
+        values = list(map(attrgetter(name), every))
         if name in ("min_global_steps", "max_global_steps"):
-            setattr(total, name, (min if name.startswith("min") else max)(values, default=None))
+            known = [value for value in values if value is not None]
+            setattr(total, name, (min if name.startswith("min") else max)(known, default=None))
+        elif name in ("overridden", "ignored"):
+            counted: Counter[str] = Counter()
+            for value in filter(None, values):
+                counted.update(value)
+            setattr(total, name, dict(counted))
         elif name not in ("consecutive_no_tool", "tool_gap_sec"):
             setattr(total, name, sum(values))
     return total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import math
 import time
@@ -17,7 +18,7 @@ from liverl.sessions.admission import QueueFull, Request
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
 from liverl.sessions.kept import Kept
 from liverl.sessions.messages import Chat, Message
-from liverl.sessions.sampling import OVERFLOW, Limits, Overflow, parameters, room
+from liverl.sessions.sampling import OVERFLOW, TIME_OVER, Limits, Overflow, parameters, room
 from liverl.sessions.scheduler import NotAdmitted, Scheduler
 from liverl.sessions.segments import Place, Versions
 from liverl.sessions.state import SessionState
@@ -25,10 +26,18 @@ from liverl.sessions.wire import Refusal
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 120.0  # seconds for which a request waits for a replica
+PATIENCE_S = 120.0  # seconds without a replica that answers, after which a request is refused
+MOST_DEATHS = 2  # replicas whose process ended with one request in flight, after which that is refused
+PAUSE_S, LONGEST_PAUSE_S = (
+    0.25,
+    30.0,
+)  # seconds before replicas that were all lost are asked again; doubled each time
+CONFIRM_S = 5.0  # seconds to learn whether the process of a replica has ended whose connection broke
 ABORTED_S = (
     1.0  # seconds before a request is sent again that was cut before its first token; verl waits as long
 )
+FAILED = 2  # replicas that fail at the same step (parser, chat template) before the request is blamed
+_BUSY = (502, 503, 504)  # statuses that say nothing about the request
 TOO_LONG = (
     "maximum context length",
     "maximum model length",
@@ -42,21 +51,78 @@ class Engine(Tokens, Sampler, Protocol):
         """The model's context length in tokens."""
 
 
+class AllLost(Exception):
+    """There are replicas, and all of them were lost."""
+
+
 class Replicas(Protocol):
     """The replicas that sessions use."""
 
+    @property
+    def size(self) -> int:
+        """How many a request may lose before it has asked all."""
+
     async def pick(self, session: str, lost: Collection[Engine], seconds: float) -> Engine:
-        """The replica that the session had, else the one with the fewest sessions; none of ``lost``, unless all are.
+        """The replica that the session had, else the one with the fewest sessions; none of ``lost``.
 
         Raises:
+            AllLost: there are none but those.
             TimeoutError: there was none for ``seconds``.
         """
+
+    async def changed(self, seconds: float) -> None:
+        """Wait until the list of replicas changes, for ``seconds`` at most."""
+
+    def deaths(self, engine: Engine) -> int:
+        """How many times a process behind this replica has ended although nobody had asked for it, as far as is
+        known."""
+
+
+class _Losses:
+    """What happened to one request on its way through the replicas. ``patience``: seconds without one that answers;
+    the seconds in which a reply is sampled do not count."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._since: float | None = None
+        self._spent = 0.0
+        self.lost: list[Engine] = []  # in this round
+        self.rounds = 0
+        self.paused = False  # since the last loss
+        self.rendering = 0  # replicas that failed to render it
+        self.parsing = 0  # replicas that failed to parse its reply
+        self.why = ""  # what the last one answered
+
+    def begin(self) -> None:
+        """No replica answers from now on."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def sampling(self) -> None:
+        """One does."""
+        self._spent, self._since = self.spent, None
+
+    @property
+    def spent(self) -> float:
+        """Seconds without a replica."""
+        return self._spent + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    @property
+    def left(self) -> float:
+        """Seconds for which it may still wait."""
+        return self._patience - self.spent
+
+    @property
+    def pause(self) -> float:
+        """Seconds before the next round."""
+        return min(PAUSE_S * 2.0**self.rounds, LONGEST_PAUSE_S, max(self.left, 0.0))
 
 
 class Draft(msgspec.Struct):
     """A reply that is being sampled, perhaps in several parts. ``place``: where it belongs; ``finish``: how it ended,
     empty until then; ``healed``: see ``Tail``; ``waited``: seconds in the admission queue; ``kept``: the earlier
-    replies in a prompt with a changed history, None if they are not looked for."""
+    replies in a prompt with a changed history, None if they are not looked for; ``deaths``: of the replica that samples
+    it, before; ``sampling``: whether a sample is in flight."""
 
     place: Place
     prompt: array[int] = msgspec.field(default_factory=lambda: array("i"))
@@ -67,11 +133,22 @@ class Draft(msgspec.Struct):
     healed: bool = False
     waited: float = 0.0
     kept: Kept | None = None
+    deaths: int = 0
+    sampling: bool = False
 
     @property
     def sampled(self) -> Sampled:
         """All parts as one."""
         return Sampled(self.ids, self.logprobs, self.finish)
+
+
+class _Suspect(msgspec.Struct, frozen=True):
+    """A replica that broke off while it sampled. ``deaths``: of its processes, before; ``until``: monotonic seconds,
+    from then on its process is taken to live."""
+
+    engine: Engine
+    deaths: int
+    until: float
 
 
 # (a replica, the request, the ids of its prompt) -> the earlier replies in it; raises nothing
@@ -90,12 +167,16 @@ class Drafter:
         scheduler: Scheduler | None = None,
         *,
         find: Find | None = None,
+        patience: float | None = None,
+        most_deaths: int | None = None,
     ) -> None:
         """``session``: its id; ``state``: read, and its counters increased; ``scheduler``: lets samples wait while
         their replica's KV cache is nearly full; ``find``: finds earlier replies in the prompt of a changed history,
-        while the reply to it is sampled."""
+        while the reply to it is sampled; ``patience``: see ``PATIENCE_S``; ``most_deaths``: see ``MOST_DEATHS``."""
         self._session, self._limits, self._state, self._replicas = session, limits, state, replicas
         self._scheduler, self._find = scheduler, find
+        self._patience, self._most_deaths = patience, most_deaths
+        self._suspects: dict[str, list[_Suspect]] = {}  # by the digest of a prompt
         self._appends = True  # whether the template only appends; checked once against a full rendering
         self._checked = False
 
@@ -104,39 +185,146 @@ class Drafter:
         message that it is.
 
         Raises:
-            Refusal: there is no replica, no room for a reply, or the engine refuses the request.
+            Refusal: there is no replica, no room for a reply, no time, or the engine refuses the request.
         """
-        lost: list[Engine] = []
         draft = Draft(place)
         draft.kept = Kept() if self._find is not None else None
+        losses = _Losses(PATIENCE_S if self._patience is None else self._patience)
         finding: asyncio.Task[Kept] | None = None
-        patience = time.monotonic() + PATIENCE_S
         try:
             while True:
-                try:
-                    left = patience + draft.waited - time.monotonic()
-                    engine = await self._replicas.pick(self._session, lost, left)
-                except TimeoutError:
-                    raise Refusal(503, "no replica is listed, or none of them answers") from None
+                engine = await self._pick(losses)
                 try:
                     if not draft.prompt:
                         await self._prompt(engine, chat, draft)
                         finding = self._finding(engine, chat, draft)
                     if not draft.finish:
-                        await self._sample(engine, chat, draft)
-                    message = await engine.parse(chat, draft.sampled)
+                        await self._sample(engine, chat, draft, losses)
+                    message = await self._parse(engine, chat, draft, losses)
                     if finding is not None:
                         draft.kept = await finding
                     return draft, message
                 except EngineLost as error:
-                    logger.warning("session %s: %s", self._session, error)
-                    lost.append(engine)
-                    self._state.counters.num_moved += 1
+                    await self._lost(engine, error, draft, losses)
                 except EngineRefused as error:
                     raise self._refusal(error) from error
         finally:
+            self._state.counters.replica_wait_sec += losses.spent
             if finding is not None:
                 finding.cancel()
+
+    async def _pick(self, losses: _Losses) -> Engine:
+        """The replica to ask. When all were lost a new round begins after a pause, elsewhere than the last one ended.
+
+        Raises:
+            Refusal: there was none for as long as a request may wait.
+        """
+        while True:
+            losses.begin()
+            if not losses.paused and losses.lost and len(losses.lost) >= self._replicas.size:
+                await self._pause(losses)
+            try:
+                if losses.left <= 0:
+                    raise TimeoutError
+                return await self._replicas.pick(self._session, losses.lost, losses.left)
+            except AllLost:
+                if losses.paused:
+                    losses.lost = []  # the last one is the only one
+                else:
+                    await self._pause(losses)
+            except TimeoutError:
+                raise self._nobody(losses) from None
+
+    async def _pause(self, losses: _Losses) -> None:
+        await self._replicas.changed(losses.pause)
+        losses.rounds += 1
+        losses.lost, losses.paused = losses.lost[-1:], True
+
+    def _nobody(self, losses: _Losses) -> Refusal:
+        self._state.counters.replica_lost += 1
+        if not losses.why:
+            return Refusal(503, f"no replica was listed for {losses.spent:.0f} s")
+        return Refusal(503, f"no replica answered for {losses.spent:.0f} s; the last one: {losses.why}")
+
+    async def _lost(self, engine: Engine, error: EngineLost, draft: Draft, losses: _Losses) -> None:
+        """Take note of a loss.
+
+        Raises:
+            Refusal: not the replica is to blame, but the request.
+        """
+        losses.begin()
+        logger.warning("session %s: %s", self._session, error)
+        losses.why = str(error)
+        # The last one of a round is only not the first one of the next.
+        losses.lost = [engine] if losses.paused else [*losses.lost, engine]
+        losses.paused = False
+        self._state.counters.num_moved += 1
+        if not draft.prompt and error.status is not None and error.status not in _BUSY:
+            losses.rendering += 1
+            if losses.rendering >= FAILED:
+                raise Refusal(
+                    400, f"{losses.rendering} replicas failed to render the request; the last one: {error}"
+                )
+        if error.cut and draft.sampling:
+            suspect = _Suspect(engine, draft.deaths, time.monotonic() + CONFIRM_S)
+            self._suspects.setdefault(_digest(draft.prompt), []).append(suspect)
+            await self._refuse_poison(draft, losses)
+            losses.begin()
+        draft.sampling = False
+
+    async def _refuse_poison(self, draft: Draft, losses: _Losses) -> None:
+        """Wait until it is known whether processes of replicas have ended that broke off with this prompt in flight, if
+        so many did that it matters.
+
+        Raises:
+            Refusal: as many as may have ended.
+        """
+        most = MOST_DEATHS if self._most_deaths is None else self._most_deaths
+        digest = _digest(draft.prompt)
+        known, now = self._suspects.get(digest, []), time.monotonic()
+        known[:] = suspects = [each for each in known if self._died(each) or each.until > now]
+        if len(suspects) < most:
+            return
+        losses.sampling()  # what is waited for here is no patience with replicas
+        while (died := sum(map(self._died, suspects))) < most:
+            left = (
+                max((each.until for each in suspects if not self._died(each)), default=0.0) - time.monotonic()
+            )
+            if left <= 0:
+                return
+            await self._replicas.changed(left)
+        self._state.counters.poisoned += 1
+        words = f"poison_request: {died} replicas died while they sampled a reply to this prompt"
+        logger.error("session %s: %s (prompt %s)", self._session, words, digest)
+        raise Refusal(
+            400, f"{words} (digest {digest}, {len(draft.prompt)} tokens); it is sent to no other one"
+        )
+
+    def _died(self, suspect: _Suspect) -> bool:
+        return self._replicas.deaths(suspect.engine) > suspect.deaths
+
+    async def _parse(self, engine: Engine, chat: Chat, draft: Draft, losses: _Losses) -> Message:
+        """The reply as a message; as plain text if the tool parser fails on ``FAILED`` replicas, so that the sample is
+        not lost.
+
+        Raises:
+            EngineLost, EngineRefused: see ``Tokens``.
+        """
+        try:
+            return await engine.parse(chat, draft.sampled)
+        except EngineLost as error:
+            # vLLM's server closes a connection behind an exception, at times before its answer is read.
+            if error.status in _BUSY or (error.status is None and not error.cut):
+                raise
+            losses.parsing += 1
+            if losses.parsing < FAILED:
+                raise
+            text = await engine.text(draft.sampled)
+            self._state.counters.parse_failed += 1
+            logger.warning(
+                "session %s: the reply is given as plain text, its parser failed: %s", self._session, error
+            )
+            return Message("assistant", text)
 
     def _finding(self, engine: Engine, chat: Chat, draft: Draft) -> asyncio.Task[Kept] | None:
         """Start to look for earlier replies in a prompt that opens a segment."""
@@ -166,11 +354,12 @@ class Drafter:
                 draft.prompt, draft.healed = ids + array("i", tail.ids), tail.healed
                 return
         if place.segment is not None:
-            draft.place = Place("rewrite" if place.kind == "main" else place.kind)
+            draft.place = place.anew
         draft.prompt = array("i", await engine.render(chat))
 
-    async def _sample(self, engine: Engine, chat: Chat, draft: Draft) -> None:
+    async def _sample(self, engine: Engine, chat: Chat, draft: Draft, losses: _Losses) -> None:
         """Sample until the reply ends. What a weight update has cut is kept and continued, with each part's version."""
+        await self._refuse_poison(draft, losses)
         context, limits, place = await engine.context(), self._limits, draft.place
         behind = (
             0
@@ -182,16 +371,34 @@ class Drafter:
             most = room(len(draft.prompt), context, behind, limits.max_response_tokens if trained else None)
         except Overflow as error:
             self._state.counters.context_overflow += 1
+            self._state.counters.refused_tokens += error.row
             raise Refusal(400, str(error)) from None
+        losses.sampling()
+        wanted = parameters(chat, limits, most)
+        if chat.forced and limits.decides == "client":
+            wanted |= await engine.constraint(chat)
         async with self._admitted(engine, draft):
-            await self._until_its_end(engine, parameters(chat, limits, most), draft)
+            self._refuse_late()
+            draft.deaths = self._replicas.deaths(engine)
+            draft.sampling = True
+            await self._until_its_end(engine, wanted, draft)
+            draft.sampling = False
+
+    def _refuse_late(self) -> None:
+        """Raises:
+        Refusal: the session's time is over: nothing is sampled that nobody waits for.
+        """
+        deadline = self._limits.deadline
+        if deadline is not None and time.time() >= deadline:
+            self._state.counters.refused_deadline += 1
+            raise Refusal(410, f"{TIME_OVER} {self._session} is over")
 
     @contextlib.asynccontextmanager
     async def _admitted(self, engine: Engine, draft: Draft) -> AsyncIterator[None]:
         """Wait for the replica to take the request, which it is rid of when the context ends.
 
         Raises:
-            Refusal: too many requests wait (429), or the session's time is over (503).
+            Refusal: too many requests wait (429), or the session's time is over (410).
         """
         if self._scheduler is None:
             yield
@@ -215,10 +422,9 @@ class Drafter:
             raise Refusal(429, words, retry_after=math.ceil(self._scheduler.poll)) from None
         except NotAdmitted:
             self._count_wait(draft, time.monotonic() - began)
-            words = (
-                f"the time of session {self._session} is over; its request waited for a replica's KV cache"
-            )
-            raise Refusal(503, words) from None
+            words = f"{TIME_OVER} {self._session} is over; its request waited for a replica's KV cache"
+            self._state.counters.refused_deadline += 1
+            raise Refusal(410, words) from None
 
     def _count_wait(self, draft: Draft, seconds: float) -> None:
         draft.waited += seconds
@@ -242,12 +448,18 @@ class Drafter:
                 return
             if not sampled.ids:
                 await asyncio.sleep(ABORTED_S)
+            if "structured_outputs" in wanted:  # a constraint is of a whole reply, not of what is left of it
+                draft.ids, draft.logprobs, draft.versions = [], [], []
 
     def _refusal(self, error: EngineRefused) -> Refusal:
         """A refusal by the engine; one that a client would repeat, such as 429, is not among them."""
         if any(phrase in str(error) for phrase in TOO_LONG):
             self._state.counters.context_overflow += 1
             return Refusal(400, f"{OVERFLOW} prompt is too long: {error}")
-        return Refusal(
-            400 if error.status < 404 else 502, f"the engine refused the request ({error.status}): {error}"
-        )
+        status = 400 if error.status < 404 else 502
+        return Refusal(status, f"the engine refused the request ({error.status}): {error}", param=error.param)
+
+
+def _digest(prompt: array[int]) -> str:
+    """Names a prompt."""
+    return hashlib.blake2b(prompt.tobytes(), digest_size=8).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -10,24 +11,40 @@ import aiohttp
 import msgspec
 
 from liverl.sessions.canonical import object_text
-from liverl.sessions.messages import Call, Chat, Message
-from liverl.sessions.routes import DERENDER, GENERATE, RENDER, Derendered, Rendered
+from liverl.sessions.messages import Call, Chat, Message, openai_message
+from liverl.sessions.routes import (
+    DERENDER,
+    DETOKENIZE,
+    GENERATE,
+    RENDER,
+    Derendered,
+    Detokenized,
+    Rendered,
+)
 from liverl.sessions.segments import Scored, Versions
 
+_NO_PARSER = (401, 403, 404)  # statuses of ``derender`` that are no parser's failure
 _SYNTHETIC = Message("user", "?")  # stands for the history where an engine does not need it
 T = TypeVar("T")
 
 
 class EngineRefused(Exception):
-    """The engine answered 4xx: the same request gets the same answer from every replica."""
+    """The engine answered 4xx: the same request gets the same answer from every replica. ``param``: the field that it
+    names, or the one of the client's request."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.param = status, param
 
 
 class EngineLost(Exception):
-    """The replica cannot be reached, broke off, or answered 5xx: another one may do better."""
+    """The replica cannot be reached, broke off, or answered 5xx: another one may do better. ``cut``: the connection
+    broke off while the request was in flight, as when its process ends; ``status``: what it answered, None for
+    nothing."""
+
+    def __init__(self, message: str, *, cut: bool = False, status: int | None = None) -> None:
+        super().__init__(message)
+        self.cut, self.status = cut, status
 
 
 class Sampled(msgspec.Struct, frozen=True):
@@ -62,7 +79,14 @@ class Tokens(Protocol):
         the template changes what comes before."""
 
     async def parse(self, chat: Chat, sampled: Sampled) -> Message:
-        """The sampled ids as a message."""
+        """The sampled ids as a message, without the token that ends the reply. A parser that fails raises
+        ``EngineLost`` with a status."""
+
+    async def text(self, sampled: Sampled) -> str:
+        """The text of sampled ids without the token that ends them, for when no parser can make a message of them."""
+
+    async def constraint(self, chat: Chat) -> dict[str, Any]:
+        """The sampling parameters by which the reply has the call that ``chat`` forces (``Chat.forced``)."""
 
 
 class Sampler(Protocol):
@@ -115,8 +139,14 @@ class HttpEngine:
         self._http, self._url, self._model = http, url.rstrip("/"), model
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._stop: int | None = None  # the token that ends a reply, once it was looked for
+        self._special: dict[int, str] = {}  # id -> its text if it is a special token, else ""
         self._opening: list[int] | None = None  # the synthetic history up to where the reply begins
         self._context: int | None = None  # asked once, and again after the replica was lost
+
+    @property
+    def url(self) -> str:
+        """Of the server, without a path."""
+        return self._url
 
     # -- Tokens
 
@@ -142,8 +172,8 @@ class HttpEngine:
         text = before[len(self._opening) : len(self._opening) + len(reply)]
         healed = list(reply) != text
         rest = whole[end + 1 :]
-        # A limit or a client's stop text ends a reply without that token.
-        stopped = bool(reply) and reply[-1] == stop
+        # A limit or a client's stop text ends a reply without that token. Some models have further ones that end it.
+        stopped = bool(reply) and (reply[-1] == stop or bool(await self._special_text(reply[-1])))
         return Tail(rest if stopped else [stop, *rest], healed)
 
     async def end_of_turn(self) -> int | None:
@@ -155,23 +185,94 @@ class HttpEngine:
         return self._stop
 
     async def parse(self, chat: Chat, sampled: Sampled) -> Message:
-        """See ``Tokens.parse``. The parsers need the tools, not the conversation; nothing was sampled under a choice of
-        tools, so none is parsed as if it were."""
-        if not sampled.ids:
+        """See ``Tokens.parse``. The parsers need the tools, not the conversation, and the choice of tools that the
+        reply was sampled under. vLLM 0.24 hands them the text with the token that ends the reply, which they take for
+        a part of it."""
+        ids = await self._without_end(sampled.ids)
+        if not ids:
             return Message("assistant")  # the route refuses it
-        finish = "length" if sampled.finish == "abort" else sampled.finish
-        choice = {"index": 0, "token_ids": sampled.ids, "finish_reason": finish}
-        chosen = "none" if chat.tool_choice == "none" else "auto"
-        body = {
-            "model": self._model,
-            "generate_response": {"request_id": "session", "choices": [choice]},
-            "chat_request": self._chat([_SYNTHETIC], chat.tools, chosen),
-        }
-        answer = await self._post(DERENDER, body, Derendered)
+        ending = ""  # the text of another token that ended it
+        if sampled.finish == "stop" and len(ids) == len(sampled.ids):
+            ending = await self._special_text(ids[-1])
+        if ending and chat.forced:  # the whole text is parsed as JSON
+            ids.pop()
+        body = {**self._generated(ids, sampled), "chat_request": self._parsed_as(chat)}
         try:
-            return read_message(answer.choices[0].message)
+            answer = await self._post(DERENDER, body, Derendered)
+        except EngineRefused as error:
+            if error.status in _NO_PARSER:
+                raise
+            raise EngineLost(
+                f"{DERENDER} of {self._url} answered {error.status}: {error}", status=error.status
+            ) from error
+        try:
+            message = read_message(answer.choices[0].message)
         except (LookupError, TypeError) as error:
-            raise EngineLost(f"{DERENDER} of {self._url} answered without a message: {error!r}") from None
+            words = f"{DERENDER} of {self._url} answered without a message: {error!r}"
+            raise EngineLost(words, status=200) from None
+        return without_ending(message, ending)
+
+    def _generated(self, ids: Sequence[int], sampled: Sampled) -> dict[str, Any]:
+        finish = "length" if sampled.finish == "abort" else sampled.finish
+        choice = {"index": 0, "token_ids": ids, "finish_reason": finish}
+        return {"model": self._model, "generate_response": {"request_id": "session", "choices": [choice]}}
+
+    def _parsed_as(self, chat: Chat) -> dict[str, Any]:
+        chosen = chat.tool_choice if chat.forced or chat.tool_choice == "none" else "auto"
+        return self._chat([_SYNTHETIC], chat.tools, chosen)
+
+    async def text(self, sampled: Sampled) -> str:
+        """See ``Tokens.text``."""
+        ids = await self._without_end(sampled.ids)
+        if not ids:
+            return ""
+        try:
+            answer = await self._post(DERENDER, self._generated(ids, sampled), Derendered)  # parses nothing
+            return str(answer.choices[0].message["content"] or "")
+        except (EngineRefused, LookupError):
+            pass
+        except EngineLost as error:
+            if error.status is None:
+                raise
+        try:
+            return (await self._post(DETOKENIZE, {"model": self._model, "tokens": ids}, Detokenized)).prompt
+        except EngineRefused as error:
+            raise EngineLost(
+                f"{DETOKENIZE} of {self._url} answered {error.status}: {error}", status=error.status
+            ) from error
+
+    async def constraint(self, chat: Chat) -> dict[str, Any]:
+        """See ``Tokens.constraint``. vLLM's renderer gives it, with the ids of a prompt that is not used."""
+        body = self._chat([_SYNTHETIC], chat.tools, chat.tool_choice)
+        given = (await self._post(RENDER, body, Rendered)).sampling_params.get("structured_outputs")
+        if not isinstance(given, dict):
+            words = "this engine cannot force a call: its renderer gives no constraint for tool_choice"
+            raise EngineRefused(400, words, "tool_choice")
+        return {
+            "structured_outputs": {name: value for name, value in given.items() if not name.startswith("_")}
+        }
+
+    async def _without_end(self, ids: Sequence[int]) -> list[int]:
+        """Sampled ids without the template's token that ends a reply."""
+        ended = bool(ids) and ids[-1] == await self.end_of_turn()
+        return list(ids[:-1] if ended else ids)
+
+    async def _special_text(self, token: int) -> str:
+        """The text of a token if it is a special one, which a model does not write as text: at its end it ends a reply.
+        "" for others, and where the replica cannot say it."""
+        if token not in self._special:
+            try:
+                body = {"model": self._model, "tokens": [token]}
+                text = (await self._post(DETOKENIZE, body, Detokenized)).prompt
+                shown = await self.text(Sampled([token], [0.0], "stop")) if text else ""
+            except EngineRefused:
+                text = shown = ""
+            except EngineLost as error:
+                if error.status is None:
+                    raise
+                return ""
+            self._special[token] = "" if shown else text
+        return self._special[token]
 
     # -- Sampler
 
@@ -254,38 +355,41 @@ class HttpEngine:
     async def _post(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
         return await self._call("POST", path, kind, msgspec.json.encode(body))
 
-    async def _call(self, method: str, path: str, kind: type[T], data: bytes | None = None) -> T:
+    async def _call(
+        self, method: str, path: str, kind: type[T], data: bytes | None = None, *, again: bool = True
+    ) -> T:
         headers = {**self._headers, "Content-Type": "application/json"}
         try:
             async with self._http.request(method, self._url + path, data=data, headers=headers) as response:
                 content = await response.read()
                 status = response.status
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            broke_off = _broke_off(error)
+            # vLLM's server closes a connection behind an exception without saying so, and the next request on it is
+            # lost. Whatever samples nothing can be asked twice.
+            if broke_off and again and path != GENERATE:
+                return await self._call(method, path, kind, data, again=False)
             self._context = None
-            raise EngineLost(f"{path} of {self._url}: {type(error).__name__}: {error}") from error
+            words = f"{path} of {self._url}: {type(error).__name__}: {error}"
+            raise EngineLost(words, cut=broke_off) from error
         if status >= 500:
-            raise EngineLost(f"{path} of {self._url} answered {status}: {_words(content)}")
+            raise EngineLost(f"{path} of {self._url} answered {status}: {_words(content)}", status=status)
         if status >= 400:
-            raise EngineRefused(status, _words(content))
+            raise EngineRefused(status, _words(content), _param(content))
         try:
             return msgspec.json.decode(content, type=kind)
-        except msgspec.DecodeError as error:
-            raise EngineLost(f"{path} of {self._url} answered something else: {error}") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise EngineLost(
+                f"{path} of {self._url} answered something else: {error}", status=status
+            ) from error
 
 
-def openai_message(message: Message) -> dict[str, Any]:
-    """A message in OpenAI's form."""
-    body: dict[str, Any] = {"role": message.role, "content": message.text}
-    if message.role == "tool":
-        body["tool_call_id"] = message.call_id
-    if message.reasoning:
-        body["reasoning_content"] = message.reasoning
-    if message.calls:
-        body["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-    return body
+def _broke_off(error: Exception) -> bool:
+    """Whether a connection that was made has broken off. A limit on time says nothing about the replica's process."""
+    if isinstance(error, (aiohttp.ClientConnectorError, asyncio.TimeoutError)):
+        return False
+    broken = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, OSError)
+    return isinstance(error, broken)
 
 
 def read_message(body: Mapping[str, Any]) -> Message:
@@ -304,6 +408,15 @@ def read_message(body: Mapping[str, Any]) -> Message:
     )
     reasoning = body.get("reasoning_content") or body.get("reasoning") or ""
     return Message("assistant", body.get("content") or "", reasoning, calls)
+
+
+def without_ending(message: Message, ending: str) -> Message:
+    """The message without the text of a token that ended it: behind its text, or behind its reasoning without text."""
+    if ending and message.text.endswith(ending):
+        return msgspec.structs.replace(message, text=message.text[: -len(ending)])
+    if ending and not message.text and message.reasoning.endswith(ending):
+        return msgspec.structs.replace(message, reasoning=message.reasoning[: -len(ending)])
+    return message
 
 
 class _Span(msgspec.Struct):
@@ -357,3 +470,12 @@ def _words(content: bytes) -> str:
         return str(error["error"]["message"])
     except (msgspec.DecodeError, LookupError, TypeError):
         return text.strip() or "nothing"
+
+
+def _param(content: bytes) -> str | None:
+    """The field that an error body names."""
+    try:
+        param = msgspec.json.decode(content)["error"]["param"]
+    except (msgspec.DecodeError, LookupError, TypeError):
+        return None
+    return param if isinstance(param, str) else None

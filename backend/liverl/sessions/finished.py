@@ -1,91 +1,220 @@
-"""What is kept of sessions that have ended: one line each in one file, while their rows are in their trials."""
+"""What is kept of sessions that have ended: one line each in one file, while their rows are in their trials.
+
+The file keeps the newest sessions only; of all before them it has their number and the sum of their counters, in its
+first line. It is written anew, by rename, when it has twice the lines that are kept.
+"""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from liverl.sessions.counters import Counters, together
 from liverl.sessions.keys import same_key
-from liverl.sessions.segments import Row
+from liverl.sessions.result import SessionResult
+from liverl.sessions.segments import Kind, Row, Versions
 from liverl.sessions.trial_log import ROWS
-from liverl.util.regular_file import open_append, read_regular
+from liverl.util.append import append_whole
+from liverl.util.atomic_file import write_atomic
+from liverl.util.regular_file import open_binary, read_regular
+
+logger = logging.getLogger(__name__)
 
 NAME = "finished.ndjson"  # not ``.jsonl``, as journals are
+ROWS_SUFFIX = ".rows.json"  # of the rows of a session whose trial's directory is gone, beside the journals
+MOST = 10_000  # ended sessions that are answered for: those of about 20 steps of 512 trials
+KEPT_S = 24 * 3600.0  # seconds for which they are
+LONGEST = 1 << 20  # bytes of a line
+_TOGETHER = 512  # sessions that are forgotten at once
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """A session that has ended. ``trial_dir``: absolute path of the directory with its rows."""
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A session that has ended. ``trial_dir``: absolute path of the directory with its rows; ``rows_file``: of the file
+    that has them instead; ``at``: Unix seconds of its end, 0.0 if it is not known."""
 
     id: str
     key: str
     trial_dir: str
     counters: Counters
+    rows_file: str = ""
+    at: float = 0.0
 
     def accepts(self, key: str) -> bool:
         """Whether ``key`` is the session's."""
         return same_key(key, self.key)
 
-    def rows(self) -> list[Row]:
-        """The rows that were written when it ended.
+    def result(self) -> SessionResult:
+        """What ``finish`` returned when it ended.
 
         Raises:
-            OSError: the trial's file cannot be read.
+            OSError: the file with its rows cannot be read.
             msgspec.DecodeError: it has been changed.
         """
-        return msgspec.json.decode(read_regular(Path(self.trial_dir) / ROWS), type=_Rows).rows
+        path = Path(self.rows_file) if self.rows_file else Path(self.trial_dir) / ROWS
+        document = msgspec.json.decode(read_regular(path), type=_Document)
+        return SessionResult(document.all_rows(), document.not_trained, self.counters)
 
 
-class _Rows(msgspec.Struct, frozen=True):
-    rows: list[Row]
+class _Row(msgspec.Struct, frozen=True):
+    """A row in ``proxy_trajectory.json``; what is None is on top of the document."""
+
+    kind: Kind
+    policy_versions: tuple[Versions, ...] = ()
+    initial_prompt_token_len: int | None = None
+    traj_acc_ids: list[int] | None = None
+    traj_response_mask: list[int] | None = None
+    traj_response_logprobs: list[float] | None = None
+
+
+class _Document(msgspec.Struct, frozen=True):
+    rows: list[_Row]
+    not_trained: dict[str, int] = {}
+    initial_prompt_token_len: int = 0
+    traj_acc_ids: list[int] = []
+    traj_response_mask: list[int] = []
+    traj_response_logprobs: list[float] = []
+
+    def all_rows(self) -> list[Row]:
+        """The rows, each with all of its fields."""
+        return [self._row(row) for row in self.rows]
+
+    def _row(self, row: _Row) -> Row:
+        of = self if row.traj_acc_ids is None else row
+        return Row(
+            kind=row.kind,
+            initial_prompt_token_len=of.initial_prompt_token_len or 0,
+            traj_acc_ids=of.traj_acc_ids or [],
+            traj_response_mask=of.traj_response_mask or [],
+            traj_response_logprobs=of.traj_response_logprobs or [],
+            policy_versions=row.policy_versions,
+        )
+
+
+def keep_rows(directory: Path, session: str, document: bytes) -> Path:
+    """Write the rows of a session whose trial's directory is gone beside the journals; return their file.
+    ``directory``: of the journals; ``document``: see ``trial_log.rows_document``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = directory / f"{session}{ROWS_SUFFIX}"
+    write_atomic(path, document, 0o600)
+    return path
+
+
+class _Earlier(msgspec.Struct, frozen=True):
+    """The first line: the sessions of which the file has no line. ``earlier``: their number."""
+
+    earlier: int
+    counters: Counters
+
+
+_ended = msgspec.json.Decoder(Ended).decode
+_earlier = msgspec.json.Decoder(_Earlier).decode
+_EARLIER = b'{"earlier":'
+_NEWLINE = 0x0A
 
 
 class FinishedSessions:
-    """The sessions that have ended, by id."""
+    """The sessions that have ended, by id: the newest ``most`` of the last ``KEPT_S`` seconds."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / NAME
-        self._ended: dict[str, Ended] = {}
+    def __init__(self, directory: Path, most: int = MOST) -> None:
+        self._path, self._most = directory / NAME, most
+        self._ended: OrderedDict[str, Ended] = OrderedDict()  # as they ended
+        self._lines = 0  # of the file
+        self._earlier = 0  # sessions that are no longer in ``_ended``
+        self._before = Counters()  # of these
         self.total = Counters()  # of all of them
 
     def read(self) -> None:
-        """Read the file. Lines that a crash has cut, or that cannot be read, are left out.
+        """Read the file, of any size. Lines that a crash has cut, or that cannot be read, are left out.
 
         Raises:
             OSError: it cannot be read.
         """
-        try:
-            lines = read_regular(self._path).splitlines()
-        except FileNotFoundError:
-            return
-        for line in lines:
+        self._ended.clear()
+        self._earlier, self._before, self._lines = 0, Counters(), 0
+        for line in _lines(self._path):
+            self._lines += 1
             try:
-                ended = msgspec.json.decode(line, type=Ended)
-            except msgspec.DecodeError:
+                if line.startswith(_EARLIER):
+                    first = _earlier(line)
+                    self._earlier += first.earlier
+                    self._before = together((self._before, first.counters))
+                    continue
+                ended = _ended(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
             self._ended[ended.id] = ended
-        self.total = together(ended.counters for ended in self._ended.values())
+            if len(self._ended) > self._most + _TOGETHER:
+                self._forget_oldest()
+        self._forget_oldest()
+        self.total = together([self._before, *(each.counters for each in self._ended.values())])
+        self._compact_if_long(time.time())
 
     def add(self, ended: Ended) -> None:
         """Write a session down.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: it cannot be written; nothing of it is left in the file.
         """
-        fd = open_append(self._path, 0o600)
-        try:
-            # The newline comes first as well: the line before may have been cut.
-            os.write(fd, b"\n" + msgspec.json.encode(ended) + b"\n")
-        finally:
-            os.close(fd)
+        append_whole(self._path, msgspec.json.encode(ended) + b"\n", 0o600)
+        self._lines += 1
         self._ended[ended.id] = ended
         self.total = together((self.total, ended.counters))
+        self._compact_if_long(ended.at or time.time())
 
     def get(self, name: str) -> Ended | None:
-        """The session of this id; None if none of this id has ended."""
+        """The session of this id; None if none of this id has ended lately."""
         return self._ended.get(name)
 
     def __len__(self) -> int:
-        return len(self._ended)
+        """How many have ended, also those that are no longer kept."""
+        return self._earlier + len(self._ended)
+
+    def _compact_if_long(self, now: float) -> None:
+        if self._lines <= 2 * self._most:
+            return
+        self._forget_oldest()
+        old = [name for name, each in self._ended.items() if 0 < each.at < now - KEPT_S]
+        self._forget([self._ended.pop(name) for name in old])
+        first = _Earlier(self._earlier, self._before)
+        lines = [msgspec.json.encode(each) for each in (first, *self._ended.values())]
+        try:
+            write_atomic(self._path, b"".join(line + b"\n" for line in lines), 0o600)
+        except OSError as error:  # the file stays as it is, and says the same
+            logger.warning("%s, a list of ended sessions, cannot be shortened: %s", self._path, error)
+            self._lines = self._most  # tried again when as many more have ended
+            return
+        self._lines = len(lines)
+        for path in self._path.parent.glob(f"*{ROWS_SUFFIX}"):
+            with contextlib.suppress(OSError):
+                # The rows of a session are written before its line.
+                if path.name[: -len(ROWS_SUFFIX)] not in self._ended and path.stat().st_mtime < now - KEPT_S:
+                    path.unlink()
+
+    def _forget_oldest(self) -> None:
+        self._forget([self._ended.popitem(last=False)[1] for _ in range(len(self._ended) - self._most)])
+
+    def _forget(self, several: Sequence[Ended]) -> None:
+        self._before = together([self._before, *(each.counters for each in several)])
+        self._earlier += len(several)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The whole lines of the file. Of one that is too long its end may be among them: it is no session."""
+    try:
+        file = open_binary(path)
+    except FileNotFoundError:
+        return
+    with file:
+        for line in iter(partial(file.readline, LONGEST), b""):
+            if line[-1] == _NEWLINE and len(line) > 1:
+                yield line

@@ -15,8 +15,10 @@ import msgspec
 from liverl.sessions.counters import Counters
 from liverl.sessions.sampling import Limits
 from liverl.sessions.segments import Turn
+from liverl.sessions.short_floats import short_floats
 from liverl.sessions.wire import Answer
-from liverl.util.regular_file import open_append, read_regular
+from liverl.util.append import append_to
+from liverl.util.regular_file import open_append, open_binary
 
 SUFFIX = ".jsonl"
 
@@ -43,17 +45,25 @@ class Recorded(msgspec.Struct, frozen=True, tag="turn"):
     seconds: float = 0.0
 
 
-class Delivered(msgspec.Struct, frozen=True, tag="delivered"):
-    """The reply to a request has reached its client."""
+class Delivered(msgspec.Struct, frozen=True, tag="delivered", omit_defaults=True):
+    """A reply has reached its client. ``request``: digest of the request; ``answer``: id of the reply, as equal
+    requests may have several; "": not known, in journals of earlier versions."""
 
     request: bytes
+    answer: str = ""
+
+
+class Counted(msgspec.Struct, frozen=True, tag="counted"):
+    """The counters after a request that got no reply."""
+
+    counters: Counters
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The trainer has ended the session."""
 
 
-Entry = Opened | Recorded | Delivered | Finished
+Entry = Opened | Recorded | Delivered | Counted | Finished
 _decode = msgspec.json.Decoder(Entry).decode
 
 
@@ -68,16 +78,22 @@ def read_journal(path: Path) -> list[Entry]:
         DamagedJournal: a complete line is no entry, or the first one does not open a session.
         OSError: the file cannot be read or shortened.
     """
-    data = read_regular(path)
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
     entries: list[Entry] = []
-    for number, line in enumerate(data[:whole].splitlines(), 1):
-        try:
-            entries.append(_decode(line))
-        except msgspec.DecodeError as error:
-            raise DamagedJournal(f"{path}, line {number}: {error}") from None
+    whole = size = 0
+    with open_binary(
+        path
+    ) as file:  # line by line: the journal of a long session may be larger than its entries
+        for number, line in enumerate(file, 1):
+            size += len(line)
+            if not line.endswith(b"\n"):
+                break
+            whole = size
+            try:
+                entries.append(_decode(line))
+            except msgspec.DecodeError as error:
+                raise DamagedJournal(f"{path}, line {number}: {error}") from None
+    if whole < size:
+        os.truncate(path, whole)
     if entries and not isinstance(entries[0], Opened):
         raise DamagedJournal(f"{path}, line 1: the first line does not open a session")
     return entries
@@ -108,22 +124,22 @@ class Journal:
         """
         if self._closed:
             raise OSError(errno.EBADF, "the journal is closed", str(self.path))
-        line = msgspec.json.encode(entry) + b"\n"
-        fd = open_append(self.path, 0o600)
+        fd = open_append(self.path, 0o600, read=True)
         try:
-            before = os.fstat(fd).st_size
-            if not before and not isinstance(entry, Opened):
+            if not os.fstat(fd).st_size and not isinstance(entry, Opened):
                 raise FileNotFoundError(errno.ENOENT, "the session's journal was removed", str(self.path))
-            try:
-                written = os.write(fd, line)
-                if written != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            except OSError:
-                os.ftruncate(fd, before)
-                raise
+            append_to(fd, self.path, msgspec.json.encode(_short(entry)) + b"\n", os.write)
         finally:
             os.close(fd)
 
     def close(self) -> None:
         """Accept nothing more."""
         self._closed = True
+
+
+def _short(entry: Entry) -> Entry:
+    """The entry with log-probabilities of few digits: a row has them as float32."""
+    if not isinstance(entry, Recorded):
+        return entry
+    turn = msgspec.structs.replace(entry.turn, logprobs=short_floats(entry.turn.logprobs))
+    return msgspec.structs.replace(entry, turn=turn)

@@ -31,8 +31,13 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 class Chat(msgspec.Struct, frozen=True):
     """One request. ``tools``: in OpenAI's form; ``tool_choice``: in OpenAI's form, None for the default.
 
-    ``max_tokens``, ``temperature``, ``top_p``, ``top_k``, ``stop``, ``seed``: as the client asked for, None where it
-    did not. ``usage``: whether the last chunk of a stream states the token counts.
+    ``max_tokens`` and ``stop``: as the client asked for. ``usage``: whether the last chunk of a stream states the token
+    counts; ``logprobs``: whether the reply states log-probabilities; ``one_call``: whether it may have one call only.
+
+    ``asked``: the parameters of the distribution that the client has set, by the engine's names: the trainer's replace
+    them where the trainer decides. ``extra``: the engine's parameters for what else the client asks for, and
+    ``changes``: the fields that ask for it, with a forced call: refused where the trainer decides. ``ignored``: the
+    names of fields that have no effect.
     """
 
     messages: tuple[Message, ...]
@@ -42,11 +47,53 @@ class Chat(msgspec.Struct, frozen=True):
     stream: bool = False
     usage: bool = False
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
     stop: tuple[str, ...] = ()
-    seed: int | None = None
+    logprobs: bool = False
+    one_call: bool = False
+    asked: dict[str, Any] = msgspec.field(default_factory=dict)
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+    changes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature that the client asked for."""
+        return self.asked.get("temperature")
+
+    @property
+    def top_p(self) -> float | None:
+        """The nucleus that the client asked for."""
+        return self.asked.get("top_p")
+
+    @property
+    def top_k(self) -> int | None:
+        """The number of likeliest tokens that the client asked for."""
+        return self.asked.get("top_k")
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that the client asked for."""
+        return self.asked.get("seed")
+
+    @property
+    def forced(self) -> bool:
+        """Whether the reply has to have a call: of any tool, or of one."""
+        return self.tool_choice not in (None, "auto", "none")
+
+
+def openai_message(message: Message) -> dict[str, Any]:
+    """A message in OpenAI's form."""
+    body: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.role == "tool":
+        body["tool_call_id"] = message.call_id
+    if message.reasoning:
+        body["reasoning_content"] = message.reasoning
+    if message.calls:
+        body["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    return body
 
 
 class BadRequest(ValueError):

@@ -13,14 +13,16 @@ import aiohttp
 import msgspec
 
 from liverl.sessions.admission import KvCache
-from liverl.sessions.drafting import Engine
+from liverl.sessions.drafting import AllLost, Engine
 from liverl.sessions.engine import HttpEngine
 from liverl.sessions.kv_cache import read_kv_cache
 from liverl.sessions.replica_file import Replica
 
 logger = logging.getLogger(__name__)
 
-AGAIN_S = 1.0  # seconds before replicas that were all lost are tried again
+# Seconds for which an idle connection to a replica is kept: vLLM's server closes it after 5, and a request that meets
+# that would look like one with which the replica died.
+KEEPALIVE_S = 3.0
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -36,6 +38,7 @@ class ReplicaList:
         self._http, self._token = http, token
         self._engines: dict[str, _Listed] = {}  # by URL
         self._places: dict[str, str] = {}  # session -> URL
+        self._deaths: dict[str, int] = {}  # by URL
         self._changed = asyncio.Event()
 
     @property
@@ -53,9 +56,13 @@ class ReplicaList:
         return {"replicas": len(self._engines), "placed": dict(Counter(self._places.values()))}
 
     def put(self, replicas: Iterable[Replica]) -> None:
-        """Replace the list. Requests that run on a replica that is no longer listed go on."""
+        """Replace the list. Requests that run on a replica that is no longer listed go on; what is ``gone`` only says
+        how many of its processes died."""
         before, self._engines = self._engines, {}
         for replica in replicas:
+            self._deaths[replica.url] = replica.deaths
+            if replica.gone:
+                continue
             known = before.get(replica.url)
             if known is None or known.replica.model != replica.model:
                 known = _Listed(replica, HttpEngine(self._http, replica.url, replica.model, self._token))
@@ -86,23 +93,36 @@ class ReplicaList:
             logger.warning("the metrics of %s cannot be read: %s: %s", url, type(error).__name__, error)
             return None
 
+    @property
+    def size(self) -> int:
+        """See ``Replicas.size``."""
+        return len(self._engines)
+
     async def pick(self, session: str, lost: Collection[Engine], seconds: float) -> Engine:
-        """See ``Replicas.pick``. When all were lost, they are tried again after ``AGAIN_S``."""
+        """See ``Replicas.pick``."""
         until = time.monotonic() + seconds
         while True:
             chosen = self._choose(session, lost)
             if chosen is not None:
                 return chosen
+            if lost and self._engines:
+                raise AllLost
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            changed = asyncio.ensure_future(self._changed.wait())
-            try:
-                await asyncio.wait({changed}, timeout=min(left, AGAIN_S) if self._engines else left)
-            finally:
-                changed.cancel()
-            if self._engines:
-                lost = ()
+            await self.changed(left)
+
+    async def changed(self, seconds: float) -> None:
+        """See ``Replicas.changed``."""
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait({changed}, timeout=seconds)
+        finally:
+            changed.cancel()
+
+    def deaths(self, engine: Engine) -> int:
+        """See ``Replicas.deaths``. Of a replica that is no longer listed, too."""
+        return self._deaths.get(engine.url, 0) if isinstance(engine, HttpEngine) else 0
 
     def _choose(self, session: str, lost: Collection[Engine]) -> HttpEngine | None:
         usable = {url: listed for url, listed in self._engines.items() if listed.engine not in lost}

@@ -14,6 +14,7 @@ import msgspec
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
 DERENDER = "/v1/chat/completions/derender"
+DETOKENIZE = "/detokenize"  # not needed, but used where a replica has it: vLLM does
 
 Post = Callable[[str, Mapping[str, Any]], Awaitable["tuple[int, str]"]]  # (path, body) -> (status, text)
 T = TypeVar("T")
@@ -63,6 +64,7 @@ class Rendered(msgspec.Struct):
     """What ``render`` answers, as far as it is used."""
 
     token_ids: list[int]
+    sampling_params: dict[str, Any] = {}
 
 
 class _Entry(msgspec.Struct):
@@ -90,6 +92,12 @@ class Derendered(msgspec.Struct):
     """What ``derender`` answers, as far as it is used."""
 
     choices: list[_Parsed]
+
+
+class Detokenized(msgspec.Struct):
+    """What ``detokenize`` answers."""
+
+    prompt: str
 
 
 class _Wrong(Exception):

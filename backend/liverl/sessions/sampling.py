@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -10,10 +11,29 @@ from liverl.sessions.messages import Chat
 
 OVERFLOW = "exceed context limit!"  # begins the message of a prompt that is too long; agents look for it
 # "prompt is too long: N tokens > M maximum" behind it is what Anthropic's API says: Claude Code then compacts.
+TIME_OVER = "the time of session"  # begins the message of a request that comes behind the deadline; agents look for it
+
+# Every parameter that shapes the distribution of a sampled token, with the value at which it changes nothing, in vLLM's
+# and SGLang's names. All are sent: an engine applies the model's generation_config.json to whatever a request leaves
+# out.
+NEUTRAL: Mapping[str, float | int] = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": -1,  # no limit
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the trainer asks of one session. ``sampling``: parameters that replace the client's, such as temperature.
+    """What the trainer asks of one session.
+
+    ``decides``: whose sampling parameters count. ``trainer``: those in ``sampling``, and ``NEUTRAL`` for what it leaves
+    out, whatever the client asks for; a seed is never sent, with which every trial of a group would draw the same
+    reply. ``client``: the client's, where ``sampling`` does not replace them. In both cases a reply has at most as many
+    tokens as the client asks for, and ends at its stop texts.
 
     ``max_turns``: replies of the main conversation; ``max_response_tokens``: tokens of its row behind the prompt;
     ``max_consecutive_no_tool``: replies in sequence without a tool call, 0 for no limit; ``deadline``: Unix seconds.
@@ -25,10 +45,15 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     disable_tools: bool = False
     max_consecutive_no_tool: int = 0
     deadline: float | None = None
+    decides: Literal["trainer", "client"] = "trainer"
 
 
 class Overflow(ValueError):
-    """The prompt leaves no room for a reply."""
+    """The prompt leaves no room for a reply. ``row``: in its row; else in the model's context."""
+
+    def __init__(self, message: str, *, row: bool = False) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 def room(prompt: int, context: int, response: int | None = None, limit: int | None = None) -> int:
@@ -43,22 +68,36 @@ def room(prompt: int, context: int, response: int | None = None, limit: int | No
     left = context - prompt
     if limit is not None and response is not None:
         if response >= limit:
-            raise Overflow(
+            words = (
                 f"{OVERFLOW} the session has {response} tokens behind its first prompt, its limit is {limit}"
             )
+            raise Overflow(words, row=True)
         left = min(left, limit - response)
     return left
 
 
 def parameters(chat: Chat, limits: Limits, most: int) -> dict[str, Any]:
-    """The engine's sampling parameters, in vLLM's names. ``most``: from ``room``; a larger ``max_tokens`` is cut."""
-    asked = {
-        "temperature": chat.temperature,
-        "top_p": chat.top_p,
-        "top_k": chat.top_k,
-        "stop": list(chat.stop) or None,
-        "seed": chat.seed,
-    }
-    chosen = {name: value for name, value in asked.items() if value is not None} | limits.sampling
+    """The engine's sampling parameters. ``most``: from ``room``; a larger ``max_tokens`` is cut."""
     wanted = [most, *(n for n in (chat.max_tokens, limits.sampling.get("max_tokens")) if n is not None)]
-    return {**chosen, "max_tokens": min(wanted), "logprobs": 0}  # 0: that of the sampled token only
+    common = {"max_tokens": min(wanted), "logprobs": 0}  # 0: that of the sampled token only
+    if chat.stop:
+        common["stop"] = list(chat.stop)
+    trainers = {name: value for name, value in limits.sampling.items() if name != "seed"}
+    if limits.decides == "trainer":
+        return {**NEUTRAL, **trainers, **common}
+    return {**chat.extra, **chat.asked, **trainers, **common}
+
+
+def overridden(chat: Chat, limits: Limits) -> dict[str, Any]:
+    """The parameters for which the client asks for another value than its reply is sampled with."""
+    if limits.decides != "trainer":
+        return {}
+    chosen = {**NEUTRAL, **limits.sampling}
+    return {n: value for n, value in chat.asked.items() if n == "seed" or not _equal(n, value, chosen[n])}
+
+
+def _equal(name: str, one: float, other: float) -> bool:
+    """Whether two values of a parameter sample alike: a ``top_k`` of 0 and of -1 are both no limit."""
+    if name == "top_k":
+        return max(one, 0) == max(other, 0)
+    return one == other

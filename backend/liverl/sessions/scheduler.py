@@ -58,6 +58,11 @@ class Scheduler:
         """Requests that wait."""
         return sum(replica.admission.waiting for replica in self._replicas.values())
 
+    @property
+    def known(self) -> set[str]:
+        """The sessions of which anything is remembered: those that have not ended."""
+        return {name for replica in self._replicas.values() for name in replica.admission.known}
+
     @contextlib.asynccontextmanager
     async def place(self, engine: object, request: Request, seconds: float | None) -> AsyncIterator[float]:
         """Wait until ``request`` may be sampled by ``engine``; while the context is open, it is in flight. Yields the

@@ -2,30 +2,37 @@
 
 A request whose messages continue a segment keeps the segment's ids and appends only its new messages. A request that
 continues none opens a segment whose whole prompt is masked, unless earlier replies in it get log-probabilities again
-(``Rewrite``). State changes only by ``SessionRows.apply``, live and when a journal is replayed. Pure.
+(``Rewrite``). ``history`` says which segments are the main conversation's and which have no row. State changes only by
+``SessionRows.apply``, live and when a journal is replayed. Pure.
 """
 
 from __future__ import annotations
 
+import hashlib
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from liverl.sessions.canonical import following
+from liverl.sessions.history import BEGINS, LINEAGE, History, Request, Role, TurnFact
 from liverl.sessions.kept import Kept, Said, Span, reply_digest
 from liverl.sessions.messages import Chat, Message
+from liverl.sessions.short_floats import short_floats
 
-# ``main``: the conversation; ``rewrite``: the conversation with a changed history (compaction, edits); ``sub``: that of
-# a sub-agent; ``hidden``: requests beside it, such as one for a title: kept, never trained.
-Kind = Literal["main", "rewrite", "sub", "hidden"]
-TRAINED: tuple[Kind, ...] = ("main", "rewrite", "sub")
+# ``main``: the conversation; ``rewrite``: the conversation with a changed history (compaction, edits); ``sub``: a
+# conversation beside it, such as a sub-agent's; ``aside``: a single reply beside it; ``hidden``: requests that the
+# client marks as auxiliary: kept, never trained. A journal has the kind as it looked when the reply was recorded; a row
+# has the one that it turned out to be (``history``).
+Kind = Literal["main", "rewrite", "sub", "aside", "hidden"]
 _LINEAGE: tuple[Kind, ...] = ("main", "rewrite")  # the conversation and what became of it
-# What becomes of segments whose history was changed later. ``split``: each has a row; ``mask``: only the last one;
-# ``recompute``: only the last one, in which earlier replies that its prompt still has count as sampled, with
+# What becomes of segments whose history was changed later. ``split``: each has a row; ``mask``: those have none;
+# ``recompute``: only the last one has a row, in which earlier replies that its prompt still has count as sampled, with
 # log-probabilities that the engine computes for them behind the new history.
 Rewrite = Literal["split", "mask", "recompute"]
+Asides = Literal["skip", "train"]  # whether asides have rows
 
 
 class Versions(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +62,13 @@ class Place(msgspec.Struct, frozen=True):
     segment: int | None = None
     length: int = 0
     messages: int = 0
+    request: Request = Request()
+
+    @property
+    def anew(self) -> Place:
+        """The same request in a segment of its own."""
+        kind: Kind = "rewrite" if self.kind == "main" and self.segment is not None else self.kind
+        return Place(kind, request=self.request)
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,7 +76,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``given``: ids that the engine read and that the segment did not hold yet. ``head`` and ``messages``: digest and
     number of the request's messages with the reply; ``reply``: digest of the reply alone. ``kept``: of a new segment,
-    where its prompt has earlier replies.
+    where its prompt has earlier replies; ``calls``: whether the reply has a tool call.
     """
 
     kind: Kind
@@ -74,9 +88,11 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     head: bytes
     messages: int
     finish: str
-    system: str | None = None  # of the main agent's first turn: how its system prompt begins
+    system: str | None = None  # how the system prompt begins, of a thread's first turn
     reply: bytes = b""
     kept: Kept = Kept()
+    calls: bool = False
+    request: Request = Request()
 
 
 class Segment:
@@ -92,10 +108,18 @@ class Segment:
         self.versions: list[Versions] = []
         self.head = b""
         self.messages = 0
-        self.turns = 0
+        self.numbers: list[
+            int
+        ] = []  # of its turns, in the order in which the session's replies were recorded
+        self.ends: list[int] = []  # of its turns: how many ids the segment had with the reply
         self.last_reply = 0  # its number of ids
 
-    def extend(self, turn: Turn) -> None:
+    @property
+    def turns(self) -> int:
+        """Its replies."""
+        return len(self.numbers)
+
+    def extend(self, turn: Turn, number: int) -> None:
         """Append the ids that were given since, then the reply."""
         if self.turns:
             self.ids.extend(turn.given)
@@ -107,7 +131,8 @@ class Segment:
         self.versions += turn.versions
         self.head, self.messages = turn.head, turn.messages
         self.last_reply = len(turn.ids)
-        self.turns += 1
+        self.numbers.append(number)
+        self.ends.append(len(self.ids))
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -123,20 +148,23 @@ class Row(msgspec.Struct, frozen=True):
     policy_versions: tuple[Versions, ...] = ()
 
 
-def row_of(segment: Segment, limit: int | None = None) -> Row | None:
+def row_of(
+    segment: Segment, limit: int | None = None, *, turns: int | None = None, kind: Kind | None = None
+) -> Row | None:
     """The segment as a row of at most ``limit`` tokens behind its prompt, which ends with a sampled token; None without
-    one."""
+    one. ``turns``: its first turns only; ``kind``: of the row, if not that of the segment."""
     start = segment.prompt_length
-    mask = segment.mask[start:] if limit is None else segment.mask[start : start + max(0, limit)]
+    behind = len(segment.ids) if turns is None else segment.ends[turns - 1] if turns else start
+    mask = segment.mask[start : behind if limit is None else min(behind, start + max(0, limit))]
     end = mask.rfind(1) + 1
     if not end:
         return None
     return Row(
-        kind=segment.kind,
+        kind=kind or segment.kind,
         initial_prompt_token_len=start,
         traj_acc_ids=segment.ids[: start + end].tolist(),
         traj_response_mask=list(mask[:end]),
-        traj_response_logprobs=segment.logprobs[start : start + end].tolist(),
+        traj_response_logprobs=short_floats(segment.logprobs[start : start + end]),
         policy_versions=tuple(_cut(segment.versions, mask.count(1))),
     )
 
@@ -203,39 +231,83 @@ class SessionRows:
         another beginning is a sub-agent's."""
         self.segments: list[Segment] = []
         self.said: list[Said] = []  # the replies of the conversation
+        self.history = History()
         self._prefix_match = prefix_match
-        self._main_system: str | None = None  # beginning of the system prompt of the first request
+        self._first_system: str | None = None  # beginning of the system prompt of the first request
+        self._requests = 0  # that were placed
+        self._heads: dict[bytes, int] = {}  # digest of a conversation that ends with a reply -> its turn
+        self._replies: dict[bytes, int] = {}  # digest of a reply alone -> the newest turn with it
+        self._asked: list[
+            tuple[Request, int]
+        ] = []  # of each turn: its request, and how many messages that had
+        self._segment: list[int] = []  # of each turn
+        self._next: dict[int | None, list[int]] = {}  # turn -> those that continue it
+
+    # -- requests
 
     def place(self, chat: Chat, heads: Sequence[bytes], *, agent: str = "", auxiliary: bool = False) -> Place:
         """Where the reply to a request belongs. ``heads``: of its messages (``canonical.heads``). ``agent``: the id of
         the sub-agent that sent it, if the client names one; ``auxiliary``: a request beside the conversation."""
-        best: int | None = None
-        for index, segment in enumerate(self.segments):
-            here = segment.messages
-            # At least one message must be new, or there is nothing to reply to.
-            continues = 0 < here < len(heads) - 1 and heads[here] == segment.head
-            if continues and (best is None or here > self.segments[best].messages):
-                best = index
-        if best is not None:
-            segment = self.segments[best]
-            return Place(segment.kind, best, len(segment.ids), segment.messages)
-        return Place(self._kind(chat, agent, auxiliary))
+        # At least one message must be new, or there is nothing to reply to.
+        known = next((n for n in range(len(heads) - 2, 0, -1) if heads[n] in self._heads), None)
+        parent = None if known is None else self._heads[heads[known]]
+        request = self._request(chat, heads, parent, agent, auxiliary)
+        self._requests += 1
+        if parent is not None:
+            index = self._segment[parent]
+            segment = self.segments[index]
+            if segment.numbers[-1] == parent:
+                return Place(segment.kind, index, len(segment.ids), segment.messages, request)
+        return Place(self._kind(chat, agent, auxiliary), request=request)
+
+    def _request(
+        self, chat: Chat, heads: Sequence[bytes], parent: int | None, agent: str, auxiliary: bool
+    ) -> Request:
+        others = self._next.get(parent, ())
+        passed = tuple(number for number in others if _goes_on(chat, heads, *self._asked[number]))
+        last = chat.messages[-1].text
+        request = Request(
+            self._requests,
+            parent,
+            heads[-1],
+            agent,
+            auxiliary,
+            passed=passed,
+            before=heads[-2],
+            last=_text_digest(last),
+            size=len(last),
+        )
+        if parent is not None:
+            return request
+        said = (self._replies.get(reply_digest(m)) for m in reversed(chat.messages) if m.role == "assistant")
+        return msgspec.structs.replace(
+            request,
+            system=system_of(chat)[: self._prefix_match],
+            begins=next((m.text[:BEGINS] for m in chat.messages if m.role == "user"), ""),
+            tools=heads[0] if chat.tools else b"",
+            holds=next((turn for turn in said if turn is not None), None),
+        )
 
     def _kind(self, chat: Chat, agent: str, auxiliary: bool) -> Kind:
         if auxiliary:
             return "hidden"
         if agent:
             return "sub"
-        if self._main_system is None:
+        main = self._first_system if self.history.main_system is None else self.history.main_system
+        if main is None:
             return "main"
-        if system_of(chat)[: self._prefix_match] != self._main_system:
+        if system_of(chat)[: self._prefix_match] != main:
             return "sub"
         return "rewrite" if any(segment.kind == "main" for segment in self.segments) else "main"
 
     def begin(self, chat: Chat, place: Place) -> None:
         """Remember how the main agent's system prompt begins: that of the first request that is the main agent's."""
-        if self._main_system is None and place.kind == "main":
-            self._main_system = system_of(chat)[: self._prefix_match]
+        if self._first_system is None and place.kind == "main":
+            self._first_system = system_of(chat)[: self._prefix_match]
+
+    def counts(self, place: Place) -> bool:
+        """Whether the reply to a request would be one more turn of the main conversation, as far as can be told."""
+        return place.kind in _LINEAGE and self.history.counts(_fact(place.request, -1, calls=False))
 
     def turn(
         self,
@@ -267,56 +339,159 @@ class SessionRows:
             head=following(heads[-1], reply.message),
             messages=len(heads),
             finish=reply.finish,
-            system=self._main_system if kind == "main" and index is None else None,
             reply=reply_digest(reply.message) if reply.ids and kind in _LINEAGE else b"",
             kept=kept if kept is not None and index is None and kind == "rewrite" else Kept(),
+            calls=bool(reply.message.calls),
+            request=place.request,
         )
+
+    # -- recorded turns
 
     def apply(self, turn: Turn) -> int:
         """Record a turn; return the index of its segment.
 
         Raises:
-            ValueError: numbers of ids, log-probabilities and versions differ, or there is no such segment.
+            ValueError: numbers of ids, log-probabilities and versions differ, or there is no such segment or turn.
         """
         sampled = sum(each.count for each in turn.versions)
         if not len(turn.ids) == len(turn.logprobs) == sampled:
             raise ValueError(
                 f"{len(turn.ids)} ids, {len(turn.logprobs)} log-probabilities, {sampled} versions"
             )
+        if turn.segment is not None and not 0 <= turn.segment < len(self.segments):
+            raise ValueError(f"there is no segment {turn.segment}")
+        number = len(self.history.turns)
+        fact = self._fact(turn, number)
+        if fact.parent is not None and not 0 <= fact.parent < number:
+            raise ValueError(f"there is no turn {fact.parent}")
+        index = len(self.segments) if turn.segment is None else turn.segment
         if turn.segment is None:
             self.segments.append(Segment(turn.kind, turn.given, turn.kept))
-        elif not 0 <= turn.segment < len(self.segments):
-            raise ValueError(f"there is no segment {turn.segment}")
-        if turn.system is not None:
-            self._main_system = turn.system
-        index = len(self.segments) - 1 if turn.segment is None else turn.segment
-        self.segments[index].extend(turn)
+        self.segments[index].extend(turn, number)
+        self.history.add(fact)
+        self._requests = max(self._requests, fact.order + 1)
+        self._heads.setdefault(turn.head, number)
+        self._asked.append((turn.request, turn.messages - 1))
+        self._segment.append(index)
+        self._next.setdefault(fact.parent, []).append(number)
         if turn.reply:
+            self._replies[turn.reply] = number
             self.said.append(Said(turn.reply, turn.ids[-1]))
         return index
 
+    @property
+    def newest_segment(self) -> int:
+        """The index of the segment with the turn that was recorded last."""
+        return self._segment[-1]
+
+    def after(self, turn: Turn) -> History:
+        """The history as it would be with a turn that is not recorded yet."""
+        return self.history.after(self._fact(turn, len(self.history.turns)))
+
+    def _fact(self, turn: Turn, number: int) -> TurnFact:
+        if turn.request.order >= 0:
+            return _fact(turn.request, number, calls=turn.calls)
+        # By a version that knew only the segment and its kind: what it would have trained is trained.
+        parent = None if turn.segment is None else self.segments[turn.segment].numbers[-1]
+        main = turn.kind in _LINEAGE
+        hidden = turn.kind == "hidden"
+        return TurnFact(
+            order=number,
+            parent=parent,
+            hidden=hidden,
+            system=turn.system or "",
+            number=number,
+            calls=True,
+            main_agent=main,
+        )
+
+    # -- rows
+
     def rows(
-        self, rewrite: Rewrite = "split", limit: int | None = None, scored: Scored | None = None
+        self,
+        rewrite: Rewrite = "split",
+        limit: int | None = None,
+        scored: Scored | None = None,
+        asides: Asides = "skip",
     ) -> list[Row]:
-        """The rows to train on, that of the main conversation's last segment at the end. ``limit``: tokens behind the
-        prompt of the main conversation's rows; those of sub-agents have none. ``scored``: of ``again(limit).prompt``,
-        for ``recompute``; None: it is not known, and earlier replies stay masked."""
-        rows = [row_of(segment) for segment in self.segments if segment.kind == "sub"]
-        lineage = self._lineage
-        rows += [row_of(segment, limit) for segment in (lineage if rewrite == "split" else lineage[-1:])]
-        if rewrite == "recompute" and lineage and scored is not None:
-            last = rows.pop()
-            rows.append(None if last is None else with_replies(last, self.again(limit).spans, scored))
-        return [row for row in rows if row is not None]
+        """The rows to train on, at the end that of the segment with the newest reply of the main conversation.
+        ``limit``: tokens behind the prompt of the main conversation's rows; the others have none. ``scored``: of
+        ``again(limit).prompt``, for ``recompute``; None: it is not known, and earlier replies stay masked."""
+        beside, ours = [], []
+        main = self._main
+        for segment in self.segments:
+            turns, role = self._trained(segment, rewrite, asides), self._role(segment)
+            if role in LINEAGE:
+                row = row_of(segment, limit, turns=turns, kind=self._lineage_kind(segment))
+                if segment is main and rewrite == "recompute" and row is not None and scored is not None:
+                    row = with_replies(row, self.again(limit).spans, scored)
+                ours.append((segment is main, segment.numbers[max(turns, 1) - 1], row))
+            else:
+                kind: Kind = "aside" if role == "aside" else "sub"
+                beside.append(row_of(segment, turns=turns, kind=kind))
+        ours.sort(key=lambda each: each[:2])
+        return [row for row in [*beside, *(row for _, _, row in ours)] if row is not None]
+
+    def not_trained(
+        self, rewrite: Rewrite = "split", limit: int | None = None, asides: Asides = "skip"
+    ) -> dict[str, int]:
+        """The sampled tokens that are in none of ``rows``, by the reason: ``hidden``, ``aside``, ``replaced`` (of a
+        history that a later one replaced) and ``limit`` (beyond the length of a row). Under ``recompute`` a replaced
+        reply whose text counts as sampled again is among them: its tokens are others."""
+        counts: Counter[str] = Counter()
+        for segment in self.segments:
+            kept = self._trained(segment, rewrite, asides)
+            bounds = [segment.prompt_length, *segment.ends]
+            for at in range(kept, segment.turns):
+                role = self.history.roles[segment.numbers[at]]
+                reason = "replaced" if role in LINEAGE else role
+                counts[reason] += segment.mask[bounds[at] : bounds[at + 1]].count(1)
+            if limit is not None and self._role(segment) in LINEAGE:
+                start = segment.prompt_length + max(0, limit)
+                counts["limit"] += segment.mask[start : bounds[kept]].count(1)
+        return {reason: count for reason, count in counts.items() if count}
+
+    def _trained(self, segment: Segment, rewrite: Rewrite, asides: Asides) -> int:
+        """How many of a segment's turns are trained: its first ones, as what is not trained has no continuation that
+        is."""
+        roles: set[Role] = {"main", "sub"}
+        if rewrite == "split":
+            roles.add("earlier")
+        if asides == "train":
+            roles.add("aside")
+        if rewrite == "recompute" and segment is not self._main:
+            roles.discard("main")
+        count = 0
+        for number in segment.numbers:
+            if self.history.roles[number] not in roles:
+                break
+            count += 1
+        return count
+
+    def _role(self, segment: Segment) -> Role:
+        return self.history.roles[segment.numbers[0]]
+
+    def _lineage_kind(self, segment: Segment) -> Kind:
+        first = next(each for each in self.segments if self._role(each) in LINEAGE)
+        return "main" if segment is first else "rewrite"
+
+    @property
+    def _main(self) -> Segment | None:
+        """The segment with the newest reply of the main conversation."""
+        newest = self.history.newest
+        return None if newest is None else self.segments[self._segment[newest]]
 
     def again(self, limit: int | None = None) -> Again:
-        """The earlier replies in the prompt of the conversation's last segment. ``limit``: as of ``rows``; the latest
-        ones for which it leaves room."""
-        last = self._lineage[-1:]
-        row = row_of(last[0], limit) if last else None
-        if row is None:
+        """The earlier replies in the prompt of the main conversation's last segment. ``limit``: as of ``rows``; the
+        latest ones for which it leaves room."""
+        segment = self._main
+        row = (
+            None
+            if segment is None
+            else row_of(segment, limit, turns=self._trained(segment, "recompute", "skip"))
+        )
+        if segment is None or row is None:
             return Again((), (), 0)
-        (segment,) = last
         kept = segment.kept
         end = len(row.traj_acc_ids)
         spans = tuple(span for span in kept.spans if limit is None or end - span.begin <= limit)
@@ -324,8 +499,29 @@ class SessionRows:
         return Again(segment.ids[: segment.prompt_length].tolist(), spans, unplaced)
 
     @property
-    def _lineage(self) -> list[Segment]:
-        return [segment for segment in self.segments if segment.kind in _LINEAGE]
+    def counted(self) -> int:
+        """The turns of the main conversation."""
+        return self.history.counted
+
+
+def _goes_on(chat: Chat, heads: Sequence[bytes], earlier: Request, count: int) -> bool:
+    """Whether a request goes on behind an earlier one of ``count`` messages, without the reply to that: it has all of
+    these, or all but the last one, which it has made longer."""
+    if not earlier.asked or earlier.asked == heads[-1] or count > len(chat.messages):
+        return False
+    if heads[count] == earlier.asked:
+        return True
+    text = chat.messages[count - 1].text
+    longer = len(text) > earlier.size > 0 and _text_digest(text[: earlier.size]) == earlier.last
+    return longer and heads[count - 1] == earlier.before
+
+
+def _text_digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def _fact(request: Request, number: int, *, calls: bool) -> TurnFact:
+    return TurnFact(**msgspec.structs.asdict(request), number=number, calls=calls)
 
 
 def sampled_before(segment: Segment, length: int) -> Kept:

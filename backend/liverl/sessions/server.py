@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
 
 from liverl.sessions import wire
+from liverl.sessions.asked_fields import refuse_what_changes
 from liverl.sessions.canonical import read_anthropic, read_body, read_openai
 from liverl.sessions.client import opened_at
 from liverl.sessions.engine import EngineLost, EngineRefused
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, BadRequest, Chat
+from liverl.sessions.models import require_policy
 from liverl.sessions.replica_file import read_replicas
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.sampling import Limits
@@ -30,6 +32,7 @@ PING_S = 5.0  # seconds between two signs of life while a streamed reply is samp
 # Seconds until the first one, below the 60 of common time-outs. Until then nothing is sent: clients repeat a request
 # whose connection ends without an answer, as when the service is killed, but not one whose stream has begun.
 FIRST_PING_S = 50.0
+_RETRY = "x-stainless-retry-count"  # of both vendors' SDKs
 _AGENT = "x-claude-code-agent-id"
 _AUXILIARY = "x-claude-code-auxiliary-type"
 _JSON = "application/json"
@@ -47,8 +50,9 @@ class Asked(msgspec.Struct, frozen=True):
 class AgentRoutes:
     """The chat APIs: ``/sess/<id>/v1/...`` with the session's key."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, models: Sequence[str] = ()) -> None:
+        """``models``: names or patterns that are the policy, beside those that it is served by."""
+        self._store, self._models_meant = store, tuple(models)
 
     def app(self, body_limit: int) -> web.Application:
         """The application for agents. ``body_limit``: bytes of a request."""
@@ -71,6 +75,17 @@ class AgentRoutes:
         _require(session.accepts(_key_of(request)))
         return session
 
+    def _chat_of(self, body: bytes, api: Api) -> Chat:
+        """Read a request.
+
+        Raises:
+            BadRequest: it cannot be carried out.
+            Refusal: it is for another model.
+        """
+        chat = _READERS[api](read_body(body))
+        require_policy(chat.model, self._store.replicas.models, self._models_meant)
+        return chat
+
     async def _models(self, request: web.Request) -> web.StreamResponse:
         try:
             self._session(request)
@@ -91,7 +106,7 @@ class AgentRoutes:
     async def _count(self, request: web.Request) -> web.StreamResponse:
         try:
             session = self._session(request)
-            chat = read_anthropic(read_body(await _body(request)))
+            chat = self._chat_of(await _body(request), "anthropic")
             engine = await self._store.replicas.pick(session.id, (), PING_S)
             return _json({"input_tokens": len(await engine.render(chat))})
         except Refusal as refusal:
@@ -106,11 +121,12 @@ class AgentRoutes:
     async def _reply(self, request: web.Request, api: Api) -> web.StreamResponse:
         try:
             session = self._session(request)
-            chat = _READERS[api](read_body(await _body(request)))
+            chat = self._chat_of(await _body(request), api)
+            refuse_what_changes(chat, session.limits)
             who = Who(request.headers.get(_AGENT, ""), _AUXILIARY in request.headers)
             if chat.stream:
                 return await self._stream(request, session, chat, who, api)
-            digest, answer = await session.answer(chat, who, api)
+            digest, answer = await _answer(request, session, chat, who, api)
         except Refusal as refusal:
             return _refused(api, refusal)
         except BadRequest as error:
@@ -121,7 +137,7 @@ class AgentRoutes:
         ):  # the client has gone: the reply is kept for its next request
             await response.prepare(request)
             await response.write_eof()
-            session.received(digest)
+            session.received(digest, answer.id)
         return response
 
     async def _stream(
@@ -131,7 +147,7 @@ class AgentRoutes:
         what is refused before the first of them has its HTTP status, later it is an event."""
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = web.StreamResponse(headers=headers)
-        sampling = asyncio.ensure_future(session.answer(chat, who, api))
+        sampling = asyncio.ensure_future(_answer(request, session, chat, who, api))
         try:
             await asyncio.wait({sampling}, timeout=FIRST_PING_S)
             while not sampling.done():
@@ -145,7 +161,7 @@ class AgentRoutes:
             for event in wire.events(api, answer, usage=chat.usage):
                 await response.write(event)
             await response.write_eof()
-            session.received(digest)
+            session.received(digest, answer.id)
         except Refusal as refusal:
             if not response.prepared:
                 raise
@@ -161,8 +177,17 @@ class AgentRoutes:
 class TrainerRoutes:
     """What the trainer does with sessions. Every request needs the control key."""
 
-    def __init__(self, store: Store, replicas: ReplicaList, key: str, address: Callable[[], str]) -> None:
-        """``replicas``: those of ``store``; ``address``: the URL of the agents' part, as agents reach it."""
+    def __init__(
+        self,
+        store: Store,
+        replicas: ReplicaList,
+        key: str,
+        address: Callable[[], str],
+        decides: Literal["trainer", "client"] = "trainer",
+    ) -> None:
+        """``replicas``: those of ``store``; ``address``: the URL of the agents' part, as agents reach it; ``decides``:
+        ``client`` where no trainer is there to decide how replies are sampled."""
+        self._decides: Literal["trainer", "client"] = decides
         self._store, self._replicas, self._key, self._address = store, replicas, key, address
 
     def app(self) -> web.Application:
@@ -195,7 +220,10 @@ class TrainerRoutes:
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
         asked = msgspec.json.decode(await request.read(), type=Asked)
-        session = self._store.open(asked.id, asked.trial_dir, asked.limits)
+        limits = asked.limits
+        if self._decides == "client":
+            limits = msgspec.structs.replace(limits, decides="client")
+        session = self._store.open(asked.id, asked.trial_dir, limits)
         return _json(self._described(session), 201)
 
     def _described(self, session: Session) -> dict[str, Any]:
@@ -218,13 +246,29 @@ class TrainerRoutes:
         return _json({**self._store.facts(), **self._replicas.facts()})
 
     async def _finish(self, request: web.Request) -> web.StreamResponse:
-        rows = await self._store.finish(request.match_info["id"])
-        return _json({"rows": rows})
+        return _json(await self._store.finish(request.match_info["id"]))
 
     async def _backends(self, request: web.Request) -> web.StreamResponse:
         replicas = read_replicas(await request.read())
         self._replicas.put(replicas)
         return _json({"listed": len(replicas)})
+
+
+async def _answer(
+    request: web.Request, session: Session, chat: Chat, who: Who, api: Api
+) -> tuple[bytes, wire.Answer]:
+    """See ``Session.answer``."""
+
+    def gone() -> bool:
+        return request.transport is None or request.transport.is_closing()
+
+    return await session.answer(chat, who, api, retry=is_retry(request), gone=gone)
+
+
+def is_retry(request: web.Request) -> bool:
+    """Whether an SDK sends the request again: its first one got no answer."""
+    count = request.headers.get(_RETRY, "")
+    return count.isascii() and count.isdigit() and int(count[:9]) > 0
 
 
 def _require(accepted: bool) -> None:

@@ -19,13 +19,14 @@ from aiohttp import web
 
 from liverl.sessions.access_log import AccessLogger, access_log
 from liverl.sessions.replica_file import REPLICAS, file_digest, read_replicas
-from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.report import ReportFile
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
 from liverl.sessions.settings import SOCKET, SchedulerSettings, Settings
 from liverl.sessions.store import Store
 from liverl.util.base_url import base_url
+from liverl.util.faults import Faults
 from liverl.util.primary_address import primary_address
 from liverl.util.regular_file import read_regular
 from liverl.util.signals import StopRequests
@@ -62,6 +63,7 @@ class Service:
         self._state = "starting"
         self._error: str | None = None
         self._report = ReportFile(settings.folder / f"status.{generation}.json")
+        self._faults = Faults(logger)
 
     @property
     def address(self) -> str:
@@ -84,7 +86,7 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, number)
         limits = aiohttp.ClientTimeout(total=self._settings.request_timeout, sock_connect=CONNECT_S)
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
         async with aiohttp.ClientSession(connector=connector, timeout=limits) as http:
             replicas = ReplicaList(http, self._keys.replicas or None)
             store = Store(
@@ -93,6 +95,9 @@ class Service:
                 replicas,
                 prefix_match=self._settings.main_agent_prefix_match,
                 rewrite=self._settings.rewrite,
+                asides=self._settings.asides,
+                patience=self._settings.patience,
+                most_deaths=self._settings.max_replica_deaths,
                 scheduler=_scheduler(self._settings.scheduler, replicas),
             )
             logger.info("restored %d open sessions", store.restore())
@@ -116,8 +121,10 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _serving(self, store: Store, replicas: ReplicaList) -> AsyncIterator[list[web.AppRunner]]:
-        agents = AgentRoutes(store).app(self._settings.max_body_bytes)
-        trainer = TrainerRoutes(store, replicas, self._keys.control, lambda: self.address).app()
+        agents = AgentRoutes(store, self._settings.models).app(self._settings.max_body_bytes)
+        trainer = TrainerRoutes(
+            store, replicas, self._keys.control, lambda: self.address, self._settings.decides
+        ).app()
         listeners = [
             (agents, self._listener),
             (trainer, control_socket(Path(self._settings.run_dir) / SOCKET)),
@@ -170,13 +177,19 @@ class Service:
 
     async def _reports(self, store: Store, replicas: ReplicaList) -> None:
         while True:
-            await store.expire(time.time())
+            with self._faults.logged("sessions whose time is over cannot be ended"):
+                await store.expire(time.time())
             self._write_report(store, replicas)
             await asyncio.sleep(REPORT_S)
 
     def _write_report(self, store: Store, replicas: ReplicaList) -> None:
+        with self._faults.logged("the report cannot be written"):
+            self._report.write(self._facts(store, replicas))
+
+    def _facts(self, store: Store, replicas: ReplicaList) -> dict[str, Any]:
+        """What the backend is told."""
         facts = store.facts()
-        report: dict[str, Any] = {
+        return {
             "pid": os.getpid(),
             "generation": self._generation,
             "state": self._state,
@@ -187,10 +200,6 @@ class Service:
             **facts,
             **replicas.facts(),
         }
-        try:
-            self._report.write(report)
-        except OSError as error:
-            logger.error("the report cannot be written: %s", error)
 
 
 def _scheduler(settings: SchedulerSettings | None, replicas: ReplicaList) -> Scheduler | None:

@@ -1,32 +1,41 @@
 """One session: from a request of its agent to a recorded reply.
 
 A reply is sampled whole and recorded, also when its client has gone. The same request again joins the running one, or
-gets the recorded reply if nobody received that.
+gets the recorded reply if nobody received that, but only if it is a retry: an agent that asks several times at once
+wants several samples.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from liverl.sessions.canonical import heads
+from liverl.sessions.canonical import HeadCache
 from liverl.sessions.counters import Counters
 from liverl.sessions.drafting import Draft, Drafter, Replicas
-from liverl.sessions.journal import Delivered, Entry, Finished, Journal, Opened, Recorded
+from liverl.sessions.joining import Client, Sample, Samples
+from liverl.sessions.journal import Counted, Delivered, Entry, Finished, Journal, Opened, Recorded
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.recompute import Recomputer
-from liverl.sessions.sampling import Limits
+from liverl.sessions.result import SessionResult
+from liverl.sessions.sampling import TIME_OVER, Limits, overridden
 from liverl.sessions.scheduler import Scheduler
-from liverl.sessions.segments import Place, Reply, Rewrite, Row, Scored, SessionRows, Turn
-from liverl.sessions.state import SessionState
-from liverl.sessions.wire import Answer, Refusal
+from liverl.sessions.segments import Asides, Place, Reply, Rewrite, Scored, SessionRows, Turn
+from liverl.sessions.state import SessionState, Unreceived
+from liverl.sessions.stops import cut_at_stop, first_call_only
+from liverl.sessions.wire import Answer, Refusal, token_logprobs
 from liverl.util.deadline import within
+
+logger = logging.getLogger(__name__)
+
+BESIDE = 16  # replies for each turn of the main conversation, with those beside it
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -52,8 +61,9 @@ class Asked(msgspec.Struct, frozen=True):
     began: float
 
 
-# (what was recorded, its request, the API, whether this may have been told before the service was started again)
-Told = Callable[[Recorded, Chat, Api, bool], Awaitable[None]]
+# (what was recorded, its request (None: only the journal is left of it), the API, whether this may have been told
+# before the service was started again)
+Told = Callable[[Recorded, "Chat | None", Api, bool], Awaitable[None]]
 
 
 class Session:
@@ -68,19 +78,38 @@ class Session:
         prefix_match: int = 256,
         *,
         rewrite: Rewrite = "split",
+        asides: Asides = "skip",
         scheduler: Scheduler | None = None,
+        patience: float | None = None,
+        most_deaths: int | None = None,
     ) -> None:
+        """``patience``, ``most_deaths``: see ``Drafter``."""
         self.opened = opened
         self.last_request = opened.created  # Unix seconds
         self.last_chat: Chat | None = None  # of the main conversation, with the reply
         self._state = SessionState(prefix_match)
         self._rewrite: Rewrite = rewrite
+        self._asides: Asides = asides
         self._recomputer = Recomputer(opened.id, opened.limits, self._state, replicas)
         find = self._recomputer.find if rewrite == "recompute" else None
-        self._drafter = Drafter(opened.id, opened.limits, self._state, replicas, scheduler, find=find)
+        self._drafter = Drafter(
+            opened.id,
+            opened.limits,
+            self._state,
+            replicas,
+            scheduler,
+            find=find,
+            patience=patience,
+            most_deaths=most_deaths,
+        )
         self._halted = False  # accepts no more requests
+        self._heads = HeadCache()
         self._journal, self._told = journal, told
-        self._running: dict[bytes, asyncio.Task[Answer]] = {}
+        self._running: set[asyncio.Task[Answer]] = set()
+        self._samples = Samples()
+        self._begun: dict[
+            int, bytes
+        ] = {}  # turns of the main conversation that are being sampled: order -> request
         self._replied_at: dict[int, float] = {}  # segment -> Unix seconds of its last reply
 
     # -- state
@@ -151,27 +180,47 @@ class Session:
             self._journal.close()
 
     async def _cancel(self) -> None:
-        for task in self._running.values():
+        for task in self._running:
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running.values())
+            await asyncio.wait(self._running)
 
     async def settle(self) -> None:
         """Wait until no reply is being sampled."""
         while self._running:
-            await asyncio.wait(self._running.values())
+            await asyncio.wait(self._running)
 
     async def close(self) -> None:
         """Cancel what runs and close the journal."""
         await self._cancel()
         self._journal.close()
 
-    async def to_train(self) -> list[Row]:
-        """The rows, that of the main conversation last. With ``recompute`` a replica is asked for log-probabilities,
-        for ``SCORE_S`` at most."""
+    async def to_train(self) -> SessionResult:
+        """The rows, at the end that with the newest reply of the main conversation, and what is in none. With
+        ``recompute`` a replica is asked for log-probabilities, for ``SCORE_S`` at most."""
         limit = self.limits.max_response_tokens
         scored = await self._scored(limit) if self._rewrite == "recompute" else None
-        return self.rows.rows(self._rewrite, limit, scored)
+        return SessionResult(
+            rows=self.rows.rows(self._rewrite, limit, scored, self._asides),
+            not_trained=self.rows.not_trained(self._rewrite, limit, self._asides),
+            counters=self.counters,
+        )
+
+    @property
+    def newest_answer(self) -> str:
+        """The id of the main conversation's newest reply; "" before it."""
+        newest = self.rows.history.newest
+        return "" if newest is None else self._state.answers[newest]
+
+    async def tell_all(self) -> None:
+        """Report the turns that could not be reported so far.
+
+        Raises:
+            OSError: the trial's directory cannot be written.
+        """
+        for kept in self._state.untold:
+            await self._told(kept.recorded, kept.chat, kept.api, True)
+            kept.told = True
 
     async def _scored(self, limit: int | None) -> Scored | None:
         again = self.rows.again(limit)
@@ -183,114 +232,191 @@ class Session:
 
     # -- requests
 
-    async def answer(self, chat: Chat, who: Who, api: Api) -> tuple[bytes, Answer]:
+    async def answer(
+        self,
+        chat: Chat,
+        who: Who,
+        api: Api,
+        *,
+        retry: bool = False,
+        gone: Callable[[], bool] = bool,
+    ) -> tuple[bytes, Answer]:
         """The reply to a request, and the digest for ``received``. A caller that is cancelled leaves the sample
-        running.
+        running. ``retry``: the client says that it has sent this request before; ``gone``: whether its connection has
+        closed.
 
         Raises:
             Refusal: the request cannot be carried out.
         """
         if self.finished or self._halted:
             raise Refusal(410, f"session {self.id} is finished")
+        if self.limits.deadline is not None and time.time() >= self.limits.deadline:
+            raise self._late()
         if self.limits.disable_tools:
             chat = msgspec.structs.replace(chat, tools=(), tool_choice=None)
-        digests = heads(chat, who.lane)
+        self._note_asked(chat)
+        digests = self._heads.heads(chat, who.lane)
         digest = _digest(chat, digests[-1])
         self.last_request = time.time()
-        kept = self._state.unreceived(digest)
-        if kept is not None:
-            self.counters.num_joined += 1
-            if not kept.told:
-                kept.told = True
-                await self._tell(kept.recorded, chat, api, again=True)
-            return digest, kept.recorded.answer
-        task = self._running.get(digest)
-        if task is None:
-            task = asyncio.ensure_future(self._turn(chat, digests, digest, who, api))
-            self._running[digest] = task
-            task.add_done_callback(lambda done: self._ended(digest, done))
+        sample = self._samples.join(digest, retry, self._state.unreceived(digest))
+        if sample is None:
+            sample = self._sample(Asked(chat, digests, digest, api, time.time()), who)
         else:
             self.counters.num_joined += 1
+            if sample.kept is not None and sample.kept.chat is None:  # its journal does not have the request
+                sample.kept.chat, sample.kept.api = chat, api
+        client = Client(gone)
+        sample.clients.append(client)
+        try:
+            return digest, await self._reply(sample)
+        except BaseException:
+            client.left = True
+            raise
+
+    def _sample(self, asked: Asked, who: Who) -> Sample:
+        """Begin to sample a reply."""
+        sample = Sample()
+        task = sample.task = asyncio.ensure_future(self._turn(asked, who, sample))
+        self._samples.add(asked.digest, sample)
+        self._running.add(task)
+        task.add_done_callback(lambda done: self._ended(asked.digest, sample, done))
+        return sample
+
+    async def _reply(self, sample: Sample) -> Answer:
+        """Wait for a reply, at most until the session's time is over.
+
+        Raises:
+            Refusal: there is none.
+        """
+        task = sample.task
+        if sample.kept is not None and (task is None or task.done()):
+            await self._tell(sample.kept, again=True)
+            return sample.kept.recorded.answer
+        assert task is not None
         left = None if self.limits.deadline is None else self.limits.deadline - time.time()
         try:
-            return digest, await within(asyncio.shield(task), left)
+            return await within(asyncio.shield(task), left)
         except TimeoutError:
-            raise Refusal(503, f"the time of session {self.id} is over") from None
+            raise self._late() from None
         except asyncio.CancelledError:
             if task.cancelled():  # by ``halt``, not by the caller
                 raise Refusal(410, f"session {self.id} was finished before the reply was sampled") from None
             raise
 
-    def _ended(self, digest: bytes, task: asyncio.Task[Answer]) -> None:
-        self._running.pop(digest, None)
+    def _late(self) -> Refusal:
+        """The time of the session is over; with a status that clients do not repeat."""
+        self.counters.refused_deadline += 1
+        self._note_counters()
+        return Refusal(410, f"{TIME_OVER} {self.id} is over")
+
+    def _ended(self, digest: bytes, sample: Sample, task: asyncio.Task[Answer]) -> None:
+        self._running.discard(task)
+        if sample.kept is None:
+            self._samples.forget(digest, sample)
         if not task.cancelled():
             self.counters.num_failed += task.exception() is not None  # retrieved: the client may have gone
 
-    def received(self, digest: bytes) -> None:
-        """A client has received the reply to a request: the same request again is a new one.
+    def received(self, digest: bytes, answer: str = "") -> None:
+        """A client has received the reply with the id ``answer`` to a request: the same request again is a new one.
 
         Raises:
             OSError: the journal cannot be written.
         """
-        if self._state.deliver(digest) and not self.finished:
-            self._journal.write(Delivered(digest))
+        if not self._state.deliver(digest, answer):
+            return
+        self._samples.received(digest, answer)
+        if not self.finished:
+            self._journal.write(Delivered(digest, answer))
 
-    async def _turn(self, chat: Chat, digests: Sequence[bytes], digest: bytes, who: Who, api: Api) -> Answer:
-        began = time.time()
-        place = self.rows.place(chat, digests, agent=who.agent, auxiliary=who.auxiliary)
-        self.rows.begin(chat, place)
-        self._refuse_spent(place)
-        self._count_gap(place, began)
-        draft, message = await self._drafter.draft(chat, place)
-        return await self._record(Asked(chat, digests, digest, api, began), draft, message)
+    async def _turn(self, asked: Asked, who: Who, sample: Sample) -> Answer:
+        place = self.rows.place(asked.chat, asked.digests, agent=who.agent, auxiliary=who.auxiliary)
+        self.rows.begin(asked.chat, place)
+        try:
+            self._begin(place)
+            self._count_gap(place, asked.began)
+            draft, message = await self._drafter.draft(asked.chat, place)
+            return await self._record(asked, draft, message, sample)
+        except Refusal:
+            self._note_counters()
+            raise
+        finally:
+            self._begun.pop(place.request.order, None)
 
-    async def _record(self, asked: Asked, draft: Draft, message: Message) -> Answer:
+    async def _record(self, asked: Asked, draft: Draft, message: Message, sample: Sample) -> Answer:
         """Write the turn down, then take it over.
 
         Raises:
             Refusal: it could not be written. What is in the journal is kept, for the same request again.
         """
+        chat = asked.chat
+        message, stopped = cut_at_stop(message, chat.stop if draft.finish == "stop" else ())
+        message = first_call_only(message) if chat.one_call else message
         finish = "tool_calls" if message.calls and draft.finish == "stop" else draft.finish
         reply = Reply(draft.ids, draft.logprobs, message, finish, tuple(draft.versions))
         turn = self.rows.turn(draft.place, draft.prompt, reply, asked.digests, draft.kept)
         answer = Answer(
             id=secrets.token_hex(12),
             created=int(asked.began),
-            model=asked.chat.model,
+            model=chat.model,
             message=message,
             finish=finish,
             prompt=len(draft.prompt),
             completion=len(draft.ids),
+            stopped=stopped,
+            logprobs=token_logprobs(draft.ids, draft.logprobs) if chat.logprobs else None,
         )
         now = time.time()
         seconds = now - asked.began
-        counters = self._counted(turn, draft, message, seconds)
+        counters = self._counted(turn, draft, seconds)
         recorded = Recorded(asked.digest, turn, answer, counters, asked.began, seconds)
         try:
             self._journal.write(recorded)
         except OSError as error:
             raise Refusal(500, f"the reply could not be recorded: {error.strerror or error}") from error
-        self._replied_at[self._state.record(recorded)] = now
-        if turn.kind in ("main", "rewrite"):
-            self.last_chat = msgspec.structs.replace(asked.chat, messages=(*asked.chat.messages, message))
-        await self._tell(recorded, asked.chat, asked.api, again=False)
+        sample.kept = self._state.record(recorded, told=False)
+        sample.kept.chat, sample.kept.api = chat, asked.api
+        self._begun.pop(draft.place.request.order, None)
+        self._replied_at[self.rows.newest_segment] = now
+        if self.newest_answer == answer.id:
+            self.last_chat = msgspec.structs.replace(chat, messages=(*chat.messages, message))
+        await self._tell(sample.kept, again=False)
         return answer
 
-    async def _tell(self, recorded: Recorded, chat: Chat, api: Api, *, again: bool) -> None:
-        """Report a recorded turn. ``again``: after a restart, so that it may have been reported before.
+    async def _tell(self, kept: Unreceived, *, again: bool) -> None:
+        """Report a recorded turn that was not reported yet. ``again``: it may have been, before a restart.
 
         Raises:
             Refusal: the trial's directory cannot be written.
         """
+        if kept.told:
+            return
         try:
-            await self._told(recorded, chat, api, again)
+            await self._told(kept.recorded, kept.chat, kept.api, again)
         except OSError as error:
             reason = error.strerror or error
             raise Refusal(500, f"the turn could not be written to the trial's directory: {reason}") from error
+        kept.told, kept.chat = True, None
 
     # -- counting
 
-    def _counted(self, turn: Turn, draft: Draft, message: Message, seconds: float) -> Counters:
+    def _note_asked(self, chat: Chat) -> None:
+        """Note what the client asks for and does not get."""
+        for noted, names in (
+            (self.counters.overridden, overridden(chat, self.limits)),
+            (self.counters.ignored, chat.ignored),
+        ):
+            noted.update(dict.fromkeys(names, 1))
+
+    def _note_counters(self) -> None:
+        """Write the counters down: why a request was refused says how the trial ended."""
+        try:
+            if not self.finished:
+                self._journal.write(Counted(self.counters))
+        except OSError as error:
+            logger.warning("session %s: its counters cannot be written: %s", self.id, error)
+
+    def _counted(self, turn: Turn, draft: Draft, seconds: float) -> Counters:
+        history = self.rows.after(turn)
         counters = msgspec.structs.replace(self.counters)
         counters.num_calls += 1
         counters.total_prompt_tokens += len(draft.prompt)
@@ -299,8 +425,8 @@ class Session:
         counters.rewrites += turn.segment is None and turn.kind == "rewrite"
         counters.sub_agents += turn.segment is None and turn.kind == "sub"
         counters.proxy_model_inference_sec += seconds - draft.waited
-        if turn.kind in ("main", "rewrite"):
-            counters.consecutive_no_tool = 0 if message.calls else counters.consecutive_no_tool + 1
+        counters.consecutive_no_tool = history.without_call
+        counters.asides = history.roles.count("aside")
         versions = [span.version for span in turn.versions if span.version is not None]
         if versions:
             low, high = counters.min_global_steps, counters.max_global_steps
@@ -315,35 +441,55 @@ class Session:
             self.counters.tool_gap_sec = now - since
             self.counters.proxy_tool_call_sec += now - since
 
-    def _refuse_spent(self, place: Place) -> None:
-        """Refuse a turn of the main conversation that its limits do not allow.
+    def _begin(self, place: Place) -> None:
+        """Begin a turn, which counts from now on.
 
         Raises:
-            Refusal: with status 410, which clients do not repeat.
+            Refusal: the limits of the main conversation do not allow it; with status 410, which clients do not repeat.
         """
-        if place.kind not in ("main", "rewrite"):
+        limits, history = self.limits, self.rows.history
+        if not self.rows.counts(place):
+            self._refuse_too_many_beside(place)
             return
-        limits = self.limits
-        turns = sum(segment.turns for segment in self.rows.segments if segment.kind in ("main", "rewrite"))
-        if limits.max_turns is not None and turns >= limits.max_turns:
+        begun = {*self._begun.values(), place.request.asked}  # equal requests are candidates for one turn
+        if limits.max_turns is not None and history.counted + len(begun) > limits.max_turns:
+            self.counters.refused_turns += 1
             raise Refusal(410, f"session {self.id} has had its {limits.max_turns} turns")
-        if 0 < limits.max_consecutive_no_tool <= self.counters.consecutive_no_tool:
+        if 0 < limits.max_consecutive_no_tool <= history.without_call:
+            self.counters.refused_no_tool += 1
             raise Refusal(
-                410,
-                f"session {self.id} has had {self.counters.consecutive_no_tool} replies without a tool call",
+                410, f"session {self.id} has had {history.without_call} replies without a tool call"
+            )
+        self._begun[place.request.order] = place.request.asked
+
+    def _refuse_too_many_beside(self, place: Place) -> None:
+        """Refuse a side question or a candidate of the main agent's after ``BESIDE`` replies for each turn that it may
+        have: an agent that asks the same again and again would never end.
+
+        Raises:
+            Refusal: with status 410.
+        """
+        most = self.limits.max_turns
+        if most is None or place.kind not in ("main", "rewrite"):
+            return
+        if len(self.rows.history.turns) + len(self._running) > BESIDE * most:
+            self.counters.refused_turns += 1
+            raise Refusal(
+                410, f"session {self.id} has had {BESIDE * most} replies, {BESIDE} for each of its turns"
             )
 
 
 def _digest(chat: Chat, head: bytes) -> bytes:
-    """Equal for equal requests: the conversation and everything that decides what is sampled."""
+    """Equal for equal requests: the conversation and everything that decides what is sampled, and what is answered."""
     rest = (
         head,
         chat.tool_choice,
+        chat.model,
         chat.max_tokens,
-        chat.temperature,
-        chat.top_p,
-        chat.top_k,
         chat.stop,
-        chat.seed,
+        chat.logprobs,
+        chat.one_call,
+        chat.asked,
+        chat.extra,
     )
-    return hashlib.blake2b(msgspec.json.encode(rest), digest_size=16).digest()
+    return hashlib.blake2b(msgspec.json.encode(rest, order="sorted"), digest_size=16).digest()

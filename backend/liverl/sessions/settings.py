@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from liverl.sessions.admission import Rules
-from liverl.sessions.segments import Rewrite
+from liverl.sessions.segments import Asides, Rewrite
 from liverl.util.regular_file import read_regular
 
 SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
@@ -23,7 +24,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Paths are absolute, times seconds. ``host``: by which agents reach the service ("": this
     machine's primary address); ``request_timeout``: of one
-    request to a replica; ``scheduler``: None where no request waits for a KV cache."""
+    request to a replica; ``scheduler``: None where no request waits for a KV cache; ``asides``, ``models``,
+    ``patience``, ``max_replica_deaths``: see the keys of ``session_proxy``; ``decides``: ``client`` in a run without a
+    trainer, where all sessions are sampled as their clients ask."""
 
     run_dir: str
     host: str
@@ -34,6 +37,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     main_agent_prefix_match: int
     request_timeout: float
     scheduler: SchedulerSettings | None = None
+    asides: Asides = "skip"
+    models: tuple[str, ...] = ()
+    patience: float = 120.0
+    max_replica_deaths: int = 2
+    decides: Literal["trainer", "client"] = "trainer"
 
     @property
     def folder(self) -> Path:

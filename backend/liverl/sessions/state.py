@@ -8,16 +8,19 @@ from collections.abc import Sequence
 import msgspec
 
 from liverl.sessions.counters import Counters
-from liverl.sessions.journal import DamagedJournal, Delivered, Entry, Finished, Recorded
+from liverl.sessions.journal import Counted, DamagedJournal, Delivered, Entry, Finished, Recorded
+from liverl.sessions.messages import Api, Chat
 from liverl.sessions.segments import SessionRows
 
 
-class Kept(msgspec.Struct):
+class Unreceived(msgspec.Struct):
     """A recorded reply that no client has received. ``told``: whether it was reported; a turn that was read from a
-    journal may have been recorded and not reported."""
+    journal may have been recorded and not reported; ``chat``, ``api``: its request, if this process has sampled it."""
 
     recorded: Recorded
     told: bool
+    chat: Chat | None = None
+    api: Api = "openai"
 
 
 class SessionState:
@@ -28,7 +31,8 @@ class SessionState:
         self.rows = SessionRows(prefix_match)
         self.counters = Counters()
         self.finished = False
-        self._unreceived: dict[bytes, Kept] = {}  # by the digest of the request
+        self.answers: list[str] = []  # ids of the replies, in the order of the turns
+        self._unreceived: dict[bytes, list[Unreceived]] = {}  # by the digest of the request
 
     def replay(self, session: str, entries: Sequence[Entry]) -> None:
         """Take over the entries of a journal, without its first one. ``session``: its id.
@@ -43,25 +47,42 @@ class SessionState:
                 except ValueError as error:
                     raise DamagedJournal(f"the journal of session {session}: {error}") from None
             elif isinstance(entry, Delivered):
-                self.deliver(entry.request)
+                self.deliver(entry.request, entry.answer)
+            elif isinstance(entry, Counted):
+                self.counters = msgspec.structs.replace(entry.counters)
             elif isinstance(entry, Finished):
                 self.finished = True
 
-    def record(self, recorded: Recorded, *, told: bool = True) -> int:
-        """Take over a recorded turn; return the index of its segment. ``told``: see ``Kept``.
+    def record(self, recorded: Recorded, *, told: bool = True) -> Unreceived:
+        """Take over a recorded turn. ``told``: see ``Unreceived``.
 
         Raises:
             ValueError: see ``SessionRows.apply``.
         """
-        index = self.rows.apply(recorded.turn)
+        self.rows.apply(recorded.turn)
+        self.answers.append(recorded.answer.id)
         self.counters = msgspec.structs.replace(recorded.counters)
-        self._unreceived[recorded.request] = Kept(recorded, told)
-        return index
+        unreceived = Unreceived(recorded, told)
+        self._unreceived.setdefault(recorded.request, []).append(unreceived)
+        return unreceived
 
-    def unreceived(self, request: bytes) -> Kept | None:
-        """The reply to a request, if it was recorded and no client has received it. ``request``: its digest."""
-        return self._unreceived.get(request)
+    def unreceived(self, request: bytes) -> list[Unreceived]:
+        """The replies to a request that were recorded and that no client has received. ``request``: its digest."""
+        return self._unreceived.get(request, [])
 
-    def deliver(self, request: bytes) -> bool:
-        """A client has received the reply to a request; whether none had before."""
-        return self._unreceived.pop(request, None) is not None
+    @property
+    def untold(self) -> list[Unreceived]:
+        """The turns that may not have been reported, in the order in which they were recorded."""
+        untold = [each for kept in self._unreceived.values() for each in kept if not each.told]
+        return sorted(untold, key=lambda each: self.answers.index(each.recorded.answer.id))
+
+    def deliver(self, request: bytes, answer: str = "") -> bool:
+        """A client has received the reply with the id ``answer`` to a request ("": any); whether none had before."""
+        kept = self._unreceived.get(request, [])
+        found = next((each for each in kept if answer in ("", each.recorded.answer.id)), None)
+        if found is None:
+            return False
+        kept.remove(found)
+        if not kept:
+            del self._unreceived[request]
+        return True

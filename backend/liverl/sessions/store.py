@@ -14,20 +14,23 @@ from typing import Any, Protocol
 from liverl.sessions import trial_log
 from liverl.sessions.counters import together
 from liverl.sessions.drafting import Replicas
-from liverl.sessions.finished import Ended, FinishedSessions
+from liverl.sessions.finished import Ended, FinishedSessions, keep_rows
 from liverl.sessions.journal import SUFFIX, DamagedJournal, Journal, Opened, Recorded, read_journal
 from liverl.sessions.messages import Api, Chat
-from liverl.sessions.sampling import Limits
+from liverl.sessions.result import SessionResult
+from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
-from liverl.sessions.segments import Rewrite, Row
+from liverl.sessions.segments import Asides, Rewrite
 from liverl.sessions.session import Session
 from liverl.sessions.wire import Refusal
+from liverl.util.faults import Faults
 
 logger = logging.getLogger(__name__)
 
 SILENT = (
     8  # open sessions without a request that are reported, so that the report does not grow with all of them
 )
+TROUBLES = ("parse_failed", "poisoned", "replica_lost")  # counters of which the report names the last session
 EXPIRED_S = 120.0  # seconds after its deadline for the trainer to end a session; it asks for at most 60
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -66,17 +69,25 @@ class Store:
         *,
         prefix_match: int = 256,
         rewrite: Rewrite = "split",
+        asides: Asides = "skip",
         scheduler: Scheduler | None = None,
+        patience: float | None = None,
+        most_deaths: int | None = None,
     ) -> None:
-        """``scheduler``: lets samples wait while their replica's KV cache is nearly full; None: they never wait."""
+        """``scheduler``: lets samples wait while their replica's KV cache is nearly full; None: they never wait;
+        ``patience``, ``most_deaths``: see ``Drafter``."""
         self.replicas = replicas
         self._directory, self._roots = directory, tuple(root.resolve() for root in roots)
         self._scheduler = scheduler
         self._prefix_match: int = prefix_match
         self._rewrite: Rewrite = rewrite
-        self._endings: dict[str, asyncio.Task[list[Row]]] = {}  # by the id of the session
+        self._asides: Asides = asides
+        self._patience, self._most_deaths = patience, most_deaths
+        self._endings: dict[str, asyncio.Task[SessionResult]] = {}  # by the id of the session
+        self._troubled: dict[str, str] = {}  # kind of trouble -> the session that ended with it last
         self._sessions: dict[str, Session] = {}  # those that have not ended
         self._finished = FinishedSessions(directory)
+        self._faults = Faults(logger)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def restore(self) -> int:
@@ -110,15 +121,18 @@ class Store:
         if session.finished:
             self._end(session)
 
-    def _end(self, session: Session) -> None:
-        """Keep of a session that has ended only what is needed to answer for it.
+    def _end(self, session: Session, rows_file: str = "") -> None:
+        """Keep of a session that has ended only what is needed to answer for it. ``rows_file``: with its rows, where
+        they are not in its trial.
 
         Raises:
             OSError: it cannot be written down; the journal stays.
         """
         opened = session.opened
         if self._finished.get(opened.id) is None:
-            self._finished.add(Ended(opened.id, opened.key, opened.trial_dir, session.counters))
+            ended = Ended(opened.id, opened.key, opened.trial_dir, session.counters, rows_file, time.time())
+            self._finished.add(ended)
+        self._troubled.update({name: opened.id for name in TROUBLES if getattr(session.counters, name)})
         del self._sessions[opened.id]
         self.replicas.forget(opened.id)
         if self._scheduler is not None:
@@ -126,12 +140,17 @@ class Store:
         (self._directory / f"{opened.id}{SUFFIX}").unlink(missing_ok=True)
 
     def _session(self, opened: Opened, journal: Journal) -> Session:
-        async def told(recorded: Recorded, chat: Chat, api: Api, again: bool) -> None:
-            where, answer = Path(opened.trial_dir), recorded.answer
-            if again and await asyncio.to_thread(trial_log.has_turn, where, answer):
-                return
-            record = trial_log.turn_record(opened.id, api, chat, recorded)
-            await asyncio.to_thread(trial_log.append_turn, where, record, opened.key)
+        turns = trial_log.ToldTurns()
+
+        async def told(recorded: Recorded, chat: Chat | None, api: Api, again: bool) -> None:
+            if chat is None:
+                record = trial_log.turn_record_without_request(opened.id, recorded)
+            else:
+                record = trial_log.turn_record(opened.id, api, chat, recorded)
+                asked = overridden(chat, opened.limits)
+                if asked:
+                    record["session"]["overridden"] = asked
+            await asyncio.to_thread(trial_log.append_turn, Path(opened.trial_dir), record, opened.key, turns)
 
         session = Session(
             opened,
@@ -140,7 +159,10 @@ class Store:
             told,
             self._prefix_match,
             rewrite=self._rewrite,
+            asides=self._asides,
             scheduler=self._scheduler,
+            patience=self._patience,
+            most_deaths=self._most_deaths,
         )
         self._sessions[opened.id] = session
         return session
@@ -189,9 +211,9 @@ class Store:
         journal.write(opened)
         return self._session(opened, journal)
 
-    async def finish(self, name: str) -> list[Row]:
-        """End a session and return its rows, that of the main conversation last. Again: the same rows. A caller that is
-        cancelled leaves the session ending.
+    async def finish(self, name: str) -> SessionResult:
+        """End a session and return what is left of it. Again: the same. A caller that is cancelled leaves the session
+        ending.
 
         Raises:
             NoSuchSession: there is none.
@@ -201,7 +223,7 @@ class Store:
         try:
             session = self.session(name)
         except SessionEnded as error:
-            return error.ended.rows()
+            return error.ended.result()
         task = self._endings.get(name)
         if task is None:
             task = asyncio.ensure_future(self._finish(session))
@@ -209,21 +231,51 @@ class Store:
             task.add_done_callback(lambda done: self._ended(name, done))
         return await asyncio.shield(task)
 
-    def _ended(self, name: str, task: asyncio.Task[list[Row]]) -> None:
+    def _ended(self, name: str, task: asyncio.Task[SessionResult]) -> None:
         self._endings.pop(name, None)
         if not task.cancelled():
             task.exception()  # retrieved: the caller may have gone
 
-    async def _finish(self, session: Session) -> list[Row]:
+    async def _finish(self, session: Session) -> SessionResult:
         await session.halt()
-        rows = await session.to_train()
-        name, where = session.id, Path(session.opened.trial_dir)
-        chat = session.last_chat
-        last = trial_log.conversation(chat) if chat is not None else trial_log.last_conversation(where)
-        trial_log.write_rows(where, name, rows, session.counters, last, session.opened.key)
+        result = await session.to_train()
+        rows_file = await asyncio.to_thread(self._write, session, result, await self._tell_all(session))
         session.finish()
-        self._end(session)
-        return rows
+        self._end(session, rows_file)
+        return result
+
+    async def _tell_all(self, session: Session) -> bool:
+        """Report what the trial's file lacks; whether the trial's directory is there."""
+        try:
+            await session.tell_all()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            logger.error("session %s: its last turns cannot be written to its trial: %s", session.id, error)
+        return Path(session.opened.trial_dir).is_dir()
+
+    def _write(self, session: Session, result: SessionResult, has_directory: bool) -> str:
+        """Write the rows to the trial; return the file that has them instead if its directory is gone or cannot be
+        written, as when its agent has removed it.
+
+        Raises:
+            OSError: they cannot be written at either place.
+        """
+        name, where, key = session.id, Path(session.opened.trial_dir), session.opened.key
+        last, why = trial_log.Conversation(), "is gone"
+        if session.last_chat is not None:
+            last = trial_log.conversation(session.last_chat)
+        if has_directory:
+            try:
+                if session.last_chat is None:
+                    last = trial_log.last_conversation(where, session.newest_answer)
+                trial_log.write_rows(where, name, result, last, key)
+                return ""
+            except OSError as error:
+                why = f"cannot be used ({error.strerror or error})"
+        kept = keep_rows(self._directory, name, trial_log.rows_document(name, result, last, key))
+        logger.error("session %s: the directory of its trial %s; its rows are in %s", name, why, kept)
+        return str(kept)
 
     async def expire(self, now: float) -> list[str]:
         """End the sessions that nobody has ended ``EXPIRED_S`` after their deadline, such as those of a trainer that
@@ -233,13 +285,12 @@ class Store:
         deadlines = ((session.id, session.limits.deadline) for session in self._sessions.values())
         ended = []
         for name in [name for name, deadline in deadlines if deadline is not None and deadline < limit]:
-            try:
+            with self._faults.logged("a session whose time is over cannot be ended", name):
                 await self.finish(name)
-            except OSError as error:
-                logger.error("session %s, whose time is over, cannot be ended: %s", name, error)
-                continue
-            logger.warning("session %s was ended: its time was over, and its trainer did not end it", name)
-            ended.append(name)
+                logger.warning(
+                    "session %s was ended: its time was over, and its trainer did not end it", name
+                )
+                ended.append(name)
         return ended
 
     @property
@@ -257,7 +308,18 @@ class Store:
             "queued": 0 if self._scheduler is None else self._scheduler.waiting,
             "silent": self._silent(),
             "counters": together([*counters, self._finished.total]),
+            "last": self._last_troubled(),
         }
+
+    def _last_troubled(self) -> dict[str, str]:
+        """Of each kind of trouble the session that had it last, as far as that is known."""
+        known = dict(self._troubled)
+        for name in TROUBLES:
+            having = (each for each in self._sessions.values() if getattr(each.counters, name))
+            newest = max(having, key=lambda each: each.last_request, default=None)
+            if newest is not None:
+                known[name] = newest.id
+        return known
 
     def _silent(self) -> list[dict[str, Any]]:
         """The ``SILENT`` open sessions that have been without a request for longest; those that never had one last, as

@@ -1,9 +1,14 @@
-"""What readers of a trial see: one line per turn, in the form of the proxy's recorder, and the rows at its end."""
+"""What readers of a trial see: one line per turn, in the form of the proxy's recorder, and the rows at its end.
+
+A turn's line has what no earlier line of the file has, see ``joined_turns``.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -11,23 +16,22 @@ from typing import Any
 import msgspec
 
 from liverl.sessions import wire
-from liverl.sessions.counters import Counters
-from liverl.sessions.engine import openai_message
+from liverl.sessions.joined_turns import recorded_requests, reply_json
 from liverl.sessions.journal import Recorded
-from liverl.sessions.messages import Api, Chat
+from liverl.sessions.messages import Api, Chat, openai_message
+from liverl.sessions.result import SessionResult
 from liverl.sessions.segments import Row
+from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
-from liverl.util.regular_file import open_append, read_regular
 
 TURNS = "litellm-trajectory.jsonl"
 ROWS = "proxy_trajectory.json"
 REDACTED = "[redacted]"
+_MOST_PREFIXES = 1 << 16  # beginnings of conversations that are known of one session
 
 
 def turn_record(session: str, api: Api, chat: Chat, recorded: Recorded) -> dict[str, Any]:
     """One turn in the recorder's form, with the kind of its row and the session's counters after it."""
-    answer, turn, began, seconds = recorded.answer, recorded.turn, recorded.began, recorded.seconds
-    body = wire.body("openai", answer)
     asked: dict[str, Any] = {
         "model": chat.model,
         "messages": [openai_message(message) for message in chat.messages],
@@ -36,15 +40,29 @@ def turn_record(session: str, api: Api, chat: Chat, recorded: Recorded) -> dict[
         "temperature": chat.temperature,
         "top_p": chat.top_p,
     }
+    told = {name: value for name, value in asked.items() if value is not None}
+    return {**_record(session, recorded, told), "api": api, "stream": chat.stream}
+
+
+def turn_record_without_request(session: str, recorded: Recorded) -> dict[str, Any]:
+    """A turn of which only the journal is left: its reply, but not its request. Its ``messages`` are null, and it is
+    ``late``: it may stand behind turns that came after it."""
+    record = _record(session, recorded, {"model": recorded.answer.model, "messages": None})
+    record["session"]["late"] = True
+    return record
+
+
+def _record(session: str, recorded: Recorded, asked: dict[str, Any]) -> dict[str, Any]:
+    turn, began = recorded.turn, recorded.began
+    # Without log-probabilities, for a client that asked for them: the row has them.
+    body = wire.body("openai", msgspec.structs.replace(recorded.answer, logprobs=None))
     return {
         "session_id": session,
         "success": True,
         "request_time": round(began * 1000),
         "timestamp": datetime.fromtimestamp(began, timezone.utc).isoformat(timespec="milliseconds"),
-        "duration_ms": round(seconds * 1000),
-        "api": api,
-        "stream": chat.stream,
-        "request_body": {name: value for name, value in asked.items() if value is not None},
+        "duration_ms": round(recorded.seconds * 1000),
+        "request_body": asked,
         "response_body": body,
         "usage": body["usage"],
         "failure": None,
@@ -52,18 +70,133 @@ def turn_record(session: str, api: Api, chat: Chat, recorded: Recorded) -> dict[
     }
 
 
-def append_turn(trial_dir: Path, record: dict[str, Any], secret: str) -> None:
-    """Append a record to the trial's file. ``secret``: replaced, should the conversation hold it.
+class _Said(msgspec.Struct, frozen=True):
+    """A turn as its record has it, without the session's key. ``messages``: of its request, None: not known."""
+
+    answer: str
+    messages: list[bytes] | None
+    reply: bytes
+    tools_digest: str = ""
+
+    @staticmethod
+    def of(record: Mapping[str, Any], secret: str) -> _Said | None:
+        """None for a record that has no reply."""
+        try:
+            response, asked = record["response_body"], record["request_body"]
+            answer, reply = response["id"], reply_json(response["choices"][0]["message"])
+        except (LookupError, TypeError):
+            return None
+        messages = asked.get("messages")
+        # Each on its own, so that what is compared with later requests is what the file has.
+        raw = None if messages is None else [_without(secret, msgspec.json.encode(each)) for each in messages]
+        tools = asked.get("tools")
+        digest = _digest(_without(secret, msgspec.json.encode(tools))).hex() if tools else ""
+        return _Said(answer, raw, _without(secret, reply), digest)
+
+
+class ToldTurns:
+    """What a trial's file has of its session, so that the next turn need not repeat it. It is read from the file when
+    it is first asked for, and again when another file is in its place. One for each session; for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file: tuple[int, ...] | None = None  # as it was left
+        self._forget()
+
+    def _forget(self) -> None:
+        self._answers: set[str] = set()
+        self._tools: set[str] = set()
+        # Digest of the first messages of a conversation -> the turn that was the first to have them, and their number.
+        self._prefixes: dict[bytes, tuple[str, int]] = {}
+
+    def append(self, trial_dir: Path, record: Mapping[str, Any], secret: str) -> None:
+        """See ``append_turn``."""
+        path = trial_dir / TURNS
+        with self._lock:
+            self._look(path)
+            turn = _Said.of(record, secret)
+            if turn is None:
+                self._write(path, record, secret)
+            elif turn.answer not in self._answers:
+                self._write(path, self._new(record, turn), secret)
+                self._take(turn.answer, turn.messages, turn.reply, turn.tools_digest)
+
+    def _new(self, record: Mapping[str, Any], turn: _Said) -> dict[str, Any]:
+        """The record with what no earlier record has."""
+        asked, session = dict(record["request_body"]), dict(record["session"])
+        if turn.messages is not None:
+            after, shared = self._longest(_digests(turn.messages))
+            session |= {"shared": shared} | ({"after": after} if shared else {})
+            asked["messages"] = [msgspec.Raw(message) for message in turn.messages[shared:]]
+        if turn.tools_digest:
+            session["tools"] = turn.tools_digest
+            if turn.tools_digest in self._tools:
+                del asked["tools"]
+        return {**record, "request_body": asked, "session": session}
+
+    def _write(self, path: Path, record: Mapping[str, Any], secret: str) -> None:
+        line = _without(secret, msgspec.json.encode(record)) + b"\n"
+        append_whole(path, line)
+        self._file = _identity(path)
+
+    def answers(self, trial_dir: Path) -> frozenset[str]:
+        """The ``response_body.id`` of the turns that the file has.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        with self._lock:
+            self._look(trial_dir / TURNS)
+            return frozenset(self._answers)
+
+    def _longest(self, digests: Sequence[bytes]) -> tuple[str, int]:
+        """The turn that has most of the first messages of a request, and their number. ``digests``: of its messages."""
+        return next((self._prefixes[each] for each in reversed(digests) if each in self._prefixes), ("", 0))
+
+    def _take(self, answer: str, messages: Sequence[bytes] | None, reply: bytes, tools: str) -> None:
+        self._answers.add(answer)
+        if tools:
+            self._tools.add(tools)
+        if messages is None:
+            return
+        for size, digest in enumerate(_digests([*messages, reply]), 1):
+            self._prefixes.setdefault(digest, (answer, size))
+        while len(self._prefixes) > _MOST_PREFIXES:
+            del self._prefixes[next(iter(self._prefixes))]
+
+    def _look(self, path: Path) -> None:
+        """Read the file if it is not the one that was written last."""
+        now = _identity(path)
+        if now is not None and now == self._file:
+            return
+        self._forget()
+        for turn in recorded_requests(path):
+            known = None if turn.request is None or turn.request.missing else turn.request.messages
+            tools = turn.tools_digest if turn.tools is not None else ""
+            self._take(turn.answer, None if turn.whole else known, reply_json(turn.reply), tools)
+        self._file = now
+
+
+def append_turn(
+    trial_dir: Path, record: Mapping[str, Any], secret: str, told: ToldTurns | None = None
+) -> None:
+    """Append a record to the trial's file, without what earlier records of the file have; one whose reply the file has
+    is left out. ``secret``: replaced, should the conversation hold it. ``told``: of the session; None: the file is
+    read.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be read or written; nothing of the record is left in it.
     """
-    line = _without(secret, msgspec.json.encode(record)) + b"\n"
-    fd = open_append(trial_dir / TURNS)
-    try:
-        os.write(fd, line)
-    finally:
-        os.close(fd)
+    (ToldTurns() if told is None else told).append(trial_dir, record, secret)
+
+
+def answer_ids(trial_dir: Path) -> frozenset[str]:
+    """The ``response_body.id`` of the turns that the trial's file has.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return ToldTurns().answers(trial_dir)
 
 
 def has_turn(trial_dir: Path, answer: wire.Answer) -> bool:
@@ -72,17 +205,21 @@ def has_turn(trial_dir: Path, answer: wire.Answer) -> bool:
     Raises:
         OSError: the file cannot be read.
     """
-    try:
-        return answer.id.encode() in read_regular(trial_dir / TURNS)
-    except FileNotFoundError:
-        return False
+    return answer_id(answer) in answer_ids(trial_dir)
+
+
+def answer_id(answer: wire.Answer) -> str:
+    """The ``response_body.id`` of the turn with this reply."""
+    return str(wire.body("openai", answer)["id"])
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """The last request of the main conversation with its reply, in OpenAI's form."""
+    """The last request of the main conversation with its reply, in OpenAI's form. ``missing``: messages before these
+    that are not known."""
 
     messages: list[dict[str, Any]] = []
     tools: list[dict[str, Any]] = []
+    missing: int = 0
 
 
 def conversation(chat: Chat) -> Conversation:
@@ -90,52 +227,98 @@ def conversation(chat: Chat) -> Conversation:
     return Conversation([openai_message(message) for message in chat.messages], list(chat.tools))
 
 
-def last_conversation(trial_dir: Path) -> Conversation:
+def last_conversation(trial_dir: Path, newest: str = "") -> Conversation:
     """The conversation as the trial's file has it: for a session that had no request since the service was started
-    again. Empty if the file has no turn of it; lines that are no record are skipped.
+    again. ``newest``: the id of its newest reply; "", or one that the file does not have: that of the last turn that
+    may be of the main conversation. Empty if the file has none; lines that are no record are skipped.
 
     Raises:
         OSError: the file cannot be read.
     """
-    try:
-        lines = read_regular(trial_dir / TURNS).splitlines()
-    except FileNotFoundError:
-        return Conversation()
-    for line in reversed(lines):
-        try:
-            record = msgspec.json.decode(line)
-            if record["session"]["kind"] in ("main", "rewrite"):
-                asked = record["request_body"]
-                reply = record["response_body"]["choices"][0]["message"]
-                return Conversation([*asked["messages"], reply], asked.get("tools") or [])
-        except (msgspec.DecodeError, LookupError, TypeError):
+    last, tools = None, {"": b"[]"}
+    for turn in recorded_requests(trial_dir / TURNS):
+        if turn.tools is not None:
+            tools.setdefault(turn.tools_digest or "whole", turn.tools)
+        if turn.request is None:
             continue
-    return Conversation()
+        if turn.kind in ("main", "rewrite"):
+            last = turn
+        if newest and turn.answer.endswith(newest):
+            last = turn
+            break
+    if last is None or last.request is None:
+        return Conversation()
+    try:
+        messages = [msgspec.json.decode(message, type=dict[str, Any]) for message in last.request.messages]
+        offered = last.tools if last.tools is not None else tools.get(last.tools_digest, b"[]")
+        known = msgspec.json.decode(offered, type=list[dict[str, Any]])
+        return Conversation([*messages, last.reply], known, last.request.missing)
+    except (msgspec.DecodeError, RecursionError):
+        return Conversation()
 
 
-def write_rows(
-    trial_dir: Path,
-    session: str,
-    rows: Sequence[Row],
-    counters: Counters,
-    last: Conversation,
-    secret: str,
-) -> None:
-    """Write ``proxy_trajectory.json``, once, by rename: the fields of the main row on top, all rows in ``rows``.
+def write_rows(trial_dir: Path, session: str, result: SessionResult, last: Conversation, secret: str) -> None:
+    """Write ``proxy_trajectory.json``, once, by rename.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; FileNotFoundError or NotADirectoryError: the trial's directory is gone.
     """
-    main = msgspec.to_builtins(rows[-1]) if rows else {}
+    write_atomic(trial_dir / ROWS, rows_document(session, result, last, secret))
+
+
+def rows_document(session: str, result: SessionResult, last: Conversation, secret: str) -> bytes:
+    """The content of ``proxy_trajectory.json``. The fields of the main row are on top; the last one in ``rows``, which
+    is the main row, has its other fields."""
+    main = _on_disk(result.rows[-1]) if result.rows else {}
+    on_top = {name: value for name, value in main.items() if name in _ON_TOP}
+    rows: list[dict[str, Any]] = [_on_disk(row) for row in result.rows[:-1]]
+    if main:
+        rows.append({name: value for name, value in main.items() if name not in _ON_TOP})
     value = {
         "session_id": session,
         "messages_snapshot": last.messages,
         "tools": last.tools,
-        **{name: item for name, item in main.items() if name.startswith(("traj_", "initial_"))},
+        **({"messages_missing": last.missing} if last.missing else {}),
+        **on_top,
         "rows": rows,
-        "counters": counters,
+        "not_trained": result.not_trained,
+        "counters": result.counters,
     }
-    write_atomic(trial_dir / ROWS, _without(secret, msgspec.json.encode(value)))
+    return _without(secret, msgspec.json.encode(value))
+
+
+def _on_disk(row: Row) -> dict[str, Any]:
+    return {
+        **{name: getattr(row, name) for name in Row.__struct_fields__},
+        "traj_response_logprobs": [
+            value or 0 for value in row.traj_response_logprobs
+        ],  # not 0.0: half the bytes
+    }
+
+
+_ON_TOP = tuple(name for name in Row.__struct_fields__ if name.startswith(("traj_", "initial_")))
+
+
+def _digests(messages: Sequence[bytes]) -> list[bytes]:
+    """For each number of messages, a digest of so many of the first ones."""
+    every, head = [], b""
+    for message in messages:
+        head = _digest(head + message)
+        every.append(head)
+    return every
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=12).digest()
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Differs once a file was changed or replaced; None without one."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _without(secret: str, data: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from liverl.sessions.messages import Api, Message
 
 PING = {"openai": b": wait\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
 _STOP_REASON = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
+LEAST_LOGPROB = -9999.0  # what vLLM writes for less, such as minus infinity, which JSON does not have
 # HTTP status -> (OpenAI's type, Anthropic's type); others are server errors.
 _TYPES = {
     400: ("invalid_request_error", "invalid_request_error"),
@@ -24,8 +25,17 @@ _TYPES = {
 }
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """One recorded reply. ``id``: unique; ``created``: Unix seconds; ``prompt`` and ``completion``: token counts."""
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """A sampled token and its log-probability. ``token``: its text, ``token_id:N`` where the engine gives ids only."""
+
+    token: str
+    logprob: float
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One recorded reply. ``id``: unique; ``created``: Unix seconds; ``prompt`` and ``completion``: token counts;
+    ``stopped``: the client's stop text that ended it, which ``message`` does not have; ``logprobs``: of all sampled
+    tokens, None if the client did not ask for them."""
 
     id: str
     created: int
@@ -34,24 +44,41 @@ class Answer(msgspec.Struct, frozen=True):
     finish: str
     prompt: int
     completion: int
+    stopped: str = ""
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+def token_logprobs(ids: Sequence[int], logprobs: Sequence[float]) -> tuple[TokenLogprob, ...]:
+    """The entries of sampled ids, as vLLM writes them."""
+    pairs = zip(ids, logprobs)  # noqa: B905 (3.10)
+    return tuple(TokenLogprob(f"token_id:{token}", max(value, LEAST_LOGPROB)) for token, value in pairs)
 
 
 class Refusal(Exception):
-    """A request that gets an error. ``retry_after``: seconds, for the header of that name."""
+    """A request that gets an error. ``retry_after``: seconds, for the header of that name; ``code``: OpenAI's word for
+    what is wrong, None for the status."""
 
     def __init__(
-        self, status: int, message: str, *, param: str | None = None, retry_after: int | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: int | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.retry_after = status, message, param, retry_after
+        self.code: str | int = status if code is None else code
 
 
 def error_body(api: Api, refusal: Refusal) -> dict[str, Any]:
     """The body of an error response."""
     openai, anthropic = _TYPES.get(refusal.status, ("server_error", "api_error"))
     if api == "anthropic":
-        return {"type": "error", "error": {"type": anthropic, "message": refusal.message}}
-    error = {"message": refusal.message, "type": openai, "param": refusal.param, "code": refusal.status}
+        named = {} if refusal.param is None else {"param": refusal.param}
+        return {"type": "error", "error": {"type": anthropic, "message": refusal.message, **named}}
+    error = {"message": refusal.message, "type": openai, "param": refusal.param, "code": refusal.code}
     return {"error": error}
 
 
@@ -92,8 +119,22 @@ def _openai_body(answer: Answer) -> dict[str, Any]:
         message["reasoning_content"] = answer.message.reasoning
     if answer.message.calls:
         message["tool_calls"] = _openai_calls(answer.message)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
+    choice = {"index": 0, "message": message, "logprobs": _logprobs(answer), "finish_reason": _finish(answer)}
     return {**_openai_head(answer, "chat.completion"), "choices": [choice], "usage": _openai_usage(answer)}
+
+
+def _finish(answer: Answer) -> str:
+    return "stop" if answer.stopped else answer.finish
+
+
+def _logprobs(answer: Answer) -> dict[str, Any] | None:
+    if answer.logprobs is None:
+        return None
+    content: list[dict[str, Any]] = [
+        {"token": each.token, "logprob": each.logprob, "bytes": None, "top_logprobs": []}
+        for each in answer.logprobs
+    ]
+    return {"content": content, "refusal": None}
 
 
 def _openai_head(answer: Answer, kind: str) -> dict[str, Any]:
@@ -103,19 +144,20 @@ def _openai_head(answer: Answer, kind: str) -> dict[str, Any]:
 def _openai_events(answer: Answer, usage: bool) -> Iterator[bytes]:
     head = _openai_head(answer, "chat.completion.chunk")
 
-    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return _data(
-            {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
-        )
+    def chunk(delta: dict[str, Any], finish: str | None = None, logprobs: Any = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        return _data({**head, "choices": [choice]})
+
+    logprobs, text = _logprobs(answer), answer.message.text
 
     yield chunk({"role": "assistant", "content": ""})
     if answer.message.reasoning:
         yield chunk({"reasoning_content": answer.message.reasoning})
-    if answer.message.text:
-        yield chunk({"content": answer.message.text})
+    if text:
+        yield chunk({"content": text}, logprobs=logprobs)
     for index, call in enumerate(_openai_calls(answer.message)):
         yield chunk({"tool_calls": [{"index": index, **call}]})
-    yield chunk({}, answer.finish)
+    yield chunk({}, _finish(answer), None if text else logprobs)
     if usage:
         yield _data({**head, "choices": [], "usage": _openai_usage(answer)})
     yield b"data: [DONE]\n\n"
@@ -141,9 +183,16 @@ def _anthropic_body(answer: Answer) -> dict[str, Any]:
     return {
         **_anthropic_head(answer),
         "content": _anthropic_blocks(answer.message),
-        "stop_reason": _STOP_REASON.get(answer.finish, "end_turn"),
+        **_anthropic_end(answer),
         "usage": {"input_tokens": answer.prompt, "output_tokens": answer.completion},
     }
+
+
+def _anthropic_end(answer: Answer) -> dict[str, Any]:
+    """Why the reply ended."""
+    if answer.stopped:
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stopped}
+    return {"stop_reason": _STOP_REASON.get(answer.finish, "end_turn"), "stop_sequence": None}
 
 
 def _anthropic_head(answer: Answer) -> dict[str, Any]:
@@ -180,7 +229,7 @@ def _anthropic_events(answer: Answer) -> Iterator[bytes]:
         yield _event("content_block_stop", {"type": "content_block_stop", "index": index})
     end = {
         "type": "message_delta",
-        "delta": {"stop_reason": _STOP_REASON.get(answer.finish, "end_turn"), "stop_sequence": None},
+        "delta": _anthropic_end(answer),
         "usage": {"input_tokens": answer.prompt, "output_tokens": answer.completion},
     }
     yield _event("message_delta", end)

@@ -1,0 +1,71 @@
+"""Appends lines to files that several readers follow: a line is in the file whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from liverl.util.regular_file import open_append
+
+_BLOCK = 1 << 16
+LONGEST_TORN = 64 << 20  # bytes of a cut line that are searched for its beginning
+
+
+def append_whole(path: Path, data: bytes, mode: int = 0o644) -> int:
+    """Append ``data``, one or more lines that each end with a newline; return the file's size before them.
+
+    What a crash or a full disk has left of an earlier line is removed first: it was never reported as written, and
+    would become one line with the next. ``mode``: permission bits of a new file.
+
+    Raises:
+        OSError: the disk is full, or the file cannot be opened or written; what was written of ``data`` is removed.
+            Its ``filename`` is ``path``.
+    """
+    fd = open_append(path, mode, read=True)
+    try:
+        return append_to(fd, path, data)
+    finally:
+        os.close(fd)
+
+
+def append_to(fd: int, path: Path, data: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+    """Like ``append_whole``. ``fd``: of ``path``, open for reading and appending; ``write``: as ``os.write``."""
+    try:
+        data, before = _behind_whole_lines(fd, data)
+        try:
+            written = 0
+            while written < len(data):
+                size = write(fd, data[written:])
+                if size == 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                written += size
+        except OSError:
+            with contextlib.suppress(OSError):  # then the next line removes it
+                os.ftruncate(fd, before)
+            raise
+        return before
+    except OSError as error:
+        error.filename = os.fspath(path)  # an error of the write itself names no file
+        raise
+
+
+def _behind_whole_lines(fd: int, data: bytes) -> tuple[bytes, int]:
+    """(what to write, the file's size before it), after a cut last line was removed. One that is longer than any of
+    ours was written by somebody else: it stays, and is ended."""
+    size = end = os.fstat(fd).st_size
+    while end > 0 and size - end < LONGEST_TORN:
+        begin = max(0, end - (_BLOCK if end < size else 1))
+        newline = os.pread(fd, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            end = begin + newline + 1
+            break
+        end = begin
+    else:
+        if end > 0:
+            return b"\n" + data, size
+    if end < size:
+        os.ftruncate(fd, end)
+    return data, end
