@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from kit.real import trial_dirs
+from kit.trained import rows_in
 from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, nothing_lives, result_of, smoke_directory
 
 import liverl
@@ -103,7 +104,7 @@ def test_replies_that_weight_updates_cut_are_continued_and_trained(launch: Launc
     assert (result.state, result.exit_code, result.steps) == ("done", 0, STEPS)
 
     documents = documents_of(run_dir)
-    rows = [row for document in documents for row in document["rows"]]
+    rows = [row for document in documents for row in rows_in(document)]
     assert reported_aborts(run_dir) > 0
     for row in rows:
         sampled = len(row["traj_acc_ids"]) - row["initial_prompt_token_len"]
@@ -113,7 +114,7 @@ def test_replies_that_weight_updates_cut_are_continued_and_trained(launch: Launc
         versions = [version for version, _ in row["policy_versions"]]
         assert versions == sorted(versions) and sum(count for _, count in row["policy_versions"]) == sum(mask)
     for document in documents:
-        trained = sum(sum(row["traj_response_mask"]) for row in document["rows"])
+        trained = sum(sum(row["traj_response_mask"]) for row in rows_in(document))
         assert trained == document["counters"]["total_completion_tokens"]
     assert any(len(row["policy_versions"]) > 1 for row in rows)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kit.real import records, trial_dirs
-from kit.trained import read, trained_scores
+from kit.trained import read, rows_of, trained_scores
 from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, result_of, smoke_directory
 
 pytestmark = [
@@ -64,10 +64,10 @@ def test_verl_trains_each_sampled_token_of_trials_with_several_rows_once(
     assert len(trials) == STEPS * TRIALS
     several, trained = 0, trained_scores(run_dir)
     for trial in trials:
-        told, document = read(trial / "result.json"), read(trial / "proxy_trajectory.json")
+        told = read(trial / "result.json")
         assert told["exception_info"] is None and told["divergences"] == []
         turns = [turn for turn in records(trial) if turn["success"]]
-        rows = document["rows"]
+        rows = rows_of(trial)
         assert [row["kind"] for row in rows] == ["main"] + ["rewrite"] * (len(turns) > 2)
         several += len(rows) > 1
         sampled = [sum(row["traj_response_mask"]) for row in rows]

@@ -83,6 +83,8 @@ def test_model_and_options_of_an_agent(name: str | None, model: str, options: di
     for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LLM_API_KEY", "MSWEA_API_KEY"):
         assert env[key] == "k"
     assert env["ANTHROPIC_BASE_URL"] == TRIAL.anthropic
+    for key in ("ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL"):
+        assert env[key] == TRIAL.model
 
 
 def test_an_agent_in_harbors_process_gets_its_address_as_options() -> None:

@@ -5,6 +5,8 @@ The template is ChatML in letters: one token per character, a newline behind the
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +15,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from liverl.sessions.client import SessionFailed
+from liverl.sessions.drafting import Drafter
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.sampling import Limits
-from liverl.sessions.segments import Scored, Versions
+from liverl.sessions.segments import Place, Scored, Versions
+from liverl.sessions.state import SessionState
+from liverl.sessions.wire import Refusal
+from liverl.util.deadline import within
 from liverl.verl_runtime.verl_engine import (
     Model,
     Verl,
@@ -31,6 +38,7 @@ from liverl.verl_runtime.verl_engine import (
 from liverl.verl_runtime.worker_sessions import HostSettings, OfThisProcess, WorkerSessions, new_name
 
 END, EOS = 1, 2  # the token that ends a turn; another one that ends a reply
+OTHER = 3  # a further one, which verl does not know of
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"properties": {}}}}
 
 
@@ -58,7 +66,8 @@ class Letters:
         return ids + (ids_of("a:") if add_generation_prompt else [])
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        return "".join(chr(token) for token in ids if token not in (END, EOS))
+        left_out = (END, EOS, OTHER) if skip_special_tokens else ()
+        return "".join(chr(token) for token in ids if token not in left_out)
 
 
 @dataclass
@@ -165,8 +174,9 @@ async def test_a_reply_that_was_cut_is_closed_and_one_with_its_own_end_is_not() 
     rest = [*ids_of("\nu:go"), END, *ids_of("\na:")]
     cut = await tokens.tail(CHAT, 2, ids_of("ye"))
     assert cut is not None and cut.ids == [END, *rest]
-    ended = await tokens.tail(CHAT, 2, [*ids_of("yes"), EOS])
-    assert ended is not None and ended.ids == rest[1:]  # no newline behind a token that ends no turn
+    for end in (EOS, OTHER):  # as over HTTP: what the template writes behind its own one
+        ended = await tokens.tail(CHAT, 2, [*ids_of("yes"), end])
+        assert ended is not None and ended.ids == rest
 
 
 async def test_a_template_that_cannot_continue_opens_a_new_segment() -> None:
@@ -258,6 +268,39 @@ async def test_sampled_ids_as_a_message(
     assert all(json.loads(call.arguments) == {"n": 1} and call.id for call in message.calls)
 
 
+async def test_a_parser_that_fails_is_a_loss_and_the_text_is_there_without_it() -> None:
+    async def broken(ids: list[int], tools: list[dict[str, Any]]) -> tuple[str, Sequence[Any]]:
+        raise IndexError("no such group")
+
+    async def nameless(ids: list[int], tools: list[dict[str, Any]]) -> tuple[str, Sequence[Any]]:
+        return "x", [SimpleNamespace(arguments="{}")]
+
+    sampled = Sampled([*ids_of("<look> 7"), END], [0.0] * 9, "stop")
+    for parser in (broken, nameless):
+        tokens = VerlEngine(Model(msgspec.structs.replace(verl(Client()), parse=parser)), "s")
+        with pytest.raises(EngineLost) as raised:
+            await tokens.parse(Chat((USER,), tools=(TOOL,)), sampled)
+        assert (raised.value.status, raised.value.cut) == (500, False)
+        assert await tokens.text(sampled) == "<look> 7"
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"), [("ActorDiedError", True), ("EngineDeadError", True), ("Timeout", False)]
+)
+async def test_a_replica_whose_process_ended_is_told_from_one_that_failed(name: str, cut: bool) -> None:
+    tokens, _ = engine(type(name, (RuntimeError,), {})("gone"))
+    with pytest.raises(EngineLost) as raised:
+        await tokens.sample([1, 2], {"max_tokens": 5})
+    assert raised.value.cut is cut
+
+
+async def test_verls_replicas_force_no_call() -> None:
+    tokens, _ = engine()
+    with pytest.raises(EngineRefused) as raised:
+        await tokens.constraint(Chat((USER,), tools=(TOOL,), tool_choice="required"))
+    assert raised.value.param == "tool_choice"
+
+
 SCORES = {  # as verl makes them of vLLM's prompt_logprobs: each id at the position before its own
     "prompt_ids": [[8], [9], [0]],
     "prompt_logprobs": [[-0.5], [-1.5], [0.0]],
@@ -340,6 +383,100 @@ async def test_after_a_loss_the_session_asks_under_another_name() -> None:
     assert await replicas.pick("s", (), 9) is not third
 
 
+class ActorDiedError(Exception):
+    """As Ray names it."""
+
+
+class EngineDeadError(Exception):
+    """As vLLM names it."""
+
+
+def ray_words(actor: str, why: str) -> str:
+    """What Ray 2.60 says of an actor that died, as recorded."""
+    return (
+        "The actor died unexpectedly before finishing this task.\n\tclass_name: vLLMHttpServer\n"
+        f"\tactor_id: {actor}\n\tpid: 4242\n\tnamespace: 3b0c\n\tip: 127.0.0.1\nThe actor is dead because {why}"
+    )
+
+
+CRASHED = (
+    "its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a "
+    "connection error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer "
+    "due to high memory usage, (2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV "
+    "or another unexpected error. If the process was killed by the kernel OOM killer (verifiable by checking for OOM "
+    "in dmesg of the OOMing node), consider enabling resource isolation via --enable-resource-isolation to prevent "
+    "node deaths by resource contention and significant loss of progress by uninformed kernel OOM killing."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "deaths"),
+    [
+        (ActorDiedError(ray_words("ab12cd34ef", CRASHED)), 1),
+        (
+            EngineDeadError(
+                "ray::vLLMHttpServer.generate() (pid=7, ip=1.2.3.4, actor_id=ab12cd34ef)\nEngineCore"
+            ),
+            1,
+        ),
+        (ActorDiedError(ray_words("ab12cd34ef", "it was killed by `ray.kill`.")), 0),
+        (ActorDiedError(ray_words("ab12cd34ef", "its node has died.")), 0),
+        (
+            ActorDiedError(
+                ray_words("ab12cd34ef", "its worker process has died. Worker exit type: INTENDED_USER_EXIT")
+            ),
+            0,
+        ),
+        (ConnectionError("a switch"), 0),
+    ],
+)
+async def test_a_replica_that_died_unasked_is_counted(error: Exception, deaths: int) -> None:
+    replicas = VerlReplicas(verl(Client([error])))
+    engine = await replicas.pick("s", (), 9)
+    with pytest.raises(EngineLost) as lost:
+        await engine.sample([1], {"max_tokens": 5})
+    assert (lost.value.cut, replicas.deaths(engine)) == (bool(deaths), deaths)
+
+
+async def test_a_replica_that_is_known_to_be_dead_is_counted_once() -> None:
+    dead = ray_words("ab12cd34ef", CRASHED)
+    replicas = VerlReplicas(
+        verl(Client([ActorDiedError(dead), ActorDiedError(dead), ActorDiedError(dead.replace("ab", "cd"))]))
+    )
+    engine = await replicas.pick("s", (), 9)
+    for deaths in (1, 1, 2):
+        with pytest.raises(EngineLost):
+            await engine.sample([1], {"max_tokens": 5})
+        assert replicas.deaths(engine) == deaths
+
+
+async def test_a_prompt_with_which_verls_replicas_die_is_refused() -> None:
+    errors = [ActorDiedError(ray_words(f"ab12cd34e{n}", CRASHED)) for n in range(4)]
+    replicas, state = VerlReplicas(verl(Client([*errors]))), SessionState()
+    drafter = Drafter("s", Limits(), state, replicas, patience=30.0, most_deaths=2)
+    with pytest.raises(Refusal) as refused:
+        await drafter.draft(CHAT, Place("main"))
+    assert refused.value.status == 400 and "poison_request" in refused.value.message
+    assert state.counters.poisoned == 1
+
+
+async def test_a_reply_that_took_longer_than_patience_is_asked_for_again_elsewhere() -> None:
+    client = Client([RuntimeError("lost"), "two"])
+    replicas = VerlReplicas(verl(client))
+    slow, generate = asyncio.Event(), client.generate
+
+    async def late(*args: Any, **more: Any) -> Any:
+        with contextlib.suppress(TimeoutError):
+            await within(slow.wait(), 0.5)
+        return await generate(*args, **more)
+
+    client.generate = late  # type: ignore[method-assign]
+    replicas = VerlReplicas(verl(client))
+    drafter = Drafter("s", Limits(), SessionState(), replicas, patience=0.4)
+    _, message = await drafter.draft(CHAT, Place("main"))
+    assert message.text == "two" and len({request for request, _, _ in client.asked}) == 2
+
+
 # --- the host ---------------------------------------------------------------------------------------------------------
 
 
@@ -357,7 +494,11 @@ async def host(
 
 
 async def say(url: str, key: str, *messages: tuple[str, str], **more: Any) -> tuple[int, dict[str, Any]]:
-    body = {"model": "m", "messages": [{"role": role, "content": text} for role, text in messages], **more}
+    body = {
+        "model": "policy",
+        "messages": [{"role": role, "content": text} for role, text in messages],
+        **more,
+    }
     async with (
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as http,
         http.post(f"{url}/chat/completions", json=body) as response,
@@ -386,15 +527,15 @@ async def test_a_trial_in_a_worker(host: Any, tmp_path: Path, capsys: pytest.Cap
 
     facts = json.loads((tmp_path / "sessions" / "agent_loop_worker_0_ab.json").read_text())
     assert (facts["address"], facts["attempt"]) == (sessions.address, "attempt_001")
-    rows = await sessions.finish("t-1", 5)
-    (row,) = rows
+    ended = await sessions.finish("t-1", 5)
+    (row,) = ended.rows
     assert row.policy_versions == (Versions(3, 6), Versions(5, 2))
     behind = row.traj_acc_ids[row.initial_prompt_token_len :]
     sampled = [token for token, bit in zip(behind, row.traj_response_mask, strict=True) if bit]
     assert sampled == [*ids_of("one"), END, *ids_of("two"), END]
     facts = json.loads((tmp_path / "sessions" / "agent_loop_worker_0_ab.json").read_text())
     assert (facts["finished"], facts["counters"]["num_aborts"]) == (1, 2)  # also if the process is killed now
-    assert await sessions.finish("t-1", 5) == rows
+    assert await sessions.finish("t-1", 5) == ended
     status, _ = await say(opened.openai_url, opened.key, ("user", "hi"))
     assert status == 410
     trial = tmp_path / "trials" / "t-1"
@@ -418,7 +559,7 @@ async def test_a_changed_history_in_a_worker_keeps_the_replies_that_it_has(tmp_p
     ids = [[token] for token in [*prompt[1:], 0]]
     scores = [[-float(at)] for at in range(1, len(prompt) + 1)]
     client.steps.append({"prompt_ids": ids, "prompt_logprobs": scores, "global_steps": 9})
-    (row,) = await sessions.finish("t-1", 9)
+    (row,) = (await sessions.finish("t-1", 9)).rows
     begin = len(ids_of("u:sum")) + 2 + len(ids_of("a:"))
     assert row.initial_prompt_token_len == begin
     assert row.traj_acc_ids[begin:][:4] == [*ids_of("one"), END]

@@ -559,7 +559,8 @@ async def test_conversations_apart_are_each_trained(
     )
     outcome = await run.run()
     assert outcome.exception is None and len(replica.replies) == 3
-    assert sum(row.turns for row in outcome.rows) == 3
+    trained = sum(sum(row.mask) for row in outcome.rows)
+    assert trained + sum(outcome.not_trained.values()) == sum(map(len, replica.replies))
     assert run.result(outcome)["turns"] == 3 and len(run.story(outcome)) == 2
 
 
@@ -596,13 +597,18 @@ async def test_an_exception_of_the_agents_fails_the_trial_by_its_own_name(
 async def test_an_agent_ends_with_its_time(agent: Callable[[str], Trials]) -> None:
     outcome = await agent("await chat(task['messages'])\nawait asyncio.Event().wait()").run(trial_timeout=1.0)
     assert outcome.exception == "AgentTimeoutError: the agent took longer than 1 s"
-    assert outcome.rows == []
+    assert (outcome.ending.cause, len(outcome.rows), outcome.reward) == ("timeout", 1, 0.0)
 
 
 async def test_an_agent_has_so_many_turns(agent: Callable[[str], Trials], replica: TokenReplica) -> None:
     outcome = await agent("while True:\n    await chat(task['messages'])").run(max_turns=2)
-    assert outcome.exception == "TooManyTurnsError: the trial may have 2 turns"
-    assert len(replica.replies) == 2 and outcome.rows == []
+    assert (outcome.exception, outcome.ended_by, outcome.ending.outcome) == (
+        None,
+        "max_iterations",
+        "trained",
+    )
+    assert outcome.ending.why == "it had all its turns; TooManyTurnsError: the trial may have 2 turns"
+    assert len(replica.replies) == 2 and len(outcome.rows) == 1
 
 
 async def test_an_agent_that_asks_nothing_is_named(agent: Callable[[str], Trials]) -> None:

@@ -24,7 +24,7 @@ from kit.token_replica import TokenReplica
 from liverl.agents.kinds import AgentSettings
 from liverl.agents.loop import TrialFailed
 from liverl.verl_runtime.carriers import Lengths, Line
-from liverl.verl_runtime.kinds import command
+from liverl.verl_runtime.kinds import command, process
 from liverl.verl_runtime.kinds.base import Trial
 from liverl.verl_runtime.kinds.process import HEAD, TAIL, NotLogged, NotStarted, run_program
 
@@ -207,8 +207,6 @@ async def test_a_flood_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
 
 
 async def test_a_flood_is_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from liverl.verl_runtime.kinds import process
-
     most = 0
 
     class Ends(process.deque[bytes]):
@@ -272,6 +270,26 @@ async def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path, what: s
     status, log = await ran(tmp_path, forking(CHILDREN[what], then), 40.0)
     assert (status, log) == (0, b"done\n")
     await gone(*await pids_in(tmp_path / "work", count))
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_stranger_that_got_the_leaders_pid_lives_on(same: bool) -> None:
+    """The system may give the pid of a session's leader to another process once the whole session has ended."""
+    program = await asyncio.create_subprocess_exec(
+        *python("import signal; signal.pause()"), env={}, start_new_session=True
+    )
+    PIDS.append(program.pid)
+    start = process._start_of(program.pid)
+    assert start is not None
+    process._kill(process.Leader(program.pid, start if same else start - 1), TAG)
+    if same:
+        assert await program.wait() == -signal.SIGKILL
+    else:
+        process._kill(process.Leader(program.pid, None), TAG)  # it had ended before its start could be read
+        assert running(program.pid)
+        program.kill()
+        await program.wait()
+    PIDS.clear()
 
 
 async def test_nothing_lives_on_when_the_time_is_over(tmp_path: Path) -> None:
@@ -387,8 +405,9 @@ async def test_64_programs_at_once_leave_nothing_open(tmp_path: Path) -> None:
     for folder in folders:
         await gone(*await pids_in(folder / "work", 1))
     give_up = time.monotonic() + 20
-    while (now := left_open()) != before:
-        assert time.monotonic() < give_up, (before, now)
+    # Fewer is well: threads of earlier tests end when they are collected.
+    while not all(now <= then for now, then in zip(left_open(), before, strict=True)):
+        assert time.monotonic() < give_up, (before, left_open())
         await asyncio.sleep(0.01)
 
 
@@ -467,6 +486,11 @@ async def test_a_program_gets_its_task_its_directory_and_its_variables_only(
         "ANTHROPIC_BASE_URL": opened,
         "ANTHROPIC_API_KEY": key,
         "ANTHROPIC_MODEL": "m",
+        "ANTHROPIC_SMALL_FAST_MODEL": "m",
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": "m",
+        "ANTHROPIC_DEFAULT_SONNET_MODEL": "m",
+        "ANTHROPIC_DEFAULT_OPUS_MODEL": "m",
+        "CLAUDE_CODE_SUBAGENT_MODEL": "m",
         "MODE": "fast",
         "LANG": "C",
     }

@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from liverl.agents.loop import Reply
 from liverl.agents.sandbox import Sandbox
 from liverl.agents.tasks import dataset
 from liverl.agents.tool_calls import render_qwen3_coder
@@ -24,7 +25,8 @@ from liverl.agents.tools import TOOLS
 from liverl.embedded.engine.chat import prompt_ids
 from liverl.embedded.tokenizer import EOS_ID, encode
 from liverl.observe.trials.records import parse_result
-from liverl.verl_runtime.carriers import ProxyCarrier
+from liverl.sessions.sampling import Limits
+from liverl.verl_runtime.carriers import Lengths, ProxyCarrier
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, read_prompt, run_trial
 from liverl.verl_runtime.tokens import Row
 
@@ -175,7 +177,8 @@ async def test_a_solved_trial(tmp_path: Path, script: Callable[..., Any]) -> Non
     assert all(headers["Authorization"] == "Bearer sk-run" for headers in proxy.headers)
     asked = proxy.requests[0]
     assert asked["logprobs"] is asked["return_token_ids"] is True and asked["tools"] == list(TOOLS)
-    assert not asked.get("stream") and {"top_p", "top_k", "seed"}.isdisjoint(asked)
+    assert not asked.get("stream") and "seed" not in asked
+    assert (asked["top_p"], asked["top_k"], asked["repetition_penalty"]) == (1.0, -1, 1.0)
 
     directory = tmp_path / "trials" / "step_0003" / outcome.name
     result = story(tmp_path, outcome)
@@ -214,6 +217,18 @@ async def test_a_proxy_that_refuses_and_then_hangs_is_told_with_both(
         "TrialTimeoutError: no time left after 5 s; last: HTTP 503: busy; no response in the last "
     )
     assert len(proxy.requests) == 2
+
+
+@pytest.mark.parametrize(("busy", "cause"), [(True, "infrastructure"), (False, "timeout")])
+async def test_a_time_out_behind_a_proxy_that_is_away_is_no_fault_of_the_agents(
+    tmp_path: Path, script: Callable[..., Any], busy: bool, cause: str
+) -> None:
+    """More than half of the time without an answer from the proxy; a model that writes for as long is another case."""
+    hangs = asyncio.Event()
+    proxy = await script(CREATE, *([503] * 1000 if busy else [hangs]))
+    outcome = await run(settings(tmp_path, proxy.url, trial_timeout=1.5), prompt())
+    assert (outcome.ending.cause, bool(outcome.rows)) == (cause, not busy), outcome.ending
+    assert (outcome.exception or "").startswith("TrialTimeoutError")
 
 
 async def test_a_refusal_ends_the_trial(tmp_path: Path, script: Callable[..., Any]) -> None:
@@ -279,6 +294,19 @@ async def test_the_row_is_no_longer_than_verls_limit(tmp_path: Path, script: Cal
     assert (outcome.ended_by, outcome.num_turns) == ("max_iterations", 6)
 
 
+@pytest.mark.parametrize(("response", "ends"), [(4, "response_length"), (5, "response_length"), (6, "")])
+async def test_a_row_that_is_full_to_the_token_has_no_further_turn(
+    tmp_path: Path, response: int, ends: str
+) -> None:
+    carrier = ProxyCarrier("http://h", None, Lengths(9, response, 9))
+    await carrier.begin("t", tmp_path, Limits())
+    heard = carrier.heard(Reply({}, "stop", [3, 4, 5, 6, 7], [0.0] * 5, 2, [1, 2]))
+    assert (heard, carrier.options(1)["max_tokens"]) == (ends, response - 5)
+    carried = await carrier.end()
+    assert [len(row.response) for row in carried.rows] == [min(response, 5)]
+    assert carried.not_trained == ({"length": 5 - response} if response < 5 else {})
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -317,11 +345,27 @@ def test_names_differ_by_step_prompt_and_session() -> None:
     assert len(names) == 4 and all(name.startswith(f"{TASK.id}-") for name in names)
 
 
-def test_sampling_is_verls() -> None:
-    assert prompt().sampling == {"temperature": 1.0}
-    greedy = read_prompt(row(), {"temperature": 0, "top_p": 0.9, "top_k": 20, "logprobs": True}, SETTINGS)
-    assert greedy.sampling == {"temperature": 0.0, "top_p": 0.9, "top_k": 20}
-    assert read_prompt(row(), {}, SETTINGS).sampling == {"temperature": 0.5}
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({"temperature": 1.0, "top_p": 1.0, "top_k": -1}, (1.0, 1.0, -1, 1.0)),
+        ({"temperature": 0, "top_p": 0.9, "top_k": 20, "logprobs": True}, (0.0, 0.9, 20, 1.0)),
+        ({"temperature": 0.7, "top_k": 0, "repetition_penalty": 1.1}, (0.7, 1.0, -1, 1.1)),
+        ({"top_k": 1}, (0.5, 1.0, 1, 1.0)),
+        ({}, (0.5, 1.0, -1, 1.0)),
+    ],
+)
+def test_sampling_is_verls_and_is_sent_whole(given: dict[str, Any], sent: tuple[float, ...]) -> None:
+    names = ("temperature", "top_p", "top_k", "repetition_penalty")
+    assert read_prompt(row(), given, SETTINGS).sampling == dict(zip(names, sent, strict=True))
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test", None])
+@pytest.mark.parametrize("said", [True, False, None])
+def test_a_validation_is_told_by_verl_not_by_its_file(split: str | None, said: bool | None) -> None:
+    given = row(extra_info={"task_id": TASK.id, "split": split})
+    found = read_prompt(given, {}, SETTINGS, validation=said)
+    assert found.validation is (split in ("val", "test") if said is None else said)
 
 
 def test_rows_that_cannot_be_run_are_refused() -> None:

@@ -17,7 +17,9 @@ from kit.token_replica import TokenReplica
 from liverl.agents.loop import TrialFailed
 from liverl.agents.tasks import dataset
 from liverl.agents.tool_calls import render_qwen3_coder
-from liverl.sessions.client import Opened, ServiceSessions, SessionFailed
+from liverl.sessions.client import Opened, ServiceSessions, SessionFailed, opened_at
+from liverl.sessions.counters import Counters
+from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits
 from liverl.sessions.segments import Row, Versions
 from liverl.sessions.store import SessionEnded
@@ -69,24 +71,36 @@ class Host:
         self.limits.append(limits)
         raise SessionFailed("SessionRefusedError", "not today")
 
-    async def finish(self, session: str, seconds: float) -> list[Row]:
+    async def finish(self, session: str, seconds: float) -> SessionResult:
         self.ended += 1
         if isinstance(self.rows, Exception):
             raise self.rows
-        return list(self.rows)
+        return SessionResult(list(self.rows), {"aside": 7, "length": 1}, Counters(num_calls=3))
 
 
 LENGTHS = Lengths(prompt=4, response=4, turn=9)
 
 
+class Opening(Host):
+    """Opens what it is asked for."""
+
+    async def open(self, session: str, trial_dir: Path, limits: Limits) -> Opened:
+        return opened_at("http://h", session, "key")
+
+
 async def test_rows_without_a_token_that_verl_trains_are_left_out_and_said(
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    carrier = SessionCarrier(Host([row("sub", prompt=20), row("rewrite", prompt=7), row()]), LENGTHS)
+    carrier = SessionCarrier(Opening([row("sub", prompt=20), row("rewrite", prompt=7), row()]), LENGTHS)
+    await carrier.begin("t", tmp_path, Limits())
     with caplog.at_level(logging.WARNING):
-        kept = await carrier.rows()
+        carried = await carrier.end()
+    kept = carried.rows
     assert [each.kind for each in kept] == ["rewrite", "main"]
     assert len(kept[0].prompt) + len(kept[0].response) == 8
+    # Each row has 4 sampled tokens, of which verl trains 0, 1 and 4; the session itself says of 8 why not.
+    assert [sum(each.mask) for each in kept] == [1, 4]
+    assert (carried.not_trained, carried.counters.num_calls) == ({"aside": 7, "length": 1 + 4 + 3}, 3)
     assert "1 of 3 rows have no sampled token within the 8 tokens" in caplog.text
 
 
@@ -102,11 +116,11 @@ async def test_the_session_gets_verls_parameters_and_limits(tmp_path: Path) -> N
 async def test_a_trial_that_never_got_a_session_has_none_to_end() -> None:
     host = Host(SessionFailed("SessionTimeoutError", "gone"))
     carrier = SessionCarrier(host, LENGTHS)
-    await carrier.abandon()
-    assert host.ended == 0
+    assert (await carrier.end()).rows == [] and host.ended == 0
 
 
-# --- whole trials -----------------------------------------------------------------------------------------------------
+# --- whole trials
+# -----------------------------------------------------------------------------------------------------
 
 TASK = next(task for task in dataset() if task.kind == "create")
 CREATE = ("write_file", {"path": next(iter(TASK.expect)), "content": next(iter(TASK.expect.values()))})

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.agents.endings import Endings
 from liverl.agents.harbor.settings import HarborSettings
 from liverl.agents.tasks import TASKS
 
@@ -14,7 +15,8 @@ from liverl.agents.tasks import TASKS
 class AgentSettings(msgspec.Struct, frozen=True):
     """Section ``agent`` of the configuration. ``kind``: name of a kind of agent, or ``auto``; ``python``:
     ``module:Class``; ``command`` and ``verifier``: program and arguments; ``env``: further variables of both;
-    ``harbor``: for tasks of Harbor's, None in a run that has none."""
+    ``harbor``: for tasks of Harbor's, None in a run that has none; ``endings``: what becomes of trials that do not
+    end well."""
 
     kind: str = "auto"
     python: str = ""
@@ -22,6 +24,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     verifier: tuple[str, ...] = ()
     harbor: HarborSettings | None = None
+    endings: Endings = Endings()
 
 
 def kind_of(row: Mapping[str, Any], named: str, agent: AgentSettings, has_tools: bool) -> str:

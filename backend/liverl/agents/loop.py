@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import aiohttp
 import msgspec
 
-from liverl.sessions.sampling import OVERFLOW
+from liverl.agents.endings import Cause
+from liverl.sessions.sampling import OVERFLOW, TIME_OVER
 from liverl.util.unicode_text import encode_json
 
 SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
@@ -24,16 +25,27 @@ _BACKOFF_START, _BACKOFF_CAP = 0.1, 2.0
 # In addition to all 5xx: responses of a proxy that is restarting or full.
 _RETRIED = frozenset((408, 409, 425, 429))
 _ERROR_TEXT = 300  # maximum characters kept of an error response
+REFUSED = "ProxyRefusedError"  # kind of the failure of a request that must not be repeated
 # Parts of a 400: vLLM's, which LiteLLM wraps in text of its own, and that of the sessions.
 _CONTEXT_FULL = ("maximum context length", OVERFLOW)
 
 
 class TrialFailed(Exception):
-    """The trial cannot continue; ``kind`` is the exception type for ``exception_info``."""
+    """The trial cannot continue; ``kind`` is the exception type for ``exception_info``, ``cause`` who caused it as far
+    as is known here, ``same`` what equal endings have in common ("": ``kind``), ``again`` whether another attempt could
+    end otherwise."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        cause: Cause = "infrastructure",
+        *,
+        same: str = "",
+        again: bool = True,
+    ) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.cause, self.same, self.again = kind, cause, same or kind, again
 
 
 class Tools(Protocol):
@@ -87,7 +99,12 @@ class Conversation(msgspec.Struct):
     # context_length, or the result of ``heard``.
     ended_by: str = ""
     asked_seconds: float = 0.0  # seconds spent waiting for replies, retries included
+    waited_seconds: float = (
+        0.0  # those of them in which the proxy refused for the moment, or did not answer at all
+    )
     tool_seconds: float = 0.0
+    # Sampling parameters that the agent asked for and did not get -> the first value of each.
+    overridden: dict[str, Any] = {}
 
 
 def trial_headers(trial: str, run_key: str | None) -> dict[str, str]:
@@ -176,7 +193,9 @@ async def converse(
         conversation.messages.append(reply.message)
         calls = reply.message.get("tool_calls") or []
         if ended or not calls:
-            conversation.ended_by = ended or ("no_tool_call" if tools.definitions else "reply")
+            finished = "no_tool_call" if tools.definitions else "reply"
+            cut = reply.finish_reason == "length"  # what it would have said, or called, is not known
+            conversation.ended_by = ended or ("response_length" if cut else finished)
             return
         began = time.monotonic()
         for call in calls:
@@ -214,10 +233,11 @@ async def ask(
         TrialFailed: there is no usable reply.
     """
     request = {
+        **({"tool_choice": "auto"} if tools else {}),
         **options,
         **talk.request,
         "messages": messages,
-        **({"tools": list(tools), "tool_choice": "auto"} if tools else {}),
+        **({"tools": list(tools)} if tools else {}),
         **({"logprobs": True, "return_token_ids": True} if talk.tokens else {}),
     }
     began = time.monotonic()
@@ -250,6 +270,7 @@ async def _ask(
     body = encode_json(request)
     wait, why, cut = _BACKOFF_START, "", ""
     while (left := deadline - time.monotonic()) > 0:
+        began = time.monotonic()
         try:
             async with session.post(
                 talk.chat_url, data=body, headers=talk.headers, timeout=aiohttp.ClientTimeout(total=left)
@@ -259,18 +280,22 @@ async def _ask(
                     return read_reply(answer, tokens=talk.tokens)
                 text = answer.decode(errors="replace")
                 why = f"HTTP {response.status}: {text[:_ERROR_TEXT]}"
+                if response.status == 410 and TIME_OVER in text:
+                    break  # the session's clock was the first one to say so
                 if response.status < 500 and response.status not in _RETRIED:
                     full = any(words in text for words in _CONTEXT_FULL)
                     failure = ContextFull if full else TrialFailed
-                    raise failure("ProxyRefusedError", why)
+                    raise failure(REFUSED, why, "limit" if full else "infrastructure")
         except asyncio.TimeoutError as error:  # noqa: UP041 (3.10)
             cut = f"no response in the last {left:.1f} s" + (f" ({error})" if str(error) else "")
+            began = time.monotonic()  # the model may have been writing all the time
         except (aiohttp.ClientError, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
         conversation.retries += 1
         await asyncio.sleep(min(wait * random.uniform(0.5, 1.0), max(deadline - time.monotonic(), 0)))
         wait = min(wait * 2, _BACKOFF_CAP)
+        conversation.waited_seconds += time.monotonic() - began
     reason = "; ".join(
         filter(None, (f"no time left after {round(talk.timeout, 1):g} s", why and f"last: {why}", cut))
     )
-    raise TrialFailed("TrialTimeoutError", reason)
+    raise TrialFailed("TrialTimeoutError", reason, "timeout", same="timeout")

@@ -17,14 +17,28 @@ from liverl.agents.tool_calls import ToolCall
 
 
 class SamplingParams(msgspec.Struct, frozen=True):
-    """The sampling parameters that our engines use; all others are accepted and ignored. ``prompt_logprobs``: 0 for the
-    log-probabilities of the prompt's own ids, None for none."""
+    """The sampling parameters that our engines use, and those that they refuse (``REFUSED``); all others are accepted
+    and ignored. ``prompt_logprobs``: 0 for the log-probabilities of the prompt's own ids, None for none."""
 
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logit_bias: Any = None
+    allowed_token_ids: Any = None
+    bad_words: Any = None
+    min_tokens: Any = None
+    ignore_eos: Any = None
+    stop_token_ids: Any = None
+    structured_outputs: Any = None
+    thinking_token_budget: Any = None
+    repetition_detection: Any = None
+    extra_args: Any = None
+
+
+# What these change of a reply cannot be left out in silence.
+REFUSED = SamplingParams.__struct_fields__[5:]
 
 
 class GenerateRequest(msgspec.Struct, frozen=True):
@@ -46,10 +60,10 @@ class _Response(msgspec.Struct, frozen=True):
 
 
 class DerenderRequest(msgspec.Struct, frozen=True):
-    """The body of ``POST /v1/chat/completions/derender``."""
+    """The body of ``POST /v1/chat/completions/derender``. Without ``chat_request`` nothing is parsed."""
 
     generate_response: _Response
-    chat_request: ChatRequest
+    chat_request: ChatRequest | None = None
     model: str | None = None
 
     @property
@@ -65,7 +79,8 @@ class DerenderRequest(msgspec.Struct, frozen=True):
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The tools whose calls are parsed; none if the tool choice is none."""
-        return [] if self.chat_request.tool_choice == "none" else self.chat_request.tools or []
+        chat = self.chat_request
+        return [] if chat is None or chat.tool_choice == "none" else chat.tools or []
 
 
 class Span(msgspec.Struct):
@@ -115,11 +130,32 @@ def read_generate(body: bytes, served: Sequence[str]) -> GenerateRequest:
         raise bad_request(f"max_tokens must be at least 1, got {wanted.max_tokens}.", "max_tokens")
     if wanted.temperature is not None and wanted.temperature < 0:
         raise bad_request(f"temperature must be non-negative, got {wanted.temperature}.", "temperature")
+    for name in REFUSED:
+        if getattr(wanted, name):
+            raise bad_request(f"this engine does not support {name}", name)
     if wanted.prompt_logprobs not in (None, 0):
         words = (
             "this engine gives log-probabilities of the prompt's own tokens only: prompt_logprobs must be 0"
         )
         raise bad_request(f"{words}, got {wanted.prompt_logprobs}.", "prompt_logprobs")
+    return request
+
+
+class DetokenizeRequest(msgspec.Struct, frozen=True):
+    """The body of ``POST /detokenize``, which answers ``{"prompt": TEXT}``, with special tokens."""
+
+    tokens: list[int]
+    model: str | None = None
+
+
+def read_detokenize(body: bytes, served: Sequence[str]) -> DetokenizeRequest:
+    """Decode and validate a request for the text of ids.
+
+    Raises:
+        ApiError: 404 if the model is not served, 400 for any other mistake.
+    """
+    request = decoded(body, DetokenizeRequest)
+    require_served(request.model, served)
     return request
 
 

@@ -81,6 +81,7 @@ def write_outcome(
         "tool_calls": conversation.tool_calls,
         "ended_by": "exception" if exception else conversation.ended_by,
         "retries": conversation.retries,
+        **({"overridden": conversation.overridden} if conversation.overridden else {}),
         **facts,
     }
     if harbor is not None:

@@ -24,6 +24,7 @@ from liverl.verl_runtime.carriers import Carrier, ProxyCarrier
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, files_error, read_prompt, run_trial
 from liverl.verl_runtime.tokens import Row
 from liverl.verl_runtime.verl_tools import verl_tools
+from liverl.verl_runtime.worker_facts import extra_fields, validates
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         served_model: str,
         max_turns: int = 8,
         trial_timeout: float = 2400.0,
+        max_retries: int = 0,
         temperature: float = 1.0,
         max_tokens: int = 256,
         agent_file: str | None = None,
@@ -56,11 +58,13 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
             served_model=served_model,
             max_turns=max_turns,
             trial_timeout=trial_timeout,
+            max_retries=max_retries,
             temperature=temperature,
             max_tokens=max_tokens,
             prompt_length=self.rollout_config.prompt_length,
             response_length=self.rollout_config.response_length,
             agent=_agent(agent_file) if agent_file else AgentSettings(),
+            step_trials=int(self.config.data.train_batch_size) * int(self.rollout_config.n),
         )
 
     @abstractmethod
@@ -85,7 +89,12 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         """
         tools = verl_tools(self.rollout_config.multi_turn, self._tools, kwargs)
         prompt = read_prompt(
-            kwargs, sampling_params, self.settings, named=self._kind, has_tools=bool(tools.definitions)
+            kwargs,
+            sampling_params,
+            self.settings,
+            named=self._kind,
+            has_tools=bool(tools.definitions),
+            validation=validates(),
         )
         async with self.carrier() as carrier:
             outcome = await run_trial(self.settings, prompt, carrier, tools)
@@ -93,7 +102,7 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
         if not rows and prompt.validation:
             # A validation computes no loss, and a failed session counts with reward 0.
             end = self.tokenizer.eos_token_id
-            rows = [Row(prompt=[end], response=[end], mask=[0], logprobs=[0.0])]
+            rows, outcome.reward = [Row(prompt=[end], response=[end], mask=[0], logprobs=[0.0])], 0.0
         if not outcome.recorded:
             _record_at_the_end(outcome)
         return [self._output(prompt, outcome, row) for row in rows]
@@ -110,7 +119,7 @@ class TrialLoop(AgentLoopBase):  # type: ignore[misc]  # verl is not installed w
             metrics=AgentLoopMetrics(
                 generate_sequences=outcome.asked_seconds, tool_calls=outcome.tool_seconds
             ),
-            extra_fields=_extra_fields(prompt, outcome, row),
+            extra_fields=extra_fields(prompt, outcome, row),
         )
         return output.of(outcome)
 
@@ -176,23 +185,3 @@ class ProxyAgentLoop(TrialLoop):
     async def carrier(self) -> AsyncIterator[Carrier]:
         """See ``TrialLoop.carrier``."""
         yield ProxyCarrier(self._proxy_url, self._key_file, self.settings.lengths)
-
-
-def _extra_fields(prompt: Prompt, outcome: Outcome, row: Row) -> dict[str, Any]:
-    """Return verl's own keys, as its client and tool agent set them, and liverl's."""
-    low, high = row.versions or (prompt.policy_version(), prompt.policy_version())
-    return {
-        "global_steps": high,
-        "min_global_steps": low,
-        "max_global_steps": high,
-        "turn_scores": [],
-        "tool_rewards": [],
-        "reward_extra_info": {},  # verl copies that of the last row to the others
-        "trial": outcome.name,
-        "row": row.kind,
-        "tool_call_count": outcome.tool_calls,
-        "retries": outcome.retries,
-        "divergences": outcome.divergences,
-        "ended_by": outcome.ended_by,
-        "exception": outcome.exception,
-    }

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from liverl.agents.endings import LENGTH, SPLIT
 from liverl.agents.loop import Reply, TrialFailed, trial_headers
 from liverl.agents.settings import chat_url
 from liverl.sessions.client import FINISH_S, SessionFailed, SessionHost
+from liverl.sessions.counters import Counters
 from liverl.sessions.sampling import Limits
 from liverl.sessions.segments import Row as SessionRow
 from liverl.verl_runtime.tokens import Assembly, Divergence, Row
@@ -45,6 +48,18 @@ class Line(msgspec.Struct, frozen=True):
     endpoints: Endpoints | None = None
 
 
+@dataclass(frozen=True)
+class Carried:
+    """What a trial sampled. ``rows``: that can be trained, that of the main conversation last; ``not_trained``: sampled
+    tokens in no row, by the reason; ``counters``: of its session, see ``liverl.sessions.counters``; ``lost``: why
+    the rows are not known, None if they are."""
+
+    rows: list[Row] = field(default_factory=list)
+    not_trained: dict[str, int] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    lost: TrialFailed | None = None
+
+
 class Carrier(Protocol):
     """Carries one trial."""
 
@@ -71,15 +86,8 @@ class Carrier(Protocol):
             TrialFailed: nothing of the trial can be trained.
         """
 
-    async def rows(self) -> list[Row]:
-        """After the last turn: what can be trained, that of the main conversation last.
-
-        Raises:
-            TrialFailed: it is not known.
-        """
-
-    async def abandon(self) -> None:
-        """Instead of ``rows`` for a trial that has failed."""
+    async def end(self) -> Carried:
+        """After the last turn, however the trial ended: what it sampled."""
 
 
 class ProxyCarrier:
@@ -97,6 +105,7 @@ class ProxyCarrier:
 
     async def begin(self, trial: str, directory: Path, limits: Limits) -> Line:
         """See ``Carrier.begin``."""
+        self._assembly = Assembly()
         key = Path(self._key_file).read_text().strip() if self._key_file else None
         return Line(chat_url(self._url), trial_headers(trial, key))
 
@@ -121,16 +130,18 @@ class ProxyCarrier:
             raise TrialFailed(
                 "PromptTooLongError",
                 f"the prompt has {assembly.prompt_length} tokens, rollout.prompt_length is {lengths.prompt}",
+                "limit",
             )
         return "response_length" if assembly.response_length >= lengths.response else ""
 
-    async def rows(self) -> list[Row]:
-        """See ``Carrier.rows``."""
-        row = self._assembly.row(self._lengths.response)
-        return [row] if row is not None else []
-
-    async def abandon(self) -> None:
-        """See ``Carrier.abandon``."""
+    async def end(self) -> Carried:
+        """See ``Carrier.end``."""
+        assembly = self._assembly
+        whole = assembly.prompt_length <= self._lengths.prompt
+        row = assembly.row(self._lengths.response) if whole else None
+        cut = assembly.kept - (sum(row.mask) if row is not None else 0)
+        lost = {SPLIT: assembly.sampled - assembly.kept, LENGTH: cut}
+        return Carried([row] if row is not None else [], {reason: n for reason, n in lost.items() if n})
 
 
 class SessionCarrier:
@@ -162,29 +173,27 @@ class SessionCarrier:
         """See ``Carrier.heard``. The session refuses a turn for which there is no room."""
         return ""
 
-    async def rows(self) -> list[Row]:
-        """See ``Carrier.rows``."""
+    async def end(self) -> Carried:
+        """See ``Carrier.end``. The session's address no longer works afterwards."""
+        if not self._trial:
+            return Carried()
         try:
-            rows = await self._host.finish(self._trial, FINISH_S)
+            result = await self._host.finish(self._trial, FINISH_S)
         except SessionFailed as error:
-            raise TrialFailed(error.kind, str(error)) from None
-        fitting = [fit(row, self._lengths.prompt + self._lengths.response) for row in rows]
+            return Carried(lost=TrialFailed(error.kind, str(error)))
+        most = self._lengths.prompt + self._lengths.response
+        fitting = [fit(row, most) for row in result.rows]
         kept = [row for row in fitting if row is not None]
-        if len(kept) < len(rows):
+        not_trained = dict(result.not_trained)
+        cut = sum(sum(row.traj_response_mask) for row in result.rows) - sum(sum(row.mask) for row in kept)
+        if cut:
+            not_trained[LENGTH] = not_trained.get(LENGTH, 0) + cut
+        if len(kept) < len(result.rows):
             logger.warning(
                 "trial %s: %d of %d rows have no sampled token within the %d tokens that verl trains; not trained",
-                self._trial, len(rows) - len(kept), len(rows), self._lengths.prompt + self._lengths.response,
+                self._trial, len(result.rows) - len(kept), len(result.rows), most,
             )  # fmt: skip
-        return kept
-
-    async def abandon(self) -> None:
-        """End the session, so that its address no longer works; its rows stay in the trial's directory."""
-        if not self._trial:
-            return
-        try:
-            await self._host.finish(self._trial, FINISH_S)
-        except SessionFailed as error:
-            logger.warning("the session of trial %s was not ended: %s", self._trial, error)
+        return Carried(kept, not_trained, result.counters)
 
 
 def fit(row: SessionRow, most: int) -> Row | None:

@@ -5,31 +5,47 @@ Independent of verl, so that it runs and is tested without it; ``liverl.verl_run
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import itertools
 import logging
 import re
 import time
 import traceback
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from liverl.agents.endings import (
+    ENDING,
+    Cause,
+    Ended,
+    Ending,
+    Session,
+    counts_together,
+    judged,
+    of_many,
+    outcome_of,
+    told,
+)
 from liverl.agents.kinds import AgentSettings, harbor_task, kind_of, task_id
 from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.agents.tasks import TASKS
 from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.sessions.sampling import Limits
 from liverl.util.modes import DIRECTORY, make_directory
-from liverl.verl_runtime.carriers import Carrier, Lengths
+from liverl.verl_runtime.carriers import Carried, Carrier, Lengths
 from liverl.verl_runtime.kinds import KINDS
-from liverl.verl_runtime.kinds.base import Repeat, Rules, Trial, Where
+from liverl.verl_runtime.kinds.base import Result, Rules, Trial, Where
+from liverl.verl_runtime.pictures import refuse_pictures
 from liverl.verl_runtime.plain import plain
 from liverl.verl_runtime.silence import silence
-from liverl.verl_runtime.tokens import Row
+from liverl.verl_runtime.step_endings import StepEndings, of_step
+from liverl.verl_runtime.tokens import Divergence, Row
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +54,7 @@ _PROCESS = uuid.uuid4().hex  # identifies this agent-loop worker: trial names of
 _VALIDATION = frozenset(("val", "valid", "validation", "test"))
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_NAME = 40  # characters of a trial's name before its hash
+_NAME = 40  # characters of a trial's name before its hash: with it fewer than the 63 of a pod's name
 # What verl adds to a row for its own use.
 _VERLS = frozenset(("raw_prompt", "global_steps", "uid", "session_id"))
 
@@ -54,8 +70,10 @@ class LoopSettings(msgspec.Struct, frozen=True):
     max_turns: int = 8
     max_tokens: int = 256  # per turn
     trial_timeout: float = 2400.0  # seconds
+    max_retries: int = 0  # how many times a trial may be run again, if agent.endings says so
     temperature: float = 1.0  # used if verl specifies none
     agent: AgentSettings = AgentSettings()
+    step_trials: int = 0  # trials of a training step in all workers; 0: not known
 
     @property
     def lengths(self) -> Lengths:
@@ -87,11 +105,15 @@ class Prompt(msgspec.Struct, frozen=True):
     session: int
     sampling: dict[str, Any]
 
-    def name(self, repeat: int = 0) -> str:
+    def name(self, repeat: int = 0, taken: int = 0) -> str:
         """``<label>-<8 hex>``: ``uid`` is new for each row of each step, ``session`` for each of its trials.
-        ``repeat``: how many times the trial was run before."""
+        ``repeat``: how many times the trial was run before; ``taken``: how many of its names were another trial's.
+        Rows that the label does not tell apart get 16 hex: with 32 bits, some of a run's hundred thousands of trials
+        would have the same name."""
         text = f"{_PROCESS}:{self.step}:{self.uid}:{self.session}" + (f":{repeat}" if repeat else "")
-        return f"{self.label}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+        text += f"/{taken}" if taken else ""
+        size = 4 if _own_label(self.row) else 8
+        return f"{self.label}-{hashlib.blake2b(text.encode(), digest_size=size).hexdigest()}"
 
     def policy_version(self) -> int:
         """Version of the weights in the sync trainer's replicas: the last completed step."""
@@ -100,8 +122,10 @@ class Prompt(msgspec.Struct, frozen=True):
 
 @dataclass
 class Outcome:
-    """Result of a trial. ``rows``: that of the main conversation last; empty if nothing can be trained on, and
-    ``exception`` says why. ``reward``: None until verl has computed it. Times are seconds."""
+    """Result of a trial. ``rows``: that of the main conversation last; empty if nothing of it is trained, and
+    ``ending`` says why. ``reward``: None until verl has computed it; ``exception``: what ended it, None if it ended
+    by itself or by a limit; ``not_trained``: its sampled tokens that are in no row, by the reason; ``asides``:
+    replies beside its conversation; ``counts``: of its step, told once the result is known. Times are seconds."""
 
     name: str
     rows: list[Row]
@@ -115,6 +139,10 @@ class Outcome:
     tool_seconds: float
     exception: str | None
     files: Files
+    ending: Ending
+    not_trained: dict[str, int]
+    asides: int
+    counts: StepEndings
     recorded: bool = False
 
     def record(self, reward: float | None, extras: Mapping[str, Any] | None = None) -> None:
@@ -124,27 +152,51 @@ class Outcome:
         Raises:
             OSError: they cannot be written.
         """
-        if not self.recorded:
-            self.reward = reward
-            self.files.write(reward, plain(extras) if extras else None)
-            self.recorded = True
+        if self.recorded:
+            return
+        self.reward = reward
+        rows = self.rows
+        self.files.facts |= {
+            "turns_trained": sum(row.turns for row in rows),
+            "tokens_trained": sum(sum(row.mask) for row in rows),
+            "not_trained": self.not_trained,
+            "ending": msgspec.to_builtins(self.ending),
+        }
+        self.files.write(reward, plain(extras) if extras else None)
+        self.recorded = True
+        self.counts.tell(self.ending, self.not_trained, self.asides)
 
     def fail(self, error: BaseException) -> None:
-        """Record that the trial failed after its last turn, unless it is recorded already.
+        """Record that the trial failed after its last turn, unless it is recorded already: verl trains nothing of it.
 
         Raises:
             OSError: its files cannot be written.
         """
         if not self.recorded:
             self.files.exception = failure(error)
+            cancelled = isinstance(error, asyncio.CancelledError)
+            self._mask("infrastructure" if cancelled else "exit", f"no reward: {error}")
             self.record(0.0)
 
     def unwritten(self, error: OSError) -> None:
         """Fail the trial because ``error`` kept its result from being written: what is not on the disk is not trained.
         ``record`` can be tried again."""
         failed = files_error(error)
-        self.rows, self.reward, self.ended_by = [], 0.0, "exception"
         self.exception, self.files.exception = f"{failed.kind}: {failed}", exception_info(failed)
+        self.reward, self.ended_by = 0.0, "exception"
+        self._mask("infrastructure", self.exception)
+
+    def _mask(self, cause: Cause, why: str) -> None:
+        self.not_trained = _with_ending(self.not_trained, self.rows)
+        self.rows, self.ending = [], Ending(cause, why, "masked")
+
+
+def _with_ending(not_trained: Mapping[str, int], rows: Sequence[Row]) -> dict[str, int]:
+    """The tokens that are not trained, with those of ``rows``."""
+    left_out = sum(sum(row.mask) for row in rows)
+    if not left_out:
+        return dict(not_trained)
+    return {**not_trained, ENDING: not_trained.get(ENDING, 0) + left_out}
 
 
 @dataclass
@@ -194,7 +246,8 @@ def failure(error: BaseException) -> dict[str, str]:
 
 def files_error(error: OSError) -> TrialFailed:
     """What a trial fails with whose files cannot be written."""
-    return TrialFailed("TrialFilesError", f"{error.filename or 'a file'}: {error.strerror or error}")
+    words = f"{error.filename or 'a file'}: {error.strerror or error}"
+    return TrialFailed("TrialFilesError", words, again=False)
 
 
 def read_prompt(
@@ -204,9 +257,11 @@ def read_prompt(
     *,
     named: str = "auto",
     has_tools: bool = False,
+    validation: bool | None = None,
 ) -> Prompt:
     """Parse the row handed over by verl's agent-loop worker, and its sampling parameters. ``named``: the kind of agent
-    that the row names; ``has_tools``: whether the run has tools.
+    that the row names; ``has_tools``: whether the run has tools; ``validation``: whether verl validates, None: the
+    split in the data set tells.
 
     Raises:
         ValueError: the worker passed no step or session, or the row cannot be run by its kind of agent.
@@ -230,23 +285,35 @@ def read_prompt(
         )
     if kind == "harbor" and settings.agent.harbor is None:
         raise ValueError("a row names the agent liverl_harbor: the run has no environment of Harbor's")
-    wanted: dict[str, Any] = {"temperature": float(sampling.get("temperature", settings.temperature))}
-    if float(sampling.get("top_p", 1.0)) != 1.0:
-        wanted["top_p"] = float(sampling["top_p"])
-    if int(sampling.get("top_k", -1)) > 0:
-        wanted["top_k"] = int(sampling["top_k"])
     return Prompt(
         kind=kind,
         label=_label(row),
         row=row,
         messages=[dict(plain(message)) for message in kwargs["raw_prompt"]],
         step=int(kwargs["global_steps"]),
-        # verl does not pass whether this is a validation; the split in the data set tells.
-        validation=extra.get("split") in _VALIDATION,
+        validation=extra.get("split") in _VALIDATION if validation is None else validation,
         uid=str(kwargs["uid"]),
         session=int(kwargs["session_id"]),
-        sampling=wanted,
+        sampling=_sampling(sampling, settings.temperature),
     )
+
+
+def _sampling(given: Mapping[str, Any], temperature: float) -> dict[str, Any]:
+    """verl's sampling parameters. All are sent: what is left out of a request is chosen by the engine, or by the agent.
+    ``temperature``: if verl gives none."""
+    top_k = int(given.get("top_k", -1))
+    return {
+        "temperature": float(given.get("temperature", temperature)),
+        "top_p": float(given.get("top_p", 1.0)),
+        "top_k": top_k if top_k > 0 else -1,  # 0 and below are no limit, and some engines refuse 0
+        "repetition_penalty": float(given.get("repetition_penalty", 1.0)),
+    }
+
+
+def _own_label(row: Mapping[str, Any]) -> bool:
+    """Whether the label of a row is not that of all others of its source."""
+    known = task_id(row) is not None or harbor_task(row) is not None
+    return known or "index" in row.get("extra_info", {})  # the column ``index`` is verl's: 0 if there is none
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -264,14 +331,15 @@ def _label(row: Mapping[str, Any]) -> str:
 async def run_trial(
     settings: LoopSettings, prompt: Prompt, carrier: Carrier, tools: Tools | None = None
 ) -> Outcome:
-    """Run one trial and make its directory; ``tools``: those of the run. A failed trial has reward 0 and no row. The
-    files of a trial are written with its reward: here, or if verl computes it by ``Outcome.record``.
+    """Run one trial and make its directory; ``tools``: those of the run. How it ended decides what is trained of it,
+    see ``liverl.agents.endings``. The files of a trial are written with its reward: here, or if verl computes it by
+    ``Outcome.record``.
 
-    One that may be run again has a name, a directory and a session of its own each time; those of the failed attempts
+    One that is run again has a name, a directory and a session of its own each time; those of the earlier attempts
     are kept.
 
-    A trial whose files cannot be written fails as ``TrialFilesError``, and its session ends. If not even its result can
-    be written, the outcome is not ``recorded``.
+    A trial whose files cannot be written fails as ``TrialFilesError``, and its session ends. If not even its result
+    can be written, the outcome is not ``recorded``.
 
     Raises:
         OSError: its directory cannot be made.
@@ -284,12 +352,25 @@ async def run_trial(
         step="" if prompt.validation else f"step_{prompt.step:04d}",
     )
     rules = kind.rules(settings.agent, settings.trial_timeout)
-    async with kind.admit(settings.agent, where) as place:
-        for repeat in range(rules.repeats + 1):
-            attempt = _Attempt(settings, prompt, rules, place, repeat)
-            outcome, again = await _run(attempt, carrier, tools)
-            if not again:
-                break
+    counts = of_step(Path(settings.attempt_dir), where.step, where.worker, settings.step_trials)
+    counted: set[str] = set()  # endings of this trial
+    for repeat in range(settings.max_retries + 1):
+        counts.begin(again=repeat > 0)
+        same = ""
+        try:
+            # Left before the step's other trials are waited for, which may need the place.
+            async with kind.admit(settings.agent, where) as place:
+                ran = await _run(_Attempt(settings, prompt, rules, place, repeat), carrier, tools)
+            same = counts_together(ran.ended)
+        finally:
+            counts.end("" if same in counted else same)
+        counted.add(same)
+        many = await counts.shared(same, rules.seconds) if same else None
+        if many is not None:
+            ran.ended = of_many(ran.ended, *many)
+        outcome = await _outcome(ran, tools, counts)
+        if outcome.ending.outcome != "repeated":
+            break
     return outcome
 
 
@@ -303,28 +384,34 @@ class _Attempt(msgspec.Struct, frozen=True):
     repeat: int
 
 
-async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tuple[Outcome, bool]:
-    """The outcome, and whether the trial is to be run again."""
+@dataclass
+class _Ran:
+    """An attempt whose agent has ended. ``trial``: None if it did not get as far; ``failed``: what ended it, None if it
+    ended by itself; ``facts``: what its liverl.json says."""
+
+    attempt: _Attempt
+    name: str
+    directory: Path
+    facts: dict[str, Any]
+    conversation: Conversation
+    started: float  # Unix seconds
+    divergences: Sequence[Divergence]
+    trial: Trial | None
+    result: Result
+    failed: TrialFailed | None
+    carried: Carried
+    ended: Ended
+
+
+async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> _Ran:
+    """Run the agent, and end its session."""
     settings, prompt, rules = attempt.settings, attempt.prompt, attempt.rules
-    name = prompt.name(attempt.repeat)
-    trials = Path(settings.run_dir) / "trials"
-    # A validation is not a training step: its trials are stored next to the steps, where readers expect
-    # trials without a step.
-    directory = trials / name if prompt.validation else trials / f"step_{prompt.step:04d}" / name
-    make_directory(directory.parent)
-    directory.mkdir(mode=DIRECTORY)
-    split = {"validation_after_step" if prompt.validation else "step": prompt.step}
-    place = {"uid": prompt.uid, "session": prompt.session, "attempt": Path(settings.attempt_dir).name}
-    again = {"repeat": attempt.repeat, "repeat_of": prompt.name()} if attempt.repeat else {}
-    task = task_id(prompt.row) or prompt.label
-    facts = {**split, "task": task, "agent": prompt.kind, **place, **again}
-    write_facts(directory, facts)
+    name, directory, facts = _begin(attempt)
     conversation = Conversation(messages=list(prompt.messages))
     started = time.time()
-    reward: float | None = 0.0
-    exception, rows, repeated = None, [], False
+    deadline = started + rules.seconds
+    trial, result, failed = None, Result(), None
     try:
-        deadline = started + rules.seconds
         limits = Limits(
             sampling=prompt.sampling,
             max_turns=settings.max_turns,
@@ -333,6 +420,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tupl
             deadline=deadline,
         )
         line = await carrier.begin(name, directory, limits)
+        refuse_pictures(prompt.kind, prompt.messages)
         trial = Trial(
             name=name,
             directory=directory,
@@ -347,71 +435,196 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> tupl
             lengths=settings.lengths,
             tools=tools,
             place=attempt.place,
-            repeats_left=rules.repeats - attempt.repeat,
         )
-        reward = await KINDS[prompt.kind].run(trial, carrier, conversation)
-        rows = await carrier.rows()
-        if not rows and time.time() >= deadline:
-            # Its session refused it from then on, and the agent has taken that for its end.
-            raise TrialFailed("TrialTimeoutError", f"the trial took longer than {rules.seconds:.0f} s")
-        if not rows:
-            raise silence(directory, settings.prompt_length + settings.response_length)
-    except (TrialFailed, OSError) as error:
-        repeated = isinstance(error, Repeat)
-        failed = files_error(error) if isinstance(error, OSError) else error
-        reward, exception, rows = 0.0, exception_info(failed), []
-        await carrier.abandon()
-    turns = len(conversation.replies) or sum(row.turns for row in rows)
-    why = f"{exception['exception_type']}: {exception['exception_message']}" if exception else None
-    outcome = Outcome(
+        result = await KINDS[prompt.kind].run(trial, carrier, conversation)
+        failed = result.failed
+    except TrialFailed as error:
+        failed = error
+    except OSError as error:
+        failed = files_error(error)
+    carried = await carrier.end()
+    counters = msgspec.to_builtins(carried.counters)
+    replies = max(len(conversation.replies), counters.get("num_calls", 0))
+    if failed is None:
+        failed = carried.lost
+    if failed is None and not carried.rows and time.time() >= deadline:
+        failed = out_of_time(
+            rules
+        )  # its session refused it from then on, and the agent has taken that for its end
+    if failed is None and not carried.rows:
+        failed = silence(directory, settings.prompt_length + settings.response_length)
+    session = Session(counters, replies, time.time() - started, conversation.waited_seconds)
+    ended = judged(_ended(failed, conversation), session)
+    if carried.lost is not None:  # then the counters are not known either
+        ended = _ended(carried.lost, conversation)
+    return _Ran(
+        attempt=attempt,
         name=name,
+        directory=directory,
+        facts=facts,
+        conversation=conversation,
+        started=started,
+        divergences=tuple(carrier.divergences),
+        trial=trial,
+        result=result,
+        failed=failed,
+        carried=carried,
+        ended=ended,
+    )
+
+
+def _begin(attempt: _Attempt) -> tuple[str, Path, dict[str, Any]]:
+    """Make the directory of an attempt: its name, its path, and what its liverl.json says.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    settings, prompt = attempt.settings, attempt.prompt
+    trials = Path(settings.run_dir) / "trials"
+    # A validation is not a training step: its trials are stored next to the steps, where readers expect
+    # trials without a step.
+    parent = trials if prompt.validation else trials / f"step_{prompt.step:04d}"
+    make_directory(parent)
+    names = (prompt.name(attempt.repeat, taken) for taken in itertools.count())
+    name = next(name for name in names if _made(parent / name))
+    directory = parent / name
+    place = {"uid": prompt.uid, "session": prompt.session, "attempt": Path(settings.attempt_dir).name}
+    again = {"repeat": attempt.repeat, "repeat_of": prompt.name()} if attempt.repeat else {}
+    # Written before the first request: LiteLLM takes the trial's sampling parameters from it.
+    own = {"task": _task(prompt), "agent": prompt.kind, "sampling": prompt.sampling}
+    facts = {**_split(prompt), **own, **place, **again}
+    write_facts(directory, facts)
+    return name, directory, facts
+
+
+def _made(directory: Path) -> bool:
+    """Make a directory; False if it exists."""
+    try:
+        directory.mkdir(mode=DIRECTORY)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _task(prompt: Prompt) -> str:
+    return task_id(prompt.row) or prompt.label
+
+
+def _split(prompt: Prompt) -> dict[str, int]:
+    return {"validation_after_step" if prompt.validation else "step": prompt.step}
+
+
+def _ended(failed: TrialFailed | None, conversation: Conversation) -> Ended:
+    if failed is None:
+        return Ended(by=conversation.ended_by)
+    words = f"{failed.kind}: {failed}"
+    return Ended(failed.cause, conversation.ended_by, words, failed.same, failed.again)
+
+
+def out_of_time(rules: Rules) -> TrialFailed:
+    """What a trial fails with whose session refused to go on after its time."""
+    words = f"the trial took longer than {rules.seconds:.0f} s"
+    return TrialFailed("TrialTimeoutError", words, "timeout", same="timeout")
+
+
+async def _verified(ran: _Ran) -> tuple[float | None, bool]:
+    """The reward of an attempt, and whether a verifier gave it. A verifier that fails is why the trial ended, unless
+    its agent has failed before."""
+    verify = KINDS[ran.attempt.prompt.kind].verify
+    if verify is None or ran.trial is None or ran.ended.cause == "infrastructure":
+        return ran.result.reward, ran.result.verified
+    try:
+        reward = await verify(ran.trial, ran.conversation)
+    except (TrialFailed, OSError) as error:
+        failed = files_error(error) if isinstance(error, OSError) else error
+        if ran.ended.cause in ("done", "limit"):
+            ran.ended, ran.failed = _ended(failed, ran.conversation), failed
+        return None, False
+    return (ran.result.reward, ran.result.verified) if reward is None else (reward, True)
+
+
+async def _outcome(ran: _Ran, tools: Tools | None, counts: StepEndings) -> Outcome:
+    """What becomes of an attempt. Its files are written, unless its reward is still to be computed."""
+    settings, prompt = ran.attempt.settings, ran.attempt.prompt
+    reward, verified = await _verified(ran)
+    ended, conversation, all_rows = ran.ended, ran.conversation, ran.carried.rows
+    left = settings.max_retries - ran.attempt.repeat if ended.again else 0
+    what = outcome_of(ended.cause, settings.agent.endings, verified=verified, left=left, rows=bool(all_rows))
+    rows = all_rows if what in ("trained", "zeroed") else []
+    if what == "zeroed" or not all_rows or (reward is None and not rows):
+        reward = 0.0  # verl computes none for a trial without a row
+    known = reward is not None
+    dropped, reward = (reward, None) if what == "dropped" else (None, reward)
+    exception = _exception(ran)
+    if ended.cause == "limit":
+        conversation.ended_by = ended.by or conversation.ended_by
+    turns = len(conversation.replies) or sum(row.turns for row in all_rows)
+    outcome = Outcome(
+        name=ran.name,
         rows=rows,
         reward=reward,
         # Counted as in verl: the prompt, each assistant turn, and the observations between two turns.
         num_turns=max(2 * turns, 1),
         tool_calls=conversation.tool_calls,
         retries=conversation.retries,
-        divergences=len(carrier.divergences),
+        divergences=len(ran.divergences),
         ended_by="exception" if exception else conversation.ended_by,
         asked_seconds=conversation.asked_seconds,
         tool_seconds=conversation.tool_seconds,
-        exception=why,
+        exception=f"{exception['exception_type']}: {exception['exception_message']}" if exception else None,
         files=Files(
-            directory=directory,
+            directory=ran.directory,
             conversation=conversation,
             story=KINDS[prompt.kind].story,
             tools=list(KINDS[prompt.kind].definitions(tools)),
             model=settings.served_model,
-            started=started,
+            started=ran.started,
             finished=time.time(),
             exception=exception,
             facts={
-                "task_name": task,
-                **split,
+                "task_name": _task(prompt),
+                **_split(prompt),
                 "policy_version": prompt.policy_version(),
                 "turns": turns,
-                "divergences": [vars(divergence) for divergence in carrier.divergences],
-                "turns_trained": sum(row.turns for row in rows),
-                "tokens_trained": sum(sum(row.mask) for row in rows),
-                **({"repeated": True} if repeated else {}),
+                "divergences": [vars(divergence) for divergence in ran.divergences],
+                **({"repeated": True} if what == "repeated" else {}),
             },
-            harbor=facts if prompt.kind == "harbor" else None,
+            harbor=ran.facts if prompt.kind == "harbor" else None,
         ),
+        ending=Ending(ended.cause, ended.why, what, reward=dropped, verified=verified),
+        not_trained=_with_ending(ran.carried.not_trained, [] if rows else all_rows),
+        asides=ran.carried.counters.asides,
+        counts=counts,
     )
-    if reward is None and not rows:
-        reward = 0.0  # verl computes none for a trial without a row
-    if reward is not None:
+    if known:
         try:
             outcome.record(reward)
         except OSError as error:
             outcome.unwritten(error)
+    _log(outcome, ran)
+    return outcome
+
+
+def _exception(ran: _Ran) -> dict[str, str] | None:
+    """The exception part of result.json; None for an agent that finished, or reached a limit."""
+    ended, failed = ran.ended, ran.failed
+    if ended.cause == "done" or (ended.cause == "limit" and ran.carried.rows):
+        return None
+    if failed is None and ended.cause == "timeout":
+        failed = out_of_time(ran.attempt.rules)
+    return failure(failed or TrialFailed("InfrastructureError", ended.why))
+
+
+def _log(outcome: Outcome, ran: _Ran) -> None:
+    name = outcome.name
     if outcome.exception:
         logger.warning("trial %s failed: %s", name, outcome.exception)
-    for mismatch in carrier.divergences[:1]:
+    if outcome.ending.cause != "done":
+        logger.warning("trial %s: %s", name, told(outcome.ending))
+    for mismatch in ran.divergences[:1]:
         logger.warning(
             "trial %s: the prompt of turn %d differs from the sampled tokens at token %d of %d; "
             "training uses %d of %d turns",
             name, mismatch.turn + 1, mismatch.position, mismatch.expected,
-            sum(row.turns for row in rows), turns,
+            sum(row.turns for row in outcome.rows), outcome.files.facts["turns"],
         )  # fmt: skip
-    return outcome, repeated

@@ -14,7 +14,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.workers.rollout.llm_server import LLMServerClient
 
 from liverl.sessions.client import service_sessions
-from liverl.sessions.segments import Rewrite
+from liverl.sessions.segments import Asides, Rewrite
 from liverl.verl_runtime.agent_loop import TrialLoop
 from liverl.verl_runtime.carriers import Carrier, SessionCarrier
 from liverl.verl_runtime.verl_engine import Verl, VerlReplicas
@@ -46,14 +46,21 @@ class WorkerAgentLoop(TrialLoop):
         *args: Any,
         advertise: str = "",
         rewrite: Rewrite = "split",
+        asides: Asides = "skip",
+        models: Sequence[str] = (),
+        patience: float = 120.0,
+        max_replica_deaths: int = 2,
         main_agent_prefix_match: int = 256,
         max_body_bytes: int = 16 << 20,
         **kwargs: Any,
     ) -> None:
-        """``advertise``: the host by which agents reach this one; "": its address in Ray's cluster."""
+        """``advertise``: the host by which agents reach this one; "": its address in Ray's cluster; the others: see the
+        keys of ``session_proxy``."""
         super().__init__(*args, **kwargs)
         self._advertise = advertise
         self._rewrite: Rewrite = rewrite
+        self._asides: Asides = asides
+        self._models, self._patience, self._max_replica_deaths = tuple(models), patience, max_replica_deaths
         self._prefix_match, self._body_limit = main_agent_prefix_match, max_body_bytes
 
     @asynccontextmanager
@@ -68,6 +75,10 @@ class WorkerAgentLoop(TrialLoop):
             worker=new_name(ray.get_runtime_context().get_actor_name()),
             host=self._advertise or ray.util.get_node_ip_address().strip("[]"),
             rewrite=self._rewrite,
+            asides=self._asides,
+            models=self._models,
+            patience=self._patience,
+            max_replica_deaths=self._max_replica_deaths,
             main_agent_prefix_match=self._prefix_match,
             max_body_bytes=self._body_limit,
         )

@@ -61,6 +61,7 @@ def silence(directory: Path, most: int) -> TrialFailed:
         "PromptTooLongError",
         f"{_requests(calls)} answered with {tokens} tokens, but {cut}no sampled token is within the "
         f"{most} tokens of a row that verl trains: shorten the prompt, or raise training.max_prompt_length",
+        "limit",
     )
 
 

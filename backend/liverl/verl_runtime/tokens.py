@@ -51,6 +51,7 @@ class Assembly:
     divergences: list[Divergence] = field(default_factory=list)
     turns: int = 0
     turns_kept: int = 0  # number of turns in the row
+    sampled: int = 0  # tokens of all replies
     _prompt: list[int] = field(default_factory=list)
     _response: list[int] = field(default_factory=list)
     _mask: list[int] = field(default_factory=list)
@@ -77,6 +78,7 @@ class Assembly:
         if not prompt or not reply or len(reply) != len(logprobs):
             raise ValueError(f"{len(prompt)} prompt ids, {len(reply)} ids, {len(logprobs)} log-probabilities")
         turn, self.turns = self.turns, self.turns + 1
+        self.sampled += len(reply)
         if turn == 0:
             self._prompt = list(prompt)
         else:
@@ -89,6 +91,11 @@ class Assembly:
             self._extend(reply, 1, logprobs)
             self.turns_kept += 1
         self._last = [*prompt, *reply]
+
+    @property
+    def kept(self) -> int:
+        """Sampled tokens that continue those before them, before any limit is applied."""
+        return sum(self._mask)
 
     def row(self, limit: int) -> Row | None:
         """Return the row with at most ``limit`` tokens after the prompt; None if none of them was sampled."""

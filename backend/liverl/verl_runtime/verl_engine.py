@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,16 +23,21 @@ from liverl.sessions.engine import (
     Sampled,
     Tail,
     end_of_turn,
-    openai_message,
     read_message,
 )
-from liverl.sessions.messages import Chat, Message
+from liverl.sessions.messages import Chat, Message, openai_message
 from liverl.sessions.segments import Scored, Versions
 
 T = TypeVar("T")
 _USER = Message("user", "?")  # stands for a history
 _THOUGHT = "</think>"  # ends the reasoning in the templates of Qwen, GLM, DeepSeek and MiniMax
-_AGAIN_S = 1.0  # seconds before a request that was lost is sent again
+_DIED = {
+    "ActorDiedError",
+    "EngineDeadError",
+}  # Ray's name for the end of an actor's process, vLLM's for its engine's
+_ACTOR = re.compile(r"actor_id[:=]\s*([0-9a-f]{8,})")
+# In Ray's words, where somebody has asked for that end, or the whole machine went.
+_ASKED = ("ray.kill", "exit type: intended", "exit_actor", "its node has died", "its owner has died")
 
 
 class Verl(msgspec.Struct, frozen=True):
@@ -61,6 +67,19 @@ class VerlReplicas:
         self._engines: dict[str, VerlEngine] = {}
         self._moves = 0
 
+    @property
+    def size(self) -> int:
+        """See ``Replicas.size``. The balancer does not say how many it has: each loss is a round."""
+        return 1
+
+    async def changed(self, seconds: float) -> None:
+        """See ``Replicas.changed``. The balancer does not say that either."""
+        await asyncio.sleep(seconds)
+
+    def deaths(self, engine: Engine) -> int:
+        """See ``Replicas.deaths``."""
+        return engine.deaths if isinstance(engine, VerlEngine) else 0
+
     async def pick(self, session: str, lost: Collection[Engine], seconds: float) -> Engine:
         """See ``Replicas.pick``. After a loss the session asks under another name: the balancer would send it to the
         same replica again."""
@@ -68,7 +87,6 @@ class VerlReplicas:
             raise TimeoutError
         engine = self._engines.get(session)
         if engine is not None and engine in lost:
-            await asyncio.sleep(min(_AGAIN_S, seconds))
             engine = None
             self._moves += 1
         if engine is None:
@@ -89,6 +107,9 @@ class Model:
         self._thread = ThreadPoolExecutor(1, "tokenizer")
         self._end: int | None = None  # the token that ends a turn, once it was looked for
         self._opening: list[int] | None = None
+        self.dead: dict[
+            str, float
+        ] = {}  # replicas whose process ended -> monotonic seconds when that was seen first
 
     async def call(self, function: Callable[..., T], *args: Any) -> T:
         """Run a function in the tokenizer's thread."""
@@ -117,9 +138,12 @@ class Model:
         messages = [template_message(message) for message in chat.messages]
         end = self.end_of_turn()
         sampled = list(reply)
-        # A limit or a client's stop text ends a reply without the token that ends a turn.
-        closed = end is None or self.ended(sampled)
-        before = sampled if closed else [*sampled, end]
+        before = list(reply)
+        if end is not None and before and self.closed(before):
+            # What the template writes behind its own token that ends a reply follows another one, too.
+            before[-1] = end
+        elif end is not None and before:
+            before.append(end)  # a limit or a client's stop text ended the reply
         try:
             merged = self.verl.builder.merge_context_tokens(
                 messages[:kept], messages, before, tools=list(chat.tools) or None
@@ -127,9 +151,11 @@ class Model:
         except ValueError:
             return None  # the template rewrites what came before, or cannot append such a message
         ids = [int(token) for token in merged.token_ids]
-        if ids[: len(sampled)] != sampled:
+        if ids[: len(before)] != before:
             return None  # a sampled token would be removed, and the template put another in its place
-        return Tail(ids[len(sampled) :], self._differs(chat.messages[kept - 1], sampled))
+        return Tail(
+            before[len(sampled) :] + ids[len(before) :], self._differs(chat.messages[kept - 1], sampled)
+        )
 
     def _differs(self, message: Message, sampled: list[int]) -> bool:
         """Whether the reply's text has other ids than were sampled."""
@@ -148,8 +174,13 @@ class Model:
         return self._end
 
     def ended(self, ids: Sequence[int]) -> bool:
-        """Whether a reply has the token that ends one, or has no token."""
+        """Whether a reply has a token that ends one, or has no token."""
         return not ids or ids[-1] in self.verl.stops or ids[-1] == self.end_of_turn()
+
+    def closed(self, ids: Sequence[int]) -> bool:
+        """Whether no further token has to end a reply. Some models have several that end one, which verl does not name:
+        they are special tokens, which are left out of a text."""
+        return self.ended(ids) or (not self.text(ids[-1:]) and bool(self.verl.tokenizer.decode([ids[-1]])))
 
     def without_end(self, ids: Sequence[int]) -> list[int]:
         """A reply without the tokens that end it."""
@@ -174,6 +205,7 @@ class VerlEngine:
     def __init__(self, model: Model, request_id: str) -> None:
         """``request_id``: under which verl's balancer knows the session."""
         self._model, self._request_id = model, request_id
+        self.deaths = 0  # see ``Replicas.deaths``
 
     async def context(self) -> int:
         """The model's context length in tokens."""
@@ -207,8 +239,20 @@ class VerlEngine:
         ids = await self._model.call(self._model.without_end, sampled.ids)
         if not chat.tools or chat.tool_choice == "none":
             return _message(await self._model.call(self._model.text, ids), ())
-        text, calls = await self._model.verl.parse(ids, [plain_tool(tool) for tool in chat.tools])
-        return _message(text, calls)
+        try:
+            text, calls = await self._model.verl.parse(ids, [plain_tool(tool) for tool in chat.tools])
+            return _message(text, calls)
+        except Exception as error:  # whatever a parser raises, or gives that is no call
+            raise EngineLost(f"verl's tool parser failed: {_last_line(error)}", status=500) from error
+
+    async def text(self, sampled: Sampled) -> str:
+        """See ``Tokens.text``."""
+        ids = await self._model.call(self._model.without_end, sampled.ids)
+        return await self._model.call(self._model.text, ids)
+
+    async def constraint(self, chat: Chat) -> dict[str, Any]:
+        """See ``Tokens.constraint``: verl's client takes none, and its trials are a trainer's, which force no call."""
+        raise EngineRefused(400, "tool_choice: verl's replicas cannot force a call", "tool_choice")
 
     async def sample(self, prompt: Sequence[int], parameters: Mapping[str, Any]) -> Sampled:
         """See ``Sampler.sample``."""
@@ -245,7 +289,15 @@ class VerlEngine:
             raise EngineRefused(400, _last_line(error)) from error
         except Exception as error:  # a replica's process, Ray, or an engine that died
             words = f"a replica of verl failed after {time.monotonic() - began:.1f} s: {_last_line(error)}"
-            raise EngineLost(words) from error
+            raise EngineLost(words, cut=self._count_death(_died(error), began)) from error
+
+    def _count_death(self, replica: str, began: float) -> bool:
+        """Count the end of a replica if a request that began then (monotonic seconds) was in flight: not if the replica
+        was known to be dead before it."""
+        if not replica or self._model.dead.setdefault(replica, time.monotonic()) < began:
+            return False
+        self.deaths += 1
+        return True
 
     def _sampled(self, output: Any, finish: str) -> Sampled:
         ids = [int(token) for token in output.token_ids]
@@ -305,6 +357,17 @@ def _message(text: str, calls: Sequence[Any]) -> Message:
             "tool_calls": [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls],
         }
     )
+
+
+def _died(error: BaseException) -> str:
+    """Names the replica whose process, or the engine in it, has ended although nobody had asked for that; "" if none
+    has."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    text = str(error)
+    if not _DIED & names or any(words in text.lower() for words in _ASKED):
+        return ""
+    found = _ACTOR.search(text)
+    return found.group(1) if found else "unknown"
 
 
 def _last_line(error: BaseException) -> str:

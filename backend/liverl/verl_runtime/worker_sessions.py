@@ -14,12 +14,14 @@ from aiohttp import web
 
 from liverl.sessions.client import Opened, SessionFailed, opened_at
 from liverl.sessions.report import ReportFile
+from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits
-from liverl.sessions.segments import Rewrite, Row
+from liverl.sessions.segments import Asides, Rewrite
 from liverl.sessions.server import AgentRoutes
 from liverl.sessions.store import NoSuchSession, Store
 from liverl.sessions.wire import Refusal
 from liverl.util.base_url import base_url
+from liverl.util.faults import Faults
 from liverl.verl_runtime.verl_engine import VerlReplicas
 
 logger = logging.getLogger(__name__)
@@ -30,13 +32,17 @@ REPORT_S = 1.0  # seconds between two reports
 
 class HostSettings(msgspec.Struct, frozen=True):
     """``worker``: a name that no other worker of the run has; ``attempt``: the run's attempt; ``host``: by which agents
-    reach this machine."""
+    reach this machine; the others: see the keys of ``session_proxy``."""
 
     run_dir: str
     attempt: str
     worker: str
     host: str
     rewrite: Rewrite = "split"
+    asides: Asides = "skip"
+    models: tuple[str, ...] = ()
+    patience: float = 120.0
+    max_replica_deaths: int = 2
     main_agent_prefix_match: int = 256
     max_body_bytes: int = 16 << 20
 
@@ -53,9 +59,13 @@ class WorkerSessions:
             replicas,
             prefix_match=settings.main_agent_prefix_match,
             rewrite=settings.rewrite,
+            asides=settings.asides,
+            patience=settings.patience,
+            most_deaths=settings.max_replica_deaths,
         )
         self._started = time.time()
         self._report = ReportFile(folder / f"{settings.worker}.json")
+        self._faults = Faults(logger)
         self._reports: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
         self.address = ""  # URL of the chat APIs; empty before ``start``
@@ -67,7 +77,7 @@ class WorkerSessions:
         Raises:
             OSError: there is no port, or the report cannot be written.
         """
-        app = AgentRoutes(self._store).app(self._settings.max_body_bytes)
+        app = AgentRoutes(self._store, self._settings.models).app(self._settings.max_body_bytes)
         self._runner = web.AppRunner(app, handle_signals=False, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "0.0.0.0", 0, backlog=1024).start()
@@ -96,14 +106,14 @@ class WorkerSessions:
             raise SessionFailed("SessionRefusedError", str(error)) from None
         return opened_at(self.address, session, opened.opened.key)
 
-    async def finish(self, session: str, seconds: float) -> list[Row]:
+    async def finish(self, session: str, seconds: float) -> SessionResult:
         """See ``SessionHost.finish``."""
         try:
-            rows = await self._store.finish(session)
+            result = await self._store.finish(session)
         except (NoSuchSession, OSError, msgspec.DecodeError) as error:
             raise SessionFailed("SessionRefusedError", f"{type(error).__name__}: {error}") from None
         self._report_now()  # verl kills its workers behind the last trial
-        return rows
+        return result
 
     async def _write_reports(self) -> None:
         while True:
@@ -111,10 +121,8 @@ class WorkerSessions:
             self._report_now()
 
     def _report_now(self) -> None:
-        try:
+        with self._faults.logged("the report of the sessions cannot be written"):
             self._write_report()
-        except OSError as error:
-            logger.error("the report of the sessions cannot be written: %s", error)
 
     def _write_report(self) -> None:
         settings = self._settings

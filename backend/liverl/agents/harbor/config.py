@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.agents.harbor.settings import HarborSettings
 
 LOCAL = "liverl_local_environment:LocalEnvironment"  # our environment, as the runner makes it importable
@@ -162,6 +163,7 @@ def _addresses(trial: HarborTrial) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": trial.anthropic,
         "ANTHROPIC_API_KEY": trial.key,
         "ANTHROPIC_MODEL": trial.model,
+        **dict.fromkeys(MODEL_VARIABLES, trial.model),
         "LLM_BASE_URL": trial.openai,
         "LLM_API_KEY": trial.key,
         "MSWEA_API_KEY": trial.key,

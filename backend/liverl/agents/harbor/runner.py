@@ -8,9 +8,12 @@ Imports nothing of liverl, and is started by its path. One JSON object per line.
 On stdout, where only this module writes (what Harbor and agents print goes to stderr):
 
 - ``{"event": "ready", "harbor": VERSION}``: first
-- ``{"event": "ended", "trial": NAME, "rewards": {} or null, "exception": [TYPE, MESSAGE] or null, "retry": BOOL,
+- ``{"trial": NAME, "event": "ended", "rewards": {} or null, "exception": [TYPE, MESSAGE] or null, "retry": BOOL,
   "cancelled": BOOL}``: ``retry``: Harbor would repeat a trial with this exception
-- ``{"event": "failed", "trial": NAME, "exception": [TYPE, MESSAGE]}``: it could not be begun
+- ``{"trial": NAME, "event": "failed", "exception": [TYPE, MESSAGE]}``: it could not be begun
+
+Rewards are finite numbers: a trial whose verifier gave anything else has the exception ``RewardError`` and no rewards.
+Texts have no lone surrogates, and lines have at most ``_LINE`` bytes.
 
 At the end of stdin, and on SIGTERM, all trials are cancelled; the process ends when their environments have.
 """
@@ -22,12 +25,17 @@ import asyncio
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 _LINE = 64 << 20  # bytes of a line at most
+_MESSAGE = 1 << 20  # characters of an exception's message that are handed on
+_SHOWN = 60  # characters of a value that is no reward
+_MOST_REWARDS = 10_000  # of one trial
 
 
 class Runner:
@@ -50,13 +58,11 @@ class Runner:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         loop.add_signal_handler(signal.SIGTERM, reader.feed_eof)
         self._tell({"event": "ready", "harbor": importlib.metadata.version("harbor")})
-        while line := await reader.readline():
-            request = json.loads(line)
-            if request["do"] == "submit":
-                name = request["config"]["trial_name"]
-                self._tasks[name] = asyncio.create_task(self._run(name, request["config"]))
-            elif request["do"] == "cancel" and request["trial"] in self._tasks:
-                self._tasks[request["trial"]].cancel()
+        while line := await _next_line(reader):
+            try:
+                self._take(json.loads(line))
+            except Exception as error:  # noqa: BLE001 - one bad request must not end the other trials
+                print(f"a request was ignored: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -65,32 +71,103 @@ class Runner:
         if stops:
             await asyncio.wait(stops)
 
+    def _take(self, request: dict[str, Any]) -> None:
+        if request["do"] == "submit":
+            name = request["config"]["trial_name"]
+            self._tasks[name] = asyncio.create_task(self._run(name, request["config"]))
+        elif request["do"] == "cancel" and request["trial"] in self._tasks:
+            self._tasks[request["trial"]].cancel()
+
     async def _run(self, name: str, values: dict[str, Any]) -> None:
         from harbor.models.trial.config import TrialConfig
 
-        event: dict[str, Any]
         try:
-            result = await self._queue.submit(TrialConfig.model_validate(values))
+            event = self._ended(await self._queue.submit(TrialConfig.model_validate(values)))
         except asyncio.CancelledError:
             event = {"event": "ended", "rewards": None, "exception": None, "retry": False, "cancelled": True}
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - Harbor's, the task's or the agent's
-            event = {"event": "failed", "exception": [type(error).__name__, str(error)]}
-        else:
-            info, verdict = result.exception_info, result.verifier_result
-            event = {
-                "event": "ended",
-                "rewards": None if verdict is None else verdict.rewards,
-                "exception": None if info is None else [info.exception_type, info.exception_message],
-                "retry": info is not None and info.exception_type not in self._final,
-                "cancelled": False,
-            }
-        del self._tasks[name]
-        self._tell({**event, "trial": name})
+        except BaseException as error:  # noqa: BLE001 - Harbor's, the task's or the agent's, which may also exit
+            event = {"event": "failed", "exception": [type(error).__name__, _text(error)]}
+        self._tasks.pop(name, None)
+        self._tell({"trial": name, **event})
+
+    def _ended(self, result: Any) -> dict[str, Any]:
+        """The event of a trial that Harbor has run."""
+        info, verdict = result.exception_info, result.verifier_result
+        event: dict[str, Any] = {
+            "event": "ended",
+            "rewards": None,
+            "exception": None
+            if info is None
+            else [_text(info.exception_type), _text(info.exception_message)],
+            "retry": info is not None and info.exception_type not in self._final,
+            "cancelled": False,
+        }
+        try:
+            event["rewards"] = None if verdict is None else _rewards(verdict.rewards)
+        except ValueError as error:
+            if event["exception"] is None:
+                event["exception"] = ["RewardError", _text(error)]
+        return event
 
     def _tell(self, event: dict[str, Any]) -> None:
-        data = json.dumps(event, default=str).encode() + b"\n"
+        data = json.dumps(event, allow_nan=False).encode() + b"\n"
         while data:
             data = data[os.write(self._out, data) :]
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """The next line that is short enough; empty at the end of stdin."""
+    while True:
+        try:
+            return await reader.readline()
+        except ValueError as error:
+            print(f"a request was ignored: {error}", file=sys.stderr, flush=True)
+
+
+def _rewards(value: Any) -> dict[str, float] | None:
+    """A verifier's rewards as finite numbers, also numpy's; None as none.
+
+    Raises:
+        ValueError: they are anything else; the text says what.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ValueError(f"the verifier's rewards are {_shown(value)}; expected names with finite numbers")
+    if len(value) > _MOST_REWARDS:
+        raise ValueError(f"the verifier gave {len(value)} rewards; at most {_MOST_REWARDS} are taken")
+    return {_text(name): _number(name, reward) for name, reward in value.items()}
+
+
+def _number(name: Any, value: Any) -> float:
+    """A reward as a finite number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, (str, bytes, bytearray)):
+        try:
+            number = float(value)
+        except Exception:  # noqa: BLE001 - a type of the task's own
+            number = math.nan
+        if math.isfinite(number):
+            return number
+    raise ValueError(
+        f"the verifier's reward {_text(name)[:_SHOWN]!r} is {_shown(value)}; expected a finite number"
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{type(value).__name__} {_text(value)[:_SHOWN]!r}"
+
+
+def _text(value: Any) -> str:
+    """A value as text that every reader of JSON accepts."""
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 - a type of the task's own
+        text = f"a {type(value).__name__} without a text"
+    return text[:_MESSAGE].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from liverl.agents.chat_api import (
     ApiError,
     ChatRequest,
     WeightsUpdate,
+    bad_request,
     decoded,
     model_list,
     read_chat,
@@ -27,6 +28,7 @@ from liverl.agents.chat_api import (
 from liverl.agents.token_api import (
     derender_body,
     read_derender,
+    read_detokenize,
     read_generate,
     read_render,
     render_body,
@@ -38,7 +40,8 @@ from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.engine.replies import Reply
 from liverl.embedded.engine.token_api import chat_of, generation_body, prompt_scores, reply_text
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
-from liverl.sessions.routes import DERENDER, GENERATE, RENDER
+from liverl.embedded.tokenizer import decode
+from liverl.sessions.routes import DERENDER, DETOKENIZE, GENERATE, RENDER
 from liverl.util.aiohttp_guard import guard
 from liverl.util.poll_filter import hide_polls
 from liverl.util.token_guard import Token
@@ -141,6 +144,7 @@ class EngineServer:
             ("POST", "/v1/chat/completions", self._chat),
             ("POST", RENDER, self._render),
             ("POST", DERENDER, self._derender),
+            ("POST", DETOKENIZE, self._detokenize),
             ("POST", GENERATE, self._generate),
             ("POST", "/update_weights", self._update_weights),
             ("GET", "/policy_version", self._policy_version),
@@ -249,6 +253,13 @@ class EngineServer:
         parsed = self.core.parse(text, asked.tools) if asked.tools else Parsed(text, ())
         model = asked.model or self.served[0]
         return _json(derender_body(model, parsed.content, parsed.calls, asked.finish, int(time.time())))
+
+    async def _detokenize(self, http: web.Request) -> web.Response:
+        asked = read_detokenize(await http.read(), self.served)
+        try:
+            return _json({"prompt": decode(asked.tokens)})
+        except ValueError as error:
+            raise bad_request(str(error), "tokens") from None
 
     @contextlib.asynccontextmanager
     async def _place_in_batch(

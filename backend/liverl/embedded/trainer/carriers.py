@@ -65,7 +65,9 @@ class ThroughSessions:
     async def begin(self, trial: str, directory: Path, deadline: float) -> Line:
         """See ``Carrier.begin``."""
         try:
-            opened = await self._sessions.open(trial, directory, Limits(deadline=deadline))
+            # The trainer's own agent is the client: it sends the temperature, and seeds each turn.
+            limits = Limits(decides="client", deadline=deadline)
+            opened = await self._sessions.open(trial, directory, limits)
         except SessionFailed as error:
             raise TrialFailed(error.kind, str(error)) from None
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {opened.key}"}
@@ -74,7 +76,7 @@ class ThroughSessions:
     async def end(self, trial: str, conversation: Conversation) -> None:
         """See ``Carrier.end``."""
         try:
-            spans = sampled(await self._sessions.finish(trial, FINISH_S))
+            spans = sampled((await self._sessions.finish(trial, FINISH_S)).rows)
         except SessionFailed as error:
             raise TrialFailed(error.kind, str(error)) from None
         if len(spans) != len(conversation.replies):
@@ -88,7 +90,7 @@ def sampled(rows: Sequence[Row]) -> list[tuple[list[int], list[float]]]:
     """The sampled parts of the main conversation's rows, in sequence: (ids, log-probabilities) of each reply."""
     spans: list[tuple[list[int], list[float]]] = []
     for row in rows:
-        if row.kind == "sub":
+        if row.kind not in ("main", "rewrite"):
             continue
         before = 0
         behind = row.traj_acc_ids[row.initial_prompt_token_len :]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.json_file import write_json
 
@@ -66,13 +67,12 @@ class MetricsFiles:
         """Append the record of a step.
 
         Raises:
-            OSError: a file cannot be written.
+            OSError: a file cannot be written; it has nothing of the record.
         """
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in data.items()}
         line = msgspec.json.encode({"step": step, "data": finite}) + b"\n"
         for path in (self.attempt_path, self.run_path):
-            with open(path, "ab", buffering=0) as file:
-                file.write(line)
+            append_whole(path, line)
 
 
 class Status:

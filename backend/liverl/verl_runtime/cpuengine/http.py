@@ -14,12 +14,13 @@ from liverl.agents.token_api import (
     derender_body,
     generate_body,
     read_derender,
+    read_detokenize,
     read_generate,
     read_render,
     render_body,
 )
 from liverl.agents.tool_calls import PARSERS
-from liverl.sessions.routes import DERENDER, GENERATE, RENDER
+from liverl.sessions.routes import DERENDER, DETOKENIZE, GENERATE, RENDER
 from liverl.util.aiohttp_guard import guard
 from liverl.util.token_guard import Token
 from liverl.verl_runtime.cpuengine.core import Core
@@ -68,6 +69,7 @@ class Api:
         app.router.add_post(RENDER, self._render)
         app.router.add_post(GENERATE, self._generate)
         app.router.add_post(DERENDER, self._derender)
+        app.router.add_post(DETOKENIZE, self._detokenize)
         return app
 
     @web.middleware
@@ -150,6 +152,11 @@ class Api:
         self._check_ids(asked.token_ids, "generate_response")
         content, calls = parsed_reply(self._core.tokenizer, self._parser, asked.token_ids, asked.tools)
         return _json(derender_body(self._model(asked.model), content, calls, asked.finish, int(time.time())))
+
+    async def _detokenize(self, http: web.Request) -> web.Response:
+        asked = read_detokenize(await http.read(), self._settings.served)
+        self._check_ids(asked.tokens, "tokens")
+        return _json({"prompt": self._core.tokenizer.decode(asked.tokens, skip_special_tokens=False)})
 
     async def _sample(
         self,

@@ -7,10 +7,10 @@ from liverl.verl_runtime.kinds import command, harbor, python, talking
 from liverl.verl_runtime.kinds.base import Kind
 
 KINDS: dict[str, Kind] = {
-    "task": Kind(talking.task, offers=TOOLS),
+    "task": Kind(talking.task, talking.verify_task, offers=TOOLS),
     "chat": Kind(talking.chat),
     "tools": Kind(talking.tools, shared_tools=True),
     "python": Kind(python.python),
-    "command": Kind(command.command, story=False),
+    "command": Kind(command.command, command.verify, story=False),
     "harbor": Kind(harbor.harbor, story=False, rules=harbor.rules, admit=harbor.admit),
 }

@@ -21,8 +21,7 @@ from liverl.verl_runtime.carriers import Carrier, Lengths, Line
 class Trial(msgspec.Struct, frozen=True):
     """One trial. ``directory``: its own, absolute; ``row``: the columns of the data set's row, as plain values;
     ``request``: fields that all requests of the trial have (model, sampling); ``began``, ``deadline``: Unix seconds;
-    ``tools``: those of the run, None if it has none; ``place``: what ``Kind.admit`` gave; ``repeats_left``: how many
-    times it may still be run again."""
+    ``tools``: those of the run, None if it has none; ``place``: what ``Kind.admit`` gave."""
 
     name: str
     directory: Path
@@ -37,19 +36,22 @@ class Trial(msgspec.Struct, frozen=True):
     lengths: Lengths
     tools: Tools | None = None
     place: Any = None
-    repeats_left: int = 0
 
 
-class Repeat(TrialFailed):
-    """This attempt has failed, and the trial may be run again."""
+@dataclass(frozen=True)
+class Result:
+    """What an agent gives back. ``reward``: its own or its verifier's, None if there is none; ``verified``: a verifier
+    wrote it; ``failed``: what ended the agent, None if it said itself that it has finished."""
+
+    reward: float | None = None
+    verified: bool = False
+    failed: TrialFailed | None = None
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """``seconds``: for the whole trial; ``repeats``: how many times a failed one may be run again; the others are those
-    of its session, see ``Limits``."""
+    """``seconds``: for the whole trial; the others are those of its session, see ``Limits``."""
 
     seconds: float
-    repeats: int = 0
     disable_tools: bool = False
     max_consecutive_no_tool: int = 0
 
@@ -75,18 +77,22 @@ async def at_once(agent: AgentSettings, where: Where) -> AsyncIterator[None]:
     yield None
 
 
-# Runs a trial and keeps what happened in the conversation. Returns the reward; None: verl computes it. Raises
-# TrialFailed if the trial cannot continue, and OSError if its files cannot be written.
-Run = Callable[[Trial, Carrier, Conversation], Awaitable["float | None"]]
+# Runs a trial and keeps what happened in the conversation. Raises TrialFailed if the trial cannot continue, and
+# OSError if its files cannot be written.
+Run = Callable[[Trial, Carrier, Conversation], Awaitable[Result]]
+# Rewards what the agent has done, after its end whatever it was, unless the infrastructure ended it. Raises as
+# ``Run``.
+Verify = Callable[[Trial, Conversation], Awaitable["float | None"]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of agent. ``offers``: the tools that it always offers; ``shared_tools``: whether it offers those of the
-    run; ``story``: whether liverl has the conversation, and writes it; ``rules``: of a trial; ``admit``: entered before
-    a trial begins, left at its end."""
+    """A kind of agent. ``verify``: after ``run``; None if nothing of ours verifies; ``offers``: the tools that it
+    always offers; ``shared_tools``: whether it offers those of the run; ``story``: whether liverl has the
+    conversation, and writes it; ``rules``: of a trial; ``admit``: entered before a trial begins, left at its end."""
 
     run: Run
+    verify: Verify | None = None
     offers: Sequence[dict[str, Any]] = ()
     shared_tools: bool = False
     story: bool = True

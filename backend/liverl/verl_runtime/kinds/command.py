@@ -7,14 +7,16 @@ import os
 import time
 from pathlib import Path
 
+from liverl.agents.claude_code import MODEL_VARIABLES
+from liverl.agents.endings import Cause, exited
 from liverl.agents.loop import Conversation, TrialFailed
 from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
 from liverl.util.regular_file import open_binary
 from liverl.verl_runtime.carriers import Carrier
-from liverl.verl_runtime.kinds.base import Trial
+from liverl.verl_runtime.kinds.base import Result, Trial
 from liverl.verl_runtime.kinds.process import NotLogged, NotStarted, run_program
-from liverl.verl_runtime.kinds.rewards import read_reward
+from liverl.verl_runtime.kinds.rewards import read_reward, reward_error
 
 # Of the caller's environment an agent gets these only, since it runs what a model wrote.
 PASSED = ("PATH", "HOME", "LANG", "TMPDIR")
@@ -22,31 +24,48 @@ PASSED = ("PATH", "HOME", "LANG", "TMPDIR")
 _TAGS = ("LIVERL_RUN", "LIVERL_RUN_DIR", "LIVERL_GENERATION")
 _LINES = 3  # last lines of a program's output that a failure shows
 VERIFIER_S = 600.0  # seconds for the verifier at most
+WORK, LOGS, REWARD = "work", "agent", "reward.txt"  # in a trial's directory
 
 
-async def command(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
-    """Run ``agent.command``, then ``agent.verifier`` if there is one. Exit 0 means that it is done; its own processes
-    end with it. The reward is the number in the file ``LIVERL_REWARD``."""
-    work, logs = trial.directory / "work", trial.directory / "agent"
+async def command(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
+    """Run ``agent.command``. Exit 0 means that it is done; its own processes end with it. The reward is the number in
+    the file ``LIVERL_REWARD``, which a failed program may have written too."""
+    work, logs = trial.directory / WORK, trial.directory / LOGS
     work.mkdir(mode=DIRECTORY)
     logs.mkdir(mode=DIRECTORY, exist_ok=True)
     write_json(trial.directory / "task.json", {"messages": trial.messages, "row": trial.row})
-    reward = trial.directory / "reward.txt"
+    reward = trial.directory / REWARD
     env = environment(trial, reward)
-    began = time.monotonic()
+    began, failed = time.monotonic(), None
     try:
         await _run(trial, "agent", trial.agent.command, work, logs / "agent.log", env, trial.deadline)
+    except TrialFailed as error:
+        failed = error
     finally:
         logs.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)  # the agent may have removed it
     conversation.tool_seconds += time.monotonic() - began
     conversation.ended_by = "exit"
     if trial.agent.verifier:
-        deadline = time.time() + VERIFIER_S
-        _remove(reward)  # an agent that has a verifier does not reward itself
-        await _run(trial, "verifier", trial.agent.verifier, work, logs / "verifier.log", env, deadline)
+        return Result(failed=failed)  # an agent that has a verifier does not reward itself
+    try:
+        return Result(read_reward(reward), failed=failed)
+    except TrialFailed as error:
+        return Result(failed=failed or error)
+
+
+async def verify(trial: Trial, conversation: Conversation) -> float | None:
+    """Run ``agent.verifier``, if there is one: the number that it writes into ``LIVERL_REWARD``."""
+    if not trial.agent.verifier:
+        return None
+    work, reward = trial.directory / WORK, trial.directory / REWARD
+    work.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)  # the agent may have removed it
+    log = trial.directory / LOGS / "verifier.log"
+    _remove(reward)
+    deadline = time.time() + VERIFIER_S
+    await _run(trial, "verifier", trial.agent.verifier, work, log, environment(trial, reward), deadline)
     found = read_reward(reward)
-    if found is None and trial.agent.verifier:
-        raise TrialFailed("RewardError", "the verifier wrote no number into the file LIVERL_REWARD")
+    if found is None:
+        raise reward_error("the verifier wrote no number into the file LIVERL_REWARD")
     return found
 
 
@@ -70,6 +89,7 @@ def environment(trial: Trial, reward: Path) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": line.endpoints.anthropic,
         "ANTHROPIC_API_KEY": line.endpoints.key,
         "ANTHROPIC_MODEL": model,
+        **dict.fromkeys(MODEL_VARIABLES, model),
         **trial.agent.env,
     }
 
@@ -78,7 +98,7 @@ def _remove(reward: Path) -> None:
     try:
         reward.unlink(missing_ok=True)
     except OSError as error:
-        raise TrialFailed("RewardError", f"{reward.name} cannot be removed: {error.strerror}") from error
+        raise reward_error(f"{reward.name} cannot be removed: {error.strerror}") from error
 
 
 async def _run(
@@ -91,7 +111,8 @@ async def _run(
     deadline: float,
 ) -> None:
     """Raises:
-    TrialFailed: the program cannot be started, fails, is not done at the deadline (Unix seconds), or its log cannot be
+    TrialFailed: the program cannot be started, fails, is not done at the deadline (Unix seconds), or its log cannot
+    be
         written.
     """
     kind = what.capitalize()
@@ -104,10 +125,14 @@ async def _run(
         text = f"the {what} was ended, since its output cannot be written to {log.parent.name}/{log.name}: {error}"
         raise TrialFailed(f"{kind}LogError", text) from error
     except TimeoutError:
-        raise TrialFailed(f"{kind}TimeoutError", f"the {what} took longer than {seconds:.0f} s") from None
+        text = f"the {what} took longer than {seconds:.0f} s"
+        cause: Cause = "timeout" if what == "agent" else "exit"  # a verifier that hangs has failed
+        raise TrialFailed(f"{kind}TimeoutError", text, cause, same=f"{what} timeout") from None
     if status:
         how = f"exited with {status}" if status > 0 else f"was ended by signal {-status}"
-        raise TrialFailed(f"{kind}FailedError", f"the {what} {how}{_last_lines(log)}")
+        text = f"the {what} {how}{_last_lines(log)}"
+        ended = exited(status, text)
+        raise TrialFailed(f"{kind}FailedError", text, ended.cause, same=f"{what} {ended.same}")
 
 
 _KEYS = {"agent": "command", "verifier": "verifier"}

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import re
 import time
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
+from liverl.agents.endings import exited
 from liverl.agents.harbor.config import ConfigError, HarborTrial, runner_environment, trial_config
 from liverl.agents.harbor.settings import HarborSettings
 from liverl.agents.kinds import AgentSettings, harbor_task
 from liverl.agents.loop import Conversation, TrialFailed
-from liverl.sessions.counters import Counters
-from liverl.sessions.trial_log import ROWS
+from liverl.agents.trial_files import RESULT
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
 from liverl.verl_runtime.carriers import Carrier
-from liverl.verl_runtime.kinds.base import Repeat, Rules, Trial, Where
+from liverl.verl_runtime.kinds.base import Result, Rules, Trial, Where
 from liverl.verl_runtime.kinds.harbor_runner import Ended, HarborRunner, RunnerDied
-from liverl.verl_runtime.kinds.rewards import as_reward
+from liverl.verl_runtime.kinds.rewards import as_reward, reward_error
 from liverl.verl_runtime.kinds.tail_kill import StepTail, TailRules
 
 FOLDER = "harbor"  # in the run directory: logs of the runners, counts of steps
 # Seconds beside the agent's own time: Harbor limits them by the task's times for build, setup and verifier.
 _AROUND_S = 2 * 3600.0
 _GENERATION = "LIVERL_GENERATION"
+_LARGEST = 16 << 20  # bytes read of Harbor's result
+# Types of Harbor's exceptions: the agent's time was over; its program failed, whose message has the exit status.
+_TIMEOUTS = ("AgentTimeoutError",)
+_AGENT_FAILED = "NonZeroAgentExitCodeError"
+_STATUS = re.compile(r"exit(?:ed)?(?: with)?(?: code| status)?[ :=]*(\d{1,3})\b", re.IGNORECASE)
 
 
 class Place(msgspec.Struct):
@@ -47,7 +53,6 @@ def rules(agent: AgentSettings, timeout: float) -> Rules:
     return Rules(
         # Harbor ends the agent at its own time, which begins behind build and setup.
         seconds=timeout * keys["agent_timeout_multiplier"] + _AROUND_S * max(1.0, *multipliers),
-        repeats=keys["max_retries"],
         disable_tools=keys["disable_tool_calls"],
         max_consecutive_no_tool=keys["max_consecutive_no_tool"],
     )
@@ -75,7 +80,7 @@ async def close() -> None:
         await worker.runner.close()
 
 
-async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
     """Run the row's task. The reward is the verifier's; without a verifier verl computes it."""
     place, settings = trial.place, _settings(trial.agent)
     assert isinstance(place, Place)
@@ -93,23 +98,71 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
         raise TrialFailed("HarborRunnerError", str(error)) from None
     finally:
         conversation.tool_seconds += time.monotonic() - began
+        conversation.waited_seconds += _set_up(trial.directory)
     if ended.cancelled:
         raise _late() if place.late.is_set() else TrialFailed(
-            "TrialTimeoutError", f"Harbor did not end the trial within {trial.deadline - trial.began:.0f} s"
+            "TrialTimeoutError",
+            f"Harbor did not end the trial within {trial.deadline - trial.began:.0f} s",
+            "timeout",
+            same="timeout",
         )  # fmt: skip
-    return await _reward(trial, carrier, conversation, ended)
+    return _result(conversation, ended)
 
 
-async def _reward(trial: Trial, carrier: Carrier, conversation: Conversation, ended: Ended) -> float | None:
+def _result(conversation: Conversation, ended: Ended) -> Result:
+    """A reward that the verifier wrote counts whatever ended the agent."""
+    failed = None if ended.exception is None else failure(ended)
+    conversation.ended_by = failed.kind if failed is not None else "exit"
+    if not ended.rewards:
+        return Result(failed=failed)
+    try:
+        return Result(as_reward(reward_of(ended.rewards), "the verifier's reward"), True, failed)
+    except TrialFailed as error:
+        return Result(failed=failed or error)
+
+
+def failure(ended: Ended) -> TrialFailed:
+    """What Harbor's exception is for a trial. Those after which Harbor would run a trial again are the sandbox's, but
+    for the end of the agent's own program."""
     kind, message = ended.exception or ("", "")
-    conversation.ended_by = kind or "exit"
-    if ended.retry and trial.repeats_left and not await _spent(trial, carrier):
-        raise Repeat(kind, message)
-    if ended.rewards:
-        return as_reward(reward_of(ended.rewards), "the verifier's reward")
-    if kind:
-        raise TrialFailed(kind, message)
-    return None
+    if kind in _TIMEOUTS:
+        return TrialFailed(kind, message, "timeout", same="timeout")
+    status = _STATUS.search(message)
+    if kind == _AGENT_FAILED:
+        told = exited(int(status[1]), message) if status else None
+        return TrialFailed(kind, message, told.cause if told else "exit", same=told.same if told else "")
+    return TrialFailed(kind, message, "infrastructure" if ended.retry or not ended.begun else "exit")
+
+
+def _set_up(directory: Path) -> float:
+    """Seconds in which Harbor made the trial's sandbox and put the agent into it, as its result says."""
+    try:
+        result = msgspec.json.decode(read_regular(directory / RESULT, _LARGEST), type=_Phases)
+        return sum(
+            phase.seconds for phase in (result.environment_setup, result.agent_setup) if phase is not None
+        )
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+    ):  # Harbor has written none, or values that are no times of one kind
+        return 0.0
+
+
+class _Phase(msgspec.Struct):
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def seconds(self) -> float:
+        if self.started_at is None or self.finished_at is None:
+            return 0.0
+        return (self.finished_at - self.started_at).total_seconds()
+
+
+class _Phases(msgspec.Struct):
+    environment_setup: _Phase | None = None
+    agent_setup: _Phase | None = None
 
 
 def reward_of(rewards: Mapping[str, float]) -> float:
@@ -122,34 +175,13 @@ def reward_of(rewards: Mapping[str, float]) -> float:
         return rewards["reward"]
     if len(rewards) == 1:
         return next(iter(rewards.values()))
-    raise TrialFailed(
-        "RewardError",
-        f"the verifier wrote the rewards {', '.join(sorted(rewards))}; expected one of the name reward",
-    )
-
-
-class _Ended(msgspec.Struct):
-    counters: Counters
-
-
-async def _spent(trial: Trial, carrier: Carrier) -> bool:
-    """Whether the session has refused to go on: the agent's failure is its answer to that, and it would fail again."""
-    rows = await carrier.rows()
-    counters = Counters()
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        counters = msgspec.json.decode(read_regular(trial.directory / ROWS), type=_Ended).counters
-    no_tool = rules(trial.agent, 0.0).max_consecutive_no_tool
-    return (
-        sum(row.turns for row in rows if row.kind in ("main", "rewrite")) >= trial.max_turns
-        or 0 < no_tool <= counters.consecutive_no_tool
-        or counters.context_overflow > 0
-    )
+    names = ", ".join(sorted(rewards))
+    raise reward_error(f"the verifier wrote the rewards {names}; expected one of the name reward")
 
 
 def _late() -> TrialFailed:
-    return TrialFailed(
-        "TailKilledError", "cancelled: most trials of its step were done (harbor_runtime.tail_kill_target)"
-    )
+    words = "cancelled: most trials of its step were done (harbor_runtime.tail_kill_target)"
+    return TrialFailed("TailKilledError", words, again=False)
 
 
 def _trial(trial: Trial, settings: HarborSettings) -> HarborTrial:

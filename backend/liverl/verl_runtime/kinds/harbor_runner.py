@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +22,17 @@ from liverl.agents.harbor.config import LOCAL
 from liverl.util.deadline import within
 from liverl.util.regular_file import open_append, read_regular
 
+logger = logging.getLogger(__name__)
+
 _READY_S = 120.0  # seconds for the interpreter to import Harbor
 CANCEL_S = 60.0  # seconds for Harbor to end a cancelled trial with its environment
 _LINE = 64 << 20  # bytes of a line at most
 _LINES = 3  # last lines of its log that a failure shows
+_SHOWN = 200  # characters of a line that cannot be used, in the log
+_KEPT = (
+    64 << 10
+)  # bytes of either end of a line that is too long, in which the name of its trial is looked for
+_TRIAL = re.compile(rb'"trial"\s*:\s*("(?:[^"\\]|\\.){1,1000}")')
 # Variables by which agents would find the user's own models and keys instead of the session's.
 _MODELS = ("OPENAI_", "ANTHROPIC_", "CLAUDE_", "LLM_", "MSWEA_", "HOSTED_VLLM_", "AWS_BEARER_TOKEN_")
 
@@ -164,7 +173,7 @@ class HarborRunner:
             os.close(log)
         assert process.stdout is not None
         try:
-            first = await within(process.stdout.readline(), _READY_S)
+            first = await within(_line(process.stdout), _READY_S)
         except TimeoutError:
             first = b""
         if not first:
@@ -181,20 +190,37 @@ class HarborRunner:
     async def _read(self, process: asyncio.subprocess.Process, begins: int) -> None:
         """Take the events of a process until it ends. ``begins``: bytes of the log before it."""
         assert process.stdout is not None
-        with contextlib.suppress(ValueError, msgspec.DecodeError):  # a line that is too long, or no event
-            while line := await process.stdout.readline():
-                self._take(msgspec.json.decode(line))
-        self._kill(process)
-        died = RunnerDied(await self._why(process, begins))
-        for ended in self._waiting.values():
-            if not ended.done():
-                ended.set_exception(died)
+        try:
+            while line := await _line(process.stdout):
+                self._take(line)
+        finally:
+            self._kill(process)
+            died = RunnerDied(await self._why(process, begins))
+            for ended in self._waiting.values():
+                if not ended.done():
+                    ended.set_exception(died)
 
-    def _take(self, event: dict[str, Any]) -> None:
-        ended = self._waiting.get(event.get("trial", ""))
-        make = _EVENTS.get(event["event"])
-        if ended is not None and make is not None and not ended.done():
-            ended.set_result(make(event))
+    def _take(self, line: bytes) -> None:
+        """Take one event. A line that is none fails the trial that it names, and no other."""
+        try:
+            event = msgspec.json.decode(line)
+            ended = self._waiting.get(event["trial"])
+            if ended is not None and not ended.done():
+                ended.set_result(_EVENTS[event["event"]](event))
+        except Exception as error:  # noqa: BLE001 - a trial's data: any fault of it is that trial's
+            self._fail(line, f"{type(error).__name__}: {error}")
+
+    def _fail(self, line: bytes, why: str) -> None:
+        """Fail the trial of a line that is no event."""
+        names = (_name(match) for match in _TRIAL.findall(line))
+        name = next((name for name in names if name in self._waiting), None)
+        shown = line[:_SHOWN].decode(errors="backslashreplace")
+        logger.error(
+            "a line of Harbor's process is no event (%s; trial %s): %s", why, name or "unknown", shown
+        )
+        ended = self._waiting.get(name) if name is not None else None
+        if ended is not None and not ended.done():
+            ended.set_result(Ended(exception=("HarborEventError", f"its result cannot be read: {why}")))
 
     async def _why(self, process: asyncio.subprocess.Process, begins: int) -> str:
         status = await process.wait()
@@ -205,6 +231,30 @@ class HarborRunner:
             text = ""
         lines = [line.strip() for line in text.splitlines() if line.strip()][-_LINES:]
         return f"Harbor's process {how}" + (f": {' | '.join(lines)}" if lines else "; it printed nothing")
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """The next line with its end; of one that is longer than the reader's limit both ends, joined so that they are no
+    JSON. Empty once the process has ended."""
+    first, last = b"", b""
+    while True:
+        try:
+            part = await reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            return b""  # it has ended, perhaps within a line
+        except asyncio.LimitOverrunError as error:
+            part = await reader.readexactly(max(1, error.consumed))
+            first, last = first or part[:_KEPT], part[-_KEPT:]
+            continue
+        return b"%s\0%s%s" % (first, last, part[-_KEPT:]) if first else part
+
+
+def _name(text: bytes) -> str:
+    """A name in JSON; empty if it is none."""
+    try:
+        return msgspec.json.decode(text, type=str)
+    except msgspec.DecodeError:
+        return ""
 
 
 def _ended(event: dict[str, Any]) -> Ended:

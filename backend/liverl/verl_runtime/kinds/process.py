@@ -9,7 +9,7 @@ import signal
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from liverl.util.deadline import within
 
@@ -48,14 +48,15 @@ async def run_program(
             lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb", buffering=0)
         )
         copying = asyncio.ensure_future(_copy(stream, log))
-        process = None
+        process, leader = None, None
         try:
             process = await _start(words, work, env, output)
+            leader = Leader(process.pid, _start_of(process.pid))
             status = await within(_end_of(process, copying), seconds)
         finally:
             output.close()  # otherwise the output would never end
             # In a task of its own: another cancellation does not end it.
-            await asyncio.shield(asyncio.ensure_future(_end(process, tag, copying, pipe)))
+            await asyncio.shield(asyncio.ensure_future(_end(process, leader, tag, copying, pipe)))
         if not copying.cancelled():  # it is if somebody still held the output
             copying.result()
         return status
@@ -97,6 +98,7 @@ async def _start(
 
 async def _end(
     process: asyncio.subprocess.Process | None,
+    leader: Leader | None,
     tag: str,
     copying: asyncio.Future[None],
     pipe: asyncio.ReadTransport,
@@ -104,7 +106,6 @@ async def _end(
     """Kill what lives of a program, and wait for the last of its output."""
     try:
         # In a thread: reading the environment of some thousand processes takes longer than a turn may wait.
-        leader = None if process is None else process.pid
         await asyncio.get_running_loop().run_in_executor(None, _kill, leader, tag)
         with contextlib.suppress(TimeoutError):
             if process is not None:
@@ -148,42 +149,73 @@ async def _copy_to(file: IO[bytes], stream: asyncio.StreamReader) -> None:
         file.writelines(end)
 
 
-def _kill(leader: int | None, tag: str) -> None:
+class Leader(NamedTuple):
+    """A process that has begun a session. Its pid is another's once it has ended with its session. ``start``: see
+    ``_Process``; None: it had ended before that could be read."""
+
+    pid: int
+    start: int | None
+
+
+class _Process(NamedTuple):
+    """``parent``, ``session``: pids; ``start``: clock ticks from the machine's start to the process's."""
+
+    parent: int
+    session: int
+    start: int
+
+
+def _kill(leader: Leader | None, tag: str) -> None:
     """Kill what belongs to a program, until nothing new appears. ``leader``: of its session; None: it has none."""
-    killed: set[int] = set()
-    sessions = set() if leader is None else {leader}
+    killed: set[tuple[int, int]] = set()
+    sessions = {} if leader is None else {leader.pid: leader.start}
     while found := _members(sessions, tag.encode()) - killed:
-        for pid in found:
+        for pid, _ in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         killed |= found
 
 
-def _members(sessions: set[int], tag: bytes) -> set[int]:
-    """The living processes that are in one of ``sessions``, have the tag, or descend from such a one. The sessions that
-    these have begun are added to ``sessions``."""
+def _members(sessions: dict[int, int | None], tag: bytes) -> set[tuple[int, int]]:
+    """The living processes, each with its start, that are in one of ``sessions`` (pid of the leader -> its start), have
+    the tag, or descend from such a one. The sessions that these have begun are added to ``sessions``."""
     table = dict(_processes())
+    for pid, start in tuple(sessions.items()):
+        if pid in table and table[pid].start != start:
+            del sessions[
+                pid
+            ]  # a stranger got the pid: while the session has members, the system gives it to nobody
     members = {pid for pid in table if tag in _environment(pid)}
     while True:
-        sessions |= {pid for pid in members if table[pid][1] == pid}
-        more = {pid for pid, (parent, session) in table.items() if parent in members or session in sessions}
+        sessions.update({pid: table[pid].start for pid in members if table[pid].session == pid})
+        more = {pid for pid, each in table.items() if each.parent in members or each.session in sessions}
         if more <= members:
-            return members
+            return {(pid, table[pid].start) for pid in members}
         members |= more
 
 
-def _processes() -> Iterator[tuple[int, tuple[int, int]]]:
-    """Each process that is no zombie: its pid, with its parent's and its session's."""
+def _start_of(pid: int) -> int | None:
+    """When a process has started, see ``_Process``; None if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _processes() -> Iterator[tuple[int, _Process]]:
+    """Each process that is no zombie, by its pid."""
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
         try:
             with open(f"/proc/{entry.name}/stat", "rb") as file:
-                state, parent, _, session = file.read().rpartition(b")")[2].split()[:4]
-        except (OSError, ValueError):
+                fields = file.read().rpartition(b")")[2].split()
+                state, parent, session, start = fields[0], fields[1], fields[3], fields[19]
+        except (OSError, IndexError):
             continue  # it has ended
         if state not in b"ZX":
-            yield int(entry.name), (int(parent), int(session))
+            yield int(entry.name), _Process(int(parent), int(session), int(start))
 
 
 def _environment(pid: int) -> list[bytes]:

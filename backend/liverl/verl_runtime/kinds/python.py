@@ -12,16 +12,17 @@ from typing import Any
 
 import aiohttp
 
-from liverl.agents.loop import Conversation, Talk, TrialFailed, ask
+from liverl.agents.loop import REFUSED, Conversation, Talk, TrialFailed, ask
+from liverl.agents.user_fields import shorter, without_sampling
 from liverl.util.deadline import within
 from liverl.util.modes import DIRECTORY
 from liverl.verl_runtime.carriers import Carrier
-from liverl.verl_runtime.kinds.base import Trial
+from liverl.verl_runtime.kinds.base import Result, Trial
 from liverl.verl_runtime.kinds.rewards import as_reward
 from liverl.verl_runtime.kinds.talking import talk_of
 
 
-async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
     """Run ``agent.python`` in this process. An exception of the agent's fails the trial by its name."""
     work = trial.directory / "work"
     work.mkdir(mode=DIRECTORY)
@@ -32,13 +33,16 @@ async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
         try:
             value, error = await within(_result(trial, chat, work), max(left, 0.0))
         except TimeoutError:
-            raise TrialFailed("AgentTimeoutError", f"the agent took longer than {left:.0f} s") from None
+            words = f"the agent took longer than {left:.0f} s"
+            raise TrialFailed("AgentTimeoutError", words, "timeout", same="timeout") from None
     if isinstance(error, TrialFailed):
+        if error.kind == REFUSED and error.cause != "limit":
+            error.cause = "exit"  # the agent has chosen what it asks for
         raise error
     if error is not None:
-        raise TrialFailed(type(error).__name__, str(error)) from error
+        raise TrialFailed(type(error).__name__, str(error), "exit") from error
     conversation.ended_by = conversation.ended_by or "return"
-    return as_reward(value, f"the result of {trial.agent.python}")
+    return Result(as_reward(value, f"the result of {trial.agent.python}"))
 
 
 async def _result(trial: Trial, chat: Chat, work: Path) -> tuple[Any, BaseException | None]:
@@ -80,7 +84,8 @@ class Chat:
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = (), **fields: Any
     ) -> dict[str, Any]:
         """The model's message: ``role``, ``content`` ("" if it has none), and ``tool_calls`` if it has any. ``tools``:
-        OpenAI schemas; ``fields``: further fields of the request. Model and sampling are the trainer's.
+        OpenAI schemas; ``fields``: further fields of the request. Model and sampling are the trainer's: a temperature
+        among them, or any other such parameter, has no effect and is noted in the trial's result.
 
         Raises:
             TrialFailed: the trial cannot continue, or has had all its turns.
@@ -89,8 +94,11 @@ class Chat:
         turn = len(conversation.replies)
         if turn >= self._talk.max_turns:
             conversation.ended_by = "max_iterations"
-            raise TrialFailed("TooManyTurnsError", f"the trial may have {self._talk.max_turns} turns")
-        asked = {**fields, **self._carrier.options(turn)}
+            words = f"the trial may have {self._talk.max_turns} turns"
+            raise TrialFailed("TooManyTurnsError", words, "limit")
+        own, overridden = without_sampling(fields, self._talk.request)
+        conversation.overridden = {**overridden, **conversation.overridden}  # the first of each
+        asked = shorter(own, self._carrier.options(turn))
         reply = await ask(
             self._http, self._talk, conversation, self._deadline, list(messages), list(tools), asked
         )
@@ -99,5 +107,6 @@ class Chat:
         conversation.tool_calls += len(reply.message.get("tool_calls") or ())
         conversation.messages[:] = [*messages, reply.message]
         if ended:
-            raise TrialFailed("ResponseTooLongError", f"nothing more can be trained: {ended}")
+            conversation.ended_by = ended
+            raise TrialFailed("ResponseTooLongError", f"nothing more can be trained: {ended}", "limit")
         return {"content": "", **reply.message}

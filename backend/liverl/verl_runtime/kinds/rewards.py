@@ -27,7 +27,12 @@ def as_reward(value: Any, where: str) -> float | None:
         with contextlib.suppress(OverflowError):  # an integer that no float can hold
             if math.isfinite(value):
                 return float(value)
-    raise TrialFailed("RewardError", f"{where} is {str(value)[:_SHOWN]!r}; expected a finite number")
+    raise reward_error(f"{where} is {str(value)[:_SHOWN]!r}; expected a finite number")
+
+
+def reward_error(words: str) -> TrialFailed:
+    """A reward that cannot be used: the fault of the agent, or of the verifier."""
+    return TrialFailed("RewardError", words, "exit")
 
 
 def read_reward(file: Path) -> float | None:
@@ -42,7 +47,7 @@ def read_reward(file: Path) -> float | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise TrialFailed("RewardError", f"{file.name} cannot be read: {error.strerror}") from error
+        raise reward_error(f"{file.name} cannot be read: {error.strerror}") from error
     try:
         value: Any = float(text)
     except ValueError:

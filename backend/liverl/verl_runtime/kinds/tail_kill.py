@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.util.faults import Faults
 from liverl.util.json_file import write_json
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
@@ -90,15 +91,19 @@ class StepTail:
 
     async def _watch(self) -> None:
         since: float | None = None
+        faults = Faults(logger)
         while not self.late.is_set():
-            total = await asyncio.get_running_loop().run_in_executor(None, self._total)
-            now = time.monotonic()
-            since = (
-                (now if since is None else since) if self._rules.reached(total.begun, total.done) else None
-            )
-            if since is not None and now - since >= self._rules.grace:
-                logger.warning("%d of %d trials are done: the rest is cancelled", total.done, total.begun)
-                self.late.set()
+            with faults.logged(f"the trials counted in {self._folder} cannot be read"):
+                total = await asyncio.get_running_loop().run_in_executor(None, self._total)
+                now = time.monotonic()
+                since = (
+                    (now if since is None else since)
+                    if self._rules.reached(total.begun, total.done)
+                    else None
+                )
+                if since is not None and now - since >= self._rules.grace:
+                    logger.warning("%d of %d trials are done: the rest is cancelled", total.done, total.begun)
+                    self.late.set()
             await asyncio.sleep(min(max(self._rules.grace / _POLLS, _POLL_S[0]), _POLL_S[1]))
 
     def _total(self) -> Counts:

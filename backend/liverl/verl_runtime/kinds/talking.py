@@ -11,9 +11,11 @@ import msgspec
 
 from liverl.agents.loop import Conversation, Talk, Tools, converse
 from liverl.agents.sandbox import Sandbox
-from liverl.agents.tasks import TASKS, verify
+from liverl.agents.tasks import TASKS, Task, verify
 from liverl.verl_runtime.carriers import Carrier
-from liverl.verl_runtime.kinds.base import Trial
+from liverl.verl_runtime.kinds.base import Result, Trial
+
+SANDBOX = "sandbox"  # in a trial's directory
 
 
 class NoTools:
@@ -27,25 +29,33 @@ class NoTools:
         return f"error: there is no tool {name}"
 
 
-async def task(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
-    """A built-in task: files in a sandbox, which also give the reward."""
-    of_row = TASKS[str(trial.row["extra_info"]["task_id"])]
-    sandbox = Sandbox(trial.directory / "sandbox")
-    sandbox.prepare(of_row.files)
+async def task(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
+    """A built-in task: files in a sandbox."""
+    sandbox = Sandbox(trial.directory / SANDBOX)
+    sandbox.prepare(_task_of(trial).files)
     await _talk(trial, carrier, conversation, sandbox)
-    return verify(of_row, sandbox.root)
+    return Result()
 
 
-async def chat(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+async def verify_task(trial: Trial, conversation: Conversation) -> float | None:
+    """The reward of a built-in task, by the files of its sandbox."""
+    return verify(_task_of(trial), Sandbox(trial.directory / SANDBOX).root)
+
+
+def _task_of(trial: Trial) -> Task:
+    return TASKS[str(trial.row["extra_info"]["task_id"])]
+
+
+async def chat(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
     """One reply to the row's messages."""
     await _talk(trial, carrier, conversation, NoTools())
-    return None
+    return Result()
 
 
-async def tools(trial: Trial, carrier: Carrier, conversation: Conversation) -> float | None:
+async def tools(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
     """A conversation with the run's tools, until a reply calls none."""
     await _talk(trial, carrier, conversation, trial.tools or NoTools())
-    return None
+    return Result()
 
 
 def talk_of(trial: Trial) -> Talk:

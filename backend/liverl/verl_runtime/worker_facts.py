@@ -1,0 +1,45 @@
+"""What is exchanged with verl's agent-loop worker beside the rows. Independent of verl, so that it is tested
+without."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from liverl.verl_runtime.loop_trial import Outcome, Prompt
+from liverl.verl_runtime.tokens import Row
+
+
+def validates() -> bool | None:
+    """Whether verl validates; None if its worker does not say. verl 0.9.1 does not pass it to an agent loop: it is in
+    the argument ``trajectory`` of the worker's method that awaits the loop."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        trajectory = frame.f_locals.get("trajectory")
+        if isinstance(trajectory, dict) and isinstance(trajectory.get("validate"), bool):
+            return bool(trajectory["validate"])
+        frame = frame.f_back
+    return None
+
+
+def extra_fields(prompt: Prompt, outcome: Outcome, row: Row) -> dict[str, Any]:
+    """Return verl's own keys, as its client and tool agent set them, and liverl's."""
+    low, high = row.versions or (prompt.policy_version(), prompt.policy_version())
+    return {
+        "global_steps": high,
+        "min_global_steps": low,
+        "max_global_steps": high,
+        "turn_scores": [],
+        "tool_rewards": [],
+        "reward_extra_info": {},  # verl copies that of the last row to the others
+        "trial": outcome.name,
+        "row": row.kind,
+        "tool_call_count": outcome.tool_calls,
+        "retries": outcome.retries,
+        "divergences": outcome.divergences,
+        "ended_by": outcome.ended_by,
+        "exception": outcome.exception,
+        "cause": outcome.ending.cause,
+        "outcome": outcome.ending.outcome,
+    }

@@ -1,0 +1,505 @@
+"""Who caused the end of a trial, what follows, how a step's trials are counted, and what verl's metrics say of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from liverl.agents import endings
+from liverl.agents.endings import (
+    CAUSES,
+    NOT_AS_MEANT,
+    OUTCOMES,
+    Cause,
+    Ended,
+    Ending,
+    Endings,
+    Session,
+    Treatment,
+    counted,
+    counts_together,
+    enough,
+    exited,
+    judged,
+    outcome_of,
+    told,
+)
+from liverl.config import ConfigError, load_config
+from liverl.config.layers import from_environment
+from liverl.config.sections.agent import AgentEndings
+from liverl.verl_runtime.endings import StepMetrics, metrics_of, wrap
+from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt
+from liverl.verl_runtime.step_endings import Counts, StepEndings, of_step, read_step, together
+from liverl.verl_runtime.tokens import Assembly, Row
+from liverl.verl_runtime.worker_facts import extra_fields, validates
+
+FAILED = exited(1, "exited with 1")
+LATE = Ended("timeout", why="late", same="timeout")
+LOST = Ended("infrastructure", why="sandbox gone")
+DONE = Ended(by="submit")
+
+
+def after(replies: int = 3, seconds: float = 100.0, waited: float = 0.0, **counters: float) -> Session:
+    return Session(counters, replies, seconds, waited)
+
+
+# (how the agent ended, what its session counted, the cause)
+JUDGED: list[tuple[Ended, Session, Cause]] = [
+    (DONE, after(), "done"),
+    (FAILED, after(), "exit"),
+    (LATE, after(), "timeout"),
+    (LOST, after(), "infrastructure"),
+    # No reply yet.
+    (DONE, after(0), "infrastructure"),
+    (FAILED, after(0), "infrastructure"),
+    (LATE, after(0), "infrastructure"),
+    # What the session lost comes first.
+    (DONE, after(replica_lost=1), "infrastructure"),
+    (FAILED, after(replica_lost=1, refused_turns=1), "infrastructure"),
+    (LATE, after(poisoned=1), "infrastructure"),
+    # What the session has refused for good is a limit, whatever the agent did then.
+    (DONE, after(refused_turns=1), "limit"),
+    (FAILED, after(refused_turns=1), "limit"),
+    (LATE, after(refused_turns=4), "limit"),
+    (exited(134, "abort"), after(refused_turns=1), "limit"),
+    (DONE, after(refused_no_tool=1), "limit"),
+    (FAILED, after(refused_no_tool=1), "limit"),
+    # What was too long may have been said shorter.
+    (DONE, after(context_overflow=2), "done"),
+    (DONE, after(refused_tokens=2), "done"),
+    (FAILED, after(context_overflow=2), "limit"),
+    (FAILED, after(refused_tokens=1), "limit"),
+    # Our own loop knows.
+    (Ended(by="max_iterations"), after(), "limit"),
+    (Ended(by="context_length"), after(), "limit"),
+    (Ended(by="response_length"), after(), "limit"),
+    (Ended("exit", "max_iterations", "raised"), after(), "limit"),
+    # Refused after its time.
+    (DONE, after(refused_deadline=1), "timeout"),
+    (FAILED, after(refused_deadline=1), "timeout"),
+    # More than half of the time was spent waiting: too little was left.
+    (LATE, after(proxy_scheduler_wait_sec=51), "infrastructure"),
+    (LATE, after(proxy_scheduler_wait_sec=50), "timeout"),
+    (FAILED, after(replica_wait_sec=51), "infrastructure"),
+    (LATE, after(proxy_scheduler_wait_sec=20, replica_wait_sec=31), "infrastructure"),
+    (LATE, after(waited=51), "infrastructure"),
+    (LATE, after(waited=30, replica_wait_sec=30), "timeout"),  # the same seconds, seen from both sides
+    (DONE, after(proxy_scheduler_wait_sec=90), "done"),
+    (FAILED, after(refused_turns=1, proxy_scheduler_wait_sec=90), "limit"),
+]
+
+
+@pytest.mark.parametrize(("ended", "session", "cause"), JUDGED)
+def test_who_caused_an_end(ended: Ended, session: Session, cause: Cause) -> None:
+    found = judged(ended, session)
+    assert found.cause == cause
+    assert cause == "done" or found.why, "whoever caused it, there are words for it"
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (1, "exit"), (2, "exit"), (3, "exit"), (125, "exit"), (126, "infrastructure"), (127, "infrastructure"),
+        (128, "exit"), (134, "infrastructure"), (136, "exit"), (137, "infrastructure"), (138, "exit"),
+        (139, "infrastructure"), (143, "exit"), (255, "exit"), (-1, "exit"), (-6, "infrastructure"),
+        (-9, "infrastructure"), (-11, "infrastructure"), (-15, "exit"),
+    ],
+)  # fmt: skip
+def test_statuses_that_no_program_gives_itself(status: int, cause: Cause) -> None:
+    assert exited(status, "").cause == cause
+
+
+def test_a_signal_and_its_status_are_the_same_ending() -> None:
+    assert exited(-15, "a").same == exited(143, "b").same != exited(1, "").same
+
+
+def test_only_what_an_agent_may_have_caused_is_counted_together() -> None:
+    assert counts_together(FAILED) == "exit 1" and counts_together(LATE) == "timeout"
+    assert counts_together(Ended("exit")) == "exit"
+    for ended in (DONE, LOST, Ended("limit", "max_iterations")):
+        assert counts_together(ended) == ""
+
+
+@pytest.mark.parametrize(
+    ("same", "total", "many"),
+    [
+        (1, 1, False),
+        (1, 4, False),
+        (2, 4, True),
+        (2, 8, True),
+        (2, 9, False),
+        (3, 9, True),
+        (16, 64, True),
+        (15, 64, False),
+    ],
+)
+def test_a_quarter_of_a_step(same: int, total: int, many: bool) -> None:
+    assert enough(same, total) is many
+
+
+@given(
+    st.sampled_from(get_args(Cause)),
+    st.sampled_from(get_args(Treatment)),
+    st.booleans(),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_what_becomes_of_an_attempt(
+    cause: Cause, treatment: Treatment, verified: bool, left: int, rows: bool
+) -> None:
+    settings = Endings() if cause == "done" else Endings(**{cause: treatment})
+    what = outcome_of(cause, settings, verified=verified, left=left, rows=rows)
+    if what in ("trained", "zeroed"):
+        assert rows
+    if verified and rows:
+        assert what == "trained"
+    if what == "repeated":
+        assert left and treatment == "repeat" and cause != "done"
+    if cause == "done":
+        assert what == ("trained" if rows else "masked")
+
+
+def test_the_defaults_are_those_of_the_configuration() -> None:
+    loaded = load_config(sets=["run.name=n"], env={"HOME": "/h"}).config.agent.endings
+    own = Endings()
+    assert AgentEndings.__struct_fields__ == Endings.__struct_fields__
+    assert {name: getattr(loaded, name) for name in Endings.__struct_fields__} == {
+        name: getattr(own, name) for name in Endings.__struct_fields__
+    }
+
+
+def test_words() -> None:
+    assert (
+        told(Ending("timeout", "late", "zeroed")) == "the agent ran out of time: late; trained with reward 0"
+    )
+    assert told(Ending("done", "", "trained")) == "the agent finished; trained"
+    assert (
+        counted({"zeroed": 2, "masked": 1, "trained": 9, "repeated": 3})
+        == "1 not trained, 2 trained with reward 0"
+    )
+    assert counted({"trained": 9}) == ""
+    assert set(NOT_AS_MEANT) < set(OUTCOMES) == set(get_args(endings.Outcome)) and set(CAUSES) == set(
+        get_args(Cause)
+    )
+
+
+# --- the configuration
+# ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("agent.endings.timeout=reward_zer", ("agent.endings.timeout", "did you mean reward_zero?")),
+        ("agent.endings.timout=mask", ("agent.endings.timout", "did you mean")),
+        ("agent.endings=mask", ("agent.endings", "")),
+        ("agent.endings.limit=", ("agent.endings.limit", "")),
+        ("agent.endings.done=train", ("agent.endings.done", "")),
+    ],
+)
+def test_what_no_key_knows_is_refused(setting: str, words: tuple[str, str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(sets=["run.name=n", setting], env={"HOME": "/h"})
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, {}),
+        ({"TRAJ_FILTER_ENABLE": ""}, {}),
+        ({"TRAJ_FILTER_ENABLE": "True"}, {"limit": "train", "timeout": "drop", "infrastructure": "repeat"}),
+        (
+            {"TRAJ_FILTER_ENABLE": "False", "TRAJ_FILTER_DROP_REASONS": "timeout"},
+            dict.fromkeys(("limit", "timeout", "exit", "infrastructure"), "train"),
+        ),
+        (
+            {"TRAJ_FILTER_DROP_REASONS": "timeout, overlong"},
+            {"limit": "drop", "timeout": "drop", "infrastructure": "train"},
+        ),
+        (
+            {"TRAJ_FILTER_DROP_REASONS": "max_turns_reached,env_setup_failed"},
+            {"limit": "drop", "timeout": "train", "infrastructure": "repeat"},
+        ),
+    ],
+)
+def test_liverls_filter_sets_the_key(env: Mapping[str, str], expected: dict[str, str]) -> None:
+    layer, _, _ = from_environment(env)
+    assert layer.problems == []
+    assert {path[-1]: setting.value for path, setting in layer.settings.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"TRAJ_FILTER_DROP_REASONS": "timeout,overlng"}, "did you mean overlong?"),
+        ({"TRAJ_FILTER_DROP_REASONS": "agent_completed"}, "unknown reason"),
+        ({"TRAJ_FILTER_ENABLE": "maybe"}, "True or False"),
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused(env: Mapping[str, str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(sets=["run.name=n"], env={"HOME": "/h", **env})
+    assert words in str(caught.value) and next(iter(env)) in str(caught.value)
+
+
+def test_the_file_wins_over_liverls_variables(tmp_path: Path) -> None:
+    loaded = load_config(
+        sets=["run.name=n", "agent.endings.timeout=mask"],
+        env={"HOME": "/h", "TRAJ_FILTER_DROP_REASONS": "timeout"},
+    )
+    assert loaded.config.agent.endings.timeout == "mask"
+
+
+# --- the counts of a step
+# ---------------------------------------------------------------------------------------------
+
+
+async def test_all_workers_are_counted_together(tmp_path: Path) -> None:
+    one, two = (StepEndings(tmp_path / "step_0001", name, 8) for name in ("a", "b"))
+    for worker in (one, two):
+        for _ in range(4):
+            worker.begin(again=False)
+    one.end("exit 1")
+    first = asyncio.ensure_future(one.shared("exit 1", 30.0))
+    other = asyncio.ensure_future(one.shared("exit 2", 30.0))
+    await asyncio.sleep(0)
+    assert not first.done(), "the others may end in the same way"
+    two.end("exit 1")
+    assert await first == (2, 8) == await two.shared("exit 1", 30.0)
+    for worker in (one, two):
+        for _ in range(3):
+            worker.end()
+    assert await other is None
+    assert read_step(tmp_path / "step_0001").same == {"exit 1": 2}
+
+
+async def test_it_is_known_as_soon_as_it_cannot_change(tmp_path: Path) -> None:
+    step = StepEndings(tmp_path / "step_0001", "a", 12)
+    for _ in range(12):
+        step.begin(again=False)
+    for _ in range(9):
+        step.end()
+    step.end("exit 1")
+    # Two are left: with them it would be three of twelve, which is a quarter.
+    waiting = asyncio.ensure_future(step.shared("exit 1", 30.0))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    step.end("exit 2")
+    assert await waiting is None, "two of twelve are no quarter"
+
+
+async def test_trials_that_have_not_begun_are_waited_for(tmp_path: Path) -> None:
+    step = StepEndings(tmp_path / "step_0001", "a", 4)
+    step.begin(again=False)
+    step.end("exit 1")
+    waiting = asyncio.ensure_future(step.shared("exit 1", 30.0))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    for same in ("exit 1", "", ""):
+        step.begin(again=False)
+        step.end(same)
+    assert await waiting == (2, 4)
+
+
+async def test_nobody_waits_for_ever(tmp_path: Path) -> None:
+    step = StepEndings(tmp_path / "step_0001", "a", 4)
+    for _ in range(4):
+        step.begin(again=False)  # of a worker that was killed: they never end
+    step.end("exit 1")
+    assert await step.shared("exit 1", 0.1) is None
+
+
+async def test_a_validation_and_a_full_disk_fail_no_trial(tmp_path: Path) -> None:
+    nowhere = of_step(tmp_path, "", "w", 8)
+    (tmp_path / "file").touch()
+    broken = StepEndings(tmp_path / "file" / "step_0001", "w", 2)
+    for step in (nowhere, broken):
+        step.begin(again=False)
+        step.end("exit 1")
+        step.tell(Ending("exit", "x", "masked"), {"ending": 3}, 1)
+        assert await step.shared("exit 1", 5.0) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_step_is_counted_where_verls_processes_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIVERL_ENDINGS", str(tmp_path / "attempt_002" / "endings" / "3"))
+    step = of_step(tmp_path / "attempt_002", "step_0007", "worker-a", 8)
+    assert step is of_step(tmp_path / "attempt_002", "step_0007", "worker-a", 8)
+    step.begin(again=False)
+    assert (tmp_path / "attempt_002" / "endings" / "3" / "step_0007" / "worker-a.json").is_file()
+
+
+# --- verl's metrics
+# ---------------------------------------------------------------------------------------------------
+
+
+class Tracking:
+    """verl's class, as far as it is used."""
+
+    def __init__(self) -> None:
+        self.logged: list[tuple[dict[str, Any], int, Any]] = []
+
+    def log(self, data: dict[str, Any], step: int, backend: Any = None) -> None:
+        self.logged.append((data, step, backend))
+
+
+def metrics(**numbers: int) -> dict[str, float]:
+    return {f"liverl/{name.replace('__', '/')}": number for name, number in numbers.items()}
+
+
+def nonzero(data: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in data.items() if name.startswith("liverl/") and value}
+
+
+def test_each_trial_is_in_the_metrics_of_one_step(tmp_path: Path) -> None:
+    class Own(Tracking):
+        pass
+
+    wrap(Own, StepMetrics(tmp_path))
+    tracking = Own()
+    one, two = (StepEndings(tmp_path / "step_0001", name, 0) for name in ("a", "b"))
+    tracking.log({"val-core/x": 1.0}, 0)
+    one.tell(Ending("done", "", "trained"), {"aside": 5}, 1)
+    two.tell(Ending("timeout", "late", "zeroed"), {"length": 2, "aside": 1}, 2)
+    two.tell(Ending("infrastructure", "gone", "repeated"), {"ending": 7}, 0)
+    tracking.log(data={"training/global_step": 1, "actor/lr": 0.1}, step=1)
+    two.tell(
+        Ending("infrastructure", "gone", "masked"), {"ending": 3}, 0
+    )  # it ended after its step was logged
+    StepEndings(tmp_path / "step_0002", "a", 0).tell(Ending("limit", "turns", "trained"), {}, 0)
+    tracking.log({"training/global_step": 2}, step=2, backend="file")
+    tracking.log({"training/global_step": 3}, 3)
+    first, second, third = (data for data, _, _ in tracking.logged[1:])
+    assert tracking.logged[0] == ({"val-core/x": 1.0}, 0, None), (
+        "a validation before the first step has no trials"
+    )
+    assert [(step, backend) for _, step, backend in tracking.logged[1:]] == [
+        (1, None),
+        (2, "file"),
+        (3, None),
+    ]
+    assert first["actor/lr"] == 0.1
+    assert nonzero(first) == metrics(
+        endings__done=1, endings__timeout=1, endings__trained=1, endings__zeroed=1, endings__repeated=1,
+        not_trained__aside=6, not_trained__length=2, not_trained__ending=7, asides=3,
+    )  # fmt: skip
+    assert nonzero(second) == metrics(
+        endings__infrastructure=1,
+        endings__limit=1,
+        endings__masked=1,
+        endings__trained=1,
+        not_trained__ending=3,
+    )
+    assert nonzero(third) == {}
+    assert {f"liverl/endings/{name}" for name in (*CAUSES, *OUTCOMES)} <= third.keys(), (
+        "a series has no holes"
+    )
+
+
+def test_a_fault_of_a_count_fails_no_step(tmp_path: Path) -> None:
+    class Own(Tracking):
+        pass
+
+    class Broken(StepMetrics):
+        def take(self, step: int) -> dict[str, float]:
+            raise ValueError("x")
+
+    wrap(Own, Broken(tmp_path))
+    tracking = Own()
+    tracking.log({"training/global_step": 1}, 1)
+    assert tracking.logged == [({"training/global_step": 1}, 1, None)]
+
+
+def test_damaged_counts_are_passed_over(tmp_path: Path) -> None:
+    step = StepEndings(tmp_path / "step_0001", "a", 0)
+    step.tell(Ending("done", "", "trained"), {}, 0)
+    (tmp_path / "step_0001" / "b.json").write_text('{"trials": ')
+    (tmp_path / "step_x").mkdir()
+    assert nonzero(StepMetrics(tmp_path).take(1)) == metrics(endings__done=1, endings__trained=1)
+    assert nonzero(StepMetrics(tmp_path / "none").take(1)) == {}
+
+
+@given(
+    st.lists(
+        st.builds(
+            Counts,
+            trials=st.integers(0, 9),
+            causes=st.dictionaries(st.sampled_from(["done", "exit"]), st.integers(0, 9)),
+        ),
+        max_size=4,
+    )
+)
+def test_counts_add_up(several: list[Counts]) -> None:
+    total = together(several)
+    assert total.trials == sum(each.trials for each in several)
+    assert metrics_of(total)["liverl/endings/exit"] == sum(each.causes.get("exit", 0) for each in several)
+
+
+# --- what is exchanged with verl's worker
+# -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [True, False])
+async def test_verls_worker_tells_a_validation(said: bool) -> None:
+    async def run() -> bool | None:
+        await asyncio.sleep(0)
+        return validates()
+
+    async def worker(trajectory: dict[str, Any]) -> bool | None:
+        return await run()
+
+    assert await asyncio.create_task(worker({"validate": said, "step": 1})) is said
+
+
+async def test_another_worker_tells_none() -> None:
+    async def run(trajectory: Any) -> bool | None:
+        return validates()
+
+    assert await asyncio.create_task(run("a path")) is None
+
+
+@pytest.mark.parametrize(
+    ("versions", "validation", "expected"),
+    [((4, 6), False, (4, 6)), ((5, 5), False, (5, 5)), (None, False, (2, 2)), (None, True, (3, 3))],
+)
+def test_versions_of_a_row_are_the_lowest_and_the_highest(
+    versions: Any, validation: bool, expected: tuple[int, int], tmp_path: Path
+) -> None:
+    prompt = Prompt("chat", "x", {}, [], 3, validation, "u", 0, {})
+    step = StepEndings(None, "w", 0)
+    files: Any = None
+    ending = Ending("done", "", "trained")
+    outcome = Outcome("t", [], 1.0, 2, 0, 0, 0, "reply", 0.0, 0.0, None, files, ending, {}, 0, step)
+    fields = extra_fields(prompt, outcome, Row([1], [2], [1], [0.0], versions=versions))
+    assert (fields["min_global_steps"], fields["max_global_steps"]) == expected
+    assert fields["global_steps"] == expected[1]
+
+
+def test_tokens_that_break_a_row_through_litellm_are_counted() -> None:
+    assembly = Assembly()
+    assembly.add([1, 2], [3, 4], [0.0, 0.0])
+    assembly.add([1, 2, 3, 4, 5], [6], [0.0])
+    assert (assembly.sampled, assembly.kept) == (3, 3)
+    assembly.add([1, 9], [7, 7], [0.0, 0.0])
+    assert (assembly.sampled, assembly.kept) == (5, 3)
+
+
+def test_rows_without_an_index_have_longer_names() -> None:
+    settings = LoopSettings("/r", "/r/attempt_001", "m", 9, 9)
+    from liverl.verl_runtime.loop_trial import read_prompt
+
+    row = {"raw_prompt": [], "global_steps": 1, "uid": "u", "session_id": 0, "index": 0}
+    for extra, digits in (({"index": 0}, 8), ({}, 16)):
+        prompt = read_prompt({**row, "extra_info": extra}, {}, settings)
+        assert len(prompt.name().rpartition("-")[2]) == digits
+        assert len({prompt.name(0, taken) for taken in range(3)} | {prompt.name(1)}) == 4
