@@ -80,6 +80,25 @@ def test_every_key_is_used_in_some_combination() -> None:
     assert used == set(leaves())
 
 
+@pytest.mark.parametrize(("topology", "engine", "kind"), COMBINATIONS)
+def test_what_harbors_agent_would_sample_with_is_told_as_inert(topology: str, engine: str, kind: str) -> None:
+    """Only a launch script reads it: in every other run the trainer decides, whoever runs the trials."""
+    key = "harbor_agent.temperature"
+    variants: list[list[str]] = [[], ["agent.kind=harbor"]] if kind == "verl" else [[]]
+    for variant in variants:
+        why = why_inert(config_for(topology, engine, kind, variant), key)
+        if kind == "command":
+            assert why is None
+        elif kind == "none":
+            assert why == "trainer.kind is none: no trainer runs"
+        else:
+            assert why is not None and why.startswith("the trainer decides how replies are sampled")
+            assert ("algorithm.val_temperature" in why) == (kind == "verl")
+    if kind == "verl":
+        own = config_for(topology, engine, kind, ["verl.agent_loop=mine"]) if topology == "verl" else None
+        assert own is None or why_inert(own, key) is None, "an agent loop of the user's gets the variable"
+
+
 def test_inert_keys_say_where_they_were_set(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("k8s:\n  namespace: mine\ntrainer:\n  overrides: {a: 1}\nvllm: {gen_tp: 4}\n")

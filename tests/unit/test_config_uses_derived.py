@@ -14,7 +14,7 @@ from kit.key_effects import base, disagreements, reached
 from kit.variable_reads import THIRD_PARTY, own_reads, reads
 
 from liverl.agents.settings import TrainerConfig, TrainerFaults
-from liverl.config import ConfigError, LoadedConfig, load_config
+from liverl.config import ConfigError, LoadedConfig, dump_yaml, load_config
 from liverl.config.consumers import KeyRule, rules, why_inert
 from liverl.config.env_vars import VARIABLES
 from liverl.config.inert import sentence
@@ -22,6 +22,7 @@ from liverl.config.schema import leaves
 from liverl.daemon.launch import create_run
 from liverl.daemon.trusted_run import ROOTS_VARIABLE, UntrustedRun
 from liverl.engines import ENGINES
+from liverl.observe.trials.script_sampling import script_sampling
 from liverl.plan import PlanError, make_plan, spec, verl_overrides, verl_trainer
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import RunDir
@@ -107,6 +108,20 @@ def vouches_for_a_run(loaded: LoadedConfig, setting: str, tmp_path: Path) -> Non
         require_trusted(run, (), UpOptions(profile=loaded.profile, sets=(f"{setting}[{tmp_path}]",)))
 
 
+def is_what_agents_are_compared_with(loaded: LoadedConfig, setting: str, tmp_path: Path) -> None:
+    """The alert on what a launch script's agents ask for has it."""
+    key, _, value = setting.partition("=")
+    name = key.removeprefix("algorithm.")
+    run, kind = loaded.config.run, loaded.config.trainer.kind
+    sets = [f"run.topology={run.topology}", f"run.engine={run.engine}", f"trainer.kind={kind}", setting]
+    other = load_config(profile=loaded.profile, sets=["run.name=n", "trainer.command=[x]", *sets], env={})
+    (tmp_path / "config.yaml").write_text(dump_yaml(other.config))
+    meant = script_sampling(tmp_path)
+    assert meant is not None
+    of = meant.validation if name.startswith("val_") else meant.training
+    assert of[name.removeprefix("val_")] == float(value)
+
+
 Proof = Callable[[LoadedConfig, str, Path], None]
 # Key -> (combinations in which no plan shows it, the use, a value for the proof, the proof).
 UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
@@ -128,6 +143,15 @@ UNSEEN: dict[str, tuple[list[tuple[str, str, str]], str, str, Proof]] = {
         "infrastructure.ngpus_per_node=7",
         is_refused,
     ),
+    **{
+        f"algorithm.{name}": (
+            [c for c in COMBINATIONS if c[2] == "command"],
+            "what the requests of a launch script's trials are compared with; no plan says what alerts compare",
+            f"algorithm.{name}=0.25",
+            is_what_agents_are_compared_with,
+        )
+        for name in ("temperature", "top_p", "val_temperature", "val_top_p")
+    },
 }
 
 
@@ -180,7 +204,7 @@ SEVERAL = {
         "backend proxy-list replica trainer": "model.served_model_name",
         "backend trainer": "training.train_batch_size training.n_resp_per_prompt training.total_steps "
         "embedded.faults.ignore_sigterm",
-        "proxy trainer": "proxy.host",
+        "proxy trainer": "proxy.host algorithm.temperature",
         "backend proxy-list": "proxy.request_timeout",
         "proxy replica trainer": "supervise.stop_grace supervise.tree_grace supervise.pass_env",
         "backend proxy replica trainer": "supervise.kill_grace",

@@ -262,6 +262,7 @@ def test_the_proxy() -> None:
         "LIVERL_DRAIN_TIMEOUT": "90",
         "LIVERL_MAX_BODY_BYTES": "16777216",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LIVERL_SAMPLING": "{run_dir}/proxy/sampling.json",
     }
     assert {"DATABASE_URL", "LITELLM_MASTER_KEY", "PYTHONPATH"} <= set(spec.unset_env)
     assert spec.depends_on[0] == Dependency("environment_ready", "proxy")

@@ -373,9 +373,19 @@ def test_verls_environment_gets_our_modules_alone() -> None:
         assert service(plan_of(), name).env["PYTHONPATH"] == "{run_dir}/trainer/path"
 
 
-def test_only_standalone_replicas_need_a_plug_in() -> None:
+def test_only_standalone_replicas_need_a_plug_in_and_our_loops() -> None:
     paths = {f.path for f in service(plan_of(), "trainer").files}
-    assert paths == {f"{_PATH}/liverl/__init__.py", "trainer/agent_loop.yaml", "trainer/agent.json"}
+    plugin = {f"{_PATH}/liverl_endings-1.dist-info/{name}" for name in ("METADATA", "entry_points.txt")}
+    stub = f"{_PATH}/liverl/__init__.py"
+    assert paths == {stub, "trainer/agent_loop.yaml", "trainer/agent.json"} | plugin
+    assert {f.path for f in service(plan_of("verl.agent_loop=tool_agent"), "trainer").files} == {stub}
+
+
+def test_verls_processes_are_told_where_the_endings_of_trials_are_counted() -> None:
+    """The trainer's and the workers': both get it from the trainer's job, as it differs between starts."""
+    name = f"+{_JOB}.LIVERL_ENDINGS"
+    assert overrides_of(plan_of())[name] == "'{attempt_dir}/endings/{generation}'"
+    assert name not in overrides_of(plan_of("verl.agent_loop=tool_agent"))
 
 
 # --- ports ------------------------------------------------------------------------------------------------

@@ -294,7 +294,8 @@ def test_our_ray_head() -> None:
     assert spec.env["PYTHONPATH"] == "{run_dir}/trainer/path"
     assert spec.env["VERL_USE_EXTERNAL_MODULES"] == "liverl.verl_runtime.cpu"
     assert json.loads(spec.env["LIVERL_CPU_FAULTS"])["pending_replica"] is None
-    (stub,) = spec.files
+    stub, *plugin = spec.files
+    assert {Path(file.path).parent.name for file in plugin} == {"liverl_endings-1.dist-info"}
     assert stub.path == "trainer/path/liverl/__init__.py"
     namespace: dict[str, Any] = {}
     exec(stub.text, namespace)
@@ -384,7 +385,16 @@ def agent_loops(*sets: str) -> list[dict[str, Any]]:
         (
             ("run.topology=in_process", "session_proxy.rewrite=mask", "proxy.max_body_bytes=1048576"),
             "session_loop.WorkerAgentLoop",
-            {"advertise": "", "rewrite": "mask", "main_agent_prefix_match": 256, "max_body_bytes": 1048576},
+            {
+                "advertise": "",
+                "rewrite": "mask",
+                "asides": "skip",
+                "main_agent_prefix_match": 256,
+                "models": [],
+                "patience": 120.0,
+                "max_replica_deaths": 2,
+                "max_body_bytes": 1048576,
+            },
         ),
     ],
 )
@@ -398,12 +408,14 @@ def test_the_agent_loops_file(sets: tuple[str, ...], target: str, own: dict[str,
     entry = entries[0]
     assert entry.pop("_target_") == f"liverl.verl_runtime.{target}"
     assert (entry["max_turns"], entry["trial_timeout"], entry["max_tokens"]) == (5, 120.0, 512)
+    assert entry["max_retries"] == 2
     common = {
         "run_dir",
         "attempt_dir",
         "served_model",
         "max_turns",
         "trial_timeout",
+        "max_retries",
         "temperature",
         "max_tokens",
         "agent_file",

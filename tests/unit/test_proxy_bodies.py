@@ -9,10 +9,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from liverl.proxy.runtime.bodies import MAX_DEPTH, why_invalid
+from liverl.proxy.runtime.bodies import MAX_DEPTH, InvalidBody, encoded, read_body
 
 CHAT, ANTHROPIC, COMPLETIONS = "/v1/chat/completions", "/v1/messages", "/v1/completions"
 HELLO = [{"role": "user", "content": "hi"}]
+
+
+def why_invalid(path: str, data: bytes) -> str | None:
+    try:
+        assert read_body(path, data) == json.loads(data)
+    except InvalidBody as error:
+        return str(error)
+    return None
 
 
 def body(**fields: Any) -> bytes:
@@ -116,3 +124,11 @@ def test_brackets_in_text_are_no_levels() -> None:
 def test_any_bytes_have_an_answer(data: bytes) -> None:
     told = why_invalid(CHAT, data)
     assert told is None or ("\n" not in told and told.isprintable())
+
+
+@given(
+    st.dictionaries(st.text(st.characters()), st.one_of(st.text(st.characters()), st.floats(allow_nan=False)))
+)
+@example({"half of a pair": "\ud800"})
+def test_a_body_that_is_encoded_again_says_the_same(value: dict[str, Any]) -> None:
+    assert json.loads(encoded(value)) == value

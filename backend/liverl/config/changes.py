@@ -50,6 +50,7 @@ _REPLICAS, _PROXY, _SESSIONS, _TRAINER = (
     OnChange("restart", (name,)) for name in ("replicas", "proxy", "sessions", "trainer")
 )
 _PROXY_AND_SESSIONS = OnChange("restart", ("proxy", "sessions"))
+_PROXY_AND_TRAINER = OnChange("restart", ("proxy", "trainer"))
 _REPLICAS_AND_TRAINER = OnChange("restart", ("replicas", "trainer"))
 _PLACE = OnChange("never", why="it names the run's directory")
 _SHARDS = OnChange("never", why="verl's checkpoints are divided by the number of GPUs that train")
@@ -75,7 +76,11 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     ),
     (_PROXY, "proxy: *"),
     (_PROXY_AND_SESSIONS, "proxy: request_timeout max_body_bytes"),
-    (_SESSIONS, "session_proxy: main_agent_prefix_match; session_proxy.scheduler: *"),
+    (
+        _SESSIONS,
+        "session_proxy: main_agent_prefix_match models patience max_replica_deaths; session_proxy.scheduler: *",
+    ),
+    (_PROXY_AND_TRAINER, "algorithm: temperature top_p top_k val_temperature val_top_p val_top_k"),
     (_TRAINER, "data: *; infrastructure: node0_ip; k8s: *; training: *; algorithm: *; harbor_agent: *"),
     (
         _TRAINER,
@@ -84,7 +89,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_TRAINER, "embedded.faults: crash_at_step hang_at_step nan_at_step tool_executor"),
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),
-    (_NEXT, "agent: *; reward: *; session_proxy: rewrite"),
+    (_NEXT, "retention: *; agent: *; agent.endings: *; reward: *; session_proxy: rewrite asides"),
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
     (
         _NEXT,

@@ -36,7 +36,7 @@ class KeyRule(Struct, frozen=True):
     why: Why
 
 
-_PLAN, _CONFIG = "liverl.plan", "liverl.config"
+_PLAN, _CONFIG, _OBSERVE = "liverl.plan", "liverl.config", "liverl.observe"
 _ALWAYS = KeyRule({_PLAN: when.always}, inert.never)
 
 
@@ -120,16 +120,26 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("training: test_freq", {_PLAN: when.verl_or_command}, inert.NO_VALIDATION),
     _group("training: val_batch_size val_before_train", {_PLAN: when.verl_trainer}, inert.NO_VALIDATION),
     _group(
-        "algorithm: learning_rate clip_ratio_low clip_ratio_high temperature",
+        "algorithm: learning_rate clip_ratio_low clip_ratio_high",
         {_PLAN: when.embedded_or_verl},
         inert.trial_key(""),
+    ),
+    # What a launch script's agents ask for is compared with them.
+    _group(
+        "algorithm: temperature", {_PLAN: when.embedded_or_verl, _OBSERVE: when.command}, inert.trial_key("")
+    ),
+    _group("algorithm: top_p", {_PLAN: when.verl_trainer, _OBSERVE: when.command}, inert.NO_ALGORITHM),
+    _group(
+        "algorithm: val_temperature val_top_p",
+        {_PLAN: when.verl_trainer, _OBSERVE: when.command},
+        inert.NO_VALIDATION,
     ),
     _group(
         "algorithm: *",
         {_PLAN: when.verl_trainer},
         inert.NO_ALGORITHM,
     ),
-    _group("algorithm: val_temperature val_top_p val_top_k", {_PLAN: when.verl_trainer}, inert.NO_VALIDATION),
+    _group("algorithm: val_top_k", {_PLAN: when.verl_trainer}, inert.NO_VALIDATION),
     _group("harbor_agent: max_iterations", {_PLAN: when.trains}, inert.trial_key("")),
     _group(
         "harbor_agent: max_timeout_sec override_timeout_sec",
@@ -144,6 +154,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         inert.harbor_key,
     ),
     _group("harbor_agent: *; harbor_runtime: *", {_PLAN: _or_variables(when.harbor)}, inert.harbor_key),
+    _group("harbor_agent: max_retries", {_PLAN: _or_variables(when.our_loop)}, inert.agent_key),
     _group("harbor_agent: temperature", {_PLAN: when.reads_variables}, inert.temperature_key),
     _group(
         "harbor_agent: runtime_mount_path runtime_image_subpath",
@@ -168,7 +179,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: lambda c: when.verl_trainer(c) or when.counts_replicas(c)},
         inert.sentence("only trainer.kind verl takes overrides"),
     ),
-    _group("agent: kind python command", {_PLAN: when.our_loop}, inert.agent_key),
+    _group("agent: kind python command; agent.endings: *", {_PLAN: when.our_loop}, inert.agent_key),
     _group("agent: verifier env", {_PLAN: when.runs_programs}, inert.agent_key),
     _group("agent: tools functions path; reward: function", {_PLAN: when.verl_trainer}, inert.verl_key),
     _group(

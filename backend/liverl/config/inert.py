@@ -101,7 +101,11 @@ def _of_sandboxes(reason: str) -> Why:
     return lambda c: reason if when.harbor(c) else harbor_key(c, pods)
 
 
-temperature_key = _of_harbor("every reply is sampled with the trainer's temperature, algorithm.temperature")
+_SAMPLED = "the trainer decides how replies are sampled, whatever an agent asks for"
+temperature_key = trial_key(
+    f"{_SAMPLED}: algorithm.temperature",
+    f"{_SAMPLED}: algorithm.temperature, and algorithm.val_temperature in validations",
+)
 image_key = _of_harbor("harbor_agent.runtime_image is not set")
 pod_key = _of_sandboxes("only a class of your own reads it: harbor_agent.environment_import_path is not set")
 cluster_key = _of_sandboxes(

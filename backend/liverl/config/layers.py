@@ -13,6 +13,7 @@ from liverl.config.coerce import Bad, convert, is_text, plain_type, to_plain
 from liverl.config.env_vars import SECRET_FILES, SECRET_KEYS, VARIABLES, value_from
 from liverl.config.errors import Problem, Where
 from liverl.config.schema import Path, fields, is_open, leaves, root_type
+from liverl.config.traj_filter import endings_of
 from liverl.config.yaml_nodes import Node, parse, scalar
 from liverl.util.nearest import did_you_mean, nearest
 
@@ -194,6 +195,14 @@ def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:
     for name, key in SECRET_FILES:
         if env.get(name):
             _replace(theirs, tuple(key.split(".")), f"file:{env[name]}", f"env {name}")
+    for found in endings_of(env):
+        where = Where(f"env {found.variable}")
+        if found.problem:
+            theirs.refuse(
+                Problem(where, found.key, found.problem, f"'{found.value}'", found.allowed, found.hint)
+            )
+        else:
+            _replace(theirs, tuple(found.key.split(".")), found.value, f"env {found.variable}")
     warnings: list[str] = []
     by_spelling = {key.replace(".", "_"): key for key in leaves()}
     for name in sorted(env):

@@ -31,6 +31,7 @@ from liverl.config.sections.run import (
     EnvironmentEntry,
     Observe,
     Proxy,
+    Retention,
     Run,
     SessionProxy,
     Supervise,
@@ -66,6 +67,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     session_proxy: SessionProxy
     supervise: Supervise
     observe: Observe
+    retention: Retention
     ui: Ui
     embedded: Embedded
     experiment: Experiment

@@ -40,6 +40,7 @@ def files(config: RunConfig) -> tuple[FileSpec, ...]:
         "env": agent.env if agent.command else {},
         "verifier": (agent.verifier if agent.command else None) or (),
         "harbor": harbor.settings(config),
+        "endings": agent.endings,
     }
     # Not readable by others: agent.env may hold what others should not know.
     given = FileSpec(AGENT, msgspec.json.encode(settings).decode(), mode=0o600)
@@ -53,6 +54,7 @@ def _trial(config: RunConfig) -> dict[str, Any]:
         "served_model": config.model.served_model_name,
         "max_turns": config.harbor_agent.max_iterations,
         "trial_timeout": config.harbor_agent.trial_timeout,
+        "max_retries": config.harbor_agent.max_retries,
         "temperature": config.algorithm.temperature,
         "max_tokens": config.training.max_response_length,
         "agent_file": f"{{run_dir}}/{AGENT}",
@@ -77,6 +79,10 @@ def _session(config: RunConfig) -> dict[str, Any]:
         "_target_": "liverl.verl_runtime.session_loop.WorkerAgentLoop",
         "advertise": config.proxy.advertise,
         "rewrite": config.session_proxy.rewrite,
+        "asides": config.session_proxy.asides,
         "main_agent_prefix_match": config.session_proxy.main_agent_prefix_match,
+        "models": config.session_proxy.models,
+        "patience": config.session_proxy.patience,
+        "max_replica_deaths": config.session_proxy.max_replica_deaths,
         "max_body_bytes": config.proxy.max_body_bytes,
     }

@@ -279,4 +279,5 @@ def _settings(config: RunConfig) -> Settings:
         cooldown=config.proxy.cooldown_time,
         replica_stagger=config.supervise.replica_stagger,
         stuck_after=3 * config.supervise.kill_grace,
+        keep_steps=config.retention.keep_steps,
     )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from liverl.config.conditions import through_sessions
 from liverl.config.schema import RunConfig
+from liverl.plan import trial_sampling
 from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, ServiceSpec, StopStage
 
@@ -18,6 +19,7 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
     """LiteLLM, started by our runner. ``replicas``: the condition under which all expected replicas can serve; the
     proxy starts after it. Where the trials go through sessions, the run goes on without it."""
     proxy = config.proxy
+    sampling = trial_sampling.files(config)
     health = "/health/liveliness"
     return ServiceSpec(
         name=NAME,
@@ -29,6 +31,7 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
             "LIVERL_MAX_BODY_BYTES": str(proxy.max_body_bytes),
             # Without it LiteLLM tries to download a price list at start (11 s instead of 4 s, offline).
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            **({"LIVERL_SAMPLING": f"{{run_dir}}/{trial_sampling.PATH}"} if sampling else {}),
         },
         inherits="proxy",
         # These would direct LiteLLM to other servers or enable its database, whatever supervise.pass_env says.
@@ -50,6 +53,7 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
             live=Probe("http", port="http", path=health, interval=5.0, timeout=20.0, failures=6),
         ),
         restart=restart_policy(config),
+        files=sampling,
         fatal=not through_sessions(config),
         stop=stop_stages(config),
         # Twice the drain timeout: a request may start on a kept connection just when another one has ended

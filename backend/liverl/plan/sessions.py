@@ -57,9 +57,14 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "replica_token_file": f"{{run_dir}}/{TOKEN}",
         "max_body_bytes": config.proxy.max_body_bytes,
         "rewrite": config.session_proxy.rewrite,
+        "asides": config.session_proxy.asides,
         "main_agent_prefix_match": config.session_proxy.main_agent_prefix_match,
+        "models": config.session_proxy.models,
+        "patience": config.session_proxy.patience,
+        "max_replica_deaths": config.session_proxy.max_replica_deaths,
         "request_timeout": config.proxy.request_timeout,
         "scheduler": _scheduler(config),
+        "decides": "client" if config.trainer.kind == "none" else "trainer",
     }
 
 

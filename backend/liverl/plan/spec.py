@@ -203,7 +203,8 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Intervals and limits of the backend itself, all in seconds."""
+    """Intervals and limits of the backend itself, all in seconds. ``keep_steps``: the newest steps whose trials keep
+    all their files; None: all of them do."""
 
     scan_interval: float = 2.0
     host_interval: float = 2.0
@@ -214,6 +215,7 @@ class Settings(msgspec.Struct, frozen=True):
     cooldown: float = 30.0
     replica_stagger: float = 0.0  # between the starts of two replicas on GPUs
     stuck_after: float = 15.0  # after SIGKILL; the run then ends although processes remain
+    keep_steps: int | None = None
 
 
 class RayPlan(msgspec.Struct, frozen=True):

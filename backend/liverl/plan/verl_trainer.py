@@ -21,6 +21,9 @@ from liverl.plan.verl_overrides import overrides, token_routes
 
 ENVIRONMENT = ray.ENVIRONMENT
 METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # one per start, because verl truncates it
+# Where the agent-loop workers count how trials ended, for verl's metrics: one folder per start, as a restarted
+# trainer counts its steps anew.
+ENDINGS = "{attempt_dir}/endings/{generation}"
 _PATH = "trainer/path"  # in the run directory; the PYTHONPATH of verl's processes
 # verl prints this line when all workers and replicas have started and the first step begins.
 READY = "all initialize finished, ready to fit"
@@ -113,8 +116,9 @@ def checkpoints(plan: Plan, run_dir: Path) -> Path:
 
 
 def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
-    """The files on the PYTHONPATH of all of verl's processes: our package and, if needed, a plug-in for verl."""
-    return (stub(_PATH), *(_plugin("standalone") if config.verl.rollout_mode == "standalone" else ()))
+    """The files on the PYTHONPATH of all of verl's processes: our package and, if needed, plug-ins for verl."""
+    standalone = _plugin("standalone") if config.verl.rollout_mode == "standalone" else ()
+    return (stub(_PATH), *standalone, *(_plugin("endings") if conditions.our_loop(config) else ()))
 
 
 def _plugin(module: str) -> tuple[FileSpec, ...]:
@@ -192,7 +196,8 @@ def _job_environment(config: RunConfig) -> tuple[Override, ...]:
     variables."""
     prefix = "ray_kwargs.ray_init.runtime_env.env_vars"
     worker_variables = worker_env(config) if config.ray.address else {}
-    values = {"VERL_FILE_LOGGER_PATH": METRICS, **worker_variables, **_chosen_ports(config)}
+    ours = {"LIVERL_ENDINGS": ENDINGS} if conditions.our_loop(config) else {}
+    values = {"VERL_FILE_LOGGER_PATH": METRICS, **ours, **worker_variables, **_chosen_ports(config)}
     return tuple(Override(f"{prefix}.{name}", value, new=True) for name, value in values.items())
 
 

@@ -9,11 +9,21 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from liverl.agents.endings import Treatment
 from liverl.config.sections.value_types import Name
 
 AgentKind = Literal["auto", "task", "chat", "tools", "python", "command", "harbor"]
 # What a row's column ``agent_name`` may say besides the names of agent loops -> the kind of agent.
 ROW_KINDS: dict[str, str] = {f"liverl_{kind}": kind for kind in get_args(AgentKind) if kind != "auto"}
+
+
+class AgentEndings(Struct, frozen=True, kw_only=True):
+    """``agent.endings``: what becomes of a trial, by who caused its end."""
+
+    limit: Treatment
+    timeout: Treatment
+    exit: Treatment
+    infrastructure: Treatment
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -27,6 +37,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     tools: str
     functions: str
     path: tuple[Name, ...]
+    endings: AgentEndings
 
 
 class Reward(Struct, frozen=True, kw_only=True):

@@ -103,7 +103,11 @@ class SessionProxy(Struct, frozen=True, kw_only=True):
 
     port: PortOrAny
     rewrite: Literal["split", "mask", "recompute"]
+    asides: Literal["skip", "train"]
     main_agent_prefix_match: Count
+    models: tuple[Name, ...]
+    patience: Seconds
+    max_replica_deaths: Count
     scheduler: SessionScheduler
 
 
@@ -138,6 +142,12 @@ class Observe(Struct, frozen=True, kw_only=True):
     gpus_interval: Seconds
     host_interval: Seconds
     trials_interval: Seconds
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """``retention``: which trials keep all their files; None: all of them."""
+
+    keep_steps: Count | None
 
 
 class Ui(Struct, frozen=True, kw_only=True):

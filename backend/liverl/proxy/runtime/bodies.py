@@ -7,7 +7,7 @@ with 500. What is refused here is answered with 400 and one sentence.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MAX_DEPTH = 100  # nested lists and objects; LiteLLM and the records of trials handle a few hundred
@@ -16,20 +16,44 @@ _TOLD = 120  # maximum characters of a value or a parser's words in a message
 _NOT_FOR_CLIENTS = ("api_base", "base_url", "user_config")
 
 
-def why_invalid(path: str, data: bytes) -> str | None:
-    """Return in one sentence why LiteLLM cannot handle ``data`` as the body of a POST to ``path``; None if it can."""
+class InvalidBody(ValueError):
+    """LiteLLM cannot work with a body; the message says why in one sentence."""
+
+
+def read_body(path: str, data: bytes) -> dict[str, Any]:
+    """``data``, the body of a POST to ``path``.
+
+    Raises:
+        InvalidBody: see there.
+    """
     try:
         body = json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return f"the request body is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+        words = f"the request body is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+        raise InvalidBody(words) from None
     except RecursionError:
-        return _TOO_DEEP
+        raise InvalidBody(_TOO_DEEP) from None
     except ValueError as error:
-        return f"the request body is not JSON: {_short(str(error))}"
+        raise InvalidBody(f"the request body is not JSON: {_short(str(error))}") from None
     if not isinstance(body, dict):
-        return f"the request body must be a JSON object, not {_kind(body)}"
+        raise InvalidBody(f"the request body must be a JSON object, not {_kind(body)}")
     if too_deep(body, data):
-        return _TOO_DEEP
+        raise InvalidBody(_TOO_DEEP)
+    why = _why_invalid(path, body)
+    if why is not None:
+        raise InvalidBody(why)
+    return body
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """``body`` as JSON. A lone surrogate, which a client sent as an escape, is one again."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _why_invalid(path: str, body: dict[str, Any]) -> str | None:
     for key in _NOT_FOR_CLIENTS:
         if key in body:
             return f"{key} must not be set by a request"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .auth import Caller
@@ -36,6 +36,8 @@ class Call:
     moved_from: str | None = None
     recorded: bool = False
     refused: str = ""  # why its body was refused before LiteLLM saw it
+    # Sampling parameters that the trainer replaced -> what the client asked for; of its trial, each the first time.
+    overridden: dict[str, Any] = field(default_factory=dict)
 
     @property
     def trial(self) -> str | None:

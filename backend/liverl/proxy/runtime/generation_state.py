@@ -20,6 +20,7 @@ from .refusals import Refusals
 from .routing import Routing
 from .settings import ModelConfig, Settings
 from .status import StatusFile
+from .trial_sampling import TrialSampling
 
 # LiteLLM reports a call from a background task, usually within milliseconds. After this many seconds the
 # record is made from the response to the client, so that no record is lost if LiteLLM never reports.
@@ -58,6 +59,8 @@ class GenerationState:
         self.routing.configure(models.backends, models.draining, models.cooldown)
         secrets = (settings.keys.master, settings.keys.run)
         self.recorder = Recorder(settings.run_dir, secrets, self._publish_from_thread)
+        policy, trials = settings.sampling, settings.run_dir / "trials"
+        self.sampling = TrialSampling(policy, trials) if policy is not None else None  # None: clients decide
 
     @property
     def draining(self) -> bool:
@@ -99,6 +102,7 @@ class GenerationState:
                 "unattributed": self.unattributed,
                 "refused": self.refusals.keys,
                 "unknown_models": dict(self.refusals.models),
+                "overridden": dict(self.sampling.overridden) if self.sampling is not None else {},
                 "too_large": self.bodies.refused,
                 "unrecorded": self.recorder.lost,
                 "record_error": self.recorder.last_error,

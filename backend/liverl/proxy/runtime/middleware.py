@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .auth import CALL_ROUTES, Refusal, authorize
-from .bodies import why_invalid
+from .bodies import InvalidBody, encoded, read_body
 from .calls import Call, current
 from .connections import SCOPE_KEY
 from .generation_state import GenerationState
 from .limits import Body, BodyRefused
+from .sampling import changing_field
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -26,6 +27,9 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _ERROR_BODY = 65536  # maximum bytes of an error response kept for its record
 _NO_REPLICA = "no replica is listed: the run is still starting, or all replicas were removed"
+_CHANGING = (
+    "changes the distribution that replies are sampled from, which in this run is the trainer's: leave it out"
+)
 _RETRY_AFTER = (b"retry-after", b"2")  # seconds; respected by agents' client libraries
 _CLOSE = (b"connection", b"close")
 # A client that is still sending gets no answer when its connection is closed, and tries again. So what it sends is
@@ -51,6 +55,7 @@ class _Refused:
     status: int
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    param: str | None = None  # the field of the request that is at fault, if it is one
 
 
 def _later(status: int) -> tuple[tuple[bytes, bytes], ...]:
@@ -85,7 +90,7 @@ class RequestMiddleware:
             if decision.status == 401 and method == "POST" and path in CALL_ROUTES:
                 desk.refused_key()
             # Its body is not read, so nothing can follow on this connection.
-            await self._answer(send, path, decision.status, decision.message, _CLOSE)
+            await self._answer(send, path, _Refused(decision.status, decision.message, (_CLOSE,)))
             return
         if decision.role != "public" and SCOPE_KEY in scope:
             desk.connections.proved(scope[SCOPE_KEY])
@@ -97,9 +102,9 @@ class RequestMiddleware:
             if call.disconnected:
                 pass  # it left before its request was complete: there is nothing to answer
             elif refusal is not None:
-                await self._answer(watched.send, path, refusal.status, refusal.message, *refusal.headers)
+                await self._answer(watched.send, path, refusal)
             else:
-                await self._app(scope, watched.receive, watched.send)
+                await self._app(watched.scope(scope), watched.receive, watched.send)
         finally:
             watched.release()
             current.reset(token)
@@ -132,21 +137,39 @@ class RequestMiddleware:
             )
             return _Refused(408, call.refused, (_CLOSE,))
         if refusal is None and call.is_call and not call.disconnected:
-            if (why := why_invalid(call.path, watched.body)) is not None:
-                call.refused = why
-                refusal = _Refused(400, why)
-            elif not desk.models.models:
-                return _Refused(503, _NO_REPLICA, (_RETRY_AFTER,))
+            try:
+                content = read_body(call.path, watched.body)
+            except InvalidBody as error:
+                call.refused = str(error)
+                refusal = _Refused(400, call.refused)
+            else:
+                refusal = await self._decide(watched, content)
+                if refusal is None and not desk.models.models:
+                    return _Refused(503, _NO_REPLICA, (_RETRY_AFTER,))
         if refusal is not None:
             call.body = [part[:_KEPT_OF_REFUSED] for part in call.body[:1]]
         return refusal
 
-    async def _answer(
-        self, send: Send, path: str, status: int, text: str, *headers: tuple[bytes, bytes]
-    ) -> None:
+    async def _decide(self, watched: _Watch, content: dict[str, Any]) -> _Refused | None:
+        """Put the trainer's sampling parameters into the request, in a run where it decides them; returns why the
+        request is refused."""
+        sampling, call = self._desk.sampling, watched.call
+        if sampling is None:
+            return None
+        field = changing_field(content)
+        if field is not None:
+            call.refused = f"{field} {_CHANGING}"
+            return _Refused(400, call.refused, param=field)
+        found = await sampling.decide(call.trial, content)
+        call.overridden = found.asked
+        watched.replace(encoded(found.body))
+        return None
+
+    async def _answer(self, send: Send, path: str, refused: _Refused) -> None:
+        status, headers = refused.status, refused.headers
         kind = _ERROR_TYPES.get(status, "api_error")
-        error: dict[str, Any] = {"message": text, "type": kind}
-        body: dict[str, Any] = {"error": {**error, "param": None, "code": str(status)}}
+        error: dict[str, Any] = {"message": refused.message, "type": kind}
+        body: dict[str, Any] = {"error": {**error, "param": refused.param, "code": str(status)}}
         if path.startswith("/v1/messages"):
             body = {"type": "error", "error": error}
         data = json.dumps(body).encode()
@@ -205,6 +228,17 @@ class _Watch:
         self.body = b"".join(parts)
         if self.call.is_call:
             self.call.body = [self.body]
+
+    def replace(self, body: bytes) -> None:
+        """Send ``body`` on instead of the one that was read; it is also the one that is recorded."""
+        self.body = body
+        self.call.body = [body]
+
+    def scope(self, scope: Message) -> Message:
+        """The request's scope, with the length of the body that is sent on."""
+        length = str(len(self.body)).encode()
+        fields = [(name, length if name == b"content-length" else value) for name, value in scope["headers"]]
+        return {**scope, "headers": fields}
 
     async def discard(self) -> None:
         """Read the rest of a refused body, within limits, without keeping it."""

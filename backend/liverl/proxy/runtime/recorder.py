@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .trial_folders import steps
+
 FILE = "litellm-trajectory.jsonl"
 UNATTRIBUTED = "_unattributed"
 REDACTED = "[redacted]"
@@ -80,7 +82,6 @@ class Recorder:
         self._secrets = tuple(secrets)
         self._on_error = on_error
         self._folders: OrderedDict[str, Path] = OrderedDict()
-        self._torn: set[Path] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
 
     def submit(self, trial: str | None, make: Callable[[], dict[str, Any]]) -> Future[None]:
@@ -101,7 +102,7 @@ class Recorder:
             self._folders.move_to_end(trial)
             return cached
         path = self._trials / trial
-        for step in sorted(self._steps(), reverse=True):
+        for step in steps(self._trials):
             candidate = self._trials / step / trial
             if candidate.is_dir():
                 path = candidate
@@ -110,13 +111,6 @@ class Recorder:
         if len(self._folders) > _REMEMBERED:
             self._folders.popitem(last=False)
         return path
-
-    def _steps(self) -> list[str]:
-        try:
-            names = os.listdir(self._trials)
-        except FileNotFoundError:
-            return []
-        return [name for name in names if name.startswith("step_") and name[5:].isdigit()]
 
     def _write(self, trial: str | None, make: Callable[[], dict[str, Any]]) -> None:
         try:
@@ -145,17 +139,17 @@ class Recorder:
                 self._on_error()
 
     def _append(self, path: Path, line: bytes) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(path, flags | os.O_NONBLOCK, 0o644)  # a FIFO in its place must not stop all records
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, f"{FILE} is not a regular file")
-            if path in self._torn:
-                line = b"\n" + line
-            written = os.write(fd, line)
-            if written != len(line):
-                self._torn.add(path)
+            if status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
+                line = (
+                    b"\n" + line
+                )  # an earlier record was cut; another process may be the one that writes it
+            if os.write(fd, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self._torn.discard(path)
         finally:
             os.close(fd)

@@ -64,6 +64,7 @@ def _record(
         "replica": call.replica,
         "moved_from": call.moved_from,
         "litellm_call_id": call_id,
+        **({"overridden": call.overridden} if call.overridden else {}),
         "request_body": redact(request),
         "response_body": redact(body),
         "usage": usage if isinstance(usage, dict) else None,

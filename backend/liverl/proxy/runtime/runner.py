@@ -4,8 +4,9 @@ The directory is loaded as ``liverl_runtime`` and removed from ``sys.path``, so 
 LiteLLM's and packages next to it are not visible to LiteLLM.
 
 Environment: ``LIVERL_RUN_DIR``, ``LIVERL_PROXY_CONFIG``, ``LIVERL_LISTEN_FD``, ``LIVERL_GENERATION``,
-``LIVERL_DRAIN_TIMEOUT`` (seconds). Signals: HUP = reload the model list, USR1 = drain, TERM = exit. Exit
-codes: 0 stopped as requested, 2 invalid settings, 3 LiteLLM did not start, 4 the drain timeout interrupted
+``LIVERL_DRAIN_TIMEOUT`` (seconds), ``LIVERL_SAMPLING`` (a file with the trainer's sampling parameters, see
+``sampling.py``; without it clients decide them). Signals: HUP = reload the model list, USR1 = drain, TERM = exit.
+Exit codes: 0 stopped as requested, 2 invalid settings, 3 LiteLLM did not start, 4 the drain timeout interrupted
 requests.
 """
 

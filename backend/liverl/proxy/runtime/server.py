@@ -163,9 +163,15 @@ class Generation:
             self._desk.publish(at_once=True)
 
     async def _tick(self) -> None:
+        said: set[type[Exception]] = set()
         while True:
             await asyncio.sleep(1.0)
-            self._desk.look(time.monotonic())
+            try:
+                self._desk.look(time.monotonic())
+            except Exception as error:  # noqa: BLE001 - the reports must go on
+                if type(error) not in said:
+                    said.add(type(error))
+                    say(f"the state cannot be reported; it is tried again: {type(error).__name__}: {error}")
 
     def _started(self) -> None:
         """LiteLLM has started and the socket accepts connections."""

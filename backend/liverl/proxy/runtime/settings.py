@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .limits import HEAD_TIMEOUT, MAX_BODY, WRITE_TIMEOUT
+from .sampling import Policy, PolicyError, read_policy
 
 # Variables meant for other tools that would make LiteLLM open a database, a cache or a
 # second configuration that do not belong to this run.
@@ -57,6 +58,7 @@ class Settings:
     max_body: int = MAX_BODY  # bytes of one request
     head_timeout: float = HEAD_TIMEOUT  # seconds for a complete request head
     write_timeout: float = WRITE_TIMEOUT  # seconds for which a client may leave a full buffer unread
+    sampling: Policy | None = None  # None: the client decides
 
 
 def _number(env: Mapping[str, str], name: str, default: str | None) -> float:
@@ -82,6 +84,17 @@ def _secret(path: Path) -> str:
     return text
 
 
+def _policy(path: str) -> Policy | None:
+    if not path:
+        return None
+    try:
+        return read_policy(Path(path).read_bytes())
+    except OSError as error:
+        raise SettingsError(f"cannot read the sampling parameters in {path}: {error.strerror}") from None
+    except PolicyError as error:
+        raise SettingsError(f"{path} has no sampling parameters: {error}") from None
+
+
 def read_settings(env: Mapping[str, str]) -> Settings:
     """Read the settings from ``env`` and the key files below its run directory.
 
@@ -102,6 +115,7 @@ def read_settings(env: Mapping[str, str]) -> Settings:
         max_body=int(_number(env, "LIVERL_MAX_BODY_BYTES", str(MAX_BODY))),
         head_timeout=_number(env, "LIVERL_HEAD_TIMEOUT", str(HEAD_TIMEOUT)),
         write_timeout=_number(env, "LIVERL_WRITE_TIMEOUT", str(WRITE_TIMEOUT)),
+        sampling=_policy(env.get("LIVERL_SAMPLING", "")),
         keys=Keys(
             master=_secret(run_dir / "secrets" / "master_key"), run=_secret(run_dir / "secrets" / "run_key")
         ),

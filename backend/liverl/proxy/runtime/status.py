@@ -18,6 +18,7 @@ _COUNTS = frozenset(
         "requests",
         "failures",
         "unattributed",
+        "overridden",
         "refused",
         "too_large",
         "turned_away",
