@@ -14,6 +14,7 @@ from kit.newest import Storage, idle, lists_written
 from kit.plans import plan_of
 from msgspec.structs import replace
 
+from liverl.observe.oom_kills import OomKills
 from liverl.procs import tree
 from liverl.proxy.config import config_sha
 from liverl.serving.endpoint import ReplicaEndpoint
@@ -33,6 +34,7 @@ class Fake:
         self.run_dir, self.clock, self.kicks = run_dir, 1000.0, 0
         self.signals: list[int] = []
         self.failed: list[str] = []
+        self.said: list[str] = []
         machine = SimpleNamespace(state="ready", generation=1, why="", since=1.0, leader_gone=False)
         self.replica, proxy = (
             SimpleNamespace(
@@ -57,7 +59,7 @@ class Fake:
             run_dir=run_dir,
             attempt=1,
             now=lambda: self.clock,
-            say=lambda *a, **k: None,
+            say=lambda kind, text, *_, **__: self.said.append(text) if kind == "routes" else None,
             kick=self._kick,
             records=SimpleNamespace(write_failed=self.failed.append, warn=pytest.fail),
         )
@@ -134,15 +136,47 @@ async def test_a_list_that_somebody_changed_is_written_again_for_the_next_proces
     fake.proxy.publish([A], [])
     await idle(fake.proxy._file)
     assert file.read_text() == "changed" and fake.signals == [signal.SIGHUP] * 2, "it may be on its way"
+    assert not fake.said
     process.started_at = fake.clock
     fake.clock += AGAIN
     fake.proxy.publish([A], [])
     await idle(fake.proxy._file)
     assert fake.file_sha() == sha and fake.signals == [signal.SIGHUP] * 3
+    (text,) = fake.said
+    assert text.startswith("proxy/litellm.yaml was changed by another program, and proxy has loaded that")
     fake.clock += AGAIN
     fake.proxy.publish([A], [])
     await idle(fake.proxy._file)
     assert fake.signals == [signal.SIGHUP] * 4, "the new file is older than no process: it is only told again"
+
+
+async def test_a_process_that_does_not_load_the_list_is_told_once_a_second(fake: Fake) -> None:
+    """A signal more often would keep it from its requests."""
+    fake.loaded("old")
+    fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+    for number in range(1, 4):
+        assert fake.signals == [signal.SIGHUP] * number
+        for _ in range(3):  # as often as a replica's state changes
+            fake.clock += AGAIN / 4
+            fake.proxy.publish([A], [])
+        assert fake.signals == [signal.SIGHUP] * number
+        fake.clock += AGAIN / 4
+        fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+
+
+async def test_a_process_that_started_while_the_list_was_written_may_have_read_the_one_before(
+    fake: Fake,
+) -> None:
+    fake.loaded("old")
+    fake.supervised("proxy").started_at = fake.clock
+    fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+    fake.clock += AGAIN
+    fake.proxy.publish([A], [])
+    await idle(fake.proxy._file)
+    assert fake.signals == [signal.SIGHUP] * 2 and not fake.said, "nobody has changed the file"
 
 
 async def test_a_list_that_was_overtaken_while_it_was_written_is_loaded_too(
@@ -199,9 +233,12 @@ def test_only_what_keeps_a_list_of_replicas_is_said_to_get_them(tmp_path: Path, 
         def endpoints(self) -> list[ReplicaEndpoint]:
             return [ReplicaEndpoint("v0", self.state, "", A, 1, 0, 1.0, (), "verl")]  # type: ignore[arg-type]
 
+        def ended_unasked(self, name: str) -> bool:
+            return False
+
     supervisor: Any = SimpleNamespace(
         slots={}, stopping=False, run_dir=tmp_path, attempt=1, now=lambda: 1.0, kick=lambda: None,
-        say=lambda kind, text, *_, **__: said.append(text),
+        say=lambda kind, text, *_, **__: said.append(text), oom_kills=OomKills(()),
         records=SimpleNamespace(write_failed=pytest.fail, warn=pytest.fail),
     )  # fmt: skip
     plan = replace(plan_of("run.topology=in_process", profile="h200-smoke"), carrier=carrier)

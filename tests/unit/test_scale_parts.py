@@ -294,6 +294,7 @@ async def test_all_of_the_replicas_that_are_added_need_their_gpus(board: Callabl
 async def test_two_commands_do_not_count_on_the_same_gpu(board: Callable[..., Board]) -> None:
     made = board(2)
     assert await made.add(delta=1) == ["r1"], "it has not been started yet"
+    assert made.scaling.replicas.expected == 2, "the views show how many there will be"
     with pytest.raises(CommandError, match="r2 needs 1 GPU, 0 of 2 free; GPU 0: r0, GPU 1: r1"):
         await made.add(delta=1)
 
@@ -420,6 +421,7 @@ async def test_a_change_that_cannot_be_journalled_is_taken_back(board: Callable[
     with pytest.raises(CommandError, match="not added: cannot write the journal: No space left"):
         await made.scaling.scale(delta=1)
     assert made.scaling.indices == [0] and made.supervisor.ledger.held_by("r1") == ()
+    assert made.scaling.replicas.expected == 1
     made.scaling.indices = [0, 1]
     with pytest.raises(CommandError, match="not removed: cannot write the journal"):
         await made.scaling.scale(delta=-1)
@@ -434,3 +436,23 @@ async def test_a_removal_of_what_cannot_be_killed_says_so(board: Callable[..., B
     slot.current.machine = MachineState("stopping", 1, stuck=True)
     with pytest.raises(CommandError, match="processes of r1 cannot be killed"):
         await told(asyncio.ensure_future(made.scaling.scale(remove="r1")))
+
+
+@pytest.mark.parametrize("count", [-1, 0, 257, 1000])
+async def test_a_number_that_no_run_can_have_is_refused(tmp_path: Path, count: int) -> None:
+    made, journal = scaling(tmp_path, 2)
+    with pytest.raises(CommandError, match=f"cannot scale to {count} replicas.* from 1 to 256") as caught:
+        await made.scale(to=count)
+    assert caught.value.code == "out_of_range" and made.indices == [0, 1] and not journal
+
+
+async def test_nothing_is_known_of_a_replica_that_has_left(board: Callable[..., Board]) -> None:
+    """Another one of that name has no weights before it says so."""
+    made = board(2)
+    await made.add(delta=1)
+    made.waiting.cancel()
+    replicas, slots = made.scaling.replicas, made.supervisor.slots
+    replicas.engines.scraped("r1", 0.0, "liverl:policy_version 3")
+    replicas.listed.add("r1")
+    made.scaling._drop(1)
+    assert "r1" not in slots and replicas.engines.get("r1") is None and replicas.listed == set()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from liverl.model import SessionsStatus, SilentSession
-from liverl.serving.worker_reports import added_up, read_reports
+from liverl.serving.worker_reports import SKEW_S, WorkerReports, added_up, read_reports
 
 
 def report(worker: str, **changes: Any) -> dict[str, Any]:
@@ -62,3 +65,33 @@ def test_workers_are_added_up(tmp_path: Path) -> None:
     assert (alone.address, alone.workers, alone.open) == ("http://h:0", ("http://h:0",), 1)
     nobody = added_up([])
     assert (nobody.address, nobody.workers, nobody.open) == (None, (), 0)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "read"),
+    [
+        ("its process started at 1000", {"new", "skewed"}),
+        ("it has no process", {"new", "skewed", "old"}),
+        ("there is none", {"new", "skewed", "old"}),
+    ],
+)
+def test_workers_of_an_earlier_process_of_the_trainer_do_not_count(
+    tmp_path: Path, trainer: str, read: set[str]
+) -> None:
+    """But those of a host whose clock is late do."""
+    process = SimpleNamespace(started_at=1000.0) if trainer.endswith("1000") else None
+    slots = {"trainer": SimpleNamespace(current=SimpleNamespace(process=process))}
+    supervisor: Any = SimpleNamespace(
+        run_dir=tmp_path,
+        attempt_dir=tmp_path / "attempt_002",
+        slots={} if trainer == "there is none" else slots,
+    )
+    (tmp_path / "sessions").mkdir()
+    for name, started in (("new", 1001.0), ("skewed", 1000.0 - SKEW_S), ("old", 999.0 - SKEW_S)):
+        (tmp_path / "sessions" / f"{name}.json").write_text(json.dumps(report(name, started=started)))
+    workers = WorkerReports(supervisor)
+    assert workers.status().open == 0
+    workers.reader()()()
+    status = workers.status()
+    assert {address.removeprefix("http://h:") for address in status.workers} == read
+    assert status.open == 2 * len(read)

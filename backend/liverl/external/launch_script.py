@@ -215,6 +215,10 @@ class LaunchScript:
         """Of the training, from the trainer's log; None before it is printed."""
         return self._replicas.total_steps
 
+    def ended_unasked(self, name: str) -> bool:
+        """See ``ReplicaSource.ended_unasked``."""
+        return self._replicas.ended_unasked(name)
+
     def dead(self) -> str | None:
         """The replica that died first, with Ray's cause; None if none died by itself."""
         return self._replicas.dead()

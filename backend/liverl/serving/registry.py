@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ from liverl.plan.spec import Plan
 from liverl.rundir.journal import read_object
 from liverl.serving.endpoint import ReplicaEndpoint, slot_endpoint, slot_endpoints
 from liverl.serving.proxy_routes import ProxyRoutes
+from liverl.serving.replica_deaths import ReplicaDeaths
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.route_file import RouteFile
 from liverl.serving.session_routes import SessionRoutes
@@ -46,6 +48,11 @@ from liverl.util.newest_file import NewestFile
 from liverl.util.ticks import until_tick
 
 REPORT_LIMIT = 10.0  # seconds after which reading the reports of trainer and proxy counts as hanging
+REPORT_NOW_LIMIT = 1.0  # the same when a replica's process has ended, of which the sessions are to hear
+_UPDATING = frozenset(
+    ("init", "sync", "update")
+)  # phases of the trainer in which weights are sent, or will be next
+_WITHOUT_WEIGHTS = frozenset(("booting", "asleep", "waking", "updating"))  # activities of verl's replicas
 FAST = 0.25  # seconds between looks while a replica joins or leaves
 
 
@@ -66,7 +73,8 @@ class ReplicaRegistry:
         self.plan = plan
         self.source = source
         self.proxy = ProxyRoutes(supervisor, plan, cooldown)
-        self.sessions = SessionRoutes(supervisor, plan)
+        self.deaths = ReplicaDeaths(supervisor, source, self._updates_weights, self.update)
+        self.sessions = SessionRoutes(supervisor, plan, self.deaths.counts)
         self.workers = WorkerReports(supervisor) if plan.carrier == "workers" else None
         self.carriers: tuple[RouteFile, ...] = (self.proxy, self.sessions)  # in front of the replicas
         self._carrier = CARRIER_WORDS[plan.carrier]  # what carries the trials, in words
@@ -84,9 +92,11 @@ class ReplicaRegistry:
         # Digest of the policy version that the first of verl's replicas had reported; of one process of the trainer.
         self._first_digests: tuple[int, dict[int, str]] = (0, {})
         self._idle = IdleDetector()
+        self._answered: set[str | None] = set()  # replicas whose metrics were read by the last poll
         self._interval = interval
         self.unreadable: tuple[UnreadableFile, ...] = ()  # reports, if they cannot be read in time
         self._reading = BlockingCalls[tuple[dict[str, Any] | None, list[Callable[[], None]]]]()
+        self._reading_now = BlockingCalls[dict[str, Any] | None]()
         self._published: list[dict[str, Any]] | None = None  # the replicas in the newest replicas.json
         self._version = 0
         self._list = b""  # the newest replicas.json
@@ -130,6 +140,7 @@ class ReplicaRegistry:
     def update(self) -> None:
         """Bring the list up to date with the services' states. Called on every change."""
         endpoints = self.endpoints()
+        self.deaths.look(endpoints)
         serving = sum(endpoint.serving for endpoint in endpoints)
         if not self.complete and self.expected and serving >= self.expected:
             self.complete = True
@@ -142,9 +153,10 @@ class ReplicaRegistry:
             if not endpoint.serving:
                 self.engines.forget(name)
             changed = self._changed_digest(endpoint) is not None
-            if name in self.listed and (
-                changed or not endpoint.serving or self._generations.get(name) != endpoint.generation
-            ):
+            other = name in self.listed and self._generations.get(name) != endpoint.generation
+            if other:
+                self.engines.forget(name)  # of the process before; this one may have other weights
+            if name in self.listed and (changed or not endpoint.serving or other):
                 self._delist(name, endpoint)
             may = endpoint.serving and name not in self.listed and name not in self.leaving and self.complete
             if may and not changed and self._has_weights(endpoint):
@@ -286,6 +298,7 @@ class ReplicaRegistry:
         if not any(carrier.exists for carrier in self.carriers) and not endpoints:
             return self.supervisor.pace.until_next(self._interval)  # there is nothing to poll or to publish
         answered = set(await asyncio.gather(*(self._look(endpoint) for endpoint in endpoints)))
+        self._answered = answered
         self._note_changed()
         if self.source is not None:
             self.doing = {
@@ -328,6 +341,22 @@ class ReplicaRegistry:
         self.trainer = report or self.trainer
         for take in takers:
             take()
+        (self.sessions if self.workers is None else self.workers).tell()
+
+    async def _updates_weights(self, name: str) -> bool:
+        """Whether the trainer updates the weights of the replica of this name, or did so when that was seen last."""
+        if not self._trainer_lives():
+            return False
+        doing = self.doing.get(name)
+        if doing is not None:  # what one of verl's replicas did while it lived
+            return doing.what in _WITHOUT_WEIGHTS
+        phases = {self.trainer.get("phase")}
+        if self.source is None:
+            path = self.supervisor.run_dir / "trainer.json"
+            with suppress(TimeoutError):
+                report = await self._reading_now.call(partial(read_object, path), REPORT_NOW_LIMIT)
+                phases.add((report or {}).get("phase"))
+        return bool(phases & _UPDATING)
 
     async def _look(self, endpoint: ReplicaEndpoint) -> str | None:
         """Read the metrics of one replica; returns its name, or None if they could not be read."""
@@ -377,9 +406,19 @@ class ReplicaRegistry:
             handed_out=0 < int(trainer.get("trials_total") or 0) <= started,
         )
 
+    def requests_on(self, name: str) -> int | None:
+        """Requests that a replica has, by the last poll: none if its metrics do not tell, as it never will. None if
+        they could not be read."""
+        facts = self.engines.get(name)
+        if name not in self._answered or facts is None:
+            return None
+        return int((facts.running or 0) + (facts.waiting or 0))
+
     def restore_listing(self) -> None:
         """Keep replicas listed that an earlier backend had listed and whose process is the same. A proxy that lost
         them for a moment would refuse requests."""
+        self.deaths.restore(self.sessions.deaths_told())
+        (self.sessions if self.workers is None else self.workers).events.adopted()
         stored = read_object(self.supervisor.run_dir / "replicas.json")
         if stored is None:
             return
@@ -393,6 +432,8 @@ class ReplicaRegistry:
             if slot.current.machine.generation == item["generation"]:
                 self.listed.add(slot.name)  # the next update removes it if it does not serve
                 self._generations[slot.name] = item["generation"]
+                if not slot.current.machine.leader_gone:  # else the earlier backend has judged its end
+                    self.deaths.served(slot.name, item["generation"], item["url"])
 
     def forget(self, name: str) -> None:
         """A replica is no longer part of the run."""

@@ -47,5 +47,9 @@ class ReplicaSource(Protocol):
     def dead(self) -> str | None:
         """The replica that died first, with its cause; None if none died by itself."""
 
+    def ended_unasked(self, name: str) -> bool:
+        """Whether the process of the replica has ended by itself, while the trainer that owns it lives. False where
+        Ray's words leave that open."""
+
     def members(self, trees: dict[str, list[int]]) -> dict[str, list[int]]:
         """``trees`` (service -> pids) with each replica's processes under its own name instead of the trainer's."""

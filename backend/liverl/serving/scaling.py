@@ -284,9 +284,8 @@ class Scaling:
             if slot.state not in state_machine.SERVING:
                 slot.current.feed(state_machine.Stop())
                 continue
-            facts = self.replicas.engines.get(name)
             since, late = self._leaving[index], now >= self._deadlines[index]
-            busy = facts is None or (facts.running or 0) + (facts.waiting or 0) > 0
+            busy = self.replicas.requests_on(name) != 0  # also if that is not known
             if not late and (busy or not self.replicas.routes_known()):
                 self._leaving[index] = 0.0
             elif since == 0.0 and not late:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 
 from liverl.util.regular_file import read_regular
+from liverl.util.steps import newest_first
 
 
 class _Assignment(msgspec.Struct, frozen=True):
@@ -38,8 +40,16 @@ def trials_of(run_dir: Path, address: str) -> set[str]:
 
 
 def unfinished(run_dir: Path, trials: set[str]) -> set[str]:
-    """Those of ``trials`` that have a folder in the newest step and no result. Older steps have none."""
-    newest = max((run_dir / "trials").glob("step_*"), default=None)
-    if newest is None:
+    """Those of ``trials`` that have a folder in the newest step and no result. Older steps have none.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    try:
+        steps = newest_first(os.listdir(run_dir / "trials"))
+    except FileNotFoundError:
         return set()
+    if not steps:
+        return set()
+    newest = run_dir / "trials" / steps[0]
     return {t for t in trials if (newest / t).is_dir() and not (newest / t / "result.json").exists()}

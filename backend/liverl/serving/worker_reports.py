@@ -9,6 +9,7 @@ import msgspec
 
 from liverl.model import SessionsStatus
 from liverl.rundir.journal import read_object
+from liverl.serving.session_events import SessionEvents, with_numbers
 from liverl.sessions.counters import Counters, together
 from liverl.supervise.services.supervisor import Supervisor
 
@@ -23,6 +24,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     attempt: str
     started: float
     status: SessionsStatus
+    last: dict[str, str] = {}  # counter -> trial in which it grew last
 
 
 class WorkerReports:
@@ -31,6 +33,7 @@ class WorkerReports:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._reports: tuple[WorkerReport, ...] = ()
+        self.events = SessionEvents(supervisor, "trainer")
 
     def reader(self) -> Callable[[], Callable[[], None]]:
         """See ``RouteFile.reader``."""
@@ -49,6 +52,15 @@ class WorkerReports:
 
         return read
 
+    def tell(self) -> None:
+        """Write events about what the workers have reported."""
+        self.events.take(
+            {
+                f"{each.worker} {each.started}": {"counters": each.status.counters, "last": each.last}
+                for each in self._reports
+            }
+        )
+
     def status(self) -> SessionsStatus:
         """All workers as one, for the snapshot."""
         return added_up([report.status for report in self._reports])
@@ -63,7 +75,7 @@ def read_reports(folder: Path, attempt: str, since: float) -> tuple[WorkerReport
         if body is None:
             continue
         try:
-            report = msgspec.convert({**body, "status": body}, WorkerReport)
+            report = msgspec.convert({**body, "status": with_numbers(body)}, WorkerReport)
         except msgspec.ValidationError:
             continue
         if report.attempt == attempt and report.started >= since:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,16 @@ _STATES: dict[str, ServiceState] = {
     "dead": "failed",
     "lost": "failed",
 }
+# What Ray says of an actor whose process ended by itself: it exited, or was ended by a signal that Ray did not send.
+_BY_ITSELF = re.compile(
+    r"Worker exit type: SYSTEM_ERROR|unexpectedly exits|exit_type = SYSTEM_ERROR|ALIVE without an engine"
+)
+# Their hosts, their memory or a command ended these, whatever else is said.
+_NOT_BY_ITSELF = re.compile(
+    r"ray\.kill|ray stop|node (?:has died|was terminated|is dead)|running low on memory|out[ _]?of[ _]?memory|"
+    r"\bOOM\b|INTENDED|preempt",
+    re.IGNORECASE,
+)
 # What Ray says of actors whose driver exited: causes OWNER_DIED and INTENDED_USER_EXIT.
 _EXITED = "exited with the trainer"
 _WITH_TRAINER = ("its owner has died", "because its job has finished")
@@ -282,6 +293,15 @@ class VerlReplicas:
         ended = [r for r in self._discovery.ranks if r.stage == "dead" and not _with_trainer(r.why)]
         first = min(ended, key=lambda rank: rank.since, default=None)
         return f"{first.name} is {first.why}" if first is not None else None
+
+    def ended_unasked(self, name: str) -> bool:
+        """See ``ReplicaSource.ended_unasked``."""
+        rank = next((rank for rank in self._discovery.ranks if rank.name == name), None)
+        if rank is None or rank.stage != "dead" or self._ended_with_trainer(rank) or self._ray.earlier:
+            return False
+        trainer = self._supervisor.slots.get("trainer")
+        lives = trainer is not None and trainer.state in state_machine.LIVE
+        return lives and bool(_BY_ITSELF.search(rank.why)) and not _NOT_BY_ITSELF.search(rank.why)
 
     def members(self, trees: dict[str, list[int]]) -> dict[str, list[int]]:
         """``trees`` (service -> pids) with Ray's process tree divided: each replica's processes under its name, the

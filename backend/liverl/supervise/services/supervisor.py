@@ -81,8 +81,8 @@ class Supervisor:
         self.pace = Pace()
         self.records = Records(run_dir, self.now)
         self.records.events.subscribe(lambda _: self.pace.changed())
-        kills = oom_kills or OomKills(())
-        self.end_causes = EndCauses(run_dir, self.records, self.instances, self.now, kills)
+        self.oom_kills = oom_kills or OomKills(())
+        self.end_causes = EndCauses(run_dir, self.records, self.instances, self.now, self.oom_kills)
         self.keeper_manager = KeeperManager(
             self.run, run_dir, self.records, self._exit_reported, self._keeper_connected
         )
