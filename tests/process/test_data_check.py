@@ -18,23 +18,59 @@ import pytest
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
+ARROW = """
+class Struct(list):
+    def get_field_index(self, name): return self.index(name) if name in self else -1
+
+class types:
+    is_struct = staticmethod(lambda kind: isinstance(kind, Struct))
+
+class Array:
+    def __init__(self, values):
+        self.values, self.type = values, Struct(values[0]) if isinstance(values[0], dict) else None
+    def to_pylist(self): return self.values
+"""
+COMPUTE = """
+from pyarrow import Array
+
+def struct_field(array, path):
+    (place,) = path
+    return Array([row[array.type[place]] for row in array.values])
+
+def is_null(array): return Array([value is None for value in array.values])
+"""
 PARQUET = """
 import json
 from types import SimpleNamespace as S
+from pyarrow import Array
 
 class Batch(list):
     num_rows = property(len)
+    schema = property(lambda self: S(names=list(self[0])))
+    def column(self, name): return Array([row[name] for row in self])
     def slice(self, start, count): return Batch(self[start:start + count])
     def to_pylist(self): return list(self)
+
+class Leaves(list):
+    def column(self, number): return S(path=self[number])
 
 class ParquetFile:
     def __init__(self, name):
         with open(name, "rb") as file:
             self.rows = json.loads(file.read()[4:])
-        self.schema_arrow = S(names=list(self.rows[0]))
-        self.metadata = S(num_rows=len(self.rows), row_group=lambda number: S(num_rows=len(self.rows)))
+        first = self.rows[0]
+        self.schema_arrow = S(names=list(first))
+        self.schema = Leaves(
+            leaf
+            for name, value in first.items()
+            for leaf in ([f"{name}.{part}" for part in value] if isinstance(value, dict) else [name])
+        )
+        count = len(self.rows)
+        self.metadata = S(num_rows=count, row_group=lambda number: S(num_rows=count), num_row_groups=1)
         self.num_row_groups = 1
-    def iter_batches(self, size, row_groups): yield Batch(self.rows)
+    def iter_batches(self, size, columns, row_groups=()):
+        names = {column.split(".")[0] for column in columns}
+        yield Batch({name: row[name] for name in row if name in names} for row in self.rows)
 """
 ROW: dict[str, Any] = {
     "data_source": "my/own",
@@ -50,7 +86,8 @@ def wheel(folder: Path) -> None:
     info = "pyarrow-1.0.dist-info"
     scored = 'def score(data_source):\n    return data_source == "openai/gsm8k"\n'
     files = {
-        "pyarrow/__init__.py": "",
+        "pyarrow/__init__.py": ARROW,
+        "pyarrow/compute.py": COMPUTE,
         "pyarrow/parquet.py": PARQUET,
         "verl/__init__.py": "",
         "verl/utils/reward_score/__init__.py": scored,

@@ -433,7 +433,7 @@ def test_plan_tells_what_is_found_of_data_agents_and_harbor(
         "n",
         *(word for text in sets for word in ("--set", text)),
     ]
-    assert cli.run(told) == 0
+    assert cli.run(told) == 3
     lines = capsys.readouterr().out.splitlines()
     assert f"fail       {KEY}: cannot read {tmp_path}/none.parquet: No such file or directory" in lines
     wrong = "harbor 0.24.0 has no agent terminus2; did you mean terminus-2?"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 
 from liverl.agents.harbor.settings import HarborSettings
 from liverl.agents.kinds import AgentSettings, harbor_task, kind_of
+from liverl.agents.tasks import TASKS
 from liverl.config import conditions as when
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
@@ -20,10 +22,14 @@ from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.config.sizing import bare_key, model_path
 from liverl.model import Check
+from liverl.preflight import rows_program
 from liverl.preflight.interpreter import ask_python, module_path
+from liverl.preflight.rows_program import AS_TEXT, NO_MESSAGES, NO_TEXT
 from liverl.util.nearest import did_you_mean
+from liverl.util.regular_file import read_text
 
 _PROMPT_KEY = "data.prompt_key"
+_MEDIA_KEYS = {"data.image_key": "images", "data.video_key": "videos", "data.audio_key": "audios"}
 _FILTER = "data.filter_overlong_prompts"
 _CHARACTERS = 32  # of a token: more than in any text, so that what is longer has too many tokens
 _TRAIN = "data.train_index"
@@ -34,118 +40,12 @@ _HARBOR = HarborSettings(python="", agent={}, runtime={}, k8s={})  # which it is
 _OF_VERL = tuple(loop for loop in AGENT_LOOPS if loop != "auto" and loop not in OUR_LOOPS)
 _SCORED_BY_VERL = ("chat", "tools", *_OF_VERL)  # kinds of agents that give no reward themselves
 _SENT_WHOLE = ("chat", "tools")  # kinds of agents that send the row's messages as they are
+# Kinds of agents that get the row, and whose models get text only.
+_OF_TEXT = (*_SENT_WHOLE, "task", "python", "command")
 # Each of these makes verl compute rewards without a function that is chosen by ``data_source``.
 _REWARD_MODELS = ("reward.reward_model.enable", "reward_model.enable")
 _REWARD_MANAGERS = ("reward.reward_manager.module.path", "reward_model.reward_loop_module_path")
-# Runs in verl's environment. Of verl only the source of its reward function is read: importing it takes 10 to 30 s.
-_ASK = r"""
-import ast, importlib.util, json, os, sys
-files, modules, prompts = json.loads(sys.argv[1])
-MOST = 100
-sys.path[:0] = [p for p in sys.argv[2].split(os.pathsep) if p]
-
-def first_rows(name):
-    import pyarrow.parquet as pq
-    try:
-        file = pq.ParquetFile(name)
-        columns, count = file.schema_arrow.names, file.metadata.num_rows
-        loops, tasks, groups, shown = {}, {}, set(), set(range(min(3, count)))
-        paths = task_paths(file)
-        names = [None] * count
-        if "agent_name" in columns:
-            names = pq.read_table(name, columns=["agent_name"])["agent_name"].to_pylist()
-        for number, loop in enumerate(map(str, names)):
-            loops[loop] = loops.get(loop, 0) + 1
-            path = str(paths[number]) if paths and paths[number] else ""
-            if (loop, bool(path)) not in groups:
-                groups.add((loop, bool(path)))
-                shown.add(number)
-            if path:
-                task = tasks.setdefault((loop, path), {"loop": loop, "path": path, "row": number, "count": 0})
-                task["count"] += 1
-        rows = dict(chosen(file, sorted(shown)[:MOST]))
-        loops = loops if "agent_name" in columns else {}
-        found = {"count": count, "columns": columns, "rows": rows, "loops": loops, "tasks": list(tasks.values())}
-        return {**found, "tokens": lengths(rows)}
-    except Exception as error:
-        return {"error": str(error).splitlines()[0] if str(error) else type(error).__name__}
-
-def lengths(rows):
-    try:
-        from tokenizers import Tokenizer
-        encoder = Tokenizer.from_file(prompts["tokenizer"])
-    except Exception:  # there is none: how long the prompts are is not known
-        return {}
-    found = {}
-    for number, row in rows.items():
-        messages = row.get(prompts["column"])
-        texts = [m.get("content") for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
-        text = "\n".join(text for text in texts if isinstance(text, str))[:prompts["longest"]]
-        found[number] = len(encoder.encode(text, add_special_tokens=False).ids)
-    return found
-
-def task_paths(file):
-    import pyarrow as pa
-    schema = file.schema_arrow
-    kind = schema.field("extra_info").type if "extra_info" in schema.names else None
-    if kind is None or not pa.types.is_struct(kind) or kind.get_field_index("task_path") < 0:
-        return []
-    rows = file.read(columns=["extra_info.task_path"])["extra_info"].to_pylist()
-    return [row and row["task_path"] for row in rows]
-
-def chosen(file, numbers):
-    start = 0
-    for group in range(file.num_row_groups):
-        end = start + file.metadata.row_group(group).num_rows
-        wanted = [n for n in numbers if start <= n < end]
-        for batch in file.iter_batches(1024, row_groups=[group]) if wanted else ():
-            for n in wanted:
-                if start <= n < start + batch.num_rows:
-                    yield n, batch.slice(n - start, 1).to_pylist()[0]
-            start += batch.num_rows
-            if start > wanted[-1]:
-                break
-        start = end
-
-def scored():
-    package = importlib.util.find_spec("verl")
-    if package is None:
-        raise LookupError("verl is not installed")
-    place = package.submodule_search_locations[0]
-    with open(os.path.join(place, "utils", "reward_score", "__init__.py")) as source:
-        tree = ast.parse(source.read())
-    exact, beginnings = set(), set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and getattr(node.left, "id", "") == "data_source":
-            exact.update(c.value for c in ast.walk(node) if isinstance(c, ast.Constant))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "data_source.startswith":
-            beginnings.update(c.value for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant))
-    return {"exact": sorted(exact), "beginnings": sorted(beginnings)}
-
-sources = {}
-
-def missing(module):
-    try:
-        spec = importlib.util.find_spec(module)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    if spec and spec.has_location and spec.origin.endswith(".py"):
-        sources[module] = spec.origin
-    return "" if spec else "there is no such module"
-
-known, unknown = None, ""
-try:
-    known = scored()
-except Exception as error:
-    unknown = f"{type(error).__name__}: {error}"
-print(json.dumps({
-    "files": {key: first_rows(name) for key, name in files.items()},
-    "scored": known,
-    "unknown": unknown,
-    "missing": {module: why for module in modules if (why := missing(module))},
-    "sources": sources,
-}, default=str))
-"""
+_Judge = Callable[[int, Mapping[str, Any]], str]  # number and row -> what is wrong with it, "" for nothing
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -157,10 +57,21 @@ class Task(msgspec.Struct, frozen=True):
     loop: str = "None"
 
 
+class Alike(msgspec.Struct, frozen=True):
+    """Rows that are judged alike: ``row`` is the number of the first of ``count``. ``shape``: ``no messages`` or ``no
+    text`` if the prompt is so; ``media``: what the row has of pictures, videos or sounds, "" for nothing."""
+
+    row: int
+    count: int = 1
+    shape: str = ""
+    media: str = ""
+
+
 class File(msgspec.Struct, frozen=True):
-    """A parquet file: number of rows, columns, and the number of rows by ``agent_name``. ``rows``: its first rows, and
-    the first one of each ``agent_name`` with and without a task of Harbor's, by their numbers from 0. ``tokens``: that
-    the prompts of these rows have at least, by the model's tokenizer; empty if that cannot be told."""
+    """A parquet file: number of rows, columns, and the number of rows by ``agent_name``. ``alike``: all rows, of which
+    the first ``looked`` were looked at (None: all). ``rows``: the first one of each of these groups, the first three,
+    and the one with the longest prompt, by their numbers from 0, without pictures. ``tokens``: that the prompts of
+    these rows have at least, by the model's tokenizer; empty if that cannot be told."""
 
     count: int = 0
     columns: tuple[str, ...] = ()
@@ -168,6 +79,8 @@ class File(msgspec.Struct, frozen=True):
     loops: dict[str, int] = {}
     tasks: tuple[Task, ...] = ()
     tokens: dict[int, int] = {}
+    alike: tuple[Alike, ...] = ()
+    looked: int | None = None
     error: str = ""
 
 
@@ -194,12 +107,16 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Prompts(msgspec.Struct, frozen=True):
-    """How prompts are measured. ``column``: with the messages; ``tokenizer``: the model's ``tokenizer.json``;
-    ``longest``: characters that are looked at."""
+    """How rows are looked at. ``column``: with the messages; ``tokenizer``: the model's ``tokenizer.json``;
+    ``longest``: characters of a prompt whose tokens are counted; ``media``: columns with pictures, videos and sounds;
+    ``tasks``: ids of the built-in tasks; ``seconds``: for the rows of one file."""
 
     column: str = "prompt"
     tokenizer: str = ""
     longest: int = 0
+    media: tuple[str, ...] = ("images", "videos", "audios")
+    tasks: tuple[str, ...] = tuple(TASKS)
+    seconds: float = 20.0
 
 
 def ask(
@@ -215,7 +132,8 @@ def ask(
         ValueError: it cannot be asked; the text says why.
     """
     wanted = json.dumps([files, modules, msgspec.to_builtins(prompts or Prompts())])
-    return ask_python(python, _ASK, [wanted, module_path(path)], Answer)
+    program = read_text(Path(rows_program.__file__))
+    return ask_python(python, program, [wanted, module_path(path)], Answer)
 
 
 def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Iterator[Check]:
@@ -232,7 +150,7 @@ def checks(config: RunConfig, answer: Answer, names: Mapping[str, str]) -> Itera
 
 def _unchecked(config: RunConfig, file: File, answer: Answer) -> str:
     """Which check was not made, if verl is to score a row."""
-    if answer.scored is not None or not _unscored(config, file, Scored()):
+    if answer.scored is not None or not _first_of(file, partial(_unscored, config, Scored())):
         return ""
     return f"; whether verl scores their data_source is not known ({answer.unknown})"
 
@@ -245,40 +163,90 @@ def _fault(config: RunConfig, file: File, scored: Scored | None) -> str:
         return "has no rows"
     if prompt not in file.columns:
         return f"has no column {prompt} with the messages; it has {', '.join(file.columns)}"
-    for number, row in file.rows.items():
-        messages = row[prompt]
-        if not _is_messages(messages):
-            return f"row {number}: {prompt} is {_shown(messages)}; expected a list of messages with role and content"
-    if unknown := [loop for loop in file.loops if _foreign(config, loop)]:
-        words = f"column agent_name has '{unknown[0]}', which is no agent loop"
-        return "; ".join(filter(None, (words, did_you_mean(unknown[0], _LOOPS))))
-    for number, row in file.rows.items():
-        if _kind(config, row) == "harbor" and harbor_task(row) is None:
-            return f"row {number}: has no extra_info.task_path, the directory of a task of Harbor's"
-    return _too_long(config, file) or _unscored(config, file, scored)
+    judges: tuple[_Judge, ...] = (
+        partial(_no_task, config),
+        partial(_pictures, config, file),
+        partial(_too_long, config, file),
+        partial(_unscored, config, scored),
+    )
+    first = _first_of(file, partial(_no_messages, config, file)) or _foreign_loop(config, file)
+    return first or next(filter(None, (_first_of(file, judge) for judge in judges)), "")
+
+
+def _first_of(file: File, judge: _Judge) -> str:
+    """What is wrong with the first row that a judge finds, and how many rows it is of; empty if there is none."""
+    found = {number: why for number, row in sorted(file.rows.items()) if (why := judge(number, row))}
+    if not found:
+        return ""
+    first = next(iter(found))
+    counts = {group.row: group.count for group in file.alike}
+    number = sum(counts.get(row, 0) for row in found)
+    of = f"; {number:,} of {file.count:,} rows" if number > 1 else ""
+    return f"row {first}: {found[first]}{of}"
+
+
+def _no_messages(config: RunConfig, file: File, number: int, row: Mapping[str, Any]) -> str:
+    prompt = prompts_of(config).column
+    shape = next((group.shape for group in file.alike if group.row == number), "")
+    if shape == NO_MESSAGES or not _is_messages(row[prompt]):
+        return f"{prompt} is {_shown(row[prompt])}; expected a list of messages with role and content"
+    if shape == NO_TEXT and _kind(config, row) in (*_SENT_WHOLE, *_OF_VERL):
+        return f"no message of {prompt} has a text"
+    return ""
+
+
+def _foreign_loop(config: RunConfig, file: File) -> str:
+    loop = next((loop for loop in file.loops if _foreign(config, loop)), None)
+    if loop is None:
+        return ""
+    names = loop if loop != "None" else "null"
+    words = f"column agent_name has '{names}', which is no agent loop"
+    rows = [number for number, row in sorted(file.rows.items()) if str(row.get("agent_name")) == loop]
+    where = f"{file.loops[loop]:,} of {file.count:,} rows" + (f", the first is row {rows[0]}" if rows else "")
+    return "; ".join(filter(None, (words, did_you_mean(loop, _LOOPS), where)))
+
+
+def _no_task(config: RunConfig, _number: int, row: Mapping[str, Any]) -> str:
+    if _kind(config, row) == "harbor" and harbor_task(row) is None:
+        return "has no extra_info.task_path, the directory of a task of Harbor's"
+    return ""
+
+
+def _pictures(config: RunConfig, file: File, number: int, row: Mapping[str, Any]) -> str:
+    """Why a row with pictures cannot be run: agents of ours send text."""
+    media = next((group.media for group in file.alike if group.row == number), "")
+    kind = _kind(config, row)
+    if not media or media == AS_TEXT or kind not in _OF_TEXT:
+        return ""
+    what = (
+        f"column {media} has pictures, videos or sounds"
+        if media in file.columns
+        else f"its prompt has {media}"
+    )
+    return (
+        f"{what}, which the agent {kind} cannot hand to the model: only text is trained. Leave such rows out, or have "
+        "verl's own agent loop run them (agent_name: single_turn_agent)"
+    )
 
 
 def prompts_of(config: RunConfig) -> Prompts:
     """How the prompts of a run are measured."""
     tokenizer = os.path.join(model_path(config), "tokenizer.json")
     longest = _CHARACTERS * config.training.max_prompt_length
-    return Prompts(_override(config, _PROMPT_KEY, "prompt"), tokenizer, longest)
+    media = (_override(config, key, column) for key, column in _MEDIA_KEYS.items())
+    return Prompts(_override(config, _PROMPT_KEY, "prompt"), tokenizer, longest, tuple(media))
 
 
-def _too_long(config: RunConfig, file: File) -> str:
-    """Which row that is shown has a prompt that could not be trained; empty if none has."""
-    most = config.training.max_prompt_length
-    if _override(config, _FILTER, "").lower() == "true":
+def _too_long(config: RunConfig, file: File, number: int, row: Mapping[str, Any]) -> str:
+    """Why a row's prompt could not be trained; empty if it could."""
+    most, tokens = config.training.max_prompt_length, file.tokens.get(number, 0)
+    filtered = _override(config, _FILTER, "").lower() == "true"
+    if filtered or tokens <= most or _kind(config, row) not in _SENT_WHOLE:
         return ""
-    for number, row in file.rows.items():
-        tokens = file.tokens.get(number, 0)
-        if tokens > most and _kind(config, row) in _SENT_WHOLE:
-            return (
-                f"row {number}: {prompts_of(config).column} has at least {tokens} tokens, and "
-                f"training.max_prompt_length is {most}: shorten it, raise that key, or let verl leave such rows out "
-                f"(trainer.overrides: {{{_FILTER}: true}})"
-            )
-    return ""
+    return (
+        f"{prompts_of(config).column} has at least {tokens} tokens, and training.max_prompt_length is {most}: shorten "
+        f"it, raise that key, or let verl leave such rows out (trainer.overrides: {{{_FILTER}: true}})"
+    )
 
 
 def _too_few(config: RunConfig, file: File) -> str:
@@ -288,24 +256,21 @@ def _too_few(config: RunConfig, file: File) -> str:
     return f"has {file.count} rows, and training.train_batch_size is {batch}: verl trains whole batches only"
 
 
-def _unscored(config: RunConfig, file: File, scored: Scored | None) -> str:
-    """Why verl could not compute a reward for a row that is shown; empty if it can, or need not."""
+def _unscored(config: RunConfig, scored: Scored | None, _number: int, row: Mapping[str, Any]) -> str:
+    """Why verl could not compute a reward for a row; empty if it can, or need not."""
     own = config.reward.function or _override(config, _REWARD_FILE, "")
     if not own and _otherwise_rewarded(config):
         return ""
     by_verl = _SCORED_BY_VERL if config.harbor_agent.verifier_enabled else (*_SCORED_BY_VERL, "harbor")
-    for number, row in file.rows.items():
-        if _kind(config, row) not in by_verl:
-            continue
-        source, model = row.get("data_source"), row.get("reward_model")
-        if not isinstance(source, str):
-            return f"row {number}: has no data_source, by which verl chooses the reward function"
-        if not isinstance(model, dict) or model.get("ground_truth") is None:
-            return f"row {number}: has no reward_model.ground_truth, which verl hands to the reward function"
-        if not own and scored is not None and not scored.has(source):
-            return (
-                f"row {number}: verl has no reward function for data_source '{source}'; set reward.function"
-            )
+    if _kind(config, row) not in by_verl:
+        return ""
+    source, model = row.get("data_source"), row.get("reward_model")
+    if not isinstance(source, str):
+        return "has no data_source, by which verl chooses the reward function"
+    if not isinstance(model, dict) or model.get("ground_truth") is None:
+        return "has no reward_model.ground_truth, which verl hands to the reward function"
+    if not own and scored is not None and not scored.has(source):
+        return f"verl has no reward function for data_source '{source}'; set reward.function"
     return ""
 
 
@@ -333,6 +298,12 @@ def _kinds(config: RunConfig, file: File) -> str:
     if file.tasks and not when.harbor(config):
         tasks = sum(task.count for task in file.tasks)
         note += f"; {tasks} of them have extra_info.task_path, and Harbor runs none: set environments.harbor"
+    as_text = sum(group.count for group in file.alike if group.media == AS_TEXT)
+    if as_text:
+        first = min(group.row for group in file.alike if group.media == AS_TEXT)
+        note += f"; {as_text} of them have {AS_TEXT} of their prompt, the first is row {first}: it is sent as it is"
+    if file.looked is not None and file.looked < file.count:
+        note += f"; only the first {file.looked:,} rows were looked at, as reading took too long"
     return f"{file.count} rows: {told}{note}"
 
 

@@ -29,6 +29,7 @@ from liverl.util.regular_file import open_binary
 MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
 _DISTRIBUTIONS = ("verl", "ray", "torch", "vllm", "TransferQueue", "transformers")
 _IMPORT_SECONDS = 60.0  # a cold network disk is slow
+_UNREAD = "no row was read: there is no verl environment yet; they are read once it has been built, before the start"
 # verl/utils/tracking.py; verl rejects an unknown one only when all engines are up.
 LOGGERS = (
     "wandb",
@@ -126,7 +127,9 @@ def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
         try:
             answer = data_rows.ask(python, names, modules, config.agent.path, prompts)
         except ValueError as error:
-            yield Check("data rows", "warn", f"cannot be read by {python}: {error}")
+            yield Check("data rows", "warn", f"no row was read: {python} cannot be asked: {error}")
+    elif names:
+        yield Check("data rows", "ok", _UNREAD)
     read = {c.name: c for c in data_rows.checks(config, answer, names)} if answer is not None else {}
     if python is not None:
         yield override_keys.check(python, config)
