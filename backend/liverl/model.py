@@ -7,6 +7,7 @@ Times are Unix seconds (``float``), durations are seconds, sizes are bytes, rati
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -34,7 +35,7 @@ Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
-SCHEMA = 2
+SCHEMA = 3
 
 SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
 
@@ -408,6 +409,13 @@ class TrialHead(msgspec.Struct, frozen=True):
     sub_tokens: int | None = None
     tools_offered: bool | None = None  # its requests offer tools; None: that is not known
     failure: str = ""  # the exception that ended it, and its message, at most 80 characters; "" without one
+    # Who caused its end, and what became of its tokens: words of ``agents.endings``; "" if its result does not say.
+    cause: str = ""
+    outcome: str = ""
+    aside_tokens: int = 0  # tokens beside its main conversation that are not trained, as its result says
+    # What its recorded requests ask for, ascending; without those that ask for nothing.
+    temperatures: tuple[float, ...] = ()
+    top_ps: tuple[float, ...] = ()
     # Only its row in verl's dump of the step is known: input, output and reward. What such a row does not have (turns,
     # tool calls, tokens, times) is 0 or None.
     dumped: bool = False
@@ -432,14 +440,25 @@ class StepTrials(msgspec.Struct, frozen=True):
     sessions: int = 0  # finished trials that went through a session
     rewritten: int = 0  # those of ``sessions`` that went on with a changed history
     session_tokens: int = 0  # tokens that were sampled in ``sessions`` ...
-    sub_tokens: int = 0  # ... and those of them that sub-agents sampled
+    sub_tokens: int = 0  # ... those of them that sub-agents sampled ...
+    aside_tokens: int = 0  # ... and those beside the main conversations that are not trained
     failures: dict[str, int] = {}  # type of the exception that ended a trial -> trials
+    endings: dict[str, int] = {}  # "<TrialHead.cause> <TrialHead.outcome>" -> trials
     dumped: int = 0  # those of ``finished`` that are known from verl's dump only, see ``TrialHead.dumped``
 
     @property
     def running(self) -> int:
         """How many trials have no result yet and may still get one."""
         return self.total - self.finished - self.cut_off
+
+    def ended(self, outcomes: Iterable[str]) -> dict[str, int]:
+        """Who caused the end of the trials of which one of ``outcomes`` has become -> trials, the most first."""
+        found: dict[str, int] = {}
+        for ending, trials in self.endings.items():
+            cause, _, outcome = ending.partition(" ")
+            if outcome in outcomes:
+                found[cause] = found.get(cause, 0) + trials
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def expected(self, planned: int | None) -> int:
         """How many trials the step has, with those that have not begun. ``planned``: trials of a step, None if that
@@ -550,6 +569,16 @@ class HostStats(msgspec.Struct, frozen=True):
     memory_total: int | None = None
 
 
+class DiskStatus(msgspec.Struct, frozen=True):
+    """The file system of the run's trials, in bytes. ``step_bytes``: what the trials of the newest finished step take,
+    None: not known; ``seconds_left``: until it is full, None: not known, or it does not fill."""
+
+    total: int
+    free: int
+    step_bytes: int | None = None
+    seconds_left: float | None = None
+
+
 class Guess(msgspec.Struct, frozen=True):
     """What may have caused a failure. ``check``: a shell command that tells it from the others; ``fix``: what to do if
     it is so."""
@@ -654,6 +683,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     gpus: tuple[GpuStatus, ...] = ()
     gpu_note: str | None = None  # why no GPUs are shown
     host: HostStats = HostStats()
+    disk: DiskStatus | None = None  # None: not measured
     symptoms: tuple[Symptom, ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()  # capped
     changes: tuple[ConfigChange, ...] = ()  # of the configuration, in any attempt

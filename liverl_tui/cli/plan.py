@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 @config_options
 @run_options
 def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
-    """Show what a configuration would start; with --run, what that run was started as. Starts nothing."""
+    """Show what a configuration would start; with --run, what that run was started as. Starts nothing. Exits with 3
+    if a check of your data, agents or tasks fails; with --json there are no checks."""
     from liverl.plan.render import plan_json, plan_text
 
     checks: Iterable[Check] = ()
+    failed = False
     if run is not None:
         plan, env = _stored(find_run(run, values["run_root"])), None
     else:
@@ -49,7 +51,8 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
         echo(plan_text(plan, env).rstrip("\n"))
         for check in checks:
             echo(f"{'check' if check.status == 'ok' else check.status:<10} {check.name}: {check.text}")
-    return ExitCode.OK
+            failed = failed or check.status == "fail"
+    return ExitCode.PREFLIGHT if failed else ExitCode.OK
 
 
 def _own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:

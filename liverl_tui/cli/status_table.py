@@ -8,6 +8,7 @@ from textwrap import wrap
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
 from liverl.util.visible import visible
 from liverl_tui.text.facts import (
+    disk_words,
     doing,
     machine_words,
     pace_words,
@@ -15,6 +16,7 @@ from liverl_tui.text.facts import (
     replica_words,
     sessions_words,
     trial_counts,
+    untrained,
 )
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
 from liverl_tui.text.words import GLYPH, SEVERITY_GLYPH, count, cut, duration, number, one_line, percent, size
@@ -181,7 +183,7 @@ def _trials(s: Snapshot) -> list[Line]:
         cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
         reward = f"mean reward {number(step.mean_reward)}"
         done = f"{step.finished}/{step.expected(s.trials_per_step)} trials"
-        lines.append((f"  step {step.step}: {done}{cut_off}, {reward}{calling}{flag}", None))
+        lines.append((f"  step {step.step}: {done}{cut_off}, {reward}{calling}{untrained(step)}{flag}", None))
     return lines
 
 
@@ -198,6 +200,8 @@ def _machine(s: Snapshot) -> list[Line]:
         lines.append((f"machine   {words}{none}", None))
     elif s.gpu_note and not s.gpus:
         lines.append((f"machine   no GPUs: {one_line(s.gpu_note)}", None))
+    if words := disk_words(s):
+        lines.append((f"disk      {words}", None))
     return lines
 
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from liverl.agents.endings import NOT_AS_MEANT, counted
 from liverl.model import GpuStatus, SessionsStatus, Snapshot, StepTrials
 from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
 from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
@@ -182,7 +183,14 @@ def of_step(t: StepTrials) -> str:
     without one."""
     calling = t.judged - t.zero_tool_calls
     reward = f", mean reward {number(t.mean_reward)}" if t.mean_reward is not None else ""
-    return f"{calling} of {t.judged} trials of step {t.step} call tools{reward}"
+    return f"{calling} of {t.judged} trials of step {t.step} call tools{reward}{untrained(t)}"
+
+
+def untrained(t: StepTrials) -> str:
+    """``, 3 not trained, 1 trained with reward 0``: what became of the trials of a step that did not end well; "" if
+    nothing did."""
+    words = counted({outcome: sum(t.ended((outcome,)).values()) for outcome in NOT_AS_MEANT})
+    return f", {words}" if words else ""
 
 
 def gpu_words(s: Snapshot) -> str | None:
@@ -228,6 +236,16 @@ def machine_words(s: Snapshot) -> str | None:
     return f"{none}CPU {cpu}{cores}, memory {size(host.memory_used)} of {size(host.memory_total)}"
 
 
+def disk_words(s: Snapshot) -> str | None:
+    """``71G of 512G free, 1.2G of trials a step, full in about 2d04h``; None if it was not measured."""
+    disk = s.disk
+    if disk is None:
+        return None
+    step = f", {size(disk.step_bytes)} of trials a step" if disk.step_bytes else ""
+    full = f", full in about {duration(disk.seconds_left)}" if disk.seconds_left is not None else ""
+    return f"{size(disk.free)} of {size(disk.total)} free{step}{full}"
+
+
 def symptom_words(s: Snapshot) -> Iterator[tuple[str, str]]:
     """(id, sentence) of each symptom: severity, title and, where there is one, its fix."""
     for symptom in s.symptoms:
@@ -267,6 +285,7 @@ def _facts(s: Snapshot) -> list[tuple[str, str]]:
         ("trials", trial_words(s)),
         ("GPUs", gpu_words(s)),
         ("machine", machine_words(s) if not s.gpus else None),
+        ("disk", disk_words(s)),
     ]
     return [("run", run), *((name, f"{name}: {words}") for name, words in facts if words)]
 

@@ -101,6 +101,57 @@ def test_failures_of_steps_long_ago_are_no_symptom() -> None:
     assert fired("trials_failed", with_trials(trials_of(8, 16, 0), trials_of(7, 16, 0), old)) == []
 
 
+UNTRAINED: list[tuple[dict[str, int], int, str | None]] = [
+    ({}, 16, None),
+    ({"done trained": 14, "timeout zeroed": 1}, 16, None),
+    ({"done trained": 18, "timeout zeroed": 2}, 20, None),  # a tenth is not more than a tenth
+    ({"done trained": 17, "timeout zeroed": 2, "exit masked": 1}, 20, "warning"),
+    ({"limit trained": 16}, 16, None),
+    ({"limit zeroed": 2, "done trained": 14}, 16, "warning"),
+    ({"infrastructure dropped": 2, "done trained": 14}, 16, "warning"),
+    ({"infrastructure masked": 16}, 16, "critical"),
+    ({"exit masked": 3}, 3, None),  # too few to judge
+]
+
+
+@pytest.mark.parametrize(("endings", "finished", "severity"), UNTRAINED)
+def test_trials_that_are_not_trained_with_their_reward(
+    endings: dict[str, int], finished: int, severity: str | None
+) -> None:
+    step = replace(trials_of(8, finished, 0), total=finished, endings=endings)
+    found = fired("trials_not_trained", with_trials(trials_of(9, 0, 0), step))
+    assert [symptom.severity for symptom in found] == ([] if severity is None else [severity])
+
+
+def test_why_trials_are_not_trained_is_told_with_numbers() -> None:
+    endings = {
+        "timeout zeroed": 3,
+        "exit masked": 2,
+        "infrastructure masked": 2,
+        "limit dropped": 1,
+        "done trained": 8,
+    }
+    step = replace(trials_of(8, 16, 0), endings=endings)
+    heads = tuple(trial(i, step=8, cause="exit", outcome="masked") for i in range(2))
+    trained = trial(5, step=8, cause="limit", outcome="trained")
+    found = one(
+        "trials_not_trained", with_trials(step, newest=(trained, *heads, trial(9, step=7, outcome="masked")))
+    )
+    assert found.cause == (
+        "8 of 16 trials of step 8 did not end well (the agent ran out of time in 3, the agent failed in 2, the "
+        "infrastructure failed in 2, the agent reached a limit in 1): 4 not trained, 1 not trained, reward not counted"
+        ", 3 trained with reward 0"
+    )
+    assert proof(found) == tuple(head.path for head in heads)
+
+
+def test_an_older_step_is_told_until_the_next_but_one_begins() -> None:
+    bad = replace(trials_of(7, 16, 0), endings={"exit masked": 9})
+    good = replace(trials_of(8, 16, 0), endings={"exit masked": 1})
+    assert len(fired("trials_not_trained", with_trials(good, bad))) == 1
+    assert fired("trials_not_trained", with_trials(trials_of(9, 0, 0), good, bad)) == []
+
+
 def past_the_proxy(**fields: Any) -> list[str]:
     quiet = replace(snapshot().proxy, requests=0)
     values: dict[str, Any] = {"topology": "verl", "step": 1, "proxy": quiet, "trials": TrialsStatus()}

@@ -22,6 +22,7 @@ from liverl.model import (
     TrialsStatus,
 )
 
+ASIDES = "asides_dominate"
 JUMP, SUB, SILENT = "rewrites_jump", "sub_agents_dominate", "session_silent"
 
 
@@ -30,7 +31,9 @@ def found(now: Snapshot, rules: Any = RULES) -> dict[str, Symptom]:
     return {s.id: s for rule in rules for s in rule.look(seen) if isinstance(s, Symptom)}
 
 
-def step(number: int, sessions: int, rewritten: int = 0, tokens: int = 1000, of_sub: int = 0) -> StepTrials:
+def step(
+    number: int, sessions: int, rewritten: int = 0, tokens: int = 1000, of_sub: int = 0, asides: int = 0
+) -> StepTrials:
     return StepTrials(
         number,
         sessions,
@@ -42,6 +45,7 @@ def step(number: int, sessions: int, rewritten: int = 0, tokens: int = 1000, of_
         rewritten=rewritten,
         session_tokens=tokens,
         sub_tokens=of_sub,
+        aside_tokens=asides,
     )
 
 
@@ -125,6 +129,27 @@ def test_sub_agents_that_sample_most() -> None:
 )
 def test_the_limits_of_sub_agents(step_: StepTrials, fires: bool) -> None:
     assert (SUB in found(steps(step_))) == fires
+
+
+def test_side_questions_that_take_most_tokens() -> None:
+    heads = (trial(1, step=8, aside_tokens=300), trial(2, step=8, aside_tokens=20))
+    symptom = found(steps(step(8, 4, asides=700), heads=heads))[ASIDES]
+    assert symptom.title == "70% of the tokens of step 8 are side questions"
+    assert "700 of 1,000 tokens" in symptom.cause and "session_proxy.asides" in symptom.fix
+    assert proof(symptom) == ("trials/step_0008/trial-001: 300 of 420 tokens beside the conversation",)
+
+
+@pytest.mark.parametrize(
+    ("step_", "fires"),
+    [
+        (step(8, 4, asides=501), True),
+        (step(8, 4, asides=500), False),
+        (step(8, 3, asides=900), False),  # too few trials
+        (step(8, 4, of_sub=900), False),
+    ],
+)
+def test_the_limits_of_side_questions(step_: StepTrials, fires: bool) -> None:
+    assert (ASIDES in found(steps(step_))) == fires
 
 
 def test_the_newest_step_with_enough_sessions_counts() -> None:

@@ -106,7 +106,11 @@ async def test_a_trial_gets_its_own_address_and_key(sessions: Any, tmp_path: Pat
             (
                 "/sessions",
                 "Bearer sk-control",
-                {"id": "t", "trial_dir": str(tmp_path), "limits": {"deadline": deadline}},
+                {
+                    "id": "t",
+                    "trial_dir": str(tmp_path),
+                    "limits": {"deadline": deadline, "decides": "client"},
+                },
             )
         ]
         * 3

@@ -11,7 +11,13 @@ from kit.screens import trial as trial_head
 
 from liverl.observe.trials.rows import FILLED, read_rows, row_faults
 from liverl.observe.trials.scanner import LineReader
-from liverl.observe.trials.session_facts import SessionFacts
+from liverl.observe.trials.session_facts import (
+    SessionFacts,
+    SessionTally,
+    document_session,
+    joined,
+    turn_session,
+)
 from liverl.observe.trials.tallies import StepTallies
 from liverl.observe.trials.trajectory import TrajectoryReader, read_trajectory
 from liverl.observe.trials.trial import Trial
@@ -280,20 +286,32 @@ def test_the_lines_of_a_session() -> None:
         "proxy_model_inference_sec": 12.34,
         "proxy_tool_call_sec": 4.5,
         "tool_gap_sec": 1.25,
+        "replica_wait_sec": 61.0,
+        "refused_turns": 2,
+        "parse_failed": 1,
+        "asides": 3,
     }
     facts = SessionFacts(
-        {"hidden": 1, "sub": 2, "main": 1, "rewrite": 1}, {"main": 300, "sub": 100}, counters, ended=True
+        {"hidden": 1, "sub": 2, "main": 1, "rewrite": 1},
+        {"main": 300, "sub": 100},
+        counters,
+        ended=True,
+        overridden=("seed", "top_p"),
+        ignored=("store",),
     )
     assert list(session_lines(facts)) == [
         "carrier     sessions: tokens in, tokens out",
-        "rows        1 main, 1 rewrite, 2 sub, 1 hidden (sub and hidden: kept, not trained)",
-        "requests    12 answered, 1 joined to an equal one, 1 refused as longer than the context",
+        "rows        1 main, 1 rewrite, 2 sub, 1 hidden (hidden: kept, not trained)",
+        "requests    12 answered, 1 joined to an equal one, 1 refused as longer than the context, "
+        "2 refused: no turns left",
         "replies     3 healed (text would have broken the row), 2 cut by a weight update and continued, "
-        "1 continued on another replica",
-        "history     1 changed histories, 2 sub-agents",
+        "1 continued on another replica, 1 given as plain text: their tool parser failed",
+        "history     1 changed histories, 2 sub-agents, 3 side questions",
         "tokens      51.7k prompt, 536 sampled, 25% of them by sub-agents",
+        "sampling    the trainer's; the agent asked for other values: seed, top_p",
+        "no effect   fields of requests: store",
         "versions    v3 to v5",
-        "time        model 12.3 s, tools 4.5 s, last gap between two requests 1.2 s",
+        "time        model 12.3 s, tools 4.5 s, last gap between two requests 1.2 s, without a replica 61.0 s",
     ]
     early = list(
         session_lines(
@@ -306,6 +324,15 @@ def test_the_lines_of_a_session() -> None:
     assert len(list(session_lines(SessionFacts({"main": 1}, {}, ended=True)))) == 2, (
         "the reference counts nothing"
     )
+
+
+def test_what_a_client_asked_for_in_vain_is_known_while_a_trial_runs_and_at_its_end() -> None:
+    counters = {"num_calls": 2, "overridden": {"seed": 1, "top_p": 1}, "ignored": {"store": 1}}
+    turn = turn_session({"kind": "main", "opens": True, "counters": counters})
+    tally = SessionTally()
+    tally.add(turn, 3)
+    for facts in (tally.facts, document_session({"counters": counters}), joined(tally.facts, SessionFacts())):
+        assert facts is not None and (facts.overridden, facts.ignored) == (("seed", "top_p"), ("store",))
 
 
 def test_the_document_of_a_running_trial_does_not_end_it(tmp_path: Path) -> None:

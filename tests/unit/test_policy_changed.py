@@ -108,6 +108,20 @@ async def test_it_is_listed_only_with_the_trainers_weights(replica: Replica) -> 
     assert (shown.listed, shown.policy_changed, shown.engine.policy_digest) == (True, None, RIGHT)
 
 
+async def test_a_process_that_took_anothers_place_unseen_has_no_weights_until_it_says_so(
+    replica: Replica,
+) -> None:
+    """Between two looks: the list is that of the process before."""
+    assert (await replica.look(RIGHT)).listed
+    replica.machine.generation = 2
+    replica.registry.update()
+    assert not replica.registry.listed
+    await lists_written(replica.registry)
+    assert replica.published()["state"] == "joining"
+    assert not (await replica.look(RIGHT, version=2)).listed
+    assert (await replica.look(RIGHT)).listed and replica.published()["generation"] == 2
+
+
 @pytest.mark.parametrize(("digest", "trainers"), [(None, RIGHT), (OTHER, None), (None, None), (OTHER, "")])
 async def test_where_one_side_reports_no_digest_the_version_decides(
     replica: Replica, digest: str | None, trainers: str | None

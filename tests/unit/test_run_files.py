@@ -34,7 +34,7 @@ def test_a_full_disk_is_a_write_error_and_no_unreadable_log(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(last_lines.os, "write", full)
+    monkeypatch.setattr(last_lines, "append_whole", full)
     logs.look([ServiceLog("a", tmp_path / "a.log", None)], 100.0)
     assert logs.write_errors == ("a.log.idx: No space left on device",)
     assert logs.unreadable == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from liverl.daemon.commands import Commands
 from liverl.daemon.data_check import environment_checks
 from liverl.daemon.reconfigure import Reconfiguration
+from liverl.daemon.retention import LOOK_S, Removed, Retention
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.state_writer import StateWriter
@@ -21,12 +23,14 @@ from liverl.logs.files import ray_logs
 from liverl.model import Event, Result, Snapshot
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.oom_kills import OomKills
+from liverl.observe.volumes import SHARED_MEMORY, Volume, is_low
 from liverl.plan.spec import Plan
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.blocking_call import BlockingCalls
 from liverl.verl.replicas import VerlReplicas
 
 
@@ -93,6 +97,9 @@ class Run:
             source,
             lambda: outcome.failure,
         )
+        keep = settings.keep_steps
+        self._retention = None if keep is None else Retention(run_dir / "trials", keep)
+        self._removals = BlockingCalls[list[Removed]]()
         repair = Repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)
         self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, changing, repair)
@@ -106,12 +113,28 @@ class Run:
         if self.source is not None:
             supervisor.spawn_task(supervisor.forever(self.source.look))
         supervisor.spawn_task(supervisor.forever(self.state_writer.look))
+        if self._retention is not None:
+            supervisor.spawn_task(supervisor.forever(self._retain))
 
     def conclude(self, unkilled: list[str]) -> Result:
         """The attempt's result. ``unkilled``: processes that could not be killed; empty if every service has ended."""
         return self.outcome.conclude(
             unkilled, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.facts.rewards
         )
+
+    async def _retain(self) -> float:
+        """Remove files of earlier steps' trials."""
+        retention, facts = self._retention, self.sampler.facts
+        assert retention is not None
+        step, low, told = self.snapshots.step(), any(map(is_low, _on_disk(facts.volumes))), retention.problem
+        try:
+            for removed in await self._removals.call(lambda: retention.look(step, low), None):
+                self.supervisor.say("retention", removed.words, step=removed.step, bytes=removed.bytes)
+        except OSError as error:
+            retention.problem = f"files of earlier trials cannot be removed: {error}"
+        if retention.problem != told:
+            self.supervisor.say("retention", retention.problem, "warning")
+        return LOOK_S
 
     async def _progress(self) -> tuple[int, int | None]:
         await self.sampler.look_at_files()
@@ -165,6 +188,10 @@ class Run:
             CommandError: see ``Commands.run``.
         """
         return await self.commands.run(name, args, client)
+
+
+def _on_disk(volumes: Iterable[Volume]) -> Iterator[Volume]:
+    return (volume for volume in volumes if volume.what != SHARED_MEMORY)
 
 
 def _link_logs(outputs: OutputLinks, process: LeaderProcess) -> None:

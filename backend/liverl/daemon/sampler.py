@@ -18,6 +18,7 @@ from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
 from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.logs.files import also_written
 from liverl.model import (
+    DiskStatus,
     GpuStatus,
     HostStats,
     Rewards,
@@ -38,7 +39,8 @@ from liverl.observe.metrics.names import LEARNED
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import REWARD, RewardHistory
-from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, Volume, VolumeWatch, is_low, largest
+from liverl.observe.step_sizes import StepSizes, disk_status
+from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, TRIALS, Volume, VolumeWatch, is_low, largest
 from liverl.plan import verl_trainer
 from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
@@ -65,6 +67,8 @@ READ_LIMIT = 30.0  # seconds after which a scan of the run's files counts as han
 UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 DISK_PERIOD = 2.0  # seconds between two looks at the free space of file systems ...
 QUIET_DISK_PERIOD = 6.0  # ... and of a quiet run, whose disk may be filled by others
+TOLD_STEP = 100_000_000  # bytes of a step's trials from which the event of a step tells them ...
+TOLD_S = 7 * 86400.0  # ... and seconds until the disk is full, up to which it does
 MEASURED_S = 30.0  # seconds between two measurements of what takes the space
 # Seconds between two looks at the logs of a quiet run: what they say is named within ten.
 LIVE_LOGS_PERIOD = 2.5
@@ -78,8 +82,8 @@ _KEEPER = "(keeper)"  # its key beside the services, none of which has brackets 
 class SampledFacts:
     """The newest samples. ``trees`` and ``stalled``: by service; ``stages``: by log. ``gpu_note``: why GPU data is
     missing or incomplete. ``step_seconds``: pace of the training in seconds per step. ``log_written``: Unix time at
-    which the trainer's logs were last written to. ``largest``: what takes most space in the run directory, while its
-    disk is low."""
+    which the trainer's logs were last written to. ``step_bytes``: what the trials of the newest finished step take;
+    ``largest``: what takes most space in the run directory, while its disk is low."""
 
     trees: Mapping[str, TreeStats] = field(default_factory=dict)
     stalled: Mapping[str, tuple[StalledProcess, ...]] = field(default_factory=dict)
@@ -95,9 +99,15 @@ class SampledFacts:
     stages: Mapping[Path, Stage] = field(default_factory=dict)
     log_written: float | None = None
     volumes: tuple[Volume, ...] = ()
+    step_bytes: int | None = None
     largest: tuple[tuple[str, int], ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()
     live_logs: tuple[LiveLog, ...] = ()
+
+    @property
+    def disk(self) -> DiskStatus | None:
+        """The file system of the trials; None if it was not measured."""
+        return disk_status(self.volumes, self.step_bytes, self.step_seconds)
 
     def held_up(self, now: float) -> bool:
         """Whether a process of a service stands still, so that others may wait for it. ``now``: Unix time."""
@@ -106,8 +116,17 @@ class SampledFacts:
 
 def _folders(run_dir: Path, plan: Plan) -> tuple[tuple[str, Path], ...]:
     """What the run keeps where: a folder may be a link or a mount of its own."""
-    below = (("trials", run_dir / "trials"), ("checkpoints", verl_trainer.checkpoints(plan, run_dir)))
+    below = ((TRIALS, run_dir / "trials"), ("checkpoints", verl_trainer.checkpoints(plan, run_dir)))
     return ((RUN_DIRECTORY, run_dir), *below, (SHARED_MEMORY, Path("/dev/shm")))
+
+
+def _disk_words(disk: DiskStatus | None) -> list[str]:
+    """What a step takes on the disk, once that is much, and when the disk is full, if it is within a week."""
+    if disk is None or disk.step_bytes is None or disk.step_bytes < TOLD_STEP:
+        return []
+    left = disk.seconds_left
+    full = "" if left is None or left > TOLD_S else f", the disk is full in about {left / 3600:.1f} h"
+    return [f"{disk.step_bytes / 1e9:.1f} GB of trials a step{full}"]
 
 
 class Sampler:
@@ -138,6 +157,7 @@ class Sampler:
         self._log_looks = BlockingCalls[None]()
         self._volumes = VolumeWatch(_folders(supervisor.run_dir, supervisor.plan))
         self._volume_looks = BlockingCalls[None]()
+        self._step_sizes = StepSizes(supervisor.run_dir / "trials")
         self._measured_at = 0.0  # Unix time at which the run directory's entries were last measured
         self._live_logs = LiveLogs(supervisor.run_dir)
         self._live_looks = BlockingCalls[None]()
@@ -346,6 +366,7 @@ class Sampler:
         parts = [f"step {metrics.step}/{total}" if total else f"step {metrics.step}"]
         parts += [form.format(values[key]) for key, form in _STEP_METRICS if key in values]
         parts += [f"{key} {value}" for key, value in metrics.not_finite.items() if key.startswith(LEARNED)]
+        parts += _disk_words(self.facts.disk)
         text = f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
         data: dict[str, Any] = {"step": metrics.step}
         if written is not None:
@@ -379,6 +400,8 @@ class Sampler:
 
     def _measure(self, now: float) -> None:
         facts = self.facts
+        self._step_sizes.look(facts.metrics.step if facts.metrics is not None else None)
+        facts.step_bytes = self._step_sizes.newest
         volumes = facts.volumes = self._volumes.look(now)
         own = next((v for v in volumes if v.what == RUN_DIRECTORY), None)
         if own is None or not is_low(own):

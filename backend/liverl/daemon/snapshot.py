@@ -95,6 +95,7 @@ class SnapshotBuilder:
             gpus=facts.gpus,
             gpu_note=facts.gpu_note,
             host=facts.host,
+            disk=facts.disk,
             symptoms=symptoms,
             unreadable=(*self._replicas.unreadable, *facts.unreadable),
             changes=supervisor.plan.changes,

@@ -19,6 +19,7 @@ from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
 from liverl.observe.oom_kills import OomKills
+from liverl.observe.trials.script_sampling import ScriptSampling, script_sampling
 from liverl.observe.trials.trajectory import parser_in_use
 from liverl.proxy.config import aliases
 from liverl.rundir.layout import RunDir
@@ -63,6 +64,7 @@ class StateWriter:
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
         plan = supervisor.plan
         self._parser: str | None = None
+        self._sampling: ScriptSampling | None = None
         self._parser_known = False
         self._aliases = aliases(plan.served_model, plan.replica_engine.litellm_prefix)
         self._due = (
@@ -143,15 +145,16 @@ class StateWriter:
         causes |= self._causes_of_restarts(snapshot)
         unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.machine.wanted)
         if not self._parser_known:
-            self._parser = await asyncio.get_running_loop().run_in_executor(
-                None, parser_in_use, self._run.path
-            )
+            in_thread = asyncio.get_running_loop().run_in_executor
+            self._parser = await in_thread(None, parser_in_use, self._run.path)
+            self._sampling = await in_thread(None, script_sampling, self._run.path)
             self._parser_known = True
         facts = self._facts()
         oom = self._oom_kills.evidence(snapshot.at)
         context = RunContext(
             volumes=facts.volumes,
             largest=facts.largest,
+            step_bytes=facts.step_bytes,
             causes=causes,
             aliases=self._aliases,
             unwanted=unwanted,
@@ -163,6 +166,7 @@ class StateWriter:
             live_logs=facts.live_logs,
             ray_load=self._source.ray_load if self._source is not None else None,
             failure=self._failure(),
+            sampling=self._sampling,
         )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)
@@ -220,7 +224,7 @@ class StateWriter:
 
 
 def _without_measurements(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without its time, host, GPUs and process trees: these differ each time, and are outdated once the
-    backend has exited."""
+    """The snapshot without its time, host, disk, GPUs and process trees: these differ each time, and are outdated once
+    the backend has exited."""
     services = tuple(msgspec.structs.replace(s, tree=TreeStats()) for s in snapshot.services)
-    return msgspec.structs.replace(snapshot, at=0.0, host=HostStats(), gpus=(), services=services)
+    return msgspec.structs.replace(snapshot, at=0.0, host=HostStats(), disk=None, gpus=(), services=services)

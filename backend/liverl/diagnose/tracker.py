@@ -15,6 +15,7 @@ from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus
 from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.observe.silence import Silence
+from liverl.observe.trials.script_sampling import ScriptSampling
 from liverl.observe.volumes import Volume
 
 GOING = ("starting", "running")  # states of a run in which its services should be up
@@ -34,16 +35,19 @@ class Resolved(NamedTuple):
 class RunContext(msgspec.Struct, frozen=True):
     """Facts for rules that are not in a snapshot.
 
-    ``volumes``: the file systems of the run; ``largest``: what takes most space in the run directory, with bytes, while
-    its disk is low; ``causes``: for each failed service, the log line that says why; ``aliases``: the model names that
+    ``volumes``: the file systems of the run; ``step_bytes``: what the trials of the newest finished step take, None:
+    not known; ``largest``: what takes most space in the run directory, with bytes, while its disk is low; ``causes``:
+    for each failed service, the log line that says why; ``aliases``: the model names that
     agents may request; ``unwanted``: services that a user stopped; ``tool_parser``: the engine's, None if it is
     unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does; ``silence``: since
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
     ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately; ``ray_load``: of the
-    Ray cluster, while a replica of verl's has no process yet; ``failure``: why the run fails, once it does."""
+    Ray cluster, while a replica of verl's has no process yet; ``failure``: why the run fails, once it does;
+    ``sampling``: what the trials of a launch script are to be sampled with."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
+    step_bytes: int | None = None
     causes: Mapping[str, Cause] = {}
     aliases: tuple[str, ...] = ()
     unwanted: frozenset[str] = frozenset()
@@ -55,6 +59,7 @@ class RunContext(msgspec.Struct, frozen=True):
     live_logs: tuple[LiveLog, ...] = ()
     ray_load: RayLoad | None = None
     failure: Cause | None = None
+    sampling: ScriptSampling | None = None
 
 
 @dataclass(frozen=True)

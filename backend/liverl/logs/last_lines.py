@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from liverl.logs.prefixes import plain
-from liverl.util.regular_file import open_append, open_binary, open_regular, require_regular
+from liverl.util.append import append_whole
+from liverl.util.regular_file import open_binary, open_regular, require_regular
 
 
 class TailIndex:
@@ -42,11 +43,7 @@ class TailIndex:
         size = status.st_size
         if size <= self._size:
             return False
-        fd = open_append(self.path)
-        try:
-            os.write(fd, f"{size} {now:.3f}\n".encode())
-        finally:
-            os.close(fd)
+        append_whole(self.path, f"{size} {now:.3f}\n".encode())
         self._size, self._at = size, now
         return True
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-RUN_DIRECTORY, SHARED_MEMORY = "run directory", "shared memory"  # what ``Volume.what`` calls them
+# What ``Volume.what`` calls them. A folder on the same file system as one before it has no volume of its own.
+RUN_DIRECTORY, TRIALS, SHARED_MEMORY = "run directory", "trials", "shared memory"
 LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
 # Bytes of /dev/shm: NCCL maps 10 to 33 MiB for each peer, and fails without (recordings/cases/07).
 LOW_SHM = 32 << 20
@@ -119,6 +120,12 @@ class VolumeWatch:
             total = status.f_blocks * status.f_frsize
             found[device] = Volume(os.fspath(folder), what, total, free, *(rate or (None, None)))
         return tuple(found.values())
+
+
+def bytes_of(folder: str) -> int:
+    """Bytes on the disk of the files below a folder, of ``MOST_FILES`` at most. Links are not followed. Blocking."""
+    with os.scandir(folder) as entries:
+        return sum(map(_bytes, entries))
 
 
 def largest(folder: Path, most: int = 3) -> tuple[tuple[str, int], ...]:

@@ -29,6 +29,7 @@ from liverl.model import (
     TrialsStatus,
 )
 from liverl.observe.trials.cut_off import cut_off
+from liverl.observe.trials.script_sampling import script_sampling
 from liverl.observe.trials.trajectory import parser_in_use
 from liverl.offline.readings import FileReadings
 from liverl.offline.services import (
@@ -88,6 +89,7 @@ class OfflineRun:
         self._plan = _Cached(self._read_plan, run.plan)
         self._result = _Cached(run.read_result, run.result)
         self._parser = _Cached(lambda: parser_in_use(self.run_dir), run.config)
+        self._sampling = _Cached(lambda: script_sampling(self.run_dir), run.config)
         self._event = _Cached(self._read_event, run.events)
         self._records = _Cached(lambda: read_records(self.run_dir), run.journal, run.members)
         self._trainer = _Cached(lambda: read_object(run.trainer) or {}, run.trainer)
@@ -248,7 +250,12 @@ class OfflineRun:
         window = Window(
             snapshot,
             None,
-            RunContext(causes=causes, tool_parser=self._parser.get(), recent=self._files.recent),
+            RunContext(
+                causes=causes,
+                tool_parser=self._parser.get(),
+                recent=self._files.recent,
+                sampling=self._sampling.get(),
+            ),
         )
         since = {symptom.id: symptom.since for symptom in before}
         symptoms = [s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom)]

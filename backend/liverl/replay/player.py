@@ -18,6 +18,7 @@ from liverl.diagnose.tracker import Diagnosis, RunContext
 from liverl.model import Snapshot, StepMetrics, TrialsStatus
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.trials.cut_off import cut_off
+from liverl.observe.trials.script_sampling import ScriptSampling, script_sampling
 from liverl.observe.trials.trajectory import parser_in_use
 from liverl.offline.readings import FileReadings
 from liverl.replay.archive import Recording, RecordingError
@@ -48,6 +49,7 @@ class Player:
         self._files = FileReadings(self.run.path)
         self._diagnosis = Diagnosis(RULES)
         self._parser: str | None = None  # as soon as config.yaml is there
+        self._sampling: ScriptSampling | None = None
         self.run.path.mkdir(parents=True)
 
     @property
@@ -77,14 +79,19 @@ class Player:
         self._grow(at)
         snapshot = self._snapshot(at)
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
-        self._diagnosis.update(
-            snapshot, RunContext(causes=causes, tool_parser=self._parser_in_use(), recent=self._files.recent)
+        self._read_config()
+        context = RunContext(
+            causes=causes,
+            tool_parser=self._parser,
+            recent=self._files.recent,
+            sampling=self._sampling,
         )
+        self._diagnosis.update(snapshot, context)
         return msgspec.structs.replace(snapshot, symptoms=self._diagnosis.symptoms)
 
-    def _parser_in_use(self) -> str | None:
-        self._parser = self._parser or parser_in_use(self.run.path)
-        return self._parser
+    def _read_config(self) -> None:
+        if self._parser is None:
+            self._parser, self._sampling = parser_in_use(self.run.path), script_sampling(self.run.path)
 
     # --- files ---
 

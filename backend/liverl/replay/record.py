@@ -25,6 +25,7 @@ from liverl.model import Snapshot
 from liverl.replay.growth import LARGEST_FILE, GrowthWatch, files
 from liverl.replay.tables import MEASURED, Row, encode_row, measured
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, hostname
+from liverl.util.append import append_whole
 from liverl.util.regular_file import open_binary, read_regular
 from liverl.version import __version__
 
@@ -86,8 +87,7 @@ class Recorder:
                 self.rows += 1
 
     def _append(self, name: str, lines: list[bytes]) -> None:
-        with open(self.out / name, "ab") as file:
-            file.write(without(self._secrets, b"".join(line + b"\n" for line in lines)))
+        append_whole(self.out / name, without(self._secrets, b"".join(line + b"\n" for line in lines)))
 
     def ended(self) -> bool:
         """Whether the run has a result and no backend any more."""

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from liverl.util.faults import Faults
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    """Calls ``work`` every ``interval`` seconds (after its end) and keeps its last result in ``value``. An OSError of
-    ``work`` keeps the result before; ``work`` reports everything else itself."""
+    """Calls ``work`` every ``interval`` seconds (after its end) and keeps its last result in ``value``. A call that
+    raises keeps the result before; what is no OSError is logged once per kind."""
 
     def __init__(self, name: str, work: Callable[[], T], interval: float, value: T) -> None:
         self.value = value
         self._work = work
         self._interval = interval
+        self._faults = Faults(logger)
         self._ready = threading.Event()
         self._over = threading.Event()
         self._soon = threading.Event()
@@ -39,10 +46,12 @@ class Background(Generic[T]):
     def _run(self) -> None:
         while not self._over.is_set():
             self._soon.clear()
-            try:
+            what = f"{self._thread.name}: the present state cannot be read"
+            with (
+                self._faults.logged(what),
+                contextlib.suppress(OSError),
+            ):  # storage failed; the next call tries again
                 self.value = self._work()
-            except OSError:
-                pass  # storage failed; the next call tries again
             self._ready.set()
             self._soon.wait(self._interval)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from liverl.model import Event, Level
 from liverl.rundir.layout import RunDir
+from liverl.util.append import append_whole
 from liverl.util.modes import make_directory
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -81,8 +82,7 @@ class Mirror:
         self._seq += 1
         event = Event(self._seq, at, kind, text, level, service, dict(data))
         self.events.append(event)
-        with open(self.run.events, "ab") as file:
-            file.write(msgspec.json.encode(event) + b"\n")
+        append_whole(self.run.events, msgspec.json.encode(event) + b"\n")
 
     @property
     def seq(self) -> int:

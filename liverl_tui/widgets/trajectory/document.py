@@ -96,6 +96,11 @@ def build(
     blocks = [_note(f"why:{n}", 0, sentence, n == 0) for n, sentence in enumerate(why)]
     if trajectory.note:
         blocks.append(_note("note", 0, trajectory.note))
+    if trajectory.overridden:
+        asked = ", ".join(trajectory.overridden)
+        blocks.append(
+            _note("sampling", 0, f"sampling is the trainer's; the agent asked for other values: {asked}")
+        )
     if trajectory.session is not None:
         faults = trajectory.session.faults
         blocks += [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from liverl.agents.endings import CAUSES
 from liverl.observe.trials.trajectory import Trajectory
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, duration, one_line
@@ -59,8 +60,20 @@ def header_rows(
         rows.append(Row((f"▲ {problem}; showing what was read before", "warn")))
     if trajectory.exception is not None:
         rows.append(Row((f"✖ {one_line(trajectory.exception)}", "bad")))
+    rows += _end_rows(trajectory)
     if hidden:
         rows.append(Row((f"hidden: {', '.join(sorted(hidden))}", "info")))
+    return rows
+
+
+def _end_rows(t: Trajectory) -> list[Row]:
+    """Who caused the trial's end and what became of it, and why sampled tokens are not trained."""
+    rows = []
+    if t.ending and (t.outcome != "trained" or not t.ending.startswith(CAUSES["done"])):
+        rows.append(Row((one_line(t.ending), "dim" if t.outcome == "trained" else "warn")))
+    if t.not_trained:
+        tokens = ", ".join(f"{count(n)} {one_line(reason)}" for reason, n in sorted(t.not_trained.items()))
+        rows.append(Row((f"tokens not trained: {tokens}", "dim")))
     return rows
 
 

@@ -12,21 +12,29 @@ KIND_WORDS = {
     "main": "main",
     "rewrite": "changed history",
     "sub": "sub-agent",
-    "hidden": "beside the conversation",
+    "aside": "side question",
+    "hidden": "auxiliary",
 }
-_UNTRAINED = ("sub", "hidden")  # kinds that the run keeps and does not train on
+_UNTRAINED = ("hidden",)  # kinds that are kept and never trained
 _COLUMN = 12  # columns of a line's name
+_WAITED_S = 1.0  # seconds without a replica that are worth a word
 # Counters of the requests and of what happened to them -> words, as the page shows them
 _REQUESTS = {
     "num_calls": "answered",
     "num_joined": "joined to an equal one",
     "num_failed": "failed",
     "context_overflow": "refused as longer than the context",
+    "refused_turns": "refused: no turns left",
+    "refused_no_tool": "refused: too many replies without a tool call",
+    "refused_deadline": "refused: no time left",
+    "replica_lost": "refused: no replica answered",
+    "poisoned": "refused: replicas died with it",
 }
 _REPLIES = {
     "healed": "healed (text would have broken the row)",
     "num_aborts": "cut by a weight update and continued",
     "num_moved": "continued on another replica",
+    "parse_failed": "given as plain text: their tool parser failed",
 }
 _HISTORY = {
     "rewrites": "changed histories",
@@ -34,6 +42,7 @@ _HISTORY = {
     "recompute_unplaced": "earlier replies masked: not found in the prompt",
     "recompute_failed": "earlier replies masked: no log-probabilities",
     "sub_agents": "sub-agents",
+    "asides": "side questions",
 }
 
 
@@ -49,13 +58,21 @@ def session_lines(session: SessionFacts) -> Iterator[str]:
     yield _line("history", _counted(numbers, _HISTORY, always="rewrites"))
     prompt, sampled = numbers.get("total_prompt_tokens", 0), numbers.get("total_completion_tokens", 0)
     yield _line("tokens", f"{count(prompt)} prompt, {count(sampled)} sampled{_share(session)}")
+    if session.overridden:
+        yield _line(
+            "sampling", f"the trainer's; the agent asked for other values: {', '.join(session.overridden)}"
+        )
+    if session.ignored:
+        yield _line("no effect", f"fields of requests: {', '.join(session.ignored)}")
     first, last = numbers.get("min_global_steps"), numbers.get("max_global_steps")
     if first is not None and last is not None:
         yield _line("versions", f"v{first:.0f}" + (f" to v{last:.0f}" if last != first else ""))
     model, tools = numbers.get("proxy_model_inference_sec", 0.0), numbers.get("proxy_tool_call_sec", 0.0)
-    gap = numbers.get("tool_gap_sec", 0.0)
+    gap, waited = numbers.get("tool_gap_sec", 0.0), numbers.get("replica_wait_sec", 0.0)
+    without = f", without a replica {waited:.1f} s" if waited >= _WAITED_S else ""
     yield _line(
-        "time", f"model {model:.1f} s, tools {tools:.1f} s, last gap between two requests {gap:.1f} s"
+        "time",
+        f"model {model:.1f} s, tools {tools:.1f} s, last gap between two requests {gap:.1f} s{without}",
     )
 
 

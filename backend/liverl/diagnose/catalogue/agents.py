@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from liverl.agents.endings import NOT_AS_MEANT, cause_words, counted
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
@@ -15,6 +16,7 @@ from liverl.model import Cause, Evidence, Snapshot, Symptom, TrialHead
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
+UNTRAINED_SHARE = 0.1  # of a step's trials: more than that changes what a step learns
 FAILED_SHARE = 0.1  # of a step's trials; fewer are usual with real sandboxes, and worth a note only
 NO_TOKENS = "verl-no-tokens"  # signature of a batch in which no trial had a token
 SILENT_S = 180.0  # an estimate: longer than most tool calls of a batch of trials take
@@ -148,6 +150,30 @@ def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
         fix="open one of these trials: its result has the whole traceback, and its agent's log what was printed before",
         evidence=tuple(Evidence(head.path) for head in heads[:SHOWN]),
         since=min((head.updated_at for head in heads), default=None),
+    )
+
+
+def trials_not_trained(window: Window) -> Iterator[Symptom | Resolved]:
+    """More than ``UNTRAINED_SHARE`` of a step's trials were masked or dropped, or trained with reward 0, because of how
+    they ended."""
+    steps = (s for s in window.now.trials.steps[:RECENT_STEPS] if s.finished >= FEWEST)
+    step = next((s for s in steps if sum(s.ended(NOT_AS_MEANT).values()) > UNTRAINED_SHARE * s.total), None)
+    if step is None:
+        return
+    causes = step.ended(NOT_AS_MEANT)
+    number = sum(causes.values())
+    outcomes: dict[str, int] = {outcome: sum(step.ended((outcome,)).values()) for outcome in NOT_AS_MEANT}
+    why = ", ".join(f"{cause_words(cause)} in {trials}" for cause, trials in causes.items())
+    heads = [h for h in window.now.trials.newest if h.step == step.step and not h.earlier]
+    told = [h for h in heads if h.outcome in NOT_AS_MEANT]
+    yield Symptom(
+        id="trials_not_trained",
+        severity="critical" if number == step.total else "warning",
+        title="trials are not trained with their reward",
+        cause=f"{number} of {step.total} trials of step {step.step} did not end well ({why}): {counted(outcomes)}",
+        fix="open one of these trials: its page says why it ended; agent.endings decides what becomes of such trials",
+        evidence=tuple(Evidence(head.path) for head in told[:SHOWN]),
+        since=min((head.updated_at for head in told), default=None),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from liverl.diagnose.tracker import Resolved, Window
 from liverl.model import Evidence, Symptom
-from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, SOON_S, Volume, is_low
+from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, SOON_S, TRIALS, Volume, is_low
 
 FULL = 1 << 20  # bytes: nothing more can be written
 NOW_S = 600.0  # seconds until it is full that hardly suffice to make room
@@ -46,19 +46,26 @@ def disk_low(window: Window) -> Iterator[Symptom | Resolved]:
             "give the container more shared memory"
             if shm
             else "delete old checkpoints of this run, or other runs in the same directory; raise training.save_freq to "
-            "save less often",
+            "save less often, or set retention.keep_steps, so that the turns of earlier steps' trials are removed",
             evidence=(
                 Evidence(f"{volume.folder}: {size(volume.free)} free", value=float(volume.free)),
                 *(
                     Evidence(f"{entry}: {size(used)}", value=float(used))
                     for entry, used in _of_run(window, volume)
                 ),
+                *_step(window, volume),
             ),
         )
 
 
 def _of_run(window: Window, volume: Volume) -> tuple[tuple[str, int], ...]:
     return window.beside.largest if volume.what == RUN_DIRECTORY else ()
+
+
+def _step(window: Window, volume: Volume) -> Iterator[Evidence]:
+    taken = window.beside.step_bytes
+    if taken and volume.what in (RUN_DIRECTORY, TRIALS):
+        yield Evidence(f"trials of the newest finished step: {size(taken)}", value=float(taken))
 
 
 def _rate(volume: Volume) -> str:

@@ -19,6 +19,7 @@ from liverl.diagnose.catalogue import (
     processes,
     progress,
     ray_waits,
+    sampling,
     services,
     serving,
     sessions,
@@ -41,7 +42,9 @@ FILE_RULES = (
     Rule(files.file_unreadable, linger=0.0),
     Rule(agents.zero_tool_calls, linger=60.0),
     Rule(agents.trials_failed, linger=60.0),
+    Rule(agents.trials_not_trained, linger=60.0),
     Rule(agents.trained_past_the_proxy, linger=0.0),
+    Rule(sampling.sampled_otherwise, linger=60.0),
     Rule(learning.rewards_equal),
     Rule(learning.groups_equal),
     Rule(learning.rollout_mismatch),
@@ -58,6 +61,7 @@ FILE_RULES = (
     Rule(metrics.critic_collapsed, linger=0.0),
     Rule(sessions.rewrites_jump),
     Rule(sessions.sub_agents_dominate),
+    Rule(sessions.asides_dominate),
 )
 RULES = (
     *FILE_RULES,

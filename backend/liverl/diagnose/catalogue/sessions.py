@@ -60,7 +60,8 @@ def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
         severity="warning",
         title=f"sub-agents sample {share:.0%} of the tokens of step {step.step}",
         cause=f"{step.sub_tokens:,} of {step.session_tokens:,} tokens that were sampled in {step.sessions} trials of "
-        f"step {step.step} are in rows of kind sub, which are kept and not trained: the trainer learns from the rest",
+        f"step {step.step} are in rows of kind sub: each of them is trained with the reward of its whole trial, which "
+        "judges the main conversation, and the limits on turns and length do not hold for it",
         fix="open one of these trials; if a row of kind sub is the main conversation, the system prompt of the main "
         "agent differs from request to request (a date at its beginning, for example): lower "
         "session_proxy.main_agent_prefix_match to the number of characters that stay the same. If they are real "
@@ -70,6 +71,34 @@ def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
             step,
             lambda head: "mostly_sub" in head.flags,
             lambda head: f"{head.sub_tokens:,} of {head.completion_tokens:,} tokens by sub-agents",
+        ),
+    )
+
+
+def asides_dominate(window: Window) -> Iterator[Symptom | Resolved]:
+    """More than ``MOSTLY`` of the tokens of the newest step with enough ended sessions are beside the main
+    conversations, and so not trained."""
+    step = next((step for step in window.now.trials.steps if step.sessions >= FEWEST), None)
+    if step is None or step.aside_tokens <= MOSTLY * step.session_tokens:
+        return
+    share = step.aside_tokens / step.session_tokens
+    yield Symptom(
+        id="asides_dominate",
+        severity="warning",
+        title=f"{share:.0%} of the tokens of step {step.step} are side questions",
+        cause=f"{step.aside_tokens:,} of {step.session_tokens:,} tokens that were sampled in {step.sessions} trials of "
+        f"step {step.step} look as if they were asked for beside the main conversation (single replies without a tool "
+        "call, which share nothing with it), and are not trained",
+        fix="open one of these trials. If its agent writes every prompt anew, without a system prompt, give it one, or "
+        "set session_proxy.asides to train; if it asks several times and takes one reply, this is meant: train has "
+        "the others trained, too",
+        evidence=_evidence(
+            window,
+            step,
+            lambda head: head.aside_tokens > MOSTLY * head.completion_tokens,
+            lambda head: (
+                f"{head.aside_tokens:,} of {head.completion_tokens:,} tokens beside the conversation"
+            ),
         ),
     )
 

@@ -43,7 +43,11 @@ def _proxy_turns(document: dict[str, Any]) -> tuple[tuple[Turn, ...], str]:
         tools = document.get("tools")
         offered = bool(tools) if isinstance(tools, list) else None
         turns = (msgspec.structs.replace(turn, offered=offered) for turn in turns_of_messages(messages))
-        return tuple(turns), f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
+        note = f"{PROXY_TRAJECTORY} has no finish reasons, tokens or times"
+        missing = document.get("messages_missing")
+        if isinstance(missing, int) and missing > 0:
+            note += f"; {missing} earlier messages are not known"
+        return tuple(turns), note
     mask = document.get("traj_response_mask")
     if isinstance(mask, list):
         spoken = sum(1 for bit in mask if bit)

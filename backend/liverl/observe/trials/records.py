@@ -1,17 +1,19 @@
 """Decodes the files of a trial as far as its head needs them.
 
-A record of ``litellm-trajectory.jsonl`` contains the whole conversation so far, most of it in ``request_body``: the
-decoder passes over that at about 1 GB/s.
+A record that LiteLLM's recorder has written to ``litellm-trajectory.jsonl`` contains the whole conversation so far,
+most of it in ``request_body``: the decoder passes over that at about 1 GB/s.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from liverl.agents.endings import CAUSES, OUTCOMES
 from liverl.observe.trials.preview import call_preview, short, text_preview
 from liverl.observe.trials.session_facts import TurnSession, turn_session
 
@@ -48,6 +50,7 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     written: str = ""  # text and reasoning of the model, of a turn without a tool call
     answer: Message | None = None
     session: TurnSession | None = None
+    sampling: dict[str, float] = {}  # parameters that its request asks for: temperature, top_p
 
 
 class ProxyTrajectory(msgspec.Struct, frozen=True):
@@ -75,6 +78,9 @@ class TrialResult(msgspec.Struct, frozen=True):
     group: str = ""  # the prompt among those of its step: verl's uid, or a number
     failure: str = ""  # the exception that ended it, and its message; "" without one
     repeated: bool = False  # it was run again, as another trial
+    cause: str = ""  # see ``TrialHead``
+    outcome: str = ""
+    aside_tokens: int = 0  # sampled beside its main conversation, and not trained
     row: str = ""  # its key in verl's dumps, see ``dumps.DumpRow.trial``
 
 
@@ -90,11 +96,17 @@ class _Response(msgspec.Struct):
     usage: Any = None
 
 
+class _Request(msgspec.Struct):
+    temperature: msgspec.Raw = msgspec.Raw()
+    top_p: msgspec.Raw = msgspec.Raw()
+
+
 class _Record(msgspec.Struct):
     success: bool
     request_time: Any = None
     timestamp: Any = None
     duration_ms: Any = None
+    request_body: _Request | list[msgspec.Raw] | str | int | float | bool | None = None
     response_body: _Response | str | None = None
     usage: Any = None
     failure: Any = None
@@ -149,7 +161,22 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
         written=_written(body) if body is not None and record.success and calls == 0 else "",
         answer=_answer(body) if body is not None and record.success else None,
         session=turn_session(record.session),
+        sampling=_sampling(record.request_body),
     )
+
+
+def _sampling(request: object) -> dict[str, float]:
+    if not isinstance(request, _Request):
+        return {}
+    values = {name: _number(getattr(request, name)) for name in request.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _number(raw: msgspec.Raw) -> float | None:
+    try:
+        return _finite(msgspec.json.decode(raw, type=float)) if bytes(raw) else None
+    except _NOT_DECODED:
+        return None
 
 
 def _decode(data: bytes | bytearray, start: int, end: int) -> _Record | None:
@@ -298,6 +325,9 @@ def parse_result(data: bytes, facts: dict[str, Any] | None = None) -> TrialResul
         ended_by=_ended_by(document),
         failure=_failure(document.get("exception_info")),
         repeated=document.get("repeated") is True,
+        cause=_word_of(document, "cause", CAUSES),
+        outcome=_word_of(document, "outcome", OUTCOMES),
+        aside_tokens=_aside_tokens(document.get("not_trained")),
     )
 
 
@@ -415,6 +445,17 @@ def _failure(info: object) -> str:
         return ""
     words = [info.get("exception_type"), info.get("exception_message")]
     return short(": ".join(word for word in words if isinstance(word, str) and word))
+
+
+def _aside_tokens(not_trained: object) -> int:
+    return count(not_trained.get("aside")) if isinstance(not_trained, dict) else 0
+
+
+def _word_of(document: dict[str, Any], name: str, words: Collection[str]) -> str:
+    """A word about the trial's end; "" if its result says none that is known."""
+    ending = document.get("ending")
+    word = ending.get(name) if isinstance(ending, dict) else None
+    return word if isinstance(word, str) and word in words else ""
 
 
 def _row(document: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 A row is an object with ``initial_prompt_token_len``, ``traj_acc_ids`` (prompt and all behind it),
 ``traj_response_mask`` (1: sampled) and ``traj_response_logprobs``, the last two behind the prompt only. Ours has
-several, in ``rows``.
+several, in ``rows``; the last of them has its lists on top of the document.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ def read_rows(document: Mapping[str, Any]) -> Rows:
         if not isinstance(row, dict):
             faults.append(f"row {number}: found {_kind_of(row)}, expected an object")
             continue
+        if number == len(rows) and not any(name in row for name in (PROMPT, IDS, MASK, LOGPROBS)):
+            row = {**document, **row}  # as the sessions write it: its lists are on top
         kind = row["kind"] if isinstance(row.get("kind"), str) else "main"
         kinds[kind] += 1
         mask = row.get(MASK)

@@ -13,17 +13,27 @@ from typing import Any
 import msgspec
 
 from liverl.observe.trials.rows import read_rows
+from liverl.sessions.joined_turns import MOST_SHARED
 
 MOSTLY = 0.5  # share of the sampled tokens: from here on sub-agents have written most of a trial
 
 
 class TurnSession(msgspec.Struct, frozen=True):
     """What the record of a turn says of its session. ``kind``: of the row that it belongs to; ``opens``: it is the
-    first turn of that row; ``counters``: after it."""
+    first turn of that row; ``counters``: after it; ``shared``: how many messages of the turn ``after``, with its reply,
+    its request begins with, None where the record has the whole request; ``offered``: whether its request offers tools,
+    None: the record itself has them if so; ``late``: written at the session's end, without its request;
+    ``overridden``, ``ignored``: see ``SessionFacts``."""
 
     kind: str
     opens: bool
     counters: dict[str, int | float]
+    shared: int | None = None
+    after: str = ""
+    offered: bool | None = None
+    late: bool = False
+    overridden: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
     @property
     def rewrites(self) -> int:
@@ -34,13 +44,16 @@ class TurnSession(msgspec.Struct, frozen=True):
 class SessionFacts(msgspec.Struct, frozen=True):
     """A trial's session. ``rows``: kind -> rows; ``sampled``: kind -> sampled tokens; ``counters``: see
     ``liverl.sessions.counters``, one that is missing is 0; ``faults``: rules that its rows break; ``ended``: the rows
-    are those that its end has written."""
+    are those that its end has written; ``overridden``: sampling parameters of which its clients asked for another value
+    than the trainer's; ``ignored``: fields of their requests that had no effect."""
 
     rows: dict[str, int] = {}
     sampled: dict[str, int] = {}
     counters: dict[str, int | float] = {}
     faults: tuple[str, ...] = ()
     ended: bool = False
+    overridden: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
     @property
     def mostly_sub(self) -> bool:
@@ -59,7 +72,7 @@ class SessionTally:
     def add(self, turn: TurnSession | None, tokens: int) -> None:
         """Count a turn with ``tokens`` sampled tokens; None: it went through no session."""
         if turn is not None:
-            self._last = turn
+            self._last = turn if self._last is None or not turn.late else self._last
             self._rows[turn.kind] += turn.opens
             self._sampled[turn.kind] += tokens
 
@@ -68,14 +81,33 @@ class SessionTally:
         """The session so far; None if no turn went through one."""
         if self._last is None:
             return None
-        return SessionFacts(dict(self._rows), dict(self._sampled), self._last.counters)
+        last = self._last
+        return SessionFacts(
+            dict(self._rows),
+            dict(self._sampled),
+            last.counters,
+            overridden=last.overridden,
+            ignored=last.ignored,
+        )
 
 
 def turn_session(value: object) -> TurnSession | None:
     """The ``session`` of a record; None if it is none."""
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         return None
-    return TurnSession(value["kind"], value.get("opens") is True, _numbers(value.get("counters")))
+    shared, after = value.get("shared"), value.get("after")
+    known = isinstance(shared, int) and not isinstance(shared, bool) and 0 <= shared <= MOST_SHARED
+    return TurnSession(
+        value["kind"],
+        value.get("opens") is True,
+        _numbers(value.get("counters")),
+        shared=shared if known else None,
+        after=after if isinstance(after, str) else "",
+        offered=isinstance(value.get("tools"), str) if known else None,
+        late=value.get("late") is True,
+        overridden=_names(value.get("counters"), "overridden"),
+        ignored=_names(value.get("counters"), "ignored"),
+    )
 
 
 def document_session(document: Mapping[str, Any]) -> SessionFacts | None:
@@ -83,7 +115,15 @@ def document_session(document: Mapping[str, Any]) -> SessionFacts | None:
     rows, counters = read_rows(document), _numbers(document.get("counters"))
     if not rows.kinds and not rows.faults and not counters:
         return None
-    return SessionFacts(rows.kinds, rows.sampled, counters, rows.faults, ended=True)
+    return SessionFacts(
+        rows.kinds,
+        rows.sampled,
+        counters,
+        rows.faults,
+        ended=True,
+        overridden=_names(document.get("counters"), "overridden"),
+        ignored=_names(document.get("counters"), "ignored"),
+    )
 
 
 def joined(running: SessionFacts | None, ended: SessionFacts | None) -> SessionFacts | None:
@@ -97,7 +137,14 @@ def joined(running: SessionFacts | None, ended: SessionFacts | None) -> SessionF
         counters=ended.counters or running.counters,
         faults=ended.faults,
         ended=True,
+        overridden=ended.overridden or running.overridden,
+        ignored=ended.ignored or running.ignored,
     )
+
+
+def _names(counters: object, name: str) -> tuple[str, ...]:
+    found = counters.get(name) if isinstance(counters, dict) else None
+    return tuple(sorted(str(each) for each in found)) if isinstance(found, dict) else ()
 
 
 def _numbers(value: object) -> dict[str, int | float]:

@@ -28,10 +28,12 @@ class Tally:
     rewritten: int = 0
     session_tokens: int = 0
     sub_tokens: int = 0
+    aside_tokens: int = 0
     dumped: int = 0
     earlier: int = 0  # trials that were run again: they do not count
     finishes: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
+    endings: dict[str, int] = field(default_factory=dict)
 
     def add(self, head: TrialHead) -> None:
         """Count one trial."""
@@ -52,6 +54,9 @@ class Tally:
         if head.failure:
             kind = head.failure.partition(":")[0]
             self.failures[kind] = self.failures.get(kind, 0) + 1
+        if head.cause and head.outcome:
+            ending = f"{head.cause} {head.outcome}"
+            self.endings[ending] = self.endings.get(ending, 0) + 1
         if head.reward is not None:
             self.reward_sum += head.reward
             self.rewards += 1
@@ -60,6 +65,7 @@ class Tally:
             self.rewritten += head.rewrites > 0
             self.session_tokens += head.completion_tokens
             self.sub_tokens += head.sub_tokens or 0
+            self.aside_tokens += head.aside_tokens
 
     def add_dumped(self, score: float | None) -> None:
         """Count one trial of which only its row in verl's dump is known."""
@@ -87,7 +93,12 @@ class Tally:
         self.rewritten += other.rewritten
         self.session_tokens += other.session_tokens
         self.sub_tokens += other.sub_tokens
-        for mine, others in ((self.finishes, other.finishes), (self.failures, other.failures)):
+        self.aside_tokens += other.aside_tokens
+        for mine, others in (
+            (self.finishes, other.finishes),
+            (self.failures, other.failures),
+            (self.endings, other.endings),
+        ):
             for name, number in others.items():
                 mine[name] = mine.get(name, 0) + number
 
@@ -177,6 +188,8 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         rewritten=tally.rewritten,
         session_tokens=tally.session_tokens,
         sub_tokens=tally.sub_tokens,
+        aside_tokens=tally.aside_tokens,
         failures=tally.failures,
+        endings=tally.endings,
         dumped=tally.dumped,
     )

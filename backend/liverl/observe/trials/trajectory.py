@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from liverl.agents.endings import Ending, told
 from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
@@ -20,7 +21,7 @@ from liverl.observe.trials.session_facts import SessionFacts, joined
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.tools_offered import ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
-from liverl.observe.trials.turns import Turn, TurnBuilder
+from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
 from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
 
 _LARGEST = 64 << 20  # maximum bytes of a JSON document
@@ -43,6 +44,11 @@ class Trajectory(msgspec.Struct, frozen=True):
     policy_version: int | None = None
     ended_by: str | None = None
     exception: str | None = None
+    ending: str = (
+        ""  # who caused its end, why, and what became of it, in words; "" if its result does not say
+    )
+    outcome: str = ""  # see ``TrialHead.outcome``
+    not_trained: dict[str, int] = {}  # reason -> sampled tokens in no row
     flags: tuple[
         str, ...
     ] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated, bad_rows, mostly_sub
@@ -53,6 +59,9 @@ class Trajectory(msgspec.Struct, frozen=True):
     note: str = ""
     told_turns: int = 0  # number of turns in the result; the proxy may write records after it
     session: SessionFacts | None = None  # None if it went through no session
+    overridden: tuple[
+        str, ...
+    ] = ()  # see ``Turn.overridden``, of all turns and of the result; not those of ``session``
     dumped: bool = False  # known from verl's dump only, see ``TrialHead.dumped``
 
     @property
@@ -298,6 +307,8 @@ def _assemble(
         policy_version=_int(document.get("policy_version")),
         ended_by=document["ended_by"] if isinstance(document.get("ended_by"), str) else None,
         exception=_exception(document.get("exception_info")),
+        **_ending(document),
+        overridden=_overridden(turns, document, session),
         told_turns=count(document.get("turns")),
         flags=(*_flags(turns, ended, len(replicas)), *_row_flags(session)),
         session=session,
@@ -307,7 +318,8 @@ def _assemble(
 
 def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ...]:
     finished = [turn for turn in turns if turn.success]
-    last = finished[-1].finish_reason if finished else None
+    in_order = [turn for turn in finished if not turn.late] or finished
+    last = in_order[-1].finish_reason if in_order else None
     judged = [turn for turn in finished if turn.judged]
     answers = {turn.offered for turn in turns}
     offered = True in answers or False not in answers
@@ -328,6 +340,29 @@ def _row_flags(session: SessionFacts | None) -> tuple[str, ...]:
         return ()
     flags = (("bad_rows", bool(session.faults)), ("mostly_sub", session.mostly_sub))
     return tuple(name for name, is_set in flags if is_set)
+
+
+def _overridden(
+    turns: tuple[Turn, ...], document: dict[str, Any], session: SessionFacts | None
+) -> tuple[str, ...]:
+    names = {name for turn in turns for name in turn.overridden}
+    names.update(overridden_names(document.get("overridden")))
+    return tuple(sorted(names.difference(session.overridden if session is not None else ())))
+
+
+def _ending(document: dict[str, Any]) -> dict[str, Any]:
+    """The fields about a trial's end, of its result."""
+    lost = document.get("not_trained")
+    fields: dict[str, Any] = {
+        "not_trained": {str(reason): n for reason, n in lost.items() if count(n)}
+        if isinstance(lost, dict)
+        else {}
+    }
+    try:
+        ending = msgspec.convert(document.get("ending"), Ending)
+    except msgspec.ValidationError:
+        return fields  # of an older version, or of another program
+    return {**fields, "ending": told(ending), "outcome": ending.outcome}
 
 
 def _exception(info: object) -> str | None:

@@ -29,6 +29,7 @@ from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regul
 TRAJECTORY = "litellm-trajectory.jsonl"
 FACTS = "liverl.json"  # what liverl knows of a trial; in old runs config.json, which is Harbor's
 HARBOR = "harbor"  # the agent of trials whose config.json and result.json are Harbor's
+MOST_VALUES = 8  # of a sampling parameter that are kept
 SETTLE = 5.0  # seconds after result.json within which the proxy may still write the last call
 FRESH = 2.0  # seconds: a directory may change again within the resolution of its modification time
 LONGEST_WAIT = 30.0  # seconds between two checks of an inactive trial
@@ -72,8 +73,10 @@ class Trial:
         "_told_turns",
         "_trajectory",
         "abandoned",
+        "aside_tokens",
         "bad",
         "calls",
+        "cause",
         "closed",
         "completion_tokens",
         "directory",
@@ -89,6 +92,7 @@ class Trial:
         "moved",
         "name",
         "offered",
+        "outcome",
         "path",
         "preview",
         "real_root",
@@ -97,6 +101,7 @@ class Trial:
         "reward",
         "rewrites",
         "row",
+        "sampling",
         "step",
         "sub_tokens",
         "task",
@@ -128,6 +133,9 @@ class Trial:
         self.ended_at: float | None = None
         self.ended_by: str | None = None
         self.group = self.preview = self.failure = ""
+        self.cause = self.outcome = ""  # see ``TrialHead``
+        self.aside_tokens = 0
+        self.sampling: dict[str, tuple[float, ...]] = {}  # parameter -> what its requests ask for
         self.row = ""  # its key in verl's dumps, without the number of the output; "" if it is not verl's
         self.updated_at = 0.0
         self.due = 0.0
@@ -223,6 +231,11 @@ class Trial:
             sub_tokens=self.sub_tokens,
             tools_offered=self.offered,
             failure=self.failure,
+            cause=self.cause,
+            outcome=self.outcome,
+            aside_tokens=self.aside_tokens,
+            temperatures=self.sampling.get("temperature", ()),
+            top_ps=self.sampling.get("top_p", ()),
             earlier=self.repeated,
         )
 
@@ -267,14 +280,23 @@ class Trial:
         if turn is None:
             self.bad += 1 if data[start:end].strip() else 0
             return
-        if not self.offered:
-            offered = in_request(data, start, end)
+        if not self.offered and not (turn.session is not None and turn.session.late):
+            offered = turn.session.offered if turn.session is not None else None
+            offered = in_request(data, start, end) if offered is None else offered
             self.offered = self.offered if offered is None else offered
         self.failed |= self.abandoned or not (turn.success or turn.abandoned)
         self.abandoned = turn.abandoned
         self._called_at = self._called_at if self._called_at is not None else turn.started_at
+        self._note(turn.sampling)
         if turn.success:
             self._add_turn(turn)
+
+    def _note(self, sampling: dict[str, float]) -> None:
+        """Note the parameters that a request asks for."""
+        for name, value in sampling.items():
+            known = self.sampling.get(name, ())
+            if value not in known and len(known) < MOST_VALUES:
+                self.sampling = {**self.sampling, name: tuple(sorted((*known, value)))}
 
     def _add_turn(self, turn: RecordedTurn) -> None:
         self.turns += 1
@@ -282,14 +304,15 @@ class Trial:
         self.calls += turn.tool_calls or 0
         self._recognise(turn.written)
         self.completion_tokens += turn.completion_tokens
-        self.finish_reason = turn.finish_reason
-        self._answer = turn.answer or self._answer
+        if turn.session is None or not turn.session.late:  # the newest turn came before it
+            self.finish_reason = turn.finish_reason
+            self._answer = turn.answer or self._answer
         if turn.replica is not None:
             self.moved |= self.replica is not None and self.replica != turn.replica
             self.replica = turn.replica
         self.moved |= turn.moved
         if turn.session is not None:
-            self.rewrites = turn.session.rewrites
+            self.rewrites = max(turn.session.rewrites, self.rewrites or 0)
             of_sub = turn.completion_tokens if turn.session.kind == "sub" else 0
             self.sub_tokens = (self.sub_tokens or 0) + of_sub
 
@@ -304,6 +327,7 @@ class Trial:
         self.finish_reason = self.replica = self._called_at = self.writes = None
         self.rewrites = self.sub_tokens = self.offered = None
         self.preview = ""
+        self.sampling = {}
         self._offset = self._size = 0
 
     def _read_result(self, directory: str, now: float) -> None:
@@ -323,6 +347,8 @@ class Trial:
             self._begun_at = _earlier(self._begun_at, result.started_at)
             self.ended_by = result.ended_by
             self.failure = result.failure
+            self.cause, self.outcome = result.cause, result.outcome
+            self.aside_tokens = result.aside_tokens
             self.repeated = result.repeated
             self.ended_at = result.ended_at
         self.ended_at = self.ended_at if self.ended_at is not None else mtime

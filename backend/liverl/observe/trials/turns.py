@@ -1,8 +1,8 @@
 """Converts records of a trajectory file to turns: messages, calls and results.
 
-Each record contains the whole conversation so far. New messages of a request, the results of the last calls,
-belong to the previous turn. Conversations of one trial (sub-agents have their own) are distinguished by their
-common messages.
+A record of LiteLLM's recorder contains the whole conversation so far, one of the sessions what is new in it, see
+``sessions.joined_turns``. New messages of a request, the results of the last calls, belong to the previous turn.
+Conversations of one trial (sub-agents have their own) are distinguished by their common messages.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import msgspec
 
 from liverl.observe.trials.message_parts import Part, answer_message, loads, message_parts, same_message
 from liverl.observe.trials.records import parse_turn
-from liverl.observe.trials.session_facts import SessionTally
+from liverl.observe.trials.session_facts import SessionTally, TurnSession
 from liverl.observe.trials.tool_formats import resembling
 from liverl.observe.trials.tools_offered import in_request
+from liverl.sessions.joined_turns import JoinedTurns, reply_json
 
 _CONVERSATIONS = 8  # maximum conversations distinguished at a time
+_LATE = "its request is not known: it could not be written at its time, and its reply was kept by the session"
 _record = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _messages = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -47,7 +49,11 @@ class Turn(msgspec.Struct, frozen=True):
     resembles: tuple[str, ...] = ()  # titles of similar tool-call formats, if no call was parsed
     offset: int = 0  # offset of its record in the file
     size: int = 0
+    overridden: tuple[
+        str, ...
+    ] = ()  # sampling parameters of which it asked for another value than the trainer's
     kind: str = ""  # of its row: main, rewrite, sub or hidden; empty if it went through no session
+    late: bool = False  # recorded at the session's end: it may stand behind turns that came after it
 
     @property
     def calls(self) -> int:
@@ -83,6 +89,7 @@ class TurnBuilder:
         self.session = SessionTally()
         self.bad = 0
         self._conversations: list[_Conversation] = []  # least recently used first
+        self._joined = JoinedTurns()
 
     def add(self, line: bytes, offset: int) -> None:
         """Add one line of ``litellm-trajectory.jsonl``."""
@@ -94,8 +101,17 @@ class TurnBuilder:
         success = loads(bytes(record["success"])) is True
         request = _fields(bytes(record.get("request_body", b"{}"))) or {}
         index = len(self.turns)
-        conversation, before, note = self._join(_request_messages(request), index)
-        message, finish = answer_message(_value(record, "response_body"))
+        response = _value(record, "response_body")
+        message, finish = answer_message(response)
+        session = head.session if head is not None else None
+        messages, missing = self._whole(session, _request_messages(request), response, message)
+        before: list[Part] = []
+        if session is not None and session.late:
+            conversation, note = _Conversation([], index, {}), _LATE
+        else:
+            conversation, before, note = self._join(messages, index)
+        if missing:
+            note = f"{missing} earlier messages are not known: the record of an earlier turn is damaged or was removed"
         answer = message_parts(message, conversation.names)
         failure = _value(record, "failure")
         if failure is not None or not success:
@@ -116,14 +132,37 @@ class TurnBuilder:
             model=_text(_value(request, "model")),
             judged=success and message is not None,
             stream=_value(record, "stream") is True,
-            offered=in_request(line, 0, len(line)),
+            offered=_offered(line, session),
             note=note,
             offset=offset,
             size=len(line),
-            kind=head.session.kind if head is not None and head.session is not None else "",
+            overridden=overridden_names(_value(record, "overridden")),
+            kind=session.kind if session is not None else "",
+            late=session is not None and session.late,
         )
-        self.session.add(head.session if head is not None else None, turn.completion_tokens or 0)
+        self.session.add(session, turn.completion_tokens or 0)
         self.turns.append(_judged(turn))
+
+    def _whole(
+        self,
+        session: TurnSession | None,
+        messages: list[bytes],
+        response: object,
+        message: dict[str, Any] | None,
+    ) -> tuple[list[bytes], int]:
+        """Return (the messages of a request whose record has ``messages``, how many of them no record has)."""
+        if session is None or session.shared is None:
+            return messages, 0
+        answer = response.get("id") if isinstance(response, dict) else None
+        reply = None if message is None else reply_json(message)
+        answer = answer if isinstance(answer, str) else ""
+        joined = self._joined.add(answer, session.after, session.shared, messages, reply)
+        if not joined.missing:
+            return joined.messages, 0
+        # In the place of those that are missing, so that the turns behind them continue each other.
+        unknown = json.dumps({"role": "unknown", "lost": joined.lost, "messages": joined.missing}).encode()
+        continued = any(each.messages[:1] == [unknown] for each in self._conversations)
+        return [unknown, *joined.messages], 0 if continued else joined.missing
 
     def _join(self, messages: list[bytes], index: int) -> tuple[_Conversation, list[Part], str]:
         """Return (the conversation that a request continues, its parts not shown by a turn, irregularities)."""
@@ -163,6 +202,17 @@ class TurnBuilder:
         if decoded:
             parts = [part for message in decoded for part in message_parts(message, conversation.names)]
             self.turns[conversation.turn] = msgspec.structs.replace(turn, after=(*turn.after, *parts))
+
+
+def _offered(line: bytes, session: TurnSession | None) -> bool | None:
+    if session is not None and (session.late or session.offered is not None):
+        return session.offered
+    return in_request(line, 0, len(line))
+
+
+def overridden_names(value: object) -> tuple[str, ...]:
+    """The parameters in the ``overridden`` of a record or of a result, with the values that were asked for."""
+    return tuple(str(name) for name in value) if isinstance(value, dict) else ()
 
 
 def turns_of_messages(messages: list[Any]) -> list[Turn]:
