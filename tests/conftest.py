@@ -24,6 +24,8 @@ settings.load_profile("here")
 def pytest_addoption(parser: pytest.Parser) -> None:
     help = "store how the screens look now, in tests/ui/pictures"
     parser.addoption("--update-pictures", action="store_true", help=help)
+    help = "make the generated parts of docs anew"
+    parser.addoption("--update-documents", action="store_true", help=help)
 
 
 @pytest.hookimpl(wrapper=True)

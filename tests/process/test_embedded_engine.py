@@ -529,7 +529,7 @@ async def test_sessions_record_what_the_engine_sampled(
         messages.append(reply)
         for call in reply["tool_calls"]:
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"ok {turn}"})
-    (row,) = await store.finish("task-1")
+    (row,) = (await store.finish("task-1")).rows
     whole = {"model": "policy", "messages": messages, "tools": list(TOOLS), "add_generation_prompt": False}
     route = f"{engine.url}/v1/chat/completions/render"
     async with http.post(route, json=whole, headers={"Authorization": "Bearer t"}) as response:
@@ -571,7 +571,7 @@ async def test_replies_that_a_changed_history_keeps_get_the_engines_log_probabil
     # The last two turns stay.
     await turns([{"role": "user", "content": f"{TASK} One file was seen."}, *history[-4:]], 1)
     earlier = session.rows.segments[0]
-    (row,) = await store.finish("task-1")
+    (row,) = (await store.finish("task-1")).rows
     assert (session.counters.recomputed, session.counters.recompute_unplaced) == (2, 0)
     pairs = zip(row.traj_response_mask, row.traj_response_logprobs, strict=True)
     choices = [logprob for bit, logprob in pairs if bit and logprob]

@@ -17,9 +17,10 @@ from kit.own_runs import Trials
 from kit.real import records
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
-from kit.trained import sampled_parts
+from kit.trained import rows_of, sampled_parts
 
 from liverl.embedded.tokenizer import EOS_ID, decode
+from liverl.sessions.joined_turns import recorded_requests
 
 PYTHON = os.environ.get("LIVERL_TEST_MINI_SWE_AGENT", "")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mini_swe_agent"
@@ -88,9 +89,11 @@ async def test_its_turns_are_in_its_trial_and_each_sampled_token_is_once_in_its_
 
         turns = records(folder)
         assert [turn["success"] for turn in turns] == [True] * 3
-        assert all(f"the word {word} into" in json.dumps(turn["request_body"]) for turn in turns)
+        requests = [turn.request for turn in recorded_requests(folder / "litellm-trajectory.jsonl")]
+        assert len(requests) == 3
+        assert all(request and f"the word {word} into" in str(request.messages) for request in requests)
         # Its third request leaves the reply without a call out: a changed history, which is a row of its own.
-        proxied = json.loads((folder / "proxy_trajectory.json").read_text())["rows"]
+        proxied = rows_of(folder)
         assert [row["kind"] for row in proxied] == ["main", "rewrite"]
         assert [len(sampled_parts(row)) for row in proxied] == [2, 1]
         assert told["turns_trained"] == 3

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kit.real import mean, metrics, real_run, records, rewards, trial_dirs
 from kit.runs import ToyRun
+from kit.trained import rows_of
 from kit.waiting import wait_until
 
 from liverl.model import SessionsStatus, Symptom
@@ -29,10 +30,6 @@ def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
 
 def outcome(trial: Path) -> dict[str, Any]:
     return dict(json.loads((trial / "result.json").read_text()))
-
-
-def rows_of(trial: Path) -> list[dict[str, Any]]:
-    return list(json.loads((trial / "proxy_trajectory.json").read_text())["rows"])
 
 
 def every_trial_is_whole(run: ToyRun, count: int) -> None:
