@@ -61,9 +61,8 @@ class Asked(msgspec.Struct, frozen=True):
     began: float
 
 
-# (what was recorded, its request (None: only the journal is left of it), the API, whether this may have been told
-# before the service was started again)
-Told = Callable[[Recorded, "Chat | None", Api, bool], Awaitable[None]]
+# (what was recorded, its request (None: only the journal is left of it), the API)
+Told = Callable[[Recorded, "Chat | None", Api], Awaitable[None]]
 
 
 class Session:
@@ -219,7 +218,7 @@ class Session:
             OSError: the trial's directory cannot be written.
         """
         for kept in self._state.untold:
-            await self._told(kept.recorded, kept.chat, kept.api, True)
+            await self._told(kept.recorded, kept.chat, kept.api)
             kept.told = True
 
     async def _scored(self, limit: int | None) -> Scored | None:
@@ -290,7 +289,7 @@ class Session:
         """
         task = sample.task
         if sample.kept is not None and (task is None or task.done()):
-            await self._tell(sample.kept, again=True)
+            await self._tell(sample.kept)
             return sample.kept.recorded.answer
         assert task is not None
         left = None if self.limits.deadline is None else self.limits.deadline - time.time()
@@ -379,11 +378,11 @@ class Session:
         self._replied_at[self.rows.newest_segment] = now
         if self.newest_answer == answer.id:
             self.last_chat = msgspec.structs.replace(chat, messages=(*chat.messages, message))
-        await self._tell(sample.kept, again=False)
+        await self._tell(sample.kept)
         return answer
 
-    async def _tell(self, kept: Unreceived, *, again: bool) -> None:
-        """Report a recorded turn that was not reported yet. ``again``: it may have been, before a restart.
+    async def _tell(self, kept: Unreceived) -> None:
+        """Report a recorded turn that was not reported yet (or was, before a restart: its file keeps it once).
 
         Raises:
             Refusal: the trial's directory cannot be written.
@@ -391,7 +390,7 @@ class Session:
         if kept.told:
             return
         try:
-            await self._told(kept.recorded, kept.chat, kept.api, again)
+            await self._told(kept.recorded, kept.chat, kept.api)
         except OSError as error:
             reason = error.strerror or error
             raise Refusal(500, f"the turn could not be written to the trial's directory: {reason}") from error

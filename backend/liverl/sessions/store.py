@@ -142,7 +142,7 @@ class Store:
     def _session(self, opened: Opened, journal: Journal) -> Session:
         turns = trial_log.ToldTurns()
 
-        async def told(recorded: Recorded, chat: Chat | None, api: Api, again: bool) -> None:
+        async def told(recorded: Recorded, chat: Chat | None, api: Api) -> None:
             if chat is None:
                 record = trial_log.turn_record_without_request(opened.id, recorded)
             else:

@@ -51,7 +51,7 @@ def rewrites_jump(window: Window) -> Iterator[Symptom | Resolved]:
 
 def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
     """Sub-agents sampled more than ``MOSTLY`` of the tokens of the newest step with enough ended sessions."""
-    step = next((step for step in window.now.trials.steps if step.sessions >= FEWEST), None)
+    step = _newest_ended(window)
     if step is None or step.sub_tokens <= MOSTLY * step.session_tokens:
         return
     share = step.sub_tokens / step.session_tokens
@@ -78,7 +78,7 @@ def sub_agents_dominate(window: Window) -> Iterator[Symptom | Resolved]:
 def asides_dominate(window: Window) -> Iterator[Symptom | Resolved]:
     """More than ``MOSTLY`` of the tokens of the newest step with enough ended sessions are beside the main
     conversations, and so not trained."""
-    step = next((step for step in window.now.trials.steps if step.sessions >= FEWEST), None)
+    step = _newest_ended(window)
     if step is None or step.aside_tokens <= MOSTLY * step.session_tokens:
         return
     share = step.aside_tokens / step.session_tokens
@@ -135,6 +135,11 @@ def session_silent(window: Window) -> Iterator[Symptom | Resolved]:
         ),
         since=min(one.since for one in silent),
     )
+
+
+def _newest_ended(window: Window) -> StepTrials | None:
+    """The newest step with at least ``FEWEST`` ended sessions."""
+    return next((step for step in window.now.trials.steps if step.sessions >= FEWEST), None)
 
 
 def _rewritten(step: StepTrials) -> float:
