@@ -305,7 +305,7 @@ def test_a_reply_that_comes_late_does_not_bring_its_history_back() -> None:
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )  # fmt: skip
 def test_what_is_beside_the_conversation_is_no_turn_of_it(story: Story, turns: int) -> None:
-    assert play(story).rows.counted == turns
+    assert play(story).rows.history.counted == turns
 
 
 def test_replies_without_a_call_are_counted_in_the_main_conversation_only() -> None:
@@ -336,7 +336,7 @@ def test_turns_that_a_template_rewrites_are_one_conversation() -> None:
     assert isinstance(place.anew, Place) and place.anew.segment is None and place.anew.kind == "rewrite"
     assert trial.trained() == [["one"], ["two"]]
     assert trial.trained(rewrite="mask") == [["one"], ["two"]], "the template has replaced no history"
-    assert trial.rows.counted == 2
+    assert trial.rows.history.counted == 2
 
 
 # -- any agent: each sampled token is in exactly one row, or counted with a reason; the reward's row is the main reply's

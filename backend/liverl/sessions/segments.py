@@ -237,9 +237,7 @@ class SessionRows:
         self._requests = 0  # that were placed
         self._heads: dict[bytes, int] = {}  # digest of a conversation that ends with a reply -> its turn
         self._replies: dict[bytes, int] = {}  # digest of a reply alone -> the newest turn with it
-        self._asked: list[
-            tuple[Request, int]
-        ] = []  # of each turn: its request, and how many messages that had
+        self._asked: list[int] = []  # of each turn: how many messages its request had
         self._segment: list[int] = []  # of each turn
         self._next: dict[int | None, list[int]] = {}  # turn -> those that continue it
 
@@ -264,7 +262,8 @@ class SessionRows:
         self, chat: Chat, heads: Sequence[bytes], parent: int | None, agent: str, auxiliary: bool
     ) -> Request:
         others = self._next.get(parent, ())
-        passed = tuple(number for number in others if _goes_on(chat, heads, *self._asked[number]))
+        turns = self.history.turns
+        passed = tuple(n for n in others if _goes_on(chat, heads, turns[n], self._asked[n]))
         last = chat.messages[-1].text
         request = Request(
             self._requests,
@@ -371,7 +370,7 @@ class SessionRows:
         self.history.add(fact)
         self._requests = max(self._requests, fact.order + 1)
         self._heads.setdefault(turn.head, number)
-        self._asked.append((turn.request, turn.messages - 1))
+        self._asked.append(turn.messages - 1)
         self._segment.append(index)
         self._next.setdefault(fact.parent, []).append(number)
         if turn.reply:
@@ -497,11 +496,6 @@ class SessionRows:
         spans = tuple(span for span in kept.spans if limit is None or end - span.begin <= limit)
         unplaced = kept.unplaced + len(kept.spans) - len(spans)
         return Again(segment.ids[: segment.prompt_length].tolist(), spans, unplaced)
-
-    @property
-    def counted(self) -> int:
-        """The turns of the main conversation."""
-        return self.history.counted
 
 
 def _goes_on(chat: Chat, heads: Sequence[bytes], earlier: Request, count: int) -> bool:
