@@ -42,6 +42,13 @@ class Baseline:
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[str, dict[str, set[int]]] = field(default_factory=dict)
 
+    def add(self, alone: Alone) -> None:
+        """Keeps what one test file ran, and imports the libraries that it needs before the next fork."""
+        import_ahead(alone.modules)
+        self.lines[alone.test] = alone.lines
+        self.seconds[alone.test] = alone.seconds
+        self.cpu += alone.cpu
+
 
 def import_ahead(names: Iterable[str]) -> None:
     """Imports what the tests need from other packages once, so that no child has to."""
@@ -51,25 +58,31 @@ def import_ahead(names: Iterable[str]) -> None:
                 importlib.import_module(name)
 
 
-def baseline(copy: Path, tests: list[str], paths: set[str], scratch: Path) -> Baseline:
-    """Runs each test file alone, and notes which lines of ``paths`` it runs.
+@dataclass
+class Alone:
+    """One test file without a mutant: what it used, and what it ran."""
+
+    test: str
+    cpu: float
+    seconds: float
+    lines: dict[str, set[int]]
+    modules: list[str]
+
+
+def alone(copy: Path, test: str, scratch: Path, paths: set[str]) -> Alone:
+    """Runs ``test`` without a mutant, and notes which lines of ``paths`` it runs.
 
     Raises:
-        SystemExit: a test file fails without a mutant.
+        SystemExit: it fails without a mutant.
     """
-    found = Baseline()
     report = scratch / "lines.json"
-    for test in tests:
-        report.unlink(missing_ok=True)
-        ran = run(copy, [test], scratch, wall=600.0, cpu=300, trace=paths, report=report)
-        if ran.code != 0:
-            raise SystemExit(f"{test} fails without a mutant (exit {ran.code}):\n{ran.output[-4000:]}")
-        told = json.loads(report.read_text())
-        import_ahead(told["modules"])
-        found.lines[test] = {path: set(lines) for path, lines in told["lines"].items()}
-        found.seconds[test] = ran.seconds
-        found.cpu += ran.cpu
-    return found
+    report.unlink(missing_ok=True)
+    ran = run(copy, [test], scratch, wall=600.0, cpu=300, trace=paths, report=report)
+    if ran.code != 0:
+        raise SystemExit(f"{test} fails without a mutant (exit {ran.code}):\n{ran.output[-4000:]}")
+    told = json.loads(report.read_text())
+    lines = {path: set(at) for path, at in told["lines"].items()}
+    return Alone(test, ran.cpu, ran.seconds, lines, told["modules"])
 
 
 def run(
@@ -84,7 +97,7 @@ def run(
 ) -> Ran:
     """Runs test files in a child of its own session; ``wall`` and ``cpu`` are its limits in seconds."""
     log = scratch / "output.log"
-    started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.monotonic()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -94,16 +107,15 @@ def run(
             code = _child(copy, tests, log, cpu, trace, report)
         finally:
             os._exit(code)
-    status = _wait(pid, started + wall)
+    status, used = _wait(pid, started + wall)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
     return Ran(code, time.monotonic() - started, used, log.read_text(errors="replace"))
 
 
-def _wait(pid: int, deadline: float) -> int | None:
+def _wait(pid: int, deadline: float) -> tuple[int | None, float]:
+    """The child's status, None where it was killed behind ``deadline``, and the CPU seconds that it used."""
     descriptor = os.pidfd_open(pid)
     try:
         ended, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
@@ -111,8 +123,8 @@ def _wait(pid: int, deadline: float) -> int | None:
         os.close(descriptor)
     if not ended:
         os.killpg(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    return status if ended else None
+    _, status, used = os.wait4(pid, 0)
+    return status if ended else None, used.ru_utime + used.ru_stime
 
 
 def _child(

@@ -7,6 +7,7 @@ import compileall
 import hashlib
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,11 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -27,6 +31,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SEED = 10
 SAMPLE = 150
+T = TypeVar("T")
+R = TypeVar("R")
 ISOLATED = "LIVERL_MUTATION_ISOLATED"
 
 
@@ -93,40 +99,78 @@ def tests_for(mutant: Mutant, group: Group, found: judge.Baseline) -> list[str]:
 
 
 def judge_group(
-    group: Group, seed: int, size: int, *, only: str = "", before: Path | None = None, verbose: bool = False
+    group: Group,
+    seed: int,
+    size: int,
+    *,
+    jobs: int = 1,
+    only: str = "",
+    before: Path | None = None,
+    verbose: bool = False,
 ) -> list[Result]:
+    """Judges the sample of ``group`` in ``jobs`` processes at a time, each with a copy of the checkout of its own."""
     equivalents = read_equivalents(group.name)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        copy, scratch = Path(folder) / "copy", Path(folder)
+        places = [Path(folder) / str(number) for number in range(jobs)]
+        copy = places[0] / "copy"
         copy_checkout(copy)
+        for place in places[1:]:
+            shutil.copytree(copy, place / "copy", symlinks=True)
         chosen, total = sample_of(group, seed, size, copy)
         for key in stale(equivalents, copy):
             print(f"stale equivalent: its original line is gone: {key}")
         paths = {str(module_path(copy, entry.partition(":")[0]).relative_to(copy)) for entry in group.modules}
         judge.import_ahead(["pytest", "hypothesis", "pytest_asyncio", "pytest_timeout"])
-        found = judge.baseline(copy, [*group.tests, *group.always], paths, scratch)
-        print(f"{group.name}: {total} mutants, {len(chosen)} sampled; tests alone: {found.cpu:.1f} s of CPU")
+
+        found = judge.Baseline()
+        for alone in _spread(
+            places, lambda test, at: judge.alone(at / "copy", test, at, paths), all_tests(group)
+        ):
+            found.add(alone)
+        print(
+            f"{group.name}: {total} mutants, {len(chosen)} sampled; tests alone: {found.cpu:.1f} s of CPU",
+            flush=True,
+        )
+
         known = _killed_before(before)
-        results = []
-        for mutant in chosen:
-            if only and only not in f"{mutant.path}:{mutant.line}":
-                continue
+
+        def result_of(mutant: Mutant, place: Path) -> Result:
             if mutant.diff in known:
-                results.append(Result(mutant, "killed"))
-                continue
-            tests = tests_for(mutant, group, found)
-            result = _judge_one(copy, scratch, mutant, tests, found, verbose)
+                return Result(mutant, "killed")
+            result = _judge_one(
+                place / "copy", place, mutant, tests_for(mutant, group, found), found, verbose
+            )
             if mutant.key in equivalents:
-                outcome = (
-                    "equivalent" if result.outcome in ("survived", "uncovered") else "wrongly-equivalent"
-                )
-                result = Result(mutant, outcome, result.seconds)
-            results.append(result)
+                survived = result.outcome in ("survived", "uncovered")
+                result = Result(mutant, "equivalent" if survived else "wrongly-equivalent", result.seconds)
             if verbose:
-                print(
-                    f"{result.outcome:10} {mutant.path}:{mutant.line} {mutant.operator} {result.seconds:.1f} s"
-                )
-    return results
+                at = f"{mutant.path}:{mutant.line}"
+                print(f"{result.outcome:10} {at} {mutant.operator} {result.seconds:.1f} s", flush=True)
+            return result
+
+        return _spread(places, result_of, [m for m in chosen if not only or only in f"{m.path}:{m.line}"])
+
+
+def all_tests(group: Group) -> list[str]:
+    """Each test file of ``group`` once."""
+    return list(dict.fromkeys([*group.tests, *group.always]))
+
+
+def _spread(places: list[Path], work: Callable[[T, Path], R], items: list[T]) -> list[R]:
+    """Results of ``work(item, place)`` in the order of ``items``; no two at a time have the same place."""
+    free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    for place in places:
+        free.put(place)
+
+    def at_a_place(item: T) -> R:
+        place = free.get()
+        try:
+            return work(item, place)
+        finally:
+            free.put(place)
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        return list(pool.map(at_a_place, items))
 
 
 def _judge_one(
@@ -218,6 +262,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--sample", type=int, default=SAMPLE, help="mutants to judge where there are more")
     parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="mutants at a time, each in a copy of its own; at most one per core",
+    )
+    parser.add_argument(
         "--only", default="", metavar="TEXT", help="only mutants whose file:line contains TEXT"
     )
     parser.add_argument("--out", type=Path, help="write each mutant's outcome to this JSON file")
@@ -230,7 +280,13 @@ def main() -> int:
     isolate()
     group, started = groups[options.group], time.monotonic()
     results = judge_group(
-        group, options.seed, options.sample, only=options.only, before=options.again, verbose=options.verbose
+        group,
+        options.seed,
+        options.sample,
+        jobs=options.jobs,
+        only=options.only,
+        before=options.again,
+        verbose=options.verbose,
     )
     if options.out:
         store(options.out, results)
