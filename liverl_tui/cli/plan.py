@@ -12,6 +12,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import RunDir
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import read_regular
 from liverl_tui.cli.options import UpOptions, config_options, run_options
 from liverl_tui.cli.output import echo, echo_json
@@ -78,5 +79,5 @@ def _stored(run: RunDir) -> Any:
     try:
         # Shown as recorded: ``plan.moved`` replaces the names of moved modules only when a service is started.
         return msgspec.json.decode(read_regular(run.plan), type=Plan)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         raise CliError(f"{run.plan} cannot be read: {error}") from error

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import Event, Snapshot
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import read_regular
 from liverl_tui.data.own_files import write_own
 from liverl_tui.data.view import View
@@ -56,7 +57,7 @@ def read_visit(run_dir: Path) -> Visit | None:
     path = interface_root() / run_dir.parent.name / run_dir.name / FILE
     try:
         visit = msgspec.json.decode(read_regular(path), type=Visit)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *BAD_JSON):
         return None
     return visit if visit.run_dir == str(run_dir) else None  # another run of this name
 

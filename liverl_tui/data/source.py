@@ -13,13 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import msgspec
-
 from liverl.control.messages import BackendDead, BackendSilent, ControlError, unreadable_message
 from liverl.exit_codes import ExitCode
 from liverl.model import Event, Result, Snapshot
 from liverl.rundir.commands import resume_command
 from liverl.rundir.layout import BackendRecord, LiveBackend, RunDir, backend_alive, read_backend
+from liverl.util.bad_json import BAD_JSON
 from liverl_tui.data.view import KEPT_EVENTS, Link, View
 
 if TYPE_CHECKING:
@@ -264,7 +263,7 @@ class RunSource:
         """
         try:
             await self._listen(newest)
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             raise unreadable_message(error) from error
 
     async def _listen(self, newest: Newest) -> None:

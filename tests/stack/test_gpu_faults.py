@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from kit.drills import Drill, named
+from kit.gpu_fixtures import smoke as smoke
 from kit.gpu_runs import (
     FREED,
     GIB,
@@ -31,7 +32,7 @@ from kit.gpu_runs import (
 )
 from kit.judged_runs import actor, judged, stepped
 from kit.runs import ToyRun
-from kit.verl_runs import SMOKE, Launch, finished, nothing_lives
+from kit.verl_runs import Launch, finished, nothing_lives
 from kit.waiting import wait_until
 
 from liverl.control.messages import ControlError
@@ -42,17 +43,6 @@ STEPS = "training.total_steps=200"
 REPLICA = "service_gave_up:replica-0"
 TRAINER = "service_failed:trainer"
 LOST = "run_failed:trainer"  # a replica of it; it goes on itself
-
-
-@pytest.fixture(scope="session")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the smoke model and its tasks."""
-    if SMOKE:
-        return Path(SMOKE)
-    folder = tmp_path_factory.mktemp("smoke") / "made"
-    command = [str(Path(VENV) / "bin" / "liverl-tui"), "make-smoke", str(folder)]
-    subprocess.run(command, check=True, timeout=400)
-    return folder
 
 
 @pytest.fixture

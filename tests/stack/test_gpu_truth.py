@@ -24,6 +24,7 @@ from typing import Any
 
 import psutil
 import pytest
+from kit.gpu_fixtures import smoke as smoke
 from kit.gpu_runs import LOADED, NEEDS_GPU, PYTHON, VENV
 from kit.session_host import SessionHost
 from kit.trained import decoded, read, trained_scores
@@ -45,7 +46,7 @@ from kit.truth_runs import (
     with_generation_config,
     write_run,
 )
-from kit.verl_runs import SMOKE, Launch, finished, nothing_lives, result_of
+from kit.verl_runs import Launch, finished, nothing_lives, result_of
 from kit.waiting import until, wait_until
 
 from liverl.procs import procfs
@@ -155,17 +156,6 @@ def _free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
-
-
-@pytest.fixture(scope="session")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the smoke model and its tasks."""
-    if SMOKE:
-        return Path(SMOKE)
-    folder = tmp_path_factory.mktemp("smoke") / "made"
-    command = [str(Path(VENV) / "bin" / "liverl-tui"), "make-smoke", str(folder)]
-    subprocess.run(command, check=True, timeout=400)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,13 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.real import trial_dirs
 from kit.trained import rows_in
-from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, nothing_lives, result_of, smoke_directory
+from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, nothing_lives, result_of
 
 import liverl
 
@@ -44,13 +43,6 @@ SETS = (
 )
 # A run with hybrid replicas has 0.0007 to 0.0015; replies of other weights than their row states would have more.
 MOST_DIFFERENCE = 0.005
-
-
-@pytest.fixture
-def launch(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
-    launch = Launch(tmp_path, smoke_directory(tmp_path_factory))
-    yield launch
-    launch.end()
 
 
 def documents_of(run_dir: Path) -> list[dict[str, Any]]:

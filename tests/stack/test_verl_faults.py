@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -31,7 +30,6 @@ from kit.verl_runs import (
     Launch,
     finished,
     result_of,
-    smoke_directory,
     verl_python,
 )
 from kit.waiting import wait_until
@@ -46,19 +44,6 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 STEPS = "training.total_steps=200"
 COUNTED_S = 5.0  # seconds between two counts of Ray's monitor
-
-
-@pytest.fixture(scope="session")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the smoke model is, once the first run has made it: all runs share it."""
-    return smoke_directory(tmp_path_factory)
-
-
-@pytest.fixture
-def launch(tmp_path: Path, smoke: Path) -> Iterator[Launch]:
-    launch = Launch(tmp_path, smoke)
-    yield launch
-    launch.end()
 
 
 # --- keys ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from kit.verl_runs import (
     nothing_lives,
     ray_directory,
     result_of,
-    smoke_directory,
 )
 from kit.waiting import wait_until
 
@@ -50,19 +48,6 @@ LATE = 60.0  # seconds by which replica 1 is late
 # Seconds for actors to be alive, from the trainer's start until Ray lists them and again from there: verl took 65
 # to 170 for the first part on two cores.
 PENDING = 180
-
-
-@pytest.fixture(scope="session")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the smoke model is, once the first run has made it: all runs share it."""
-    return smoke_directory(tmp_path_factory)
-
-
-@pytest.fixture
-def launch(tmp_path: Path, smoke: Path) -> Iterator[Launch]:
-    launch = Launch(tmp_path, smoke)
-    yield launch
-    launch.end()
 
 
 class Watch:

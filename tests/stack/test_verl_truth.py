@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from kit.truth_runs import (
     with_generation_config,
     write_run,
 )
-from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, result_of, smoke_directory
+from kit.verl_runs import NEEDS_VERL, PYTHON, Launch, finished, result_of
 
 from liverl.sessions.sampling import NEUTRAL
 
@@ -90,18 +90,6 @@ def on_policy(run_dir: Path) -> None:
     for step in steps:
         assert abs(step["rollout_corr/kl"]) < MOST_KL
         assert 0 < step["training/rollout_probs_diff_mean"] < DIFFERENCE
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return smoke_directory(tmp_path_factory)
-
-
-@pytest.fixture
-def launch(tmp_path: Path, smoke: Path) -> Iterator[Launch]:
-    launch = Launch(tmp_path, smoke)
-    yield launch
-    launch.end()
 
 
 class Parameters:

@@ -203,10 +203,9 @@ def test_a_turn_is_written_once_whoever_asks(tmp_path: Path) -> None:
     before = path.read_bytes()
     write(tmp_path, turns[1:], [1])
     assert path.read_bytes() == before
-    ids = frozenset(trial_log.answer_id(turn.answer) for _, turn in turns)
-    assert trial_log.answer_ids(tmp_path) == ids
-    assert trial_log.has_turn(tmp_path, turns[0][1].answer)
-    assert not trial_log.has_turn(tmp_path, recorded(99, said("x")).answer)
+    ids = [trial_log.answer_id(turn.answer) for _, turn in turns]
+    assert [turn.answer for turn in recorded_requests(path)] == ids
+    assert trial_log.ToldTurns().answers(tmp_path) == frozenset(ids)
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "cut short", "folder removed and made again"])
@@ -244,7 +243,8 @@ def test_a_turn_of_which_only_the_journal_is_left(tmp_path: Path) -> None:
         trial_log.append_turn(tmp_path, trial_log.turn_record("s", "openai", chat, turn), KEY, told)
     for _ in range(2):
         trial_log.append_turn(tmp_path, trial_log.turn_record_without_request("s", turns[1][1]), KEY, told)
-    assert trial_log.answer_ids(tmp_path) == frozenset(trial_log.answer_id(turn.answer) for _, turn in turns)
+    ids = frozenset(trial_log.answer_id(turn.answer) for _, turn in turns)
+    assert trial_log.ToldTurns().answers(tmp_path) == ids
     found = read_trajectory(tmp_path)
     assert [turn.written for turn in found.turns] == ["Look 0.", "Look 2.", "Look 1."]
     assert found.turns[2].late and "its request is not known" in found.turns[2].note

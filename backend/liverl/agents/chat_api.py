@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
+
 T = TypeVar("T")
 
 
@@ -70,7 +72,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise bad_request(str(error)) from error
 
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
+
 
 class TrainerFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Faults that the trainer injects into itself, for tests of supervision. A step of 0 means never."""
@@ -86,5 +88,5 @@ def read_settings(path: Path) -> TrainerConfig:
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=TrainerConfig)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise ValueError(f"{path}: {error}") from error

@@ -16,6 +16,7 @@ import msgspec
 
 from liverl.agents.loop import Conversation, Reply, TrialFailed
 from liverl.util.atomic_file import write_atomic
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
 from liverl.version import __version__
@@ -183,5 +184,5 @@ def _add_turn(step: dict[str, Any], message: dict[str, Any], reply: Reply | None
 def _arguments(text: str | None) -> Any:
     try:
         return msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return {"unreadable": text}

@@ -11,6 +11,7 @@ import msgspec
 from liverl.model import Event
 from liverl.rundir.layout import RunDir
 from liverl.util.backward_lines import lines_backwards
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_binary
 
 
@@ -26,7 +27,7 @@ def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
         for line in file:
             try:
                 event = decoder.decode(line)
-            except (msgspec.DecodeError, RecursionError):
+            except BAD_JSON:
                 continue
             if event.seq > from_seq:
                 yield event
@@ -55,5 +56,5 @@ def _newest_first(run_dir: Path) -> Iterator[Event]:
     for line in lines_backwards(RunDir(run_dir).events):
         try:
             yield decoder.decode(line)
-        except (msgspec.DecodeError, RecursionError):
+        except BAD_JSON:
             continue

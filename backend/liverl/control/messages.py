@@ -14,6 +14,7 @@ import msgspec
 from liverl.exit_codes import ExitCode
 from liverl.model import Event, Snapshot
 from liverl.snapshot_json import decode_snapshot
+from liverl.util.bad_json import BAD_JSON
 
 PROTOCOL = 3
 LINE_LIMIT = 16 * 1024 * 1024  # bytes of one line, on both ends; a snapshot of a large run is about 100 KiB
@@ -181,7 +182,7 @@ def decode_incoming(line: bytes) -> Incoming:
         message = _incoming.decode(line)
         state = bytes(message.snapshot)
         return msgspec.structs.replace(message, snapshot=decode_snapshot(state) if state else None)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         raise unreadable_message(error) from error
 
 

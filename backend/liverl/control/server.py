@@ -36,6 +36,7 @@ from liverl.control.paths import bind_control, peer_credentials
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import encode_snapshot
+from liverl.util.bad_json import BAD_JSON
 from liverl.version import __version__
 
 log = logging.getLogger("liverl.control")
@@ -172,7 +173,7 @@ class _Client:
                 return
             try:
                 request = decode_request(line)
-            except msgspec.DecodeError as error:
+            except BAD_JSON as error:
                 self.reply({"error": ErrorBody("bad_request", str(error))})
                 return
             self.heard_at = asyncio.get_running_loop().time()

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.embedded.policy import Logits
+from liverl.util.bad_json import BAD_JSON
 
 BUILTIN = Path(__file__).parent / "models"
 PREFIX = "builtin:"
@@ -59,7 +60,7 @@ def read_config(directory: Path) -> ModelConfig:
     """
     try:
         return msgspec.json.decode((directory / "config.json").read_bytes(), type=ModelConfig)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise ValueError(
             f"{directory / 'config.json'}: not a model of the embedded engine: {error}"
         ) from error
@@ -72,5 +73,5 @@ def read_weights(directory: Path) -> Weights:
         return Weights()
     try:
         return msgspec.json.decode(path.read_bytes(), type=Weights)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise ValueError(f"{path}: not the weights of an embedded policy: {error}") from error

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
+
 LONGEST = 1 << 16  # characters of a line that is read as JSON
 _MESSAGES = ("message", "msg", "event")
 _LEVELS = ("level", "levelname", "severity", "log_level", "lvl")
@@ -44,7 +46,7 @@ def plain_lines(text: str) -> list[str] | None:
         return None
     try:
         fields = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except BAD_JSON:
         return None
     if not isinstance(fields, dict):
         return None

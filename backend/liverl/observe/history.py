@@ -15,6 +15,7 @@ import msgspec
 
 from liverl.model import GpuStatus, HostStats, TreeStats
 from liverl.util.backward_lines import lines_backwards
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_append
 
 INTERVAL = 10.0  # seconds between two lines
@@ -125,7 +126,7 @@ def read_history(run_dir: str | os.PathLike[str], since: float = 0.0) -> tuple[S
         for line in lines_backwards(os.path.join(run_dir, name)):
             try:
                 sample = _decode(line)
-            except msgspec.DecodeError:
+            except BAD_JSON:
                 continue
             if sample.at <= since:
                 return tuple(reversed(collected))

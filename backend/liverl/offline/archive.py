@@ -28,6 +28,7 @@ from liverl.rundir.index import describe
 from liverl.rundir.layout import RunDir, hostname
 from liverl.rundir.ledger import ARCHIVES, Ledger, Row, row_of, utc
 from liverl.util import redact
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.git_head import git_head
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.regular_file import open_binary, read_regular
@@ -228,7 +229,7 @@ def _scripts(run: RunDir) -> list[Path]:
 def _plan(run: RunDir) -> Plan | None:
     try:
         return msgspec.json.decode(read_regular(run.plan), type=Plan)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *BAD_JSON):
         return None
 
 

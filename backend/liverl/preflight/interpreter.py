@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
+
 _SECONDS = 60.0  # a cold network disk is slow
 T = TypeVar("T")
 
@@ -43,7 +45,7 @@ def ask_python(
     except subprocess.CalledProcessError as error:
         lines = (error.stderr or "").strip().splitlines()
         raise ValueError(lines[-1] if lines else str(error)) from error
-    except (OSError, subprocess.SubprocessError, IndexError, msgspec.DecodeError) as error:
+    except (OSError, subprocess.SubprocessError, IndexError, *BAD_JSON) as error:
         raise ValueError(str(error)) from error
 
 

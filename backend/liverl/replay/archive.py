@@ -98,14 +98,7 @@ def read(path: Path) -> Recording:
         raise RecordingError(f"{path}: {error.strerror or error}") from error
     try:
         return _recording(_members(_unpacked(data)))
-    except (
-        RecordingError,
-        msgspec.DecodeError,
-        tarfile.TarError,
-        lzma.LZMAError,
-        EOFError,
-        ValueError,
-    ) as error:
+    except (RecordingError, tarfile.TarError, lzma.LZMAError, EOFError, ValueError, RecursionError) as error:
         raise RecordingError(f"{path} is no recording that can be played: {error}") from error
 
 

@@ -21,6 +21,7 @@ from liverl.replay.record import Origin
 from liverl.replay.scrub import Scrub
 from liverl.replay.tables import MEASURED, Row, Table, encode_row
 from liverl.rundir.layout import valid_name
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import read_regular
 
 _TRAJECTORY = "/litellm-trajectory.jsonl"
@@ -147,7 +148,7 @@ def main() -> int:
     wanted = Wanted(args.name, begin, end, args.from_step)
     try:
         size = pack(args.source, args.out, wanted, origin.utc_offset)
-    except (OSError, msgspec.DecodeError, RecordingError) as error:
+    except (OSError, RecordingError, *BAD_JSON) as error:
         print(f"cannot pack {args.source}: {error}", file=sys.stderr)
         return 1
     print(f"{args.out}: {size / 1000:.0f} kB, {wanted.end - wanted.begin:.0f} s")

@@ -28,6 +28,7 @@ from liverl.replay.timeline import Change, changes
 from liverl.rundir.journal import read_object
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import decode_snapshot
+from liverl.util.bad_json import BAD_JSON
 
 PROJECT = "demo"  # of every replayed run
 # What the rules see of the time before the first picture, so that alerts which have to last some time are there.
@@ -149,7 +150,7 @@ class Player:
         fields |= {"seq": 0, "at": at, "run": name, "run_dir": str(self.run.path)}
         try:
             base = decode_snapshot(self._clock.shift(msgspec.json.encode(fields)))
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             raise RecordingError(f"its tables are not of this version: {error}") from error
         metrics, trials = self._files.metrics(), self._files.trials.scan(now=shown)
         trainer, result = read_object(self.run.trainer) or {}, self.run.read_result()

@@ -26,6 +26,7 @@ from liverl.replay.growth import LARGEST_FILE, GrowthWatch, files
 from liverl.replay.tables import MEASURED, Row, encode_row, measured
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, hostname
 from liverl.util.append import append_whole
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_binary, read_regular
 from liverl.version import __version__
 
@@ -73,7 +74,7 @@ class Recorder:
             if self._connection is None:
                 self._connection = Connection(self.run.path)
             snapshot = self._connection.snapshot()
-        except (ControlError, OSError, msgspec.DecodeError):
+        except (ControlError, OSError, *BAD_JSON):
             self.close()
             return False
         self._note(snapshot)

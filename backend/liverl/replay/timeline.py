@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from liverl.replay.growth import Growth
+from liverl.util.bad_json import BAD_JSON
 
 SPREAD_S = 2.0  # seconds before a recorded size over which the lines up to it appear
 _LINES = (".log", ".jsonl")
@@ -72,5 +73,5 @@ def _spread(path: str, data: bytes, begin: float, end: float) -> list[Change]:
 def _stated(line: bytes) -> float | None:
     try:
         return msgspec.json.decode(line, type=_Stamped).at
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return None

@@ -12,6 +12,7 @@ from liverl.serving.route_file import RouteFile, text_of
 from liverl.serving.session_events import SessionEvents, with_numbers
 from liverl.sessions.replica_file import REPLICAS, deaths_in, file_digest, read_replicas, replica_file
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import read_regular
 
 
@@ -38,7 +39,7 @@ class SessionRoutes(RouteFile):
         """The deaths in the file that an earlier backend has written; none if it cannot be read."""
         try:
             return deaths_in(read_replicas(read_regular(self._supervisor.run_dir / REPLICAS)))
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *BAD_JSON):
             return {}
 
     def placed_on(self, address: str | None) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import read_regular
 from liverl.util.steps import newest_first
 
@@ -33,7 +34,7 @@ def trials_of(run_dir: Path, address: str) -> set[str]:
     for line in lines:
         try:
             assignment = _decode(line)
-        except msgspec.MsgspecError:
+        except BAD_JSON:
             continue  # an incomplete line of a proxy that was killed: that trial was placed again
         where[assignment.trial] = assignment.replica
     return {trial for trial, replica in where.items() if replica == address}

@@ -378,20 +378,18 @@ class Drafter:
         if chat.forced and limits.decides == "client":
             wanted |= await engine.constraint(chat)
         async with self._admitted(engine, draft):
-            self._refuse_late()
+            if self._limits.late(time.time()):
+                raise self.late()
             draft.deaths = self._replicas.deaths(engine)
             draft.sampling = True
             await self._until_its_end(engine, wanted, draft)
             draft.sampling = False
 
-    def _refuse_late(self) -> None:
-        """Raises:
-        Refusal: the session's time is over: nothing is sampled that nobody waits for.
-        """
-        deadline = self._limits.deadline
-        if deadline is not None and time.time() >= deadline:
-            self._state.counters.refused_deadline += 1
-            raise Refusal(410, f"{TIME_OVER} {self._session} is over")
+    def late(self, more: str = "") -> Refusal:
+        """Counts a request whose session has no time left: nothing is sampled that nobody waits for. Clients do not
+        repeat a request with this status. ``more``: what else to say."""
+        self._state.counters.refused_deadline += 1
+        return Refusal(410, f"{TIME_OVER} {self._session} is over{more}")
 
     @contextlib.asynccontextmanager
     async def _admitted(self, engine: Engine, draft: Draft) -> AsyncIterator[None]:
@@ -422,9 +420,7 @@ class Drafter:
             raise Refusal(429, words, retry_after=math.ceil(self._scheduler.poll)) from None
         except NotAdmitted:
             self._count_wait(draft, time.monotonic() - began)
-            words = f"{TIME_OVER} {self._session} is over; its request waited for a replica's KV cache"
-            self._state.counters.refused_deadline += 1
-            raise Refusal(410, words) from None
+            raise self.late("; its request waited for a replica's KV cache") from None
 
     def _count_wait(self, draft: Draft, seconds: float) -> None:
         draft.waited += seconds

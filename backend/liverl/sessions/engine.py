@@ -22,6 +22,7 @@ from liverl.sessions.routes import (
     Rendered,
 )
 from liverl.sessions.segments import Scored, Versions
+from liverl.util.bad_json import BAD_JSON
 
 _NO_PARSER = (401, 403, 404)  # statuses of ``derender`` that are no parser's failure
 _SYNTHETIC = Message("user", "?")  # stands for the history where an engine does not need it
@@ -378,7 +379,7 @@ class HttpEngine:
             raise EngineRefused(status, _words(content), _param(content))
         try:
             return msgspec.json.decode(content, type=kind)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except BAD_JSON as error:
             raise EngineLost(
                 f"{path} of {self._url} answered something else: {error}", status=status
             ) from error
@@ -468,7 +469,7 @@ def _words(content: bytes) -> str:
     try:
         error = msgspec.json.decode(content)
         return str(error["error"]["message"])
-    except (msgspec.DecodeError, LookupError, TypeError):
+    except (LookupError, TypeError, *BAD_JSON):
         return text.strip() or "nothing"
 
 
@@ -476,6 +477,6 @@ def _param(content: bytes) -> str | None:
     """The field that an error body names."""
     try:
         param = msgspec.json.decode(content)["error"]["param"]
-    except (msgspec.DecodeError, LookupError, TypeError):
+    except (LookupError, TypeError, *BAD_JSON):
         return None
     return param if isinstance(param, str) else None

@@ -23,6 +23,7 @@ from liverl.sessions.segments import Kind, Row, Versions
 from liverl.sessions.trial_log import ROWS
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_binary, read_regular
 
 logger = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ class FinishedSessions:
                     self._before = together((self._before, first.counters))
                     continue
                 ended = _ended(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except BAD_JSON:
                 continue
             self._ended[ended.id] = ended
             if len(self._ended) > self._most + _TOGETHER:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_binary
 
 LONGEST_LINE = 64 << 20  # bytes of a record; longer lines are passed over
@@ -131,7 +132,7 @@ def recorded_requests(path: Path) -> Iterator[RecordedRequest]:
         try:
             record = _decode(line)
             reply = _message(record.response_body.choices[0].message)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError):
+        except (LookupError, *BAD_JSON):
             continue
         session, messages = record.session, record.request_body.messages
         shared = session.shared or 0

@@ -18,6 +18,7 @@ from liverl.sessions.segments import Turn
 from liverl.sessions.short_floats import short_floats
 from liverl.sessions.wire import Answer
 from liverl.util.append import append_to
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_append, open_binary
 
 SUFFIX = ".jsonl"
@@ -90,7 +91,7 @@ def read_journal(path: Path) -> list[Entry]:
             whole = size
             try:
                 entries.append(_decode(line))
-            except msgspec.DecodeError as error:
+            except BAD_JSON as error:
                 raise DamagedJournal(f"{path}, line {number}: {error}") from None
     if whole < size:
         os.truncate(path, whole)

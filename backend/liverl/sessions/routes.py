@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
+
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
 DERENDER = "/v1/chat/completions/derender"
@@ -159,7 +161,7 @@ async def _ask(post: Post, route: str, body: Mapping[str, Any], kind: type[T]) -
         raise _Wrong(RouteProblem(route, status, _words(text)))
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         raise _Wrong(RouteProblem(route, status, f"{error}: {_cut(text)}")) from None
 
 
@@ -169,7 +171,7 @@ def _words(text: str) -> str:
         body = msgspec.json.decode(text)
         error = body.get("error", body.get("detail"))
         said = error.get("message") if isinstance(error, dict) else error
-    except (msgspec.DecodeError, RecursionError, AttributeError):
+    except (AttributeError, *BAD_JSON):
         said = None
     return _cut(said if isinstance(said, str) and said else text)
 

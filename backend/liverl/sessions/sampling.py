@@ -47,6 +47,10 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline: float | None = None
     decides: Literal["trainer", "client"] = "trainer"
 
+    def late(self, now: float) -> bool:
+        """Whether the deadline has passed. ``now``: Unix time in seconds."""
+        return self.deadline is not None and now >= self.deadline
+
 
 class Overflow(ValueError):
     """The prompt leaves no room for a reply. ``row``: in its row; else in the model's context."""

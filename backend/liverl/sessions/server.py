@@ -25,6 +25,7 @@ from liverl.sessions.sampling import Limits
 from liverl.sessions.session import Session, Who
 from liverl.sessions.store import NoSuchSession, SessionEnded, Store
 from liverl.sessions.wire import Refusal
+from liverl.util.bad_json import BAD_JSON
 
 logger = logging.getLogger(__name__)
 
@@ -213,7 +214,7 @@ class TrainerRoutes:
             return _refused("openai", refusal)
         except NoSuchSession as error:
             return _refused("openai", Refusal(404, str(error)))
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             return _refused("openai", Refusal(400, f"the body is wrong: {error}"))
         except OSError as error:
             return _refused("openai", Refusal(500, f"a file cannot be written: {error.strerror or error}"))

@@ -25,6 +25,7 @@ from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
 from liverl.sessions.settings import SOCKET, SchedulerSettings, Settings
 from liverl.sessions.store import Store
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.base_url import base_url
 from liverl.util.faults import Faults
 from liverl.util.primary_address import primary_address
@@ -167,7 +168,7 @@ class Service:
             replicas.put(read_replicas(data))
         except FileNotFoundError:
             return  # requests wait for it
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *BAD_JSON) as error:
             self._error = f"{self._file}: {error}; keeping the previous list"
             logger.error("%s", self._error)
             return

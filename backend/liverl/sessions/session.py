@@ -25,7 +25,7 @@ from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.recompute import Recomputer
 from liverl.sessions.result import SessionResult
-from liverl.sessions.sampling import TIME_OVER, Limits, overridden
+from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Asides, Place, Reply, Rewrite, Scored, SessionRows, Turn
 from liverl.sessions.state import SessionState, Unreceived
@@ -249,7 +249,7 @@ class Session:
         """
         if self.finished or self._halted:
             raise Refusal(410, f"session {self.id} is finished")
-        if self.limits.deadline is not None and time.time() >= self.limits.deadline:
+        if self.limits.late(time.time()):
             raise self._late()
         if self.limits.disable_tools:
             chat = msgspec.structs.replace(chat, tools=(), tool_choice=None)
@@ -303,10 +303,9 @@ class Session:
             raise
 
     def _late(self) -> Refusal:
-        """The time of the session is over; with a status that clients do not repeat."""
-        self.counters.refused_deadline += 1
+        refusal = self._drafter.late()
         self._note_counters()
-        return Refusal(410, f"{TIME_OVER} {self.id} is over")
+        return refusal
 
     def _ended(self, digest: bytes, sample: Sample, task: asyncio.Task[Answer]) -> None:
         self._running.discard(task)

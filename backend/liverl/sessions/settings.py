@@ -9,6 +9,7 @@ import msgspec
 
 from liverl.sessions.admission import Rules
 from liverl.sessions.segments import Asides, Rewrite
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import read_regular
 
 SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
@@ -58,5 +59,5 @@ def read_settings(path: Path) -> Settings:
     """
     try:
         return msgspec.json.decode(read_regular(path), type=Settings)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise ValueError(f"{path}: {error}") from error

@@ -23,6 +23,7 @@ from liverl.sessions.result import SessionResult
 from liverl.sessions.segments import Row
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
+from liverl.util.bad_json import BAD_JSON
 
 TURNS = "litellm-trajectory.jsonl"
 ROWS = "proxy_trajectory.json"
@@ -190,24 +191,6 @@ def append_turn(
     (ToldTurns() if told is None else told).append(trial_dir, record, secret)
 
 
-def answer_ids(trial_dir: Path) -> frozenset[str]:
-    """The ``response_body.id`` of the turns that the trial's file has.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    return ToldTurns().answers(trial_dir)
-
-
-def has_turn(trial_dir: Path, answer: wire.Answer) -> bool:
-    """Whether the trial's file has the turn with this reply.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    return answer_id(answer) in answer_ids(trial_dir)
-
-
 def answer_id(answer: wire.Answer) -> str:
     """The ``response_body.id`` of the turn with this reply."""
     return str(wire.body("openai", answer)["id"])
@@ -253,7 +236,7 @@ def last_conversation(trial_dir: Path, newest: str = "") -> Conversation:
         offered = last.tools if last.tools is not None else tools.get(last.tools_digest, b"[]")
         known = msgspec.json.decode(offered, type=list[dict[str, Any]])
         return Conversation([*messages, last.reply], known, last.request.missing)
-    except (msgspec.DecodeError, RecursionError):
+    except BAD_JSON:
         return Conversation()
 
 

@@ -12,6 +12,7 @@ import msgspec
 from liverl.agents.loop import TrialFailed
 from liverl.sessions.counters import Counters
 from liverl.sessions.trial_log import ROWS, TURNS
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import read_regular
 
 _LARGEST = 64 << 20  # bytes read of a file
@@ -38,7 +39,7 @@ def silence(directory: Path, most: int) -> TrialFailed:
     prompt."""
     try:
         counters = msgspec.json.decode(read_regular(directory / ROWS, _LARGEST), type=_Ended).counters
-    except (OSError, msgspec.DecodeError):  # through LiteLLM there is no such file
+    except (OSError, *BAD_JSON):  # through LiteLLM there is no such file
         counters = Counters()
     calls, failed, tokens = counters.num_calls, counters.num_failed, counters.total_completion_tokens
     if not calls and not failed:
@@ -74,7 +75,7 @@ def _all_cut(directory: Path) -> bool:
     try:
         lines = read_regular(directory / TURNS, _LARGEST).splitlines()
         records = [msgspec.json.decode(line, type=_Record) for line in lines]
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *BAD_JSON):
         return False
     reasons = {choice.finish_reason for record in records for choice in record.response_body.choices}
     return reasons == {"length"}

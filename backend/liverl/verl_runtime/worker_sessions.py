@@ -20,6 +20,7 @@ from liverl.sessions.segments import Asides, Rewrite
 from liverl.sessions.server import AgentRoutes
 from liverl.sessions.store import NoSuchSession, Store
 from liverl.sessions.wire import Refusal
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.base_url import base_url
 from liverl.util.faults import Faults
 from liverl.verl_runtime.verl_engine import VerlReplicas
@@ -110,7 +111,7 @@ class WorkerSessions:
         """See ``SessionHost.finish``."""
         try:
             result = await self._store.finish(session)
-        except (NoSuchSession, OSError, msgspec.DecodeError) as error:
+        except (NoSuchSession, OSError, *BAD_JSON) as error:
             raise SessionFailed("SessionRefusedError", f"{type(error).__name__}: {error}") from None
         self._report_now()  # verl kills its workers behind the last trial
         return result

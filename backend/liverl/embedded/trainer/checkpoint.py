@@ -11,6 +11,7 @@ import msgspec
 from liverl.embedded.policy import Policy, dump_logits
 from liverl.embedded.trainer.grpo import AdamState
 from liverl.util.atomic_file import write_atomic
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.json_file import write_json
 
 _NAME = re.compile(r"global_step_(\d+)$")
@@ -82,7 +83,7 @@ def newest(root: Path) -> tuple[Checkpoint | None, list[str]]:
     for _, path in sorted(by_step, reverse=True):
         try:
             return _read(path), problems
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *BAD_JSON) as error:
             problems.append(f"{path} is not complete: {error}")
     return None, problems
 

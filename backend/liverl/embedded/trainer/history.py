@@ -13,6 +13,7 @@ import msgspec
 
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.json_file import write_json
 
 Phase = Literal["init", "rollout", "update", "sync", "done"]
@@ -55,7 +56,7 @@ class MetricsFiles:
         for raw in lines:
             try:
                 line = msgspec.json.decode(raw, type=_Line)
-            except msgspec.DecodeError:
+            except BAD_JSON:
                 continue  # last line of a trainer that was killed while writing
             if line.step <= step:
                 kept[line.step] = raw

@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 
 from liverl.embedded.policy import Policy, dump_logits
+from liverl.util.bad_json import BAD_JSON
 
 _POLL = 0.3  # seconds between two reads of replicas.json
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)  # per call; a push takes milliseconds
@@ -57,7 +58,7 @@ def read_replicas(path: Path) -> list[Replica]:
         return []
     try:
         replicas = msgspec.json.decode(data, type=_ReplicasFile).replicas
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise ValueError(f"{path}: {error}") from error
     return [replica for replica in replicas if replica.state != "leaving"]
 
@@ -127,7 +128,7 @@ class WeightSync:
             ) as response:
                 response.raise_for_status()
                 held = msgspec.json.decode(await response.read(), type=_Held)
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+        except (aiohttp.ClientError, TimeoutError, *BAD_JSON):
             return  # not up yet, or gone: the backend handles that
         if version != self._version:
             return  # the weights have changed meanwhile
@@ -177,5 +178,5 @@ class WeightSync:
                     if held.digest in (None, digest)
                     else f"it reported other weights ({held.digest:.12})"
                 )
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+        except (aiohttp.ClientError, TimeoutError, *BAD_JSON) as error:
             return f"{type(error).__name__}: {error}"

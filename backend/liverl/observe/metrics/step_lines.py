@@ -12,6 +12,7 @@ import msgspec
 
 from liverl.logs.prefixes import colourless
 from liverl.model import StepMetrics
+from liverl.util.bad_json import BAD_JSON
 
 _STEP = re.compile(r"(?:^|[\s)])step:(\d{1,18}) - ([^\r\n]*)")
 _WRAPPED = re.compile(r"[A-Za-z_][\w.]*\((.*?)(?:, .*)?\)")  # np.float64(0.5), tensor(0.5, device='cuda:0')
@@ -58,7 +59,7 @@ def decode_record(line: bytes) -> tuple[int, dict[str, Any]] | None:
     """Return step and data of a line ``{"step": n, "data": {...}}``; None if it is not one."""
     try:
         record: Any = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD_JSON:
         try:
             record = json.loads(line)  # Python's json writes NaN, which is not JSON
         except (ValueError, RecursionError):

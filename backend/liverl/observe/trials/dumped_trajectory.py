@@ -13,6 +13,7 @@ from liverl.observe.trials.dumps import DUMPS, TASK, parse_row
 from liverl.observe.trials.message_parts import Part, loads
 from liverl.observe.trials.trajectory import Trajectory, TrajectoryReader
 from liverl.observe.trials.turns import Turn
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_binary
 
 LONGEST = 256 << 10  # characters shown of an input or output
@@ -77,7 +78,7 @@ class DumpedTrialReader:
             data = file.read(min(turn.size, most))
         try:
             return msgspec.json.format(data, indent=2).decode("utf-8", "replace")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except BAD_JSON:
             return data.decode("utf-8", "replace")
 
     def _keep(self, trajectory: Trajectory) -> Trajectory:

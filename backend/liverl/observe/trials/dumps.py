@@ -22,6 +22,7 @@ from liverl.observe.trials.preview import short, text_preview
 from liverl.observe.trials.records import parse_object
 from liverl.observe.trials.tallies import Tally
 from liverl.observe.trials.trial import FRESH
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import RefusedFileError
 
 DUMPS = "rollouts"
@@ -67,7 +68,7 @@ def parse_row(line: bytes) -> DumpRow | None:
     """A line of a dump; None if it is none."""
     try:
         return _row.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD_JSON:
         found = parse_object(line) or {}  # Python writes NaN, which is no JSON
     uid, score, output = found.get("uid"), found.get("score"), found.get("output")
     if not isinstance(uid, str):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.unicode_text import without_surrogates
 
 PartKind = Literal["system", "user", "text", "reasoning", "call", "result", "error"]
@@ -32,7 +33,7 @@ def loads(data: bytes) -> Any:
     """Decode JSON as Python writes it: NaN becomes None, lone surrogates ``?``. Return None if it is invalid."""
     try:
         return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD_JSON:
         pass
     try:
         decoded = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _name: None)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
+
 LONGEST = 80  # characters
 _READ = 1 << 16  # characters of arguments that are decoded; longer ones are cut
 _THOUGHT = "</think>"
@@ -39,7 +41,7 @@ def _values(arguments: object) -> str:
             return arguments[: 8 * LONGEST]
         try:
             arguments = msgspec.json.decode(arguments or "{}")
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        except (UnicodeEncodeError, *BAD_JSON):
             return str(arguments)
     if isinstance(arguments, dict):
         return " ".join(_words(arguments.values()))

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from liverl.logs.follow import LineFollower
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import RefusedFileError
 
 _NEEDLE = b'"kind":"step"'
@@ -71,7 +72,7 @@ class StepTimes:
     def _take(self, line: bytes) -> bool:
         try:
             event = msgspec.json.decode(line, type=_Event)
-        except (msgspec.DecodeError, RecursionError):
+        except BAD_JSON:
             return False
         step, after, by = (event.data.get(name) for name in ("step", "after", "by"))
         if event.kind != "step" or not isinstance(step, int):

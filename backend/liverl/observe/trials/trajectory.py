@@ -22,6 +22,7 @@ from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.tools_offered import ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
 
 _LARGEST = 64 << 20  # maximum bytes of a JSON document
@@ -184,7 +185,7 @@ class TrajectoryReader:
             data = file.read(min(size, most))
         try:
             return msgspec.json.format(data, indent=2).decode("utf-8", "replace")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except BAD_JSON:
             return data.decode("utf-8", "replace")  # truncated, or not JSON: unchanged
 
     def _read_records(self, closed: bool) -> str | None:

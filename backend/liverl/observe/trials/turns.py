@@ -18,6 +18,7 @@ from liverl.observe.trials.session_facts import SessionTally, TurnSession
 from liverl.observe.trials.tool_formats import resembling
 from liverl.observe.trials.tools_offered import in_request
 from liverl.sessions.joined_turns import JoinedTurns, reply_json
+from liverl.util.bad_json import BAD_JSON
 
 _CONVERSATIONS = 8  # maximum conversations distinguished at a time
 _LATE = "its request is not known: it could not be written at its time, and its reply was kept by the session"
@@ -242,7 +243,7 @@ def _request_messages(request: dict[str, msgspec.Raw]) -> list[bytes]:
     """Return the undecoded messages of a request; Anthropic's system prompt comes first."""
     try:
         messages = [bytes(raw) for raw in _messages.decode(bytes(request.get("messages", b"[]")))]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except BAD_JSON:
         messages = []
     system = _value(request, "system")
     if system:
@@ -267,7 +268,7 @@ def _fields(data: bytes) -> dict[str, msgspec.Raw] | None:
     """Return the undecoded values of a JSON object; None if it is not one."""
     try:
         return _record.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD_JSON:
         decoded = loads(data)
         return _record.decode(msgspec.json.encode(decoded)) if isinstance(decoded, dict) else None
 

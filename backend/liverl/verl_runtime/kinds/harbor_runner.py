@@ -19,6 +19,7 @@ import msgspec
 
 from liverl.agents.harbor import local_environment_file, runner_file
 from liverl.agents.harbor.config import LOCAL
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.deadline import within
 from liverl.util.regular_file import open_append, read_regular
 
@@ -253,7 +254,7 @@ def _name(text: bytes) -> str:
     """A name in JSON; empty if it is none."""
     try:
         return msgspec.json.decode(text, type=str)
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return ""
 
 
