@@ -11,14 +11,20 @@ import msgspec
 import pytest
 from kit.session_host import SessionHost
 from kit.token_replica import EOS_ID, TokenReplica
+from kit.waiting import until
 
 from liverl.sessions.asked_fields import MOST_NAMES, BadRequest, read_fields
 from liverl.sessions.canonical import arguments_text
 from liverl.sessions.counters import Counters
 from liverl.sessions.drafting import LONGEST_PAUSE_S, PAUSE_S, _Losses
-from liverl.sessions.journal import Finished, Journal, Opened
+from liverl.sessions.history import _alike
+from liverl.sessions.journal import Finished, Journal, Opened, Recorded
+from liverl.sessions.messages import Message
 from liverl.sessions.replica_file import Replica, deaths_in, read_replicas, replica_file
 from liverl.sessions.sampling import Overflow, room
+from liverl.sessions.segments import Turn, Versions
+from liverl.sessions.state import SessionState
+from liverl.sessions.wire import Answer
 
 USER = {"role": "user", "content": "hello"}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -143,14 +149,80 @@ async def test_a_call_that_is_not_forced_has_no_constraint(
     assert "structured_outputs" not in replica.sampling[0]
 
 
-async def test_two_requests_that_begin_alike_are_two(host: SessionHost, replica: TokenReplica) -> None:
+@pytest.mark.parametrize("same", [0, 1, 2, 3])
+async def test_a_retry_is_of_the_whole_conversation(
+    host: SessionHost, replica: TokenReplica, same: int
+) -> None:
+    """A request marked as a retry that differs in one message from the request before is no retry of that."""
     opened = await host.open()
-    same = [{"role": "system", "content": "Be good."}, USER]
-    for last in ("one", "two"):
-        later = [{"role": "assistant", "content": "ok"}, {"role": "user", "content": last}]
-        assert (await host.chat(opened, *same, *later))[0] == 200
+    messages = [
+        {"role": "system", "content": "Be good."},
+        USER,
+        {"role": "assistant", "content": "ok"},
+        {"role": "user", "content": "on"},
+    ]
+    replica.gate.clear()
+    first = asyncio.ensure_future(host.chat(opened, *messages))
+    await replica.begun.wait()
+    other = [{**each, "content": "another"} if at == same else each for at, each in enumerate(messages)]
+    headers = {"Authorization": f"Bearer {opened['key']}", "x-stainless-retry-count": "1"}
+    url = f"{opened['openai_url']}/chat/completions"
+
+    async def again() -> int:
+        async with host.http.post(url, json={"model": "m", "messages": other}, headers=headers) as answer:
+            return answer.status
+
+    second = asyncio.ensure_future(again())
+    session = host.store.session(opened["id"])
+    await until(lambda: session.waiting >= 2)
+    replica.gate.set()
+    assert (await first)[0] == 200 and await second == 200
     assert len(replica.prompts) == 2
-    assert replica.prompts[0] != replica.prompts[1]
+
+
+def test_of_two_equal_replies_one_is_received_and_one_is_kept() -> None:
+    state = SessionState()
+    turn = Turn("main", None, [1, 2], [3, 4], [-0.5, -1.25], (Versions(7, 2),), b"\x00", 2, "stop", "You are")
+    for name in ("a", "b"):
+        answer = Answer(name, 1, "m", Message("assistant", "text"), "stop", 2, 2)
+        state.record(Recorded(b"digest", turn, answer, Counters()))
+    assert state.deliver(b"digest", "a")
+    assert [kept.recorded.answer.id for kept in state.unreceived(b"digest")] == ["b"]
+    assert not state.deliver(b"digest", "a")
+    assert state.deliver(b"digest")
+    assert state.unreceived(b"digest") == [] and not state.deliver(b"digest")
+
+
+async def test_a_session_whose_journal_was_removed_still_ends(host: SessionHost) -> None:
+    opened = await host.open()
+    assert (await host.chat(opened, USER))[0] == 200
+    removed = []
+
+    def unlink_before_the_store(path: Path) -> None:
+        path.unlink()
+        removed.append(path)
+
+    session = host.store.session(opened["id"])
+    finished = session._journal.write
+    session._journal.write = lambda entry: (finished(entry), unlink_before_the_store(session._journal.path))  # type: ignore[method-assign, assignment]
+    assert await host.finish()
+    assert removed
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("", "", True),
+        ("a", "a", True),
+        ("a", "ab", True),
+        ("ab", "a", True),
+        ("a", "b", False),
+        ("", "a", False),
+        ("abc", "abd", False),
+    ],
+)
+def test_first_messages_that_begin_alike(one: str, other: str, same: bool) -> None:
+    assert _alike(one, other) is same
 
 
 @pytest.mark.parametrize(
