@@ -251,6 +251,7 @@ def test_bad_requests_are_refused(body: bytes, status: int, words: str) -> None:
     with pytest.raises(ApiError, match=words) as caught:
         read_chat(body, ["policy"], auto_tools=True)
     assert caught.value.status == caught.value.body()["error"]["code"] == status
+    assert str(caught.value) == caught.value.body()["error"]["message"]
 
 
 def test_tools_need_the_flag() -> None:
