@@ -425,7 +425,13 @@ reward(1)
         ("done", "trained") if well else (cause, "masked")
     )
     assert (bool(outcome.rows), outcome.reward) == ((True, 1.0) if well else (False, 0.0))
-    results = [json.loads(path.read_text()) for path in (tmp_path / "trials").glob("*/*/result.json")]
+    files = list((tmp_path / "trials").glob("*/*/result.json"))
+    facts = [json.loads((path.parent / "liverl.json").read_text()) for path in files]
+    first = next(path.parent.name for path, said in zip(files, facts, strict=True) if "repeat" not in said)
+    assert sorted((said["repeat"], said["repeat_of"]) for said in facts if "repeat" in said) == [
+        (number, first) for number in range(1, min(fails, retries) + 1)
+    ]
+    results = [json.loads(path.read_text()) for path in files]
     outcomes = sorted(result["ending"]["outcome"] for result in results)
     repeats = min(fails, retries)
     assert outcomes == sorted([*["repeated"] * repeats, "trained" if well else "masked"])
