@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,6 +161,27 @@ def test_each_reason_is_said_once(ended: Ended, session: Session, why: str) -> N
     assert judged(ended, session).why == why
 
 
+@pytest.mark.parametrize(
+    ("counters", "waited", "waiting"),
+    [
+        ({}, 3.0, 3.0),
+        ({"proxy_scheduler_wait_sec": 2.0}, 0.0, 2.0),
+        ({"replica_wait_sec": 2.0}, 0.0, 2.0),
+        ({"replica_wait_sec": 2.0}, 3.0, 3.0),  # an agent that waits for a replica is waiting, too
+        ({"replica_wait_sec": 2.0, "proxy_scheduler_wait_sec": 5.0}, 1.0, 7.0),
+    ],
+)
+def test_how_long_an_attempt_waited(counters: dict[str, float], waited: float, waiting: float) -> None:
+    assert Session(counters, 1, 9.0, waited).waiting == waiting
+
+
+def test_an_ending_is_written_without_what_it_does_not_say() -> None:
+    said = {"cause": "exit", "why": "x", "outcome": "masked"}
+    assert msgspec.to_builtins(Ending("exit", "x", "masked")) == said
+    more = Ending("exit", "x", "masked", reward=0.0, verified=True)
+    assert msgspec.to_builtins(more) == {**said, "reward": 0.0, "verified": True}
+
+
 def test_an_ending_that_many_have_says_how_many() -> None:
     found = of_many(Ended("exit", "return", "exited with 1", "exit 1"), 3, 8)
     assert found == Ended(
@@ -169,6 +191,7 @@ def test_an_ending_that_many_have_says_how_many() -> None:
 
 def test_nothing_is_known_of_a_session_at_first() -> None:
     assert Session() == Session({}, 0, 0.0, 0.0) and Session().waiting == 0.0
+    assert Session({"poisoned": "x"}).count("poisoned") == 0  # type: ignore[dict-item]
 
 
 def test_only_what_an_agent_may_have_caused_is_counted_together() -> None:

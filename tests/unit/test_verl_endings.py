@@ -57,6 +57,7 @@ def check(
     what, has_rows, reward = FOLLOWS[follows]
     assert (outcome.ending.cause, outcome.ending.outcome) == (cause, what), outcome.ending
     assert bool(outcome.rows) is has_rows
+    assert 0 <= outcome.tool_seconds < 600 and 0 <= outcome.asked_seconds < 600
     expected = 0.0 if reward == "zero" or (own is None and not has_rows) else own
     assert outcome.reward == (None if what == "dropped" else expected)
     trained = sum(sum(row.mask) for row in outcome.rows)
