@@ -137,6 +137,7 @@ async def test_programs(
     words = run.script("agent", f"{ASK}reward(0.5)\n{text}")
     run.agent = AgentSettings(command=words, endings=Endings(**{cause: value}))
     outcome = await run.run(**settings)
+    assert outcome.tool_seconds > 0
     follows = value if replied or value == "drop" else "mask"  # without a token there is nothing to train
     check(run, outcome, replica, cause, follows, 0.5 if replied else None)
 

@@ -24,6 +24,7 @@ from liverl.agents.kinds import AgentSettings, kind_of
 from liverl.agents.loop import Conversation, Reply, Talk, TrialFailed
 from liverl.agents.tasks import TASKS
 from liverl.agents.tool_calls import render_qwen3_coder
+from liverl.agents.tools import TOOLS
 from liverl.embedded.tokenizer import decode
 from liverl.sessions.store import _ID
 from liverl.verl_runtime.carriers import Lengths
@@ -263,6 +264,13 @@ async def test_replies_that_are_beyond_what_verl_trains_are_told(trials: Callabl
     outcome = await trials().run(prompt_length=2, response_length=3)
     assert (outcome.rows, outcome.reward, outcome.ending.cause) == ([], 0.0, "limit")
     assert "no sampled token is within the 5 tokens of a row that verl trains" in (outcome.exception or "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_offers_its_own_tools_or_those_of_the_run(kind: str) -> None:
+    own = list(TOOLS) if kind == "task" else []
+    assert list(KINDS[kind].definitions(Echo())) == (list(Echo.definitions) if kind == "tools" else own)
+    assert list(KINDS[kind].definitions(None)) == own
 
 
 def test_an_entry_of_the_agent_loop_may_leave_out_what_has_a_default() -> None:
