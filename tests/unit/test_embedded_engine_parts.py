@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from liverl.agents.chat_api import ApiError, ChatRequest, read_chat
+from liverl.agents.chat_api import (
+    ApiError,
+    ChatRequest,
+    arguments_of,
+    max_tokens,
+    model_list,
+    read_chat,
+    text_of,
+    tool_names,
+)
 from liverl.agents.tools import TOOL_NAMES, TOOLS
 from liverl.embedded import modeldir
 from liverl.embedded.engine.args import build_parser, non_default
@@ -251,6 +262,73 @@ def test_bad_requests_are_refused(body: bytes, status: int, words: str) -> None:
     with pytest.raises(ApiError, match=words) as caught:
         read_chat(body, ["policy"], auto_tools=True)
     assert caught.value.status == caught.value.body()["error"]["code"] == status
+    assert str(caught.value) == caught.value.body()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({}, None),
+        ({"n": 1, "temperature": 0, "max_tokens": 1, "model": "policy"}, 1),
+        ({"max_completion_tokens": 1, "max_tokens": 9}, 1),
+        ({"max_completion_tokens": 1}, 1),
+        ({"top_logprobs": 2, "logprobs": True}, None),
+        ({"top_logprobs": 0}, None),
+        ({"tools": [], "tool_choice": "required"}, None),
+        *(({"tools": list(TOOLS), "tool_choice": choice}, None) for choice in (None, "auto", "none")),
+    ],
+)
+def test_the_least_requests_are_taken(fields: dict[str, Any], limit: int | None) -> None:
+    body = {"messages": [{"role": "user", "content": "?"}], **fields}
+    read = read_chat(json.dumps(body).encode(), ["base", "policy"], auto_tools=True)
+    assert max_tokens(read) == limit
+    assert tuple(tool_names(read)) == (TOOL_NAMES if fields.get("tools") else ())
+
+
+def test_no_tools_are_parsed_under_the_tool_choice_none_so_that_no_flag_is_needed() -> None:
+    body = b'{"messages": [{}], "tools": [{"function": {"name": "f"}}], "tool_choice": "none"}'
+    assert read_chat(body, ["policy"], auto_tools=False).tools
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a", "a"),
+        (None, ""),
+        (3, ""),
+        ([{"type": "text", "text": "a"}, {"type": "image_url"}, "x", {"text": "b"}], "ab"),
+    ],
+)
+def test_the_text_of_a_message(content: Any, text: str) -> None:
+    assert text_of(content) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"), [(None, {}), ("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1})]
+)
+def test_the_arguments_of_a_call(arguments: Any, found: dict[str, Any]) -> None:
+    assert arguments_of({"name": "f", "arguments": arguments}) == found
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "3", "{", [1]])
+def test_arguments_that_are_no_object_are_refused(arguments: Any) -> None:
+    with pytest.raises(ValueError):
+        arguments_of({"name": "f", "arguments": arguments})
+
+
+def test_a_list_of_models_names_each_once() -> None:
+    card = {
+        "object": "model",
+        "created": 17,
+        "owned_by": "vllm",
+        "root": "/m",
+        "parent": None,
+        "max_model_len": 9,
+    }
+    assert model_list(["a", "b"], created=17, root="/m", max_model_len=9) == {
+        "object": "list",
+        "data": [{"id": "a", **card}, {"id": "b", **card}],
+    }
 
 
 def test_tools_need_the_flag() -> None:

@@ -107,17 +107,37 @@ def test_qwen_parser_converts_by_schema_and_reads_cut_calls() -> None:
     assert json.loads(call.arguments) == {"n": 3, "b": True, "o": {"a": 1}, "s": "7"}
 
 
+def test_qwen_parser_takes_the_schema_of_the_tool_that_is_called() -> None:
+    tools = [
+        {"function": {"name": name, "parameters": {"properties": {"v": {"type": kind}}}}}
+        for name, kind in (("f", "integer"), ("g", "string"))
+    ]
+    for name, value in (("f", 3), ("g", "3"), ("h", "3")):
+        (call,) = parse_qwen3_coder(f"<function={name}><parameter=v>3</parameter></function>", tools).calls
+        assert json.loads(call.arguments) == {"v": value}
+    (call,) = parse_qwen3_coder("<function=f><parameter=v>three</parameter></function>", tools).calls
+    assert json.loads(call.arguments) == {"v": "three"}, "what is no integer stays a text"
+
+
+def test_arguments_keep_their_letters() -> None:
+    for name, render in RENDERERS.items():
+        (call,) = PARSERS[name](render("f", {"path": "größe"}), ()).calls
+        assert call.arguments == '{"path": "größe"}'
+
+
 def test_two_calls_in_one_turn() -> None:
     for name, render in RENDERERS.items():
         text = render("list_files", {"path": "."}) + "\n" + render("submit", {})
         assert [c.name for c in PARSERS[name](text, TOOLS).calls] == ["list_files", "submit"]
 
 
-def test_a_parser_is_known_by_what_it_reads() -> None:
+def test_a_parser_is_known_by_what_it_reads(caplog: pytest.LogCaptureFixture) -> None:
     for name, parser in PARSERS.items():
         reads, other = split_renderers(parser)
         assert reads == [RENDERERS[name]]
         assert len(other) == len(RENDERERS) - 1
+    assert not caplog.records, "a format that a parser cannot read is no failure here"
+    test_hermes_loses_qwen_xml_and_says_why(caplog)  # ... and one in a reply is still logged
 
 
 def test_the_decision_is_the_tool_name() -> None:

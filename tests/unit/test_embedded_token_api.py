@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 
 from liverl.agents.chat_api import ApiError, ChatRequest
 from liverl.agents.token_api import (
+    REFUSED,
     DerenderRequest,
     GenerateRequest,
     SamplingParams,
+    Span,
     derender_body,
+    generate_body,
     read_derender,
+    read_detokenize,
     read_generate,
+    read_render,
+    render_body,
 )
-from liverl.agents.tool_calls import PARSERS, RENDERERS
+from liverl.agents.tool_calls import PARSERS, RENDERERS, ToolCall
 from liverl.agents.tools import TOOL_NAMES, TOOLS
 from liverl.embedded import modeldir
 from liverl.embedded.engine.args import build_parser
@@ -187,6 +193,123 @@ def test_a_response_without_ids_cannot_be_read(response):
     with pytest.raises(ApiError) as raised:
         reply_text(derender(response))
     assert raised.value.status == 400
+
+
+CHAT = b'{"messages": [{"role": "user", "content": "?"}], "model": "%s"}'
+
+
+@pytest.mark.parametrize(
+    ("read", "body"),
+    [
+        (read_generate, b'{"token_ids": [1], "model": "%s"}'),
+        (read_detokenize, b'{"tokens": [1], "model": "%s"}'),
+        (read_derender, b'{"generate_response": {"choices": [{"token_ids": [1]}]}, "model": "%s"}'),
+        (lambda body, served: read_render(body, served, auto_tools=True), CHAT),
+    ],
+)
+def test_a_model_that_is_not_served_is_refused_by_each_route(read, body):
+    assert read(body % b"policy", ["base", "policy"])
+    with pytest.raises(ApiError, match="The model `other` does not exist") as raised:
+        read(body % b"other", ["base", "policy"])
+    assert raised.value.status == 404 and raised.value.param == "model"
+
+
+def generate_request(**sampling):
+    return json.dumps({"token_ids": [1], "sampling_params": sampling}).encode()
+
+
+def test_parameters_that_would_be_left_out_in_silence_are_refused_by_their_name():
+    assert set(REFUSED) == {
+        "logit_bias", "allowed_token_ids", "bad_words", "min_tokens", "ignore_eos", "stop_token_ids",
+        "structured_outputs", "thinking_token_budget", "repetition_detection", "extra_args",
+    }  # fmt: skip
+    for name in REFUSED:
+        with pytest.raises(ApiError, match=f"^this engine does not support {name}$") as raised:
+            read_generate(generate_request(**{name: [1]}), ["policy"])
+        assert raised.value.param == name
+        assert read_generate(generate_request(**{name: None}), ["policy"])
+
+
+def test_the_least_values_of_sampling_parameters():
+    read = read_generate(generate_request(max_tokens=1, temperature=0, prompt_logprobs=0), ["policy"])
+    wanted = read.sampling_params
+    assert (wanted.max_tokens, wanted.temperature, wanted.prompt_logprobs) == (1, 0.0, 0)
+    assert read_generate(generate_request(), ["policy"]).sampling_params == SamplingParams()
+    for name, value in (("max_tokens", 0), ("temperature", -0.1), ("prompt_logprobs", 1)):
+        with pytest.raises(ApiError, match=rf"{name}.*, got {value}\.$") as raised:
+            read_generate(generate_request(**{name: value}), ["policy"])
+        assert raised.value.param == name
+
+
+def test_a_rendered_prompt_says_how_much_room_is_left():
+    body = render_body([5, 6, 7], "policy", 1000)
+    assert body.pop("request_id").startswith("render-")
+    assert body == {"token_ids": [5, 6, 7], "sampling_params": {"max_tokens": 997}, "model": "policy"}
+    assert [read_render(CHAT[:-1] % b"policy" + more, ["policy"], auto_tools=True)[1] for more in
+            (b"}", b', "add_generation_prompt": false}')] == [True, False]  # fmt: skip
+
+
+def test_a_reply_of_ids_is_whole():
+    versions = [Span(None, 1), Span(4, 2)]
+    body = generate_body([1, 2], [7, 8, 9], [-0.1, -0.2, -0.3], [b"a", b"", b"\xc3"], "stop", versions, 0)
+    assert body.pop("request_id").startswith("generate-tokens-")
+    content = [
+        {"token": f"token_id:{token}", "logprob": logprob, "bytes": name, "top_logprobs": []}
+        for token, logprob, name in ((7, -0.1, [97]), (8, -0.2, []), (9, -0.3, [195]))
+    ]
+    choice = {
+        "index": 0,
+        "logprobs": {"content": content},
+        "finish_reason": "stop",
+        "token_ids": [7, 8, 9],
+        "weight_versions": [
+            {"version": "default", "start": 0, "end": 1},
+            {"version": "4", "start": 1, "end": 3},
+        ],
+    }
+    usage = {
+        "prompt_tokens": 2,
+        "completion_tokens": 3,
+        "total_tokens": 5,
+        "prompt_tokens_details": None,
+    }
+    assert body == {"choices": [choice], "prompt_logprobs": None, "usage": usage}
+    cached = generate_body([1, 2], [], [], [], "abort", [], 1, [-0.5])
+    assert cached["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
+    assert cached["prompt_logprobs"] == [
+        None,
+        {"2": {"logprob": -0.5, "rank": None, "decoded_token": None}},
+    ]
+
+
+def test_a_chat_completion_of_ids_is_whole():
+    call = ToolCall("look", "{}")
+    for calls, finish in (((), "length"), ((call, call), "tool_calls")):
+        body = derender_body("policy", "hm", calls, "length", 17)
+        (choice,) = body.pop("choices")
+        ids = [made.pop("id") for made in choice["message"]["tool_calls"]]
+        assert all(name.startswith("chatcmpl-tool-") for name in ids) and len(set(ids)) == len(calls)
+        assert choice == {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "hm",
+                "refusal": None,
+                "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": "{}"}}]
+                * len(calls),
+            },
+            "logprobs": None,
+            "finish_reason": finish,
+        }
+        assert body.pop("id").startswith("chatcmpl-")
+        assert body == {"object": "chat.completion", "created": 17, "model": "policy"}
+
+
+def test_of_several_choices_the_first_is_read():
+    choices = [{"token_ids": [1], "finish_reason": "length"}, {"token_ids": [2], "finish_reason": "abort"}]
+    read = derender({"choices": choices})
+    assert (read.token_ids, read.finish) == ([1], "length")
+    assert derender({"choices": [{"token_ids": [1]}]}).finish == "stop"
 
 
 def test_nothing_is_parsed_under_the_tool_choice_none():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,12 +30,14 @@ from liverl.agents.endings import (
     enough,
     exited,
     judged,
+    of_many,
     outcome_of,
     told,
 )
 from liverl.config import ConfigError, load_config
 from liverl.config.layers import from_environment
 from liverl.config.sections.agent import AgentEndings
+from liverl.verl_runtime import step_endings
 from liverl.verl_runtime.endings import StepMetrics, metrics_of, wrap
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt
 from liverl.verl_runtime.step_endings import Counts, StepEndings, of_step, read_step, together
@@ -75,6 +80,9 @@ JUDGED: list[tuple[Ended, Session, Cause]] = [
     (DONE, after(refused_tokens=2), "done"),
     (FAILED, after(context_overflow=2), "limit"),
     (FAILED, after(refused_tokens=1), "limit"),
+    # A moment of waiting says nothing, even if it was the most of a short trial.
+    (LATE, after(seconds=0.4, waited=0.5), "timeout"),
+    (LATE, after(seconds=0.4, waited=0.51), "infrastructure"),
     # Our own loop knows.
     (Ended(by="max_iterations"), after(), "limit"),
     (Ended(by="context_length"), after(), "limit"),
@@ -116,7 +124,74 @@ def test_statuses_that_no_program_gives_itself(status: int, cause: Cause) -> Non
 
 
 def test_a_signal_and_its_status_are_the_same_ending() -> None:
-    assert exited(-15, "a").same == exited(143, "b").same != exited(1, "").same
+    assert exited(-15, "a").same == exited(143, "b").same == "exit 143" != exited(1, "").same
+    assert exited(0, "c") == Ended("exit", why="c", same="exit 0"), "Harbor may say so of a failed agent"
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_whether_another_attempt_could_end_otherwise(again: bool) -> None:
+    """The agent's side knows. What the session has lost or refused, and what many trials share, may end otherwise."""
+    for cause in ("exit", "timeout", "infrastructure"):
+        ended = Ended(cause, why="x", again=again)
+        assert judged(ended, after(0)).again is judged(ended, after()).again is again
+        assert judged(ended, after(replica_lost=1)).again and of_many(ended, 2, 4).again
+    assert Ended().again and exited(1, "").again
+
+
+WAITED = "it waited 51 of 100 s for its turn, a replica or a sandbox"
+
+
+@pytest.mark.parametrize(
+    ("ended", "session", "why"),
+    [
+        (DONE, after(), ""),
+        (DONE, after(0), "it had no reply yet"),
+        (FAILED, after(), "exited with 1"),
+        (FAILED, after(0), "it had no reply yet; exited with 1"),
+        (FAILED, after(waited=51), f"{WAITED}; exited with 1"),
+        (Ended("timeout"), after(waited=51), WAITED),
+        (FAILED, after(refused_deadline=1), "its time was over; exited with 1"),
+        (FAILED, after(poisoned=1), "a request of it ended replicas, and was refused; exited with 1"),
+        (DONE, after(replica_lost=1), "no replica answered it"),
+        (Ended(why="no replica answered it"), after(replica_lost=1), "no replica answered it"),
+        (DONE, after(refused_turns=1), "it had all its turns"),
+    ],
+)
+def test_each_reason_is_said_once(ended: Ended, session: Session, why: str) -> None:
+    assert judged(ended, session).why == why
+
+
+@pytest.mark.parametrize(
+    ("counters", "waited", "waiting"),
+    [
+        ({}, 3.0, 3.0),
+        ({"proxy_scheduler_wait_sec": 2.0}, 0.0, 2.0),
+        ({"replica_wait_sec": 2.0}, 0.0, 2.0),
+        ({"replica_wait_sec": 2.0}, 3.0, 3.0),  # an agent that waits for a replica is waiting, too
+        ({"replica_wait_sec": 2.0, "proxy_scheduler_wait_sec": 5.0}, 1.0, 7.0),
+    ],
+)
+def test_how_long_an_attempt_waited(counters: dict[str, float], waited: float, waiting: float) -> None:
+    assert Session(counters, 1, 9.0, waited).waiting == waiting
+
+
+def test_an_ending_is_written_without_what_it_does_not_say() -> None:
+    said = {"cause": "exit", "why": "x", "outcome": "masked"}
+    assert msgspec.to_builtins(Ending("exit", "x", "masked")) == said
+    more = Ending("exit", "x", "masked", reward=0.0, verified=True)
+    assert msgspec.to_builtins(more) == {**said, "reward": 0.0, "verified": True}
+
+
+def test_an_ending_that_many_have_says_how_many() -> None:
+    found = of_many(Ended("exit", "return", "exited with 1", "exit 1"), 3, 8)
+    assert found == Ended(
+        "infrastructure", "return", "3 of the 8 trials of its step ended in the same way; exited with 1"
+    )
+
+
+def test_nothing_is_known_of_a_session_at_first() -> None:
+    assert Session() == Session({}, 0, 0.0, 0.0) and Session().waiting == 0.0
+    assert Session({"poisoned": "x"}).count("poisoned") == 0  # type: ignore[dict-item]
 
 
 def test_only_what_an_agent_may_have_caused_is_counted_together() -> None:
@@ -295,18 +370,55 @@ async def test_it_is_known_as_soon_as_it_cannot_change(tmp_path: Path) -> None:
     assert await waiting is None, "two of twelve are no quarter"
 
 
+class Watched(StepEndings):
+    """``looks``: how often the counts of all workers were read."""
+
+    looks = 0
+
+    def _total(self) -> Counts:
+        self.looks += 1
+        return super()._total()
+
+
+async def looked_twice(step: Watched, waiting: asyncio.Future[Any]) -> None:
+    """Until ``waiting`` has not decided by its first look, or is done."""
+    give_up = time.monotonic() + 20
+    while step.looks < 2 and not waiting.done():
+        assert time.monotonic() < give_up, "it looks once"
+        await asyncio.sleep(0.01)
+
+
 async def test_trials_that_have_not_begun_are_waited_for(tmp_path: Path) -> None:
-    step = StepEndings(tmp_path / "step_0001", "a", 4)
+    step = Watched(tmp_path / "step_0001", "a", 4)
     step.begin(again=False)
     step.end("exit 1")
     waiting = asyncio.ensure_future(step.shared("exit 1", 30.0))
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await looked_twice(step, waiting)
     assert not waiting.done()
     for same in ("exit 1", "", ""):
         step.begin(again=False)
         step.end(same)
     assert await waiting == (2, 4)
+
+
+async def test_trials_that_do_not_begin_for_a_while_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten seconds; the clock is moved on here."""
+    now = time.monotonic
+    for passed, decided in ((9.0, False), (10.5, True)):
+        step = Watched(tmp_path / f"step_{passed}", "a", 4)
+        step.begin(again=False)
+        step.end("exit 1")
+        with monkeypatch.context() as patch:
+            patch.setattr(step_endings, "time", SimpleNamespace(monotonic=lambda more=passed: now() + more))
+            waiting = asyncio.ensure_future(step.shared("exit 1", 30.0))
+            await looked_twice(step, waiting)
+            assert waiting.done() is decided
+            if decided:
+                assert await waiting is None
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_nobody_waits_for_ever(tmp_path: Path) -> None:
@@ -337,6 +449,32 @@ def test_a_step_is_counted_where_verls_processes_are_told(
     assert step is of_step(tmp_path / "attempt_002", "step_0007", "worker-a", 8)
     step.begin(again=False)
     assert (tmp_path / "attempt_002" / "endings" / "3" / "step_0007" / "worker-a.json").is_file()
+
+
+@pytest.mark.parametrize(("generation", "folder"), [(None, "1"), ("4", "4")])
+def test_a_step_is_counted_in_the_attempt_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generation: str | None, folder: str
+) -> None:
+    monkeypatch.delenv("LIVERL_ENDINGS", raising=False)
+    monkeypatch.delenv("LIVERL_GENERATION", raising=False)
+    if generation is not None:
+        monkeypatch.setenv("LIVERL_GENERATION", generation)
+    attempt = tmp_path / "attempt_002"
+    step = of_step(attempt, "step_0007", "worker-a", 8)
+    assert step is not of_step(attempt, "step_0008", "worker-a", 8)
+    assert step is not of_step(attempt, "step_0007", "worker-b", 8)
+    step.begin(again=False)
+    step.tell(Ending("done", "", "trained"), {"length": 2, "split": 3}, 4)
+    step.tell(Ending("exit", "", "repeated"), {"length": 5}, 0)
+    counts = read_step(attempt / "endings" / folder / "step_0007")
+    assert counts == Counts(
+        trials=1,
+        begun=1,
+        causes={"done": 1},
+        outcomes={"trained": 1, "repeated": 1},
+        not_trained={"length": 7, "split": 3},
+        asides=4,
+    )
 
 
 # --- verl's metrics

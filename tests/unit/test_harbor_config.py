@@ -89,10 +89,20 @@ def test_model_and_options_of_an_agent(name: str | None, model: str, options: di
 
 def test_an_agent_in_harbors_process_gets_its_address_as_options() -> None:
     options = made(agent_name="terminus-2", temperature=0.5)["agent"]["kwargs"]
-    assert (options["api_base"], options["llm_kwargs"]) == (TRIAL.openai, {"api_key": "k"})
-    assert (options["max_turns"], options["temperature"]) == (5, 0.5)
-    assert options["model_info"]["max_input_tokens"] == 4000
-    assert options["model_info"]["max_output_tokens"] == 300
+    assert options == {
+        "api_base": TRIAL.openai,
+        "llm_kwargs": {"api_key": "k"},
+        "max_turns": 5,
+        "temperature": 0.5,
+        "model_info": {
+            "max_input_tokens": 4000,
+            "max_output_tokens": 300,
+            "input_cost_per_token": 0,
+            "output_cost_per_token": 0,
+        },
+        "record_terminal_session": False,
+        "suppress_max_turns_warning": True,
+    }
 
 
 def test_times_and_verifier() -> None:

@@ -57,6 +57,7 @@ def check(
     what, has_rows, reward = FOLLOWS[follows]
     assert (outcome.ending.cause, outcome.ending.outcome) == (cause, what), outcome.ending
     assert bool(outcome.rows) is has_rows
+    assert 0 <= outcome.tool_seconds < 600 and 0 <= outcome.asked_seconds < 600
     expected = 0.0 if reward == "zero" or (own is None and not has_rows) else own
     assert outcome.reward == (None if what == "dropped" else expected)
     trained = sum(sum(row.mask) for row in outcome.rows)
@@ -136,6 +137,7 @@ async def test_programs(
     words = run.script("agent", f"{ASK}reward(0.5)\n{text}")
     run.agent = AgentSettings(command=words, endings=Endings(**{cause: value}))
     outcome = await run.run(**settings)
+    assert outcome.tool_seconds > 0
     follows = value if replied or value == "drop" else "mask"  # without a token there is nothing to train
     check(run, outcome, replica, cause, follows, 0.5 if replied else None)
 
@@ -425,7 +427,13 @@ reward(1)
         ("done", "trained") if well else (cause, "masked")
     )
     assert (bool(outcome.rows), outcome.reward) == ((True, 1.0) if well else (False, 0.0))
-    results = [json.loads(path.read_text()) for path in (tmp_path / "trials").glob("*/*/result.json")]
+    files = list((tmp_path / "trials").glob("*/*/result.json"))
+    facts = [json.loads((path.parent / "liverl.json").read_text()) for path in files]
+    first = next(path.parent.name for path, said in zip(files, facts, strict=True) if "repeat" not in said)
+    assert sorted((said["repeat"], said["repeat_of"]) for said in facts if "repeat" in said) == [
+        (number, first) for number in range(1, min(fails, retries) + 1)
+    ]
+    results = [json.loads(path.read_text()) for path in files]
     outcomes = sorted(result["ending"]["outcome"] for result in results)
     repeats = min(fails, retries)
     assert outcomes == sorted([*["repeated"] * repeats, "trained" if well else "masked"])

@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import msgspec
 import pytest
 
 from liverl.sessions.client import SessionFailed
-from liverl.sessions.drafting import Drafter
+from liverl.sessions.drafting import Drafter, Engine
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.sampling import Limits
@@ -27,6 +29,7 @@ from liverl.sessions.segments import Place, Scored, Versions
 from liverl.sessions.state import SessionState
 from liverl.sessions.wire import Refusal
 from liverl.util.deadline import within
+from liverl.verl_runtime import worker_sessions
 from liverl.verl_runtime.verl_engine import (
     Model,
     Verl,
@@ -39,6 +42,7 @@ from liverl.verl_runtime.worker_sessions import HostSettings, OfThisProcess, Wor
 
 END, EOS = 1, 2  # the token that ends a turn; another one that ends a reply
 OTHER = 3  # a further one, which verl does not know of
+SILENT = 4  # no letter, such as the begin of one: its text is empty
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"properties": {}}}}
 
 
@@ -66,7 +70,7 @@ class Letters:
         return ids + (ids_of("a:") if add_generation_prompt else [])
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        left_out = (END, EOS, OTHER) if skip_special_tokens else ()
+        left_out = (SILENT, END, EOS, OTHER) if skip_special_tokens else (SILENT,)
         return "".join(chr(token) for token in ids if token not in left_out)
 
 
@@ -177,6 +181,13 @@ async def test_a_reply_that_was_cut_is_closed_and_one_with_its_own_end_is_not() 
     for end in (EOS, OTHER):  # as over HTTP: what the template writes behind its own one
         ended = await tokens.tail(CHAT, 2, [*ids_of("yes"), end])
         assert ended is not None and ended.ids == rest
+
+
+async def test_a_reply_that_was_cut_within_a_letter_is_closed() -> None:
+    tokens, _ = engine()
+    for reply in ([*ids_of("ye"), SILENT], [SILENT]):
+        cut = await tokens.tail(CHAT, 2, reply)
+        assert cut is not None and cut.ids == [END, *ids_of("\nu:go"), END, *ids_of("\na:")]
 
 
 async def test_a_template_that_cannot_continue_opens_a_new_segment() -> None:
@@ -298,7 +309,7 @@ async def test_verls_replicas_force_no_call() -> None:
     tokens, _ = engine()
     with pytest.raises(EngineRefused) as raised:
         await tokens.constraint(Chat((USER,), tools=(TOOL,), tool_choice="required"))
-    assert raised.value.param == "tool_choice"
+    assert (raised.value.status, raised.value.param) == (400, "tool_choice")
 
 
 SCORES = {  # as verl makes them of vLLM's prompt_logprobs: each id at the position before its own
@@ -376,7 +387,9 @@ async def test_after_a_loss_the_session_asks_under_another_name() -> None:
     assert second is not first and await replicas.pick("s", [first], 9) is second
     third = await replicas.pick("s", [first, second], 9)
     assert all(isinstance(each, VerlEngine) for each in (first, second, third))
-    assert len({each._request_id for each in (first, second, third)}) == 3  # type: ignore[attr-defined]
+    names = [each._request_id for each in (first, second, third)]  # type: ignore[attr-defined]
+    assert names == ["s", "s.1", "s.2"]
+    assert replicas.deaths(first) == replicas.deaths(cast("Engine", object())) == 0
     with pytest.raises(TimeoutError):
         await replicas.pick("s", (), 0)
     replicas.forget("s")
@@ -567,6 +580,49 @@ async def test_a_changed_history_in_a_worker_keeps_the_replies_that_it_has(tmp_p
     assert row.traj_response_logprobs[:4] == [-float(begin + at) for at in range(4)]
     assert row.policy_versions == (Versions(9, 4), Versions(3, 4))
     await sessions.close()
+
+
+async def test_a_report_is_written_again_and_again_and_a_closed_host_takes_no_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_sessions, "REPORT_S", 0.01)
+    settings = HostSettings(str(tmp_path), "attempt_001", "w", "127.0.0.1")
+    sessions = WorkerSessions(settings, VerlReplicas(verl(Client())))
+    assert sessions.address == ""
+    await sessions.start()
+    report = tmp_path / "sessions" / "w.json"
+    facts = json.loads(report.read_text())
+    for count in (1, 2):
+        folder = tmp_path / "trials" / f"t-{count}"
+        folder.mkdir(parents=True)
+        await sessions.open(folder.name, folder, Limits())
+        give_up = time.monotonic() + 20
+        while (facts := json.loads(report.read_text()))["open"] != count:
+            assert time.monotonic() < give_up, "the report is not written again"
+            await asyncio.sleep(0.01)
+    assert (facts["worker"], facts["pid"], facts["address"]) == ("w", os.getpid(), sessions.address)
+    assert (await say(f"{sessions.address}/sess/t-1/v1", "sk", ("user", "hi")))[0] == 401
+    await sessions.close()
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await say(f"{sessions.address}/sess/t-1/v1", "sk", ("user", "hi"))
+
+
+async def test_a_host_that_has_not_started_can_be_closed(tmp_path: Path) -> None:
+    (tmp_path / "trials").mkdir()
+    await WorkerSessions(
+        HostSettings(str(tmp_path), "attempt_001", "w", "127.0.0.1"), VerlReplicas(verl(Client()))
+    ).close()
+
+
+async def test_a_session_whose_journal_cannot_be_written_is_refused(host: Any, tmp_path: Path) -> None:
+    sessions, _ = host
+    journals = tmp_path / "sessions" / "agent_loop_worker_0_ab"
+    if journals.exists():
+        journals.rmdir()
+    journals.touch()
+    with pytest.raises(SessionFailed) as raised:
+        await sessions.open("t-1", tmp_path / "trials" / "t-1", Limits())
+    assert raised.value.kind == "SessionRefusedError" and str(journals) in str(raised.value)
 
 
 async def test_requests_without_the_sessions_key_are_refused(host: Any, tmp_path: Path) -> None:

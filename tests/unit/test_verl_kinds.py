@@ -13,17 +13,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.harbor_settings import harbor_settings
 from kit.own_runs import QUESTION, Trials
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica
 
 from liverl.agents import loop
+from liverl.agents.harbor.settings import HarborSettings
 from liverl.agents.kinds import AgentSettings, kind_of
 from liverl.agents.loop import Conversation, Reply, Talk, TrialFailed
 from liverl.agents.tasks import TASKS
 from liverl.agents.tool_calls import render_qwen3_coder
+from liverl.agents.tools import TOOLS
 from liverl.embedded.tokenizer import decode
 from liverl.sessions.store import _ID
+from liverl.verl_runtime.carriers import Lengths
 from liverl.verl_runtime.kinds import KINDS
 from liverl.verl_runtime.kinds.rewards import as_reward, read_reward
 from liverl.verl_runtime.loop_trial import LoopSettings, files_error, read_prompt
@@ -43,22 +47,39 @@ def script(_prompt: str, turn: int) -> str:
     named=st.sampled_from(["auto", *KINDS]),
     kind=st.sampled_from(["auto", *KINDS]),
     task=st.sampled_from([None, TASK_ID, "other", 7]),
+    path=st.sampled_from([None, "", "tasks/one"]),
+    harbor=st.sampled_from([None, harbor_settings()]),
     command=st.sampled_from([(), ("agent",)]),
     python=st.sampled_from(["", "m:A"]),
     has_tools=st.booleans(),
 )
 def test_the_row_decides_then_the_setting_then_what_the_run_has(
-    named: str, kind: str, task: Any, command: tuple[str, ...], python: str, has_tools: bool
+    named: str,
+    kind: str,
+    task: Any,
+    path: str | None,
+    harbor: HarborSettings | None,
+    command: tuple[str, ...],
+    python: str,
+    has_tools: bool,
 ) -> None:
-    row = {} if task is None else {"extra_info": {"task_id": task}}
-    found = kind_of(row, named, AgentSettings(kind=kind, command=command, python=python), has_tools)
+    extra = {name: value for name, value in (("task_id", task), ("task_path", path)) if value is not None}
+    row = {"extra_info": extra} if extra else {}
+    agent = AgentSettings(kind=kind, command=command, python=python, harbor=harbor)
+    found = kind_of(row, named, agent, has_tools)
     assert found in KINDS
     if named != "auto":
         expected = named
     elif kind != "auto":
         expected = kind
     else:
-        candidates = {"task": task == TASK_ID, "command": command, "python": python, "tools": has_tools}
+        candidates = {
+            "task": task == TASK_ID,
+            "harbor": path and harbor,
+            "command": command,
+            "python": python,
+            "tools": has_tools,
+        }
         expected = next((name for name, can in candidates.items() if can), "chat")
     assert found == expected
 
@@ -118,6 +139,9 @@ def test_a_name_says_source_and_index() -> None:
     name = read_prompt(row_of(data_source="openai/gsm8k", extra_info={"index": 41}), {}, SETTINGS).name()
     assert re.fullmatch(r"gsm8k-41-[0-9a-f]{8}", name)
     assert read_prompt(row_of(data_source="d", index=5), {}, SETTINGS).name().startswith("d-5-")
+    for index, digits in (({"index": 41}, 8), ({}, 16)):
+        name = read_prompt(row_of(data_source="x" * 400, extra_info=index), {}, SETTINGS).name()
+        assert re.fullmatch(rf"x{{40}}-[0-9a-f]{{{digits}}}", name), "a pod's name has at most 63 characters"
 
 
 # --- values and rewards -----------------------------------------------------------------------------------------------
@@ -234,6 +258,26 @@ async def test_a_chat_is_one_reply_and_its_reward_is_verls(
     outcome.record(0.1)
     outcome.fail(ValueError("too late"))
     assert run.result(outcome) == result and outcome.reward == 0.75
+
+
+async def test_replies_that_are_beyond_what_verl_trains_are_told(trials: Callable[..., Trials]) -> None:
+    outcome = await trials().run(prompt_length=2, response_length=3)
+    assert (outcome.rows, outcome.reward, outcome.ending.cause) == ([], 0.0, "limit")
+    assert "no sampled token is within the 5 tokens of a row that verl trains" in (outcome.exception or "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_offers_its_own_tools_or_those_of_the_run(kind: str) -> None:
+    own = list(TOOLS) if kind == "task" else []
+    assert list(KINDS[kind].definitions(Echo())) == (list(Echo.definitions) if kind == "tools" else own)
+    assert list(KINDS[kind].definitions(None)) == own
+
+
+def test_an_entry_of_the_agent_loop_may_leave_out_what_has_a_default() -> None:
+    settings = LoopSettings("/r", "/r/attempt_001", "m", 400, 500)
+    assert (settings.max_turns, settings.trial_timeout, settings.max_retries) == (8, 2400.0, 0)
+    assert (settings.temperature, settings.step_trials) == (1.0, 0)
+    assert settings.lengths == Lengths(400, 500, 256)
 
 
 async def test_a_reward_that_cannot_be_computed_fails_the_trial(trials: Callable[..., Trials]) -> None:

@@ -162,7 +162,7 @@ async def test_a_solved_trial(tmp_path: Path, script: Callable[..., Any]) -> Non
     outcome = await run(given, prompt())
     assert (outcome.reward, outcome.ended_by, outcome.num_turns, outcome.tool_calls) == (1.0, "submit", 4, 2)
     assert (outcome.divergences, outcome.exception, outcome.retries) == (0, None, 0)
-    assert outcome.asked_seconds > 0 and outcome.tool_seconds > 0
+    assert 0 < outcome.asked_seconds < 60 and 0 < outcome.tool_seconds < 60
     first, second = ([*encode(render_qwen3_coder(*call)), EOS_ID] for call in (CREATE, SUBMIT))
     found = row_of(outcome)
     assert found is not None

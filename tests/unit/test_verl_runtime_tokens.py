@@ -100,6 +100,14 @@ def test_an_example() -> None:
     assert assembly.row(99) == Row([1, 2], [3, 4, 9, 9, 5], [1, 1, 0, 0, 1], [-0.1, -0.2, 0.0, 0.0, -0.3])
 
 
+@pytest.mark.parametrize(
+    ("mask", "turns"),
+    [([1], 1), ([1, 1], 1), ([1, 0, 1], 2), ([1, 1, 0, 0, 1, 1, 0, 1], 3), ([0, 1], 1), ([], 0)],
+)
+def test_a_run_of_sampled_tokens_is_a_turn(mask: list[int], turns: int) -> None:
+    assert Row([1], [5] * len(mask), mask, [0.0] * len(mask)).turns == turns
+
+
 def test_without_a_turn_there_is_no_row() -> None:
     assert Assembly().row(10) is None
 

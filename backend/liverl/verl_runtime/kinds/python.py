@@ -27,11 +27,11 @@ async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     work = trial.directory / "work"
     work.mkdir(mode=DIRECTORY)
     conversation.messages.clear()  # the agent decides what it says
-    left = trial.deadline - time.time()
+    left = max(0.0, trial.deadline - time.time())
     async with aiohttp.ClientSession() as http:
         chat = Chat(http, talk_of(trial), carrier, conversation)
         try:
-            value, error = await within(_result(trial, chat, work), max(left, 0.0))
+            value, error = await within(_result(trial, chat, work), left)
         except TimeoutError:
             words = f"the agent took longer than {left:.0f} s"
             raise TrialFailed("AgentTimeoutError", words, "timeout", same="timeout") from None

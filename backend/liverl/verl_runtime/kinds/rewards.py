@@ -11,6 +11,7 @@ from liverl.agents.loop import TrialFailed
 from liverl.util.regular_file import open_binary
 from liverl.verl_runtime.plain import plain
 
+_LARGEST = 4096  # bytes of a file that holds a number
 _SHOWN = 60  # characters of a value that is no reward
 
 
@@ -43,11 +44,16 @@ def read_reward(file: Path) -> float | None:
     """
     try:
         with open_binary(file) as stream:  # a program may have put a FIFO there
-            text = stream.read(4096).decode(errors="replace").strip()
+            data = stream.read(_LARGEST + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise reward_error(f"{file.name} cannot be read: {error.strerror}") from error
+    if len(data) > _LARGEST:  # what was not read could say something else
+        raise reward_error(
+            f"the reward in {file.name} is longer than {_LARGEST} bytes; expected a finite number"
+        )
+    text = data.decode(errors="replace").strip()
     try:
         value: Any = float(text)
     except ValueError:
