@@ -362,8 +362,10 @@ def test_a_server_that_shuts_down_in_order_was_asked_to(
     [
         (STEP + TRACEBACK + "ValueError: rewards\n", "rewards", "rewards"),
         (STEP + TRACEBACK + MEMORY, "CUDA out of memory", "CUDA out of memory"),
-        # where it is not known whether steps are left, only the last record counts
-        (STEP + TRACEBACK + MEMORY + "uploading the results\n", "CUDA out of memory", ""),
+        # what a script prints last hides no error; one that goes on with something else did not end by it
+        (STEP + TRACEBACK + MEMORY + "uploading the results\n", "CUDA out of memory", "CUDA out of memory"),
+        (STEP + TRACEBACK + MEMORY + "evaluating the next task\n" * 80, "CUDA out of memory", ""),
+        (STEP + TRACEBACK + MEMORY + "+ rsync -a ckpt b:\n" * 80, "CUDA out of memory", "CUDA out of memory"),
         # an error line that no signature explains may be of anything that went on
         (STEP + "ERROR: wandb is not installed\n", "", ""),
         (STEP + "No space left on device: '/ckpt'\n", "", ""),

@@ -1,0 +1,85 @@
+"""A job that a launch script has submitted to Ray (``ray job submit``): its state and its log, by GET only."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from liverl.causes.quiet.told import Listening, Told
+
+DEFAULT = "http://127.0.0.1:8265"  # of Ray's dashboard, which serves the jobs' interface
+LIVE = ("PENDING", "RUNNING")
+TIMEOUT = 5.0  # seconds for one answer
+MOST = 64 << 20  # bytes of a job's log that are read
+
+
+class RayJobError(Exception):
+    """Ray does not tell a job's state; the text says why."""
+
+
+class RayJob(msgspec.Struct, frozen=True):
+    """``state``: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; ``message``: Ray's words on it."""
+
+    state: str
+    message: str = ""
+
+    @property
+    def lives(self) -> bool:
+        """Whether it may still train."""
+        return self.state in LIVE
+
+
+def address_of(printed: str) -> str:
+    """Where to ask: the address that the script printed, else that of the environment, else Ray's default."""
+    named = [printed, os.environ.get("RAY_API_SERVER_ADDRESS", ""), os.environ.get("RAY_ADDRESS", "")]
+    return next((one for one in named if one.startswith(("http://", "https://"))), DEFAULT).rstrip("/")
+
+
+def job_state(job: str, printed: str = "") -> RayJob:
+    """What Ray says of the job with this submission id. ``printed``: the address that the script has printed.
+
+    Raises:
+        RayJobError: nothing answers there, the answer is refused, or Ray does not know the job.
+    """
+    found = _get(f"{address_of(printed)}/api/jobs/{quote(job, safe='')}", 1 << 20)
+    state = found.get("status")
+    if not isinstance(state, str):
+        raise RayJobError(f"{address_of(printed)} answers, but not as Ray's interface for jobs does")
+    return RayJob(state, " ".join(str(found.get("message") or "").split()))
+
+
+def job_told(job: str, printed: str = "") -> Told:
+    """What the log of the job tells about its steps.
+
+    Raises:
+        RayJobError: see ``job_state``.
+    """
+    text = _get(f"{address_of(printed)}/api/jobs/{quote(job, safe='')}/logs", MOST).get("logs")
+    listening = Listening()
+    listening.hear(str(text or "").encode(), 0)
+    return listening.told
+
+
+def _get(url: str, most: int) -> dict[str, Any]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    where = url.split("/api/")[0]
+    try:
+        with opener.open(url, timeout=TIMEOUT) as answer:
+            found = json.loads(answer.read(most))
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == 404:
+                raise RayJobError(f"Ray at {where} does not know the job") from None
+            raise RayJobError(f"Ray at {where} answered {error.code}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise RayJobError(f"Ray at {where} does not answer: {reason}") from None
+    if not isinstance(found, dict):
+        raise RayJobError(f"{where} answers, but not as Ray's interface for jobs does")
+    return found
