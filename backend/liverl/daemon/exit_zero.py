@@ -45,23 +45,23 @@ async def judged(
     with contextlib.suppress(TimeoutError):  # then the log alone tells
         async with asyncio.timeout(COUNT_S):
             steps = await progress()
-    told, passed = await causes.told(trainer), _passed(plan)
+    told, passed = await causes.told(trainer), passed_by(plan)
     left = left_trainer(trainer.left_behind) if plan.script is not None else ""
     end = quiet_end(told, passed, steps, left=left)
     if end.state == "done" and end.owed is not None:
-        return _verdict(end, None)
+        return verdict_of(end, None)
     found = await causes.behind_success(trainer, unfinished=end.owed is not None)
     if found is not None:
         text = f"it exited with 0, but its log ends with an error: {found.text.rpartition(FIRST_ERROR)[2]}"
         fix = f"{found.fix} {_LOST_CODE}" if plan.script is not None else found.fix
         failed = msgspec.structs.replace(found, text=text, fix=fix)
-        return _verdict(msgspec.structs.replace(end, state="failed", job=None), failed)
+        return verdict_of(msgspec.structs.replace(end, state="failed", job=None), failed)
     if end.job is not None and end.job.system == "ray":
         end = await _of_job(told, passed, steps, end.job, left)
     cause = None
     if end.cause is not None:
         cause = cause_of(Why(trainer.name, end.cause), supervisor.run_dir, supervisor.now())
-    return _verdict(end, cause)
+    return verdict_of(end, cause)
 
 
 async def _of_job(told: Told, passed: Passed, steps: int, job: Submitted, left: str) -> QuietEnd:
@@ -75,13 +75,15 @@ async def _of_job(told: Told, passed: Passed, steps: int, job: Submitted, left: 
     return quiet_end(told, passed, steps, now.state, now.message, left)
 
 
-def _passed(plan: Plan) -> Passed:
+def passed_by(plan: Plan) -> Passed:
+    """The steps that the trainer was given, by the run's plan."""
     ours = plan.script is None  # then the key of our configuration is passed on
     epochs = "training.total_epochs" if ours else "trainer.total_epochs"
     return Passed(plan.total_steps, plan.steps_by or STEPS_KEY, epochs)
 
 
-def _verdict(end: QuietEnd, cause: Cause | None) -> Verdict:
+def verdict_of(end: QuietEnd, cause: Cause | None) -> Verdict:
+    """The verdict of an end with exit code 0, with the cause as it is shown."""
     owed = end.owed
     by = "" if owed is None else owed.differing.removeprefix("by ") or owed.source
     job = None if end.job is None else SubmittedJob(end.job.system, end.job.id, end.job.address)

@@ -60,10 +60,18 @@ def job_told(job: str, printed: str = "") -> Told:
     Raises:
         RayJobError: see ``job_state``.
     """
-    text = _get(f"{address_of(printed)}/api/jobs/{quote(job, safe='')}/logs", MOST).get("logs")
     listening = Listening()
-    listening.hear(str(text or "").encode(), 0)
+    listening.hear(job_log(job, printed).encode(), 0)
     return listening.told
+
+
+def job_log(job: str, printed: str = "") -> str:
+    """What the job has printed.
+
+    Raises:
+        RayJobError: see ``job_state``.
+    """
+    return str(_get(f"{address_of(printed)}/api/jobs/{quote(job, safe='')}/logs", MOST).get("logs") or "")
 
 
 def _get(url: str, most: int) -> dict[str, Any]:

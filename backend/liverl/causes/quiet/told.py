@@ -104,7 +104,7 @@ def joined(parts: Sequence[Told]) -> Told:
             value = getattr(part, name)
             if name == "proofs":
                 found[name] = {**value, **found.get(name, {})}
-            if value in (None, "", (), False, {}) or name in ("progress_at", "signs_at", "proofs"):
+            if value is None or value in ("", ()) or value is False or name in _OF_A_LOG:
                 continue
             if name in ("step", "made") and name in found:
                 found[name] = max(found[name], value)
@@ -113,6 +113,7 @@ def joined(parts: Sequence[Told]) -> Told:
     return Told(**found)
 
 
+_OF_A_LOG = ("progress_at", "signs_at", "proofs")  # facts about one log, or joined otherwise
 _WORDS = r"(?:training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?)"
 # tqdm's bars of a training; those of downloads and of maps over a data set have other names
 _BAR = re.compile(
