@@ -37,8 +37,9 @@ def settled(run: RunDir, result: Result, *, changed: bool, follow: bool) -> int 
         return None
     assert result.cause is not None
     echo(
-        f"run {run.name}: attempt {result.attempt} made no step: {one_line(result.summary)}. Another attempt would end "
-        f"in the same way, so nothing was started. {one_line(result.cause.fix)}\n"
+        f"run {run.name}: attempt {result.attempt} made no step; it {one_line(result.cause.text)}. "
+        f"{one_line(result.cause.why)} Another attempt would end in the same way, so nothing was started.\n"
+        f"What to do: {one_line(result.cause.fix)}\n"
         f"To start it nevertheless: {next_command(result)}",
         err=True,
     )

@@ -43,7 +43,7 @@ def summary_of(
     if cause is None:
         return verdict.state
     if cause.id in QUIET:
-        why = "" if cause.id in (EARLY, JOB) else f": {cause.why.rstrip('.')}"
+        why = "" if cause.id in (EARLY, JOB) else f". {cause.why.rstrip('.')}"
         return f"{verdict.state}: {cause.text}{why}"
     unexplained = cause.id in ("", NO_TOKENS, *UNEXPLAINED)  # else that says it all
     problem = (

@@ -191,8 +191,8 @@ class RunOutcome:
             self._supervisor.say("run_done", f"{ended}; stopping the rest")
         elif cause is not None and cause.id in QUIET | {JOB_FAILED}:
             who = "" if cause.text.startswith(("its ", "the ")) else "the trainer "
-            text = f"training has not completed: {who}{cause.text}. {cause.why} {cause.fix}"
-            self._supervisor.say("run_unfinished", text, "warning", cause.service)
+            text = f"training has not completed: {who}{cause.text}. {cause.why.rstrip('.')}"
+            self._supervisor.say("run_unfinished", text, "warning", cause.service, fix=cause.fix)
 
     def _explain(self, now: bool) -> None:
         """Read the logs for the cause while the services are being stopped."""

@@ -57,8 +57,7 @@ def sentence(told: Told, owed: Owed | None, step: int) -> str:
     if step < 1:
         return f"ended without an error before the first of {steps_word(owed.steps)}{differing}"
     if told.made == 0 and told.began is not None and told.began == step:
-        resumed = "at which it had resumed: it made no step"
-        return f"ended without an error at step {step} of {owed.steps}, {resumed}{differing}"
+        return f"ended without an error at step {step} of {owed.steps}, from which it had resumed{differing}"
     return f"ended without an error after step {step} of {owed.steps}{differing}"
 
 
