@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from liverl.causes.quiet.end import NO_STEP
-from liverl.causes.quiet.reasons import EARLY, JOB, QUIET
+from liverl.causes.quiet.reasons import EARLY, JOB, JOB_FAILED, QUIET
 from liverl.causes.shown import words_of
 from liverl.causes.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue.agents import NO_TOKENS
@@ -42,8 +42,8 @@ def summary_of(
         return f"{said}; but {diagnosis.title}" if diagnosis is not None else said
     if cause is None:
         return verdict.state
-    if cause.id in QUIET:
-        why = "" if cause.id in (EARLY, JOB) else f". {cause.why.rstrip('.')}"
+    if cause.id in QUIET or cause.id == JOB_FAILED:
+        why = "" if cause.id in (EARLY, JOB, JOB_FAILED) else f". {cause.why.rstrip('.')}"
         return f"{verdict.state}: {cause.text}{why}"
     unexplained = cause.id in ("", NO_TOKENS, *UNEXPLAINED)  # else that says it all
     problem = (

@@ -301,6 +301,7 @@ class RunOutcome:
         verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
         if verdict.cause is not None:
             verdict = msgspec.structs.replace(verdict, cause=with_trials(verdict.cause, diagnosis))
+        steps = max(steps, verdict.step or 0)
         code, summary = verdict.exit_code, summary_of(verdict, diagnosis, rewards, steps, self._was_ready)
         if unkilled:
             code = ExitCode.LEFT_OVER
@@ -310,7 +311,7 @@ class RunOutcome:
             state=state,  # type: ignore[arg-type]
             exit_code=code,
             cause=verdict.cause,
-            steps=max(steps, verdict.step or 0),
+            steps=steps,
             started_at=self._started_at,
             ended_at=self._ended_at(),
             attempt=self._supervisor.attempt,
