@@ -384,6 +384,15 @@ TABLE = [
         LOST,
         made=2,
     ),
+    Row(
+        "an engine that died",
+        total(20)
+        + steps(1, 3)
+        + "(vLLMHttpServer pid=7) ERROR 11-26 core_client.py:600] Engine core proc EngineCore_DP0 died unexpectedly\n",
+        "failed",
+        1,
+        "vLLM's EngineCore process ended",
+    ),
     # Ray jobs
     Row(
         "a job that is pending",

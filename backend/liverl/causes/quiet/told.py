@@ -159,7 +159,7 @@ _USED_UP = re.compile(
     re.IGNORECASE,
 )
 _CLOSED = re.compile(
-    r"^wandb: (?:Run summary|Run history|finished|View run|Synced)|Final validation metrics|"
+    r"^wandb: (?:Run summary|Run history|finished)|Final validation metrics|"
     r"training finished at global step|^real\s+\d+m|"
     r"\b(?:finished|exited|completed|done|ended) with (?:exit )?(?:code|status)\s{0,2}:?\s?0\b",
     re.IGNORECASE,
