@@ -6,15 +6,19 @@ import json
 import os
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from liverl.causes.quiet.told import Listening, Told
+from liverl.util.regular_file import read_text
 
 DEFAULT = "http://127.0.0.1:8265"  # of Ray's dashboard, which serves the jobs' interface
 LIVE = ("PENDING", "RUNNING")
+LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
+_ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # variables that name a cluster, as Ray reads them
 TIMEOUT = 5.0  # seconds for one answer
 MOST = 64 << 20  # bytes of a job's log that are read
 
@@ -37,7 +41,7 @@ class RayJob(msgspec.Struct, frozen=True):
 
 def address_of(printed: str) -> str:
     """Where to ask: the address that the script printed, else that of the environment, else Ray's default."""
-    named = [printed, os.environ.get("RAY_API_SERVER_ADDRESS", ""), os.environ.get("RAY_ADDRESS", "")]
+    named = [printed, *(os.environ.get(name, "") for name in _ADDRESSES)]
     return next((one for one in named if one.startswith(("http://", "https://"))), DEFAULT).rstrip("/")
 
 
@@ -74,11 +78,36 @@ def job_log(job: str, printed: str = "") -> str:
     return str(_get(f"{address_of(printed)}/api/jobs/{quote(job, safe='')}/logs", MOST).get("logs") or "")
 
 
-def _get(url: str, most: int) -> dict[str, Any]:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    where = url.split("/api/")[0]
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Ray answers itself; elsewhere a token must not go."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Follow no redirect."""
+
+
+def _token(url: str) -> str:
+    """Ray's token, for its default place and for the cluster that the environment names: an address that stands in a
+    log alone gets none."""
+    named = {urlsplit(os.environ.get(name, "")).hostname for name in _ADDRESSES}
+    if os.environ.get("RAY_AUTH_MODE") != "token" or urlsplit(url).hostname not in named | LOOPBACK:
+        return ""
+    if token := os.environ.get("RAY_AUTH_TOKEN", ""):
+        return token.strip()
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     try:
-        with opener.open(url, timeout=TIMEOUT) as answer:
+        return read_text(path).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _get(url: str, most: int) -> dict[str, Any]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+    where = url.split("/api/")[0]
+    request = urllib.request.Request(url)
+    if token := _token(url):
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with opener.open(request, timeout=TIMEOUT) as answer:
             found = json.loads(answer.read(most))
     except urllib.error.HTTPError as error:
         with error:

@@ -255,9 +255,11 @@ class Listening:
             self._at = offset + begin
             for part in colourless(text).split("\r"):
                 if part.strip():
-                    self._line(without_prefix(part.strip())[1].strip(), offset + end)
+                    prefix, line = without_prefix(part.strip())
+                    self._line(line.strip(), offset + end, own=not prefix)
 
-    def _line(self, text: str, end: int) -> None:
+    def _line(self, text: str, end: int, *, own: bool) -> None:
+        """Read one line. ``own``: the script printed it, and no actor: those may print what a model has written."""
         self._text = text
         for bar in _BAR.finditer(text):
             self._bar(int(bar[1]), int(bar[2]), end)
@@ -277,7 +279,7 @@ class Listening:
             self._bar(int(match[1]), int(match[2]), end)
         else:
             self._places(text, end)
-            for read in (self._keys, self._submissions, self._signs):
+            for read in (self._keys, *((self._submissions,) if own else ()), self._signs):
                 read(text)
 
     def _bar(self, done: int, total: int, end: int) -> None:
