@@ -138,6 +138,28 @@ TABLE = [
         "done: 10 of 10 steps (by its log; 20 by training.total_steps (my.yaml:4))",
         given=FILE,
     ),
+    Row(
+        "a fully asynchronous trainer",
+        total(12800) + bar(0, 20, 0) + steps(1, 20) + bar(20, 20),
+        "done",
+        0,
+        "done: 20 of 20 steps (by its progress bar; 12800 by its log)",
+    ),
+    Row(
+        "all, as transformers' Trainer draws it",
+        "  Total optimization steps = 1,000\n  0%|          | 0/1000 [00:00<?, ?it/s]\r"
+        "100%|██████████| 1000/1000 [10:00<00:00,  1.6it/s]\n",
+        "done",
+        0,
+        "done: 1000 steps",
+    ),
+    Row(
+        "all, in a form of its own",
+        total(3) + "step 1: loss=0.5\nstep 2: loss=0.4\nstep 3: loss=0.3\n",
+        "done",
+        0,
+        "done: 3 steps",
+    ),
     # nobody says how many
     Row("three under our default", steps(1, 3), "done", 0, "done: 3 steps"),
     Row("no step, nothing owed", "prepared the data\n", "done", 0, NOTHING),
@@ -225,7 +247,7 @@ TABLE = [
         total(20) + SHUTDOWN,
         "stopped",
         5,
-        "stopped: ended without an error before the first of 20 steps",
+        "stopped: ended without an error, and no step of its 20 was seen",
         cause="ended-early",
         made=0,
     ),
@@ -281,8 +303,8 @@ TABLE = [
         f"{RAY}  'val_only': True,\n{RAY}step:0 - val-core/acc:0.5\n",
         "stopped",
         5,
-        "stopped: ended without an error before the first of 20 steps. It was told to validate only (val_only), so it "
-        "made no step",
+        "stopped: ended without an error, and no step of its 20 was seen. It was told to validate only (val_only), so "
+        "it made no step",
         "verl",
         given=OURS,
         cause="validation-only",
@@ -301,7 +323,7 @@ TABLE = [
         f"{RAY}Training from scratch\n" + total(20),
         "stopped",
         5,
-        "stopped: ended without an error before the first of 20 steps",
+        "stopped: ended without an error, and no step of its 20 was seen",
         counted=80,
         cause="ended-early",
         made=0,
@@ -312,7 +334,7 @@ TABLE = [
         total(20),
         "stopped",
         5,
-        "stopped: ended without an error before the first of 20 steps. Its script put a program into the background "
+        "stopped: ended without an error, and no step of its 20 was seen. Its script put a program into the background "
         "and ended before it: python3 -m verl.trainer.main_ppo still ran, and was ended with it",
         left=("raylet", "python3 -m verl.trainer.main_ppo"),
         cause="trainer-in-background",
@@ -344,8 +366,8 @@ TABLE = [
         "+ nohup python -m verl.trainer.main_ppo trainer.total_training_steps=500\n",
         "stopped",
         5,
-        "stopped: ended without an error before the first of 500 steps. Its script put a program into the background "
-        "and ended before it",
+        "stopped: ended without an error, and no step of its 500 was seen. Its script put a program into the "
+        "background and ended before it",
         cause="trainer-in-background",
         made=0,
     ),
@@ -484,8 +506,8 @@ TABLE = [
         submitted(end="succeeded") + "+ nohup python -m verl.trainer.main_ppo\n",
         "stopped",
         5,
-        "stopped: ended without an error, and no training step was seen. Its script put a program into the background "
-        "and ended before it",
+        "stopped: ended without an error, and no training step was seen. Its script put a program into the "
+        "background and ended before it",
         cause="trainer-in-background",
     ),
     Row(

@@ -52,7 +52,7 @@ def quiet_end(
     if job is not None and (job.end in ("failed", "stopped") or job_state in ("FAILED", "STOPPED")):
         return _job_ended(told, whole, step, made, job, job.end or job_state.lower(), job_error)
     running = job if job is not None and not job.end and job_state != "SUCCEEDED" else None
-    background = bool(left) or (bool(told.background) and not told.made and told.counted is None)
+    background = bool(left) or (bool(told.background) and not told.made and not told.has_bar)
     if whole is None and running is None and not (background and step < 1):
         words = NO_STEP if step < 1 else steps_word(step)
         return QuietEnd("done", words, step, made, None)

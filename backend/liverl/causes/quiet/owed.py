@@ -37,8 +37,12 @@ class Owed(msgspec.Struct, frozen=True):
 def owed(told: Told, passed: Passed | None = None) -> Owed | None:
     """What a training owes: by its own sentence, else by its bar, else by the configuration that it printed, else by a
     command line in its log, else by ``passed``, what it was given or what the user's file sets. A default is never
-    ``passed`` to a script. None: nobody says."""
+    ``passed`` to a script. None: nobody says.
+
+    verl's bar counts what the trainer does; in its fully asynchronous mode the sentence is the rollouter's, which
+    counts samples, so that the bar decides where both are there."""
     said = [
+        (told.bar if told.bar != told.total else None, "its progress bar"),
         (told.total, OWN),
         (told.counted, "its progress bar"),
         (told.configured, "the configuration in its log"),

@@ -55,7 +55,7 @@ def sentence(told: Told, owed: Owed | None, step: int) -> str:
         )
     differing = f" ({owed.differing})" if owed.differing else ""
     if step < 1:
-        return f"ended without an error before the first of {steps_word(owed.steps)}{differing}"
+        return f"ended without an error, and no step of its {owed.steps} was seen{differing}"
     if told.made == 0 and told.began is not None and told.began == step:
         return f"ended without an error at step {step} of {owed.steps}, from which it had resumed{differing}"
     return f"ended without an error after step {step} of {owed.steps}{differing}"
@@ -91,7 +91,7 @@ def reason(
     proofs = tuple(_proofs(told))
     if job is not None:
         return _submitted(told, owed, step, job, job_state)
-    if left or (told.background and not told.made and told.began is None and told.counted is None):
+    if left or (told.background and not told.made and told.began is None and not told.has_bar):
         return _background(title, told, left)
     if told.val_only and not told.made:
         why = "It was told to validate only (val_only), so it made no step."
@@ -216,5 +216,6 @@ def _of(told: Told, *names: str) -> tuple[Evidence, ...]:
 
 def _proofs(told: Told) -> Iterator[Any]:
     yield from _of(told, "step")
-    yield from _of(told, "total") or _of(told, "counted") or _of(told, "configured") or _of(told, "asked")
+    names = ("total", "bar", "counted", "configured", "asked")
+    yield from next((found for name in names if (found := _of(told, name))), ())
     yield from _of(told, "closed")

@@ -14,9 +14,10 @@ from liverl.model import Evidence
 from liverl.util.regular_file import open_binary
 
 BLOCK = 1 << 20  # bytes read at a time
-MOST = 128 << 20  # bytes of one log that are read: its beginning, where totals stand, and its end
+MOST = 32 << 20  # bytes of one log that are read, about 2 s: its beginning, where totals stand, and its end
 HEAD = 8 << 20  # of those, bytes of its beginning
 LONGEST = 1 << 16  # bytes of one line that are looked at
+MOST_BARS = 200  # bars with different totals that are remembered
 SHOWN = 200  # characters of a line that are kept
 
 
@@ -33,19 +34,20 @@ class Submitted(msgspec.Struct, frozen=True):
 class Told(msgspec.Struct, frozen=True):
     """What one process has told, or several logs together. None or empty: not told.
 
-    ``total``: steps of the whole training, by the trainer's own sentence; ``counted``: the same by its progress bar or
-    its counter ("step 3/20"); ``configured``: by the configuration that it printed; ``asked``: by a command line in
-    the log. ``step``: newest training step; ``made``: steps of this process, None if no trainer has printed anything;
-    ``began``: step at which it began, 0 from scratch; ``batches``: of one epoch; ``epochs``: passes over the data;
-    ``val_only``: it was told to validate only; ``used_up``: the line that says that the data is used up;
-    ``checkpoint``: from which it went on; ``jobs``: in the order of their submission; ``background``: the line that
-    shows a program that was put into the background; ``progress_at``: byte behind the last sign of progress, -1
-    without one; ``signs_at``: behind the last line of a trainer about its steps; ``closed``: the line by which a
-    trainer, or its script, says that it ends; ``trains``: a trainer has printed something; ``proofs``: of each fact by
-    its name, of a job by its id, the line that tells it.
+    ``total``: steps of the whole training, by the trainer's own sentence; ``bar``: by verl's bar of its progress;
+    ``counted``: by another bar or counter of a training ("step 3/20"); ``configured``: by the configuration that it
+    printed; ``asked``: by a command line in the log. ``step``: newest training step; ``made``: steps of this process,
+    None if no trainer has printed anything; ``began``: step at which it began, 0 from scratch; ``batches``: of one
+    epoch; ``epochs``: passes over the data; ``val_only``: it was told to validate only; ``used_up``: the line that says
+    that the data is used up; ``checkpoint``: from which it went on; ``jobs``: in the order of their submission;
+    ``background``: the line that shows a program that was put into the background; ``progress_at``: byte behind the
+    last sign of progress, -1 without one; ``signs_at``: behind the last line of a trainer about its steps; ``closed``:
+    the line by which a trainer, or its script, says that it ends; ``trains``: a trainer has printed something;
+    ``proofs``: of each fact by its name, of a job by its id, the line that tells it.
     """
 
     total: int | None = None
+    bar: int | None = None
     counted: int | None = None
     configured: int | None = None
     asked: int | None = None
@@ -64,6 +66,11 @@ class Told(msgspec.Struct, frozen=True):
     closed: str = ""
     trains: bool = False
     proofs: dict[str, Evidence] = {}
+
+    @property
+    def has_bar(self) -> bool:
+        """Whether a trainer has begun to count its steps."""
+        return self.bar is not None or self.counted is not None
 
 
 def read_told(path: str | os.PathLike[str], start: int = 0, shown: str = "") -> Told:
@@ -117,7 +124,15 @@ _OF_A_LOG = ("progress_at", "signs_at", "proofs")  # facts about one log, or joi
 _WORDS = r"(?:training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?)"
 # tqdm's bars of a training; those of downloads and of maps over a data set have other names
 _BAR = re.compile(
-    rf"(?:^|[\s\])]){_WORDS}\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|[^|\n]{{0,200}}\|\s{{0,3}}(\d{{1,12}})/(\d{{1,12}}) \[",
+    rf"(?:^|[\s\])])({_WORDS})\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|[^|\n]{{0,200}}\|\s{{0,3}}(\d{{1,12}})/(\d{{1,12}}) \[",
+    re.IGNORECASE,
+)
+# One without such a name, as transformers' Trainer draws it: it counts where its total is the one that was told.
+_NAMELESS = re.compile(r"\d{1,3}%\|[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \[")
+# "step 3 | loss 0.5", "global_step=3 reward=0.1", of a trainer that prints neither bar nor verl's lines
+_PLAIN_STEP = re.compile(
+    r"(?:^|[\s\[(|])(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}(\d{1,12})\b"
+    r"(?!\s{0,3}[/%])",
     re.IGNORECASE,
 )
 # "step 25/100", "iteration      100/    1000 | consumed samples", "Step 25 of 100"
@@ -170,28 +185,42 @@ _TRAINS = re.compile(
 )
 # Text that stands in every line which is looked at.
 _NEEDLES = (
-    *(b"tep:", b"tep ", b"teps", b"STEP", b"Step", b"iter", b"Iter", b"%|", b"total_", b"val_only"),
-    *(b"train dataloader", b"train and validate", b"from scratch", b"esuming from", b"checkpoint", b"Job "),
     *(
+        b"tep:",
+        b"tep ",
+        b"tep=",
+        b"tep#",
+        b"tep[",
+        b"teps:",
+        b"teps =",
+        b"STEP",
+        b"teration",
+        b"iter ",
+        b"iter:",
+        b"iter=",
+    ),
+    *(
+        b"%|",
+        b"total_training_steps",
+        b"total_epochs",
+        b"val_only",
+        b"train dataloader",
+        b"validate dataloader",
+    ),
+    *(b"from scratch", b"global step to", b"esuming from", b"checkpoint folder:", b"Found checkpoint:"),
+    *(
+        b"Job '",
+        b"Job submission",
         b"Submitted batch",
         b" created",
         b"nohup",
-        b"+ ",
-        b"[1] ",
-        b"xhausted",
-        b"used up",
-        b"o more ",
-        b"out of ",
+        b"+ setsid",
+        b"+ disown",
+        b"+ tmux",
     ),
-    *(
-        b"wandb: ",
-        b"validation metrics",
-        b"training finished",
-        b"real",
-        b" with ",
-        b"actor_rollout_ref",
-        b"main_ppo",
-    ),
+    *(b"+ screen", b"xhausted", b"used up", b"o more ", b"out of data", b"out of samples", b"out of prompts"),
+    *(b"wandb: Run", b"wandb: finished", b"validation metrics", b"training finished", b"real\t", b"real "),
+    *(b"with exit", b"with code", b"with status", b"'actor_rollout_ref'", b"main_ppo"),
 )
 
 
@@ -212,21 +241,27 @@ class Listening:
         """Forget the steps of a trainer."""
         self._steps: set[int] = set()
         self._bars: tuple[int, int] | None = None  # the first and the newest number of its bar
-        for name in ("began", "counted", "used_up", "closed", "checkpoint"):
+        self._nameless: dict[
+            int, tuple[int, int]
+        ] = {}  # total of another bar -> its first and its newest number
+        self._plain: set[int] = set()  # steps of lines in no known form
+        for name in ("began", "bar", "counted", "used_up", "closed", "checkpoint"):
             self._found.pop(name, None)
         self._progress_at = self._signs_at = -1
 
     @property
     def told(self) -> Told:
         """What was told so far."""
-        first, last = self._bars or (0, 0)
+        bars = self._bars or self._nameless.get(self._found.get("total") or 0)
+        steps = self._steps or (set() if bars else self._plain)
+        first, last = bars or (0, 0)
         began = self._found.get("began")
-        known = [*self._steps, *([last] if self._bars else []), *([began] if began is not None else [])]
+        known = [*steps, *([last] if bars else []), *([began] if began is not None else [])]
         speaks = bool(known) or "total" in self._found or bool(self._found.get("trains"))
         return Told(
             **self._found,
             step=max(known) if known else None,
-            made=max(len(self._steps), last - first) if speaks else None,
+            made=max(len(steps), last - first) if speaks else None,
             jobs=tuple(self._jobs.values()),
             progress_at=self._progress_at,
             signs_at=self._signs_at,
@@ -261,8 +296,11 @@ class Listening:
     def _line(self, text: str, end: int, *, own: bool) -> None:
         """Read one line. ``own``: the script printed it, and no actor: those may print what a model has written."""
         self._text = text
-        for bar in _BAR.finditer(text):
-            self._bar(int(bar[1]), int(bar[2]), end)
+        for bar in _BAR.finditer(text) if "%|" in text else ():
+            name = "bar" if bar[1].lower() == "training progress" else "counted"
+            self._bar(name, int(bar[2]), int(bar[3]), end)
+        for nameless in _NAMELESS.finditer(text) if "%|" in text else ():
+            self._nameless_bar(int(nameless[1]), int(nameless[2]))
         if (match := _STEP.search(text)) is not None:
             self._found["trains"] = True
             step = int(match[1])
@@ -271,25 +309,35 @@ class Listening:
                 self._steps.add(step)
                 self._progress(end)
         elif (match := _TOTAL.search(text)) is not None:
-            if self._steps or (self._bars is not None and self._bars[1] > self._bars[0]):
+            if self._steps or self._plain or (self._bars is not None and self._bars[1] > self._bars[0]):
                 self._clear()  # another trainer begins
             self._found["trains"], self._signs_at = True, end
             self._tell(total=int(match[1].replace(",", "")) or None)
         elif (match := _COUNTER.search(text)) is not None and _counts_training(text, match.end()):
-            self._bar(int(match[1]), int(match[2]), end)
+            self._bar("counted", int(match[1]), int(match[2]), end)
+        elif (match := _PLAIN_STEP.search(text)) is not None and _counts_training(
+            text, match.end(), alone=False
+        ):
+            self._plain.add(int(match[1]))
+            self._signs_at = end
         else:
             self._places(text, end)
             for read in (self._keys, *((self._submissions,) if own else ()), self._signs):
                 read(text)
 
-    def _bar(self, done: int, total: int, end: int) -> None:
+    def _bar(self, name: str, done: int, total: int, end: int) -> None:
         self._found["trains"], self._signs_at = True, end
-        self._tell(counted=total or None)
+        self._tell(**{name: total or None})
         if self._bars is None or done < self._bars[1]:
             self._bars = done, done
         elif done > self._bars[1]:
             self._bars = self._bars[0], done
             self._progress(end)
+
+    def _nameless_bar(self, done: int, total: int) -> None:
+        if total in self._nameless or len(self._nameless) < MOST_BARS:
+            first, last = self._nameless.get(total, (done, done))
+            self._nameless[total] = (done, done) if done < last else (first, done)
 
     def _progress(self, end: int) -> None:
         self._progress_at = self._signs_at = end
@@ -343,11 +391,11 @@ class Listening:
             self._found["trains"] = True
 
 
-def _counts_training(text: str, behind: int) -> bool:
+def _counts_training(text: str, behind: int, *, alone: bool = True) -> bool:
     """Whether "step 3/20" counts a training: it stands alone, or with what the step measured. Scripts number their own
-    parts in the same way."""
+    parts in the same way. ``alone``: it may stand alone."""
     rest = text[behind:].strip(" .])|")
-    return not _OTHER_COUNTS.search(text) and (not rest or _MEASURED.search(rest) is not None)
+    return not _OTHER_COUNTS.search(text) and (_MEASURED.search(rest) is not None if rest else alone)
 
 
 def _lines_of(data: bytes) -> Iterator[tuple[int, int]]:

@@ -50,8 +50,8 @@ def _told(logs: Sequence[str]) -> Iterator[Explanation]:
                 found.append(read_told(log))
             except OSError:
                 continue  # it was removed meanwhile
-        trainings = [one for one in found if one.total or one.counted or one.step]
-        others = [one for one in found if one.total is None and one.counted is None and one.step is None]
+        trainings = [one for one in found if one.total or one.has_bar or one.step]
+        others = [one for one in found if one not in trainings]
         if len(trainings) > 1:  # of several runs: what is told beside them belongs to none
             others = []
         for one in trainings or [Told()]:
