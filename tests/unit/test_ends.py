@@ -415,6 +415,28 @@ TABLE = [
         1,
         "vLLM's EngineCore process ended",
     ),
+    Row(
+        "a launcher's word on its child",
+        steps(1, 3) + "srun: error: n1: task 0: Exited with exit code 1\n" + EPILOGUE,
+        "failed",
+        1,
+        f"{LOST}srun: error: n1: task 0: Exited with exit code 1",
+    ),
+    Row(
+        "a command that is not found",
+        "train.sh: line 3: torchrun: command not found\n+ date\n",
+        "failed",
+        1,
+        "did not find the command torchrun",
+    ),
+    Row(
+        "tried again, and all steps made",
+        total(20) + steps(1, 3) + OOM + "restarting\n" + total(20) + resumed(3) + steps(4, 20),
+        "done",
+        0,
+        "done: 20 steps",
+        made=17,
+    ),
     # Ray jobs
     Row(
         "a job that is pending",
@@ -498,8 +520,8 @@ TABLE = [
         total(20) + steps(1, 3) + submitted(end="failed"),
         "failed",
         1,
-        "failed: the Ray job raysubmit_1 failed after step 3 of 20",
-        cause="job-failed",
+        f"{LOST}Job 'raysubmit_1' failed",
+        made=3,
     ),
     Row(
         "a followed job with nohup",

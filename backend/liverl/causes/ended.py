@@ -17,7 +17,7 @@ from liverl.causes.judge import judge
 from liverl.causes.places import at_its_line
 from liverl.causes.quiet.told import Told, read_told
 from liverl.causes.reading import read_log
-from liverl.causes.unexplained import DOUBTFUL, FIRST_ERROR, OF_AN_ERROR, UNEXPLAINED
+from liverl.causes.unexplained import DOUBTFUL, KNOWN_CONSEQUENCE, OF_AN_ERROR, UNEXPLAINED
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
@@ -108,8 +108,8 @@ def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
     if cause is None or cause.id in _GOES_ON or cause.id == "interrupted":
         return None
     record = _record_of(cause, logs)
-    names_a_process = unfinished and cause.id == "unknown" and FIRST_ERROR not in cause.title
-    if record.kind not in ("traceback", "shell") and cause.id in OF_AN_ERROR and not names_a_process:
+    told = cause.title.startswith(KNOWN_CONSEQUENCE)
+    if record.kind not in ("traceback", "shell") and cause.id in OF_AN_ERROR and not told:
         return None
     if not unfinished and _lines_behind(record, Path(cause.evidence[0].log or "")) > EPILOGUE:
         return None

@@ -165,8 +165,7 @@ _ENDED = re.compile(r"Job '([^'\s]{1,200})' (succeeded|failed|was stopped)")
 _SLURM = re.compile(r"^Submitted batch job (\d{1,12})\b")
 _KUBERNETES = re.compile(r"^([\w-]{0,20}job(?:\.[\w.-]{1,60})?/[\w.-]{1,200}) created\b")
 _BACKGROUND = re.compile(
-    r"^nohup: (?:ignoring input|appending output)|^\++ (?:nohup|setsid|disown|tmux new\S* -d|screen -d)\b|"
-    r"^\[\d{1,3}\] \d{2,9}$"
+    r"^nohup: (?:ignoring input|appending output)|^\++ (?:nohup|setsid|disown|tmux new\S* -d|screen -d)\b"
 )
 _USED_UP = re.compile(
     r"\bdata(?:set|loader| loader)? (?:is |was |has been )?(?:exhausted|used up)|"
