@@ -328,6 +328,23 @@ TABLE = [
         cause="ended-early",
         made=0,
     ),
+    Row(
+        "fewer, within the first epoch",
+        loader(25, 1) + total(100) + steps(1, 7),
+        "stopped",
+        5,
+        "stopped: ended without an error after step 7 of 100",
+        cause="ended-early",
+    ),
+    Row(
+        "an error, and a bar that went on",
+        total(20) + bar(1, 20, 0) + OOM + bar(3, 20),
+        "stopped",
+        5,
+        "stopped: ended without an error after step 3 of 20",
+        cause="ended-early",
+        made=3,
+    ),
     # background
     Row(
         "a trainer left behind",
@@ -436,6 +453,13 @@ TABLE = [
         0,
         "done: 20 steps",
         made=17,
+    ),
+    Row(
+        "long behind an error, steps owed",
+        total(20) + steps(1, 3) + OOM + "copying a checkpoint\n" * 80,
+        "failed",
+        1,
+        "GPU 0 out of memory",
     ),
     # Ray jobs
     Row(
@@ -557,6 +581,15 @@ TABLE = [
         job="FAILED",
         of_job=total(20) + steps(1, 3) + OOM,
         made=3,
+    ),
+    Row(
+        "a job that failed, long behind its error",
+        submitted(),
+        "failed",
+        1,
+        "GPU 0 out of memory",
+        job="FAILED",
+        of_job=steps(1, 3) + OOM + "copying a checkpoint\n" * 80,
     ),
     # other exit codes
     Row(
