@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from liverl.exit_codes import ExitCode, of_signal
-from liverl.external.ray_job import RayJob, RayJobError, job_state, job_told
+from liverl.external.ray_job import RayJob, RayJobError, address_of, job_state, job_told
 from liverl.model import Result, SubmittedJob
 from liverl.offline.job_end import judge_job
 from liverl.rundir.commands import next_command
@@ -35,7 +35,7 @@ def of_job(run: RunDir, result: Result, job: SubmittedJob, *, follow: bool) -> i
     except RayJobError as error:
         echo(
             f"{whose}, and its state is not known: {error}. Nothing was started.\n"
-            f"To ask by hand: ray job status {job.id}{_at(job)}\n"
+            f"To ask by hand: ray job status {job.id} --address {address_of(job.address)}\n"
             f"If it has ended, go on with: {next_command(result)}",
             err=True,
         )
@@ -45,10 +45,6 @@ def of_job(run: RunDir, result: Result, job: SubmittedJob, *, follow: bool) -> i
         return of_signal(_SIGINT)
     echo(f"run {run.name}: {one_line(judged.summary)}", err=True)
     return int(judged.exit_code)
-
-
-def _at(job: SubmittedJob) -> str:
-    return f" --address {job.address}" if job.address else ""
 
 
 def _followed(job: SubmittedJob, now: RayJob) -> RayJob:

@@ -22,7 +22,7 @@ SCRIPT = (
         ("", "cpu-verl", (), 4, "training.total_steps"),
         ("", "cpu-verl", ("trainer.overrides={trainer.total_training_steps: 7}",), 7, "trainer.overrides"),
         (SCRIPT, None, (), None, ""),  # a default of ours says nothing about a script
-        (f"{SCRIPT}training: {{total_steps: 20}}\n", None, (), 20, "training.total_steps (FILE:4:"),
+        (f"{SCRIPT}training: {{total_steps: 20}}\n", None, (), 20, "training.total_steps (FILE:4)"),
         (SCRIPT, None, ("training.total_steps=20",), 20, "training.total_steps (--set)"),
     ],
 )
