@@ -35,7 +35,7 @@ Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
-SCHEMA = 3
+SCHEMA = 4
 
 SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
 
@@ -610,8 +610,19 @@ class Cause(msgspec.Struct, frozen=True):
     guess: bool = False
 
 
+class SubmittedJob(msgspec.Struct, frozen=True):
+    """A job that a launch script has handed to a scheduler, and whose end is not known. ``system``: ray, slurm or
+    kubernetes; ``address``: of Ray's job server, empty if the script did not print it."""
+
+    system: str
+    id: str
+    address: str = ""
+
+
 class Result(msgspec.Struct, frozen=True):
-    """``result.json``: how an attempt ended."""
+    """``result.json``: how an attempt ended. ``total_steps``: those that the training owed, None if nobody says;
+    ``steps_by``: who says so, and other numbers where they differ; ``made``: steps of this attempt, None if they were
+    not counted; ``job``: that its script has submitted."""
 
     state: Literal["done", "failed", "stopped"]
     exit_code: int
@@ -623,6 +634,10 @@ class Result(msgspec.Struct, frozen=True):
     summary: str = ""
     schema: int = SCHEMA
     resume: str | None = None  # the command that goes on with the run; None if it is done
+    total_steps: int | None = None
+    steps_by: str = ""
+    made: int | None = None
+    job: SubmittedJob | None = None
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -74,7 +74,8 @@ class EventLines:
         """Write an event, unless its level is debug, and what to do about an alert."""
         if event.level != "debug":  # `liverl-tui events` shows everything
             self.write(self.format(event.at, event.service, event.text, event.level))
-            fix = event.data.get("fix") if event.kind == "symptom" and event.level != "info" else None
+            has_fix = event.kind in ("symptom", "run_unfinished") and event.level != "info"
+            fix = event.data.get("fix") if has_fix else None
             if isinstance(fix, str) and fix:
                 self.write(self.format(event.at, event.service, f"what to do: {fix}"))
 

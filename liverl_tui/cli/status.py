@@ -165,7 +165,8 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
     if result is not None:
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(result.ended_at))
         echo(f"run {run.name} has ended: {result.state}, exit code {result.exit_code}, {ended}")
-        steps = f"{result.steps} step{'' if result.steps == 1 else 's'}"
+        of = f" of {result.total_steps}" if result.total_steps else ""
+        steps = f"{result.steps}{of} step{'' if (result.total_steps or result.steps) == 1 else 's'}"
         # The table below begins with the summary.
         echo(
             f"  attempt {result.attempt}, {steps}. {'' if snapshot is not None else result.summary}".rstrip()

@@ -25,7 +25,6 @@ from liverl_tui.text.words import one_line
 if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
     from liverl.daemon.plan_change import PlanChange
-    from liverl.model import Result
     from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
@@ -40,7 +39,9 @@ def up_command(**values: Any) -> int:
     With --resume, --set, --config and --profile change the keys that they set for the next attempt; the others stay.
     A key that an existing run cannot change is refused: see `liverl-tui config --changes`.
     With --resume-or-start, the run that --name names is started if it does not exist, and resumed if it was stopped or
-    has failed; if it is done, nothing is started and the exit code is 0.
+    has failed; if it is done, nothing is started and the exit code is 0. Nothing is started either, and the exit
+    code is 1, if its last attempt ended without an error and made no step; and while a Ray job that its script has
+    submitted is PENDING or RUNNING: then that job is followed.
     With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
     adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
@@ -251,14 +252,18 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             f"with: {run.config}",
             err=True,
         )
+    from liverl_tui.cli import unfinished
+
     alive = _backend(run, options)
     result = run.read_result()
-    if options.resume_or_start and isinstance(alive, DeadBackend) and _is_done(result):
-        echo(f"run {run.name} is done; nothing was started", err=True)
-        if options.detach:
-            echo_exact(run.path)
-        return ExitCode.OK
+    ended = result if options.resume_or_start and isinstance(alive, DeadBackend) else None
+    if ended is not None and unfinished.is_done(run, ended):
+        return _left(run, options, ExitCode.OK)
     changed = _changed(run, options, alive) if given and resume else None
+    if ended is not None:
+        code = unfinished.settled(run, ended, changed=changed is not None, follow=not options.detach)
+        if code is not None:
+            return _left(run, options, code)
     if isinstance(alive, LiveBackend):
         if options.detach and procfs.is_stopped(alive.record.pid):
             from liverl.control.paths import unreachable
@@ -304,8 +309,11 @@ def _backend(run: RunDir, options: UpOptions) -> LiveBackend | DeadBackend:
     return alive
 
 
-def _is_done(result: Result | None) -> bool:
-    return result is not None and result.state == "done"
+def _left(run: RunDir, options: UpOptions, code: int) -> int:
+    """With --detach, print the directory of a run for which nothing was started."""
+    if options.detach:
+        echo_exact(run.path)
+    return code
 
 
 def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) -> PlanChange | None:

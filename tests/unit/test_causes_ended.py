@@ -362,8 +362,10 @@ def test_a_server_that_shuts_down_in_order_was_asked_to(
     [
         (STEP + TRACEBACK + "ValueError: rewards\n", "rewards", "rewards"),
         (STEP + TRACEBACK + MEMORY, "CUDA out of memory", "CUDA out of memory"),
-        # where it is not known whether steps are left, only the last record counts
-        (STEP + TRACEBACK + MEMORY + "uploading the results\n", "CUDA out of memory", ""),
+        # what a script prints last hides no error; one that goes on with something else did not end by it
+        (STEP + TRACEBACK + MEMORY + "uploading the results\n", "CUDA out of memory", "CUDA out of memory"),
+        (STEP + TRACEBACK + MEMORY + "evaluating the next task\n" * 80, "CUDA out of memory", ""),
+        (STEP + TRACEBACK + MEMORY + "+ rsync -a ckpt b:\n" * 80, "CUDA out of memory", "CUDA out of memory"),
         # an error line that no signature explains may be of anything that went on
         (STEP + "ERROR: wandb is not installed\n", "", ""),
         (STEP + "No space left on device: '/ckpt'\n", "", ""),
@@ -391,3 +393,31 @@ def test_a_request_that_failed_last_is_no_error_behind_success(tmp_path: Path) -
     assert error_behind_success(Ended("proxy", log), unfinished=True) is None
     log.write_text("INFO: started\nERROR 11-26 10:00:00 [a.py:12] the step failed\n")
     assert why_ended(Ended("trainer", log)) is not None
+
+
+RECORDED = Path(__file__).parents[1] / "data"
+HEALTHY = [
+    *sorted(RECORDED.glob("healthy/*.*")),
+    *sorted(RECORDED.glob("recordings/verl_cpu/run6steps.std*.log")),
+    RECORDED / "recordings" / "h200" / "verl.log",
+    RECORDED / "recordings" / "h200_run" / "trainer.log",
+    RECORDED / "recordings" / "h200_run" / "standalone.log",
+]
+
+
+@pytest.mark.parametrize("log", HEALTHY, ids=[log.name for log in HEALTHY])
+@pytest.mark.parametrize("unfinished", [True, False])
+def test_what_a_healthy_run_logs_belies_no_exit_code(log: Path, unfinished: bool) -> None:
+    assert error_behind_success(Ended("trainer", log), unfinished=unfinished) is None
+
+
+FAILED = sorted(RECORDED.glob("recordings/verl_cpu/fail_*.log"))
+
+
+@pytest.mark.parametrize("log", FAILED, ids=[log.name for log in FAILED])
+def test_a_recorded_failure_is_found_behind_exit_code_0(log: Path, tmp_path: Path) -> None:
+    """As it would stand in the output of a script whose last command is another one."""
+    output = tmp_path / "trainer.1.log"
+    output.write_bytes(log.read_bytes() + b"+ rsync -a logs store:\nlogs were copied\n")
+    for unfinished in (True, False):
+        assert error_behind_success(Ended("trainer", output), unfinished=unfinished) is not None

@@ -41,7 +41,17 @@ def test_a_row_has_the_keys_of_liverl_first_and_then_ours() -> None:
     (row,) = rows(added("", {"id": "run_001", **ROW}))
     assert list(row) == [
         *("id", "started_at", "completed_at", "status", "archive", "notes"),
-        *("run", "attempt", "exit_code", "steps", "reward_first", "reward_last", "cause", "run_dir"),
+        *(
+            "run",
+            "attempt",
+            "exit_code",
+            "steps",
+            "total_steps",
+            "reward_first",
+            "reward_last",
+            "cause",
+            "run_dir",
+        ),
     ]
     assert row["started_at"] == "2023-11-14T22:13:20Z" and row["completed_at"] == "2023-11-14T22:15:00Z"
     assert row["status"] == "failed" and row["archive"] is None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL
 
@@ -14,11 +15,22 @@ from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.places import at_its_line
+from liverl.causes.quiet.told import Told, read_told
 from liverl.causes.reading import read_log
-from liverl.causes.unexplained import UNEXPLAINED
+from liverl.causes.unexplained import DOUBTFUL, KNOWN_CONSEQUENCE, OF_AN_ERROR, UNEXPLAINED
+from liverl.logs.prefixes import colourless, without_prefix
+from liverl.logs.record import Record
+from liverl.util.regular_file import open_binary
 
 MOST = 128 << 20  # bytes of one log that are read, its last ones: about 3 s
+# Lines that a script may print behind the error for which its trainer ended, besides those of ``_LAST_WORDS``: of
+# verl's other workers some ten, of a copy of results some dozens. What says more has gone on with something else.
+EPILOGUE = 60
+BEHIND = 1 << 20  # bytes behind an error that are looked at
 
+
+# What a shell traces, and what time, wandb and Ray print last.
+_LAST_WORDS = re.compile(r"\++ |wandb:|(?:real|user|sys)\s+\d|\[\d+\][+-]? |(?:exit|return) (?:code|status)")
 
 # What a process complains of, and goes on: no reason why it ended.
 _GOES_ON = frozenset(one.id for one in SIGNATURES if one.request)
@@ -73,29 +85,68 @@ def why_ended(ended: Ended, others: Sequence[Ended] = (), below: Sequence[Path] 
 
 
 def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
-    """The error that the log of a process ends with although its exit code is 0: a shell script returns that of a
-    pipe's last command, and verl's asynchronous trainer returns 0 after a sample has raised. None without one.
+    """The error for which a process ended although its exit code is 0: a shell script returns that of a pipe's last
+    command, and verl's asynchronous trainer returns 0 after a sample has raised. None without one.
 
-    ``unfinished``: it is known that work was left, so that an error line which a signature explains counts too; else
-    only an uncaught exception does, as the last record of the log.
+    What stands before the last progress of a training ended nothing. Behind the error may stand its consequences, as
+    when an actor's exception is raised again by the driver, and what a shell or a logger prints last. ``unfinished``:
+    it is known that work was left; else there may be no more than ``EPILOGUE`` other lines behind the error.
 
     Raises:
         OSError: its log exists and cannot be read.
     """
     logs = [*_read(ended.log, ended.start), *_read_all(ended.also)]
+    signs = {log.log: read_told(log.log, ended.start if log.log == str(ended.log) else 0) for log in logs}
+    logs = [_behind(log, signs[log.log].progress_at) for log in logs]
     verdict = judge(logs)
     cause = verdict.cause
+    if cause is not None and cause.id in DOUBTFUL and _record_of(cause, logs).end <= _signs(cause, signs):
+        # A trainer that went on to tell its steps did not end by an error that programs catch.
+        logs = [_behind(log, signs[log.log].signs_at) for log in logs]
+        verdict = judge(logs)
+        cause = verdict.cause
     if cause is None or cause.id in _GOES_ON or cause.id == "interrupted":
         return None
-    proof = cause.evidence[0]
-    log = next(one for one in logs if one.log == proof.log)
-    record = next(one for one in log.records if one.offset == proof.offset)
-    raised = record.kind == "traceback"
-    if not raised and (cause.id == "unknown" or not unfinished):
+    record = _record_of(cause, logs)
+    told = cause.title.startswith(KNOWN_CONSEQUENCE)
+    if record.kind not in ("traceback", "shell") and cause.id in OF_AN_ERROR and not told:
         return None
-    if not unfinished and (log.last is None or log.last.offset != record.offset):
+    if not unfinished and _lines_behind(record, Path(cause.evidence[0].log or "")) > EPILOGUE:
         return None
     return _located(verdict, [ended])
+
+
+def _record_of(cause: Explanation, logs: Sequence[LogRecords]) -> Record:
+    proof = cause.evidence[0]
+    log = next(one for one in logs if one.log == proof.log)
+    return next(one for one in log.records if one.offset == proof.offset)
+
+
+def _signs(cause: Explanation, signs: Mapping[str, Told]) -> int:
+    return signs[cause.evidence[0].log or ""].signs_at
+
+
+def _behind(log: LogRecords, offset: int) -> LogRecords:
+    """A log without the records that end before a byte."""
+    return msgspec.structs.replace(log, records=tuple(r for r in log.records if r.end > offset))
+
+
+def _lines_behind(record: Record, log: Path) -> int:
+    """How many lines stand behind a record, without further errors and what a shell or a logger prints last."""
+    read = read_log(log, str(log), record.end)
+    errors = [(one.offset, one.end) for one in read.records if one.level == "error" or one.kind != "line"]
+    count = 0
+    with open_binary(log) as file:
+        file.seek(record.end)
+        data = file.read(BEHIND)
+        more = bool(file.read(1))
+    begin = record.end
+    for line in data.split(b"\n"):
+        within = any(start <= begin < end for start, end in errors)
+        text = without_prefix(colourless(line.decode("utf-8", "replace")).strip())[1]
+        count += bool(text.strip()) and not within and _LAST_WORDS.match(text) is None
+        begin += len(line) + 1
+    return EPILOGUE + 1 if more else count
 
 
 def _told(ended: Ended) -> list[Ended]:

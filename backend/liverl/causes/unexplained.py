@@ -32,6 +32,9 @@ from liverl.causes.words import ending, explained, of_exits, point, short, signa
 from liverl.logs.record import Record
 
 FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not know why, before the error
+KNOWN_CONSEQUENCE = (
+    "cause unknown: "  # begins the title of a verdict whose error the catalogue knows as a consequence
+)
 # What a verdict is called that no rule explains: another log may tell more.
 OF_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
 # Errors that no rule explains, or only one of Python itself: those are what programs catch.

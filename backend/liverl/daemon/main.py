@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.causes.quiet.reasons import QUIET
 from liverl.control.server import ControlServer
 from liverl.daemon.launch import StopRequest
 from liverl.daemon.next_attempt import present_values
@@ -297,11 +298,13 @@ async def _in_time(
 
 
 async def _clear_ray(run: Run, result: Result, unkilled: list[str]) -> None:
-    """Remove Ray's directory, unless the run failed or a process could not be killed: then name it, for its logs."""
+    """Remove Ray's directory, unless the run failed, training ended too early or a process could not be killed: then
+    name it, for its logs."""
     ray = run.plan.ray
     if ray is None or not ray.temp_dir:
         return
-    if result.state == "failed" or unkilled:
+    unfinished = result.state == "stopped" and result.cause is not None and result.cause.id in QUIET
+    if result.state == "failed" or unfinished or unkilled:
         if Path(ray.temp_dir).exists():
             run.supervisor.say(
                 "ray", f"Ray's logs are kept in {ray.temp_dir}/session_latest/logs", service="ray"

@@ -199,6 +199,7 @@ def merge(before: Plan, after: Plan, kinds: frozenset[str]) -> Plan:
         replica_template=after.replica_template if replicas else before.replica_template,
         replica_arguments=after.replica_arguments if replicas else before.replica_arguments,
         total_steps=after.total_steps,
+        steps_by=after.steps_by,
         trials_per_step=after.trials_per_step,
         trial_timeout=after.trial_timeout,
         warnings=after.warnings,

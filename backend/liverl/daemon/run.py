@@ -119,7 +119,11 @@ class Run:
     def conclude(self, unkilled: list[str]) -> Result:
         """The attempt's result. ``unkilled``: processes that could not be killed; empty if every service has ended."""
         return self.outcome.conclude(
-            unkilled, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.facts.rewards
+            unkilled,
+            self.snapshots.step() or 0,
+            self.state_writer.diagnosis,
+            self.sampler.facts.rewards,
+            self.snapshots.total_steps(),
         )
 
     async def _retain(self) -> float:
@@ -136,9 +140,9 @@ class Run:
             self.supervisor.say("retention", retention.problem, "warning")
         return LOOK_S
 
-    async def _progress(self) -> tuple[int, int | None]:
+    async def _progress(self) -> int:
         await self.sampler.look_at_files()
-        return self.snapshots.step() or 0, self.snapshots.total_steps()
+        return self.snapshots.step() or 0
 
     def _use_plan(self, plan: Plan) -> None:
         """Go on with a plan in which values have changed, but no service was added or removed."""

@@ -163,7 +163,9 @@ class SnapshotBuilder:
 
     def total_steps(self) -> int | None:
         """How many steps the trainer is to do; None if that is not known."""
-        total = self._replicas.trainer.get("total_steps") or self._supervisor.plan.total_steps
+        verdict = self._outcome.verdict
+        owed = verdict.total_steps if verdict is not None else None
+        total = owed or self._replicas.trainer.get("total_steps") or self._supervisor.plan.total_steps
         return total if isinstance(total, int) else None
 
     def step(self) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import shutil
@@ -14,12 +13,14 @@ from typing import Any
 
 import msgspec
 
+from liverl.causes.quiet.end import NO_STEP
+from liverl.causes.quiet.reasons import JOB_FAILED, QUIET
 from liverl.causes.shown import words_of
-from liverl.causes.unexplained import FIRST_ERROR, UNEXPLAINED
-from liverl.diagnose.catalogue.agents import NO_TOKENS, with_trials
+from liverl.daemon.ending import Verdict, summary_of
+from liverl.daemon.exit_zero import judged
+from liverl.diagnose.catalogue.agents import with_trials
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.model import Cause, Result, Rewards, RunState, Symptom
-from liverl.observe.metrics.rewards import words
 from liverl.rundir.commands import resume_command
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
@@ -30,29 +31,13 @@ from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.signals import StopRequests
 
 FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's records need more
-COUNT_S = 10.0  # seconds for reading which steps are done
-_LOST_CODE = (
-    "The exit code 0 hides it: a shell script returns that of the last command of a pipe, such as tee, unless it "
-    "begins with `set -o pipefail`."
-)
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """Why the run ends. Only the first verdict of an attempt counts. ``unread``: the name of the service whose logs
-    have yet to tell the cause; ``outside``: that service goes on; what failed is one of its replicas."""
-
-    state: str  # done, failed, stopped
-    exit_code: int  # of ``exit_codes``
-    cause: Cause | None = None
-    unread: str | None = None
-    outside: bool = False
 
 
 class RunOutcome:
     """Decides when the run ends. ``source``: of the replicas that verl manages; None if there are none.
     ``started_at``: Unix time at which the attempt began; ``monotonic``: the monotonic clock at that time, if it is
-    known and of this boot. ``progress``: counts the finished steps anew, and returns them with the number of all steps,
-    None if that is not known. ``verdict`` is None while the run goes on, ``result`` until ``conclude``."""
+    known and of this boot. ``progress``: counts the finished steps anew, and returns their number. ``verdict`` is
+    None while the run goes on, ``result`` until ``conclude``."""
 
     def __init__(
         self,
@@ -63,7 +48,7 @@ class RunOutcome:
         started_at: float,
         monotonic: float | None = None,
         *,
-        progress: Callable[[], Awaitable[tuple[int, int | None]]],
+        progress: Callable[[], Awaitable[int]],
     ) -> None:
         self.verdict: Verdict | None = None
         self.result: Result | None = None
@@ -184,8 +169,8 @@ class RunOutcome:
                 self._explain(now)
             elif verdict.state == "failed":
                 self._say_failed()
-            elif verdict.state == "done":
-                self._supervisor.say("run_done", "training has completed; stopping the rest")
+            else:
+                self._say_ended(verdict)
         self._journal(now)
         self._supervisor.begin_stop(now=now)
 
@@ -197,6 +182,17 @@ class RunOutcome:
         cause = self.verdict.cause if self.verdict is not None else None
         if cause is not None:
             self._supervisor.say("run_failed", f"the run failed: {words_of(cause)}", "error", cause.service)
+
+    def _say_ended(self, verdict: Verdict) -> None:
+        """Tell an end with exit code 0."""
+        cause = verdict.cause
+        if verdict.state == "done":
+            ended = "the trainer has ended" if verdict.words == NO_STEP else "training has completed"
+            self._supervisor.say("run_done", f"{ended}; stopping the rest")
+        elif cause is not None and cause.id in QUIET | {JOB_FAILED}:
+            who = "" if cause.text.startswith(("its ", "the ")) else "the trainer "
+            text = f"training has not completed: {who}{cause.text}. {cause.why.rstrip('.')}"
+            self._supervisor.say("run_unfinished", text, "warning", cause.service, fix=cause.fix)
 
     def _explain(self, now: bool) -> None:
         """Read the logs for the cause while the services are being stopped."""
@@ -225,24 +221,9 @@ class RunOutcome:
     async def _check(self, trainer: Instance) -> None:
         verdict = Verdict("done", ExitCode.OK)
         with self._supervisor.records.guarded():  # the run must end in any case
-            verdict = await self._checked(trainer)
+            verdict = await judged(self._supervisor, trainer, self._progress)
         self._success = verdict
         self.update()
-
-    async def _checked(self, trainer: Instance) -> Verdict:
-        """The verdict where the trainer exited with 0: failed, if its log ends with an error and steps are left."""
-        steps, total = 0, None
-        with contextlib.suppress(TimeoutError):  # then the log alone tells
-            async with asyncio.timeout(COUNT_S):
-                steps, total = await self._progress()
-        if total is not None and steps >= total:
-            return Verdict("done", ExitCode.OK)
-        found = await self._supervisor.end_causes.behind_success(trainer, unfinished=total is not None)
-        if found is None:
-            return Verdict("done", ExitCode.OK)
-        text = f"it exited with 0, but its log ends with an error: {found.text.rpartition(FIRST_ERROR)[2]}"
-        fix = f"{found.fix} {_LOST_CODE}" if self._supervisor.plan.script is not None else found.fix
-        return Verdict("failed", ExitCode.FAILED, msgspec.structs.replace(found, text=text, fix=fix))
 
     def _further(self, instance: Instance) -> str:
         """What is known of the end of a process besides logs and exits: a full disk, because of which its log may be
@@ -307,31 +288,24 @@ class RunOutcome:
                 return stuck
 
     def conclude(
-        self, unkilled: list[str], steps: int, diagnosis: Symptom | None, rewards: Rewards
+        self,
+        unkilled: list[str],
+        steps: int,
+        diagnosis: Symptom | None,
+        rewards: Rewards,
+        total: int | None = None,
     ) -> Result:
         """Build the attempt's result, after ``until_over``. ``unkilled``: processes that could not be killed.
         ``steps``: number of finished training steps. ``diagnosis``: the root problem, if there is one.
-        ``rewards``: of the whole run."""
+        ``rewards``: of the whole run; ``total``: the steps that the training owes, None if nobody says."""
         verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
         if verdict.cause is not None:
             verdict = msgspec.structs.replace(verdict, cause=with_trials(verdict.cause, diagnosis))
-        code, summary = verdict.exit_code, verdict.state
+        steps = max(steps, verdict.step or 0)
+        code, summary = verdict.exit_code, summary_of(verdict, diagnosis, rewards, steps, self._was_ready)
         if unkilled:
             code = ExitCode.LEFT_OVER
             summary = f"{verdict.state}, but some processes could not be killed: {', '.join(unkilled)}"
-        elif verdict.cause is not None:
-            unexplained = verdict.cause.id in ("", NO_TOKENS, *UNEXPLAINED)  # else that says it all
-            problem = (
-                f"{diagnosis.title}; " if diagnosis is not None and _failed(verdict) and unexplained else ""
-            )
-            step = steps + 1 if self._was_ready else None
-            said = words_of(verdict.cause, step) if _failed(verdict) else verdict.cause.text
-            repeats = said.startswith(f"{verdict.state} ")  # stopped by somebody
-            summary = said if repeats else f"{verdict.state}: {problem}{said}"
-        elif verdict.state == "done":
-            summary = f"done: {words(rewards) or 'completed'}"
-            if diagnosis is not None:  # training reached its last step, but with this problem
-                summary += f"; but {diagnosis.title}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
         self.result = Result(
             state=state,  # type: ignore[arg-type]
@@ -343,6 +317,10 @@ class RunOutcome:
             attempt=self._supervisor.attempt,
             summary=summary,
             resume=None if verdict.state == "done" else resume_command(self._supervisor.run_dir),
+            total_steps=verdict.total_steps or total,
+            steps_by=verdict.steps_by,
+            made=verdict.made,
+            job=verdict.job,
         )
         return self.result
 

@@ -20,7 +20,12 @@ _LONGEST = 300  # characters of a line that is quoted
 
 
 _RAN = {"model.model_path": "model", "run.engine": "engine", "trainer.kind": "trainer"}
-_ENDS = ("stop", "run_failed", "run_done")  # kinds of the event with which a run begins to end
+_ENDS = (
+    "stop",
+    "run_failed",
+    "run_done",
+    "run_unfinished",
+)  # kinds of the event with which a run begins to end
 
 
 class PastAlert(msgspec.Struct):
@@ -91,7 +96,8 @@ def report(
 
 
 def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -> Iterator[str]:
-    wanted = f" of {snapshot.total_steps}" if snapshot.total_steps else ""
+    total = result.total_steps or snapshot.total_steps
+    wanted = f" of {total}" + (f" (by {result.steps_by})" if result.steps_by else "") if total else ""
     rewards, trials = snapshot.rewards, snapshot.trials
     yield f"- state: {result.state}, exit code {result.exit_code}"
     took = _took(result.ended_at - result.started_at)

@@ -15,6 +15,7 @@ from liverl.causes.ray_shortage import RayLoad
 from liverl.external import ray_cluster as clusters
 from liverl.external.proxy import ExternalProxy, runs_in_launch
 from liverl.external.ray_cluster import RayCluster
+from liverl.external.script_steps import ScriptSteps
 from liverl.logs.files import session_logs
 from liverl.model import (
     Cause,
@@ -62,6 +63,7 @@ class LaunchScript:
         self._ray_state = ObservedState(supervisor, NAME, "the launch script has not started Ray yet")
         self._ray_gone_since: float | None = None  # Unix time; None while it is there, and before it was
         self._generation = 0
+        self._steps = ScriptSteps()
         self._logs: Path | None = None  # the folder of the logs of the script's own Ray
 
     # --- polling ---
@@ -73,6 +75,7 @@ class LaunchScript:
         if trainer is None or process is None or trainer.state not in state_machine.LIVE:
             self._look_after_script()
             return IDLE
+        await self._count_steps(process.log)
         await self._find_ray(self._supervisor.now() - process.started_at)
         # While the dashboard starts, its silence is no problem: replicas are polled once it responds.
         pause = SOON if self._ray_state.state in ("waiting", "starting") else await self._replicas.look()
@@ -83,6 +86,12 @@ class LaunchScript:
         self._report_unlisted()
         self._supervisor.kick()
         return pause
+
+    async def _count_steps(self, log: Path) -> None:
+        try:
+            await asyncio.to_thread(self._steps.look, log)
+        except OSError as error:
+            self._supervisor.records.cannot_read(f"cannot read {log.name}: {error.strerror}")
 
     def _look_after_script(self) -> None:
         """Note what has exited since the launch script did."""
@@ -213,7 +222,7 @@ class LaunchScript:
     @property
     def total_steps(self) -> int | None:
         """Of the training, from the trainer's log; None before it is printed."""
-        return self._replicas.total_steps
+        return self._steps.total
 
     def ended_unasked(self, name: str) -> bool:
         """See ``ReplicaSource.ended_unasked``."""

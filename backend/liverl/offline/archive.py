@@ -142,6 +142,7 @@ def _lost(run: RunDir, snapshot: Snapshot) -> Row:
         "attempt": snapshot.attempt,
         "exit_code": None,
         "steps": snapshot.step or 0,
+        "total_steps": snapshot.total_steps,
         "reward_first": rewards.first,
         "reward_last": rewards.last,
         "cause": None,

@@ -147,7 +147,10 @@ class OfflineRun:
             replicas=orphaned_replicas(base.replicas, services, orphans),
             proxy=orphaned_proxy(base.proxy, services, orphans),
             step=_most(trainer.get("step"), metrics and metrics.step, result and result.steps, base.step),
-            total_steps=_most(trainer.get("total_steps")) or (plan and plan.total_steps) or base.total_steps,
+            total_steps=(result and result.total_steps)
+            or _most(trainer.get("total_steps"))
+            or (plan and plan.total_steps)
+            or base.total_steps,
             trials_per_step=(plan and plan.trials_per_step) or base.trials_per_step,
             step_seconds=self._files.step_seconds or base.step_seconds,
             metrics=metrics or base.metrics,

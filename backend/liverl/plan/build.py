@@ -30,6 +30,7 @@ from liverl.plan.spec import (
     ServiceSpec,
     Settings,
 )
+from liverl.plan.steps import steps_given
 
 
 class PlanError(Exception):
@@ -49,6 +50,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
     needs = (need for s in parts.everything for need in s.depends_on if need.condition == "environment_ready")
     names = {s.environment for s in parts.everything if s.environment} | {need.on for need in needs}
     trains = config.trainer.kind in ("embedded", "verl")
+    total_steps, steps_by = steps_given(loaded, parts.services)
     return Plan(
         run=f"{run_dir.parent.name}/{run_dir.name}",
         run_dir=str(run_dir),
@@ -58,7 +60,8 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         replica_template=_with_passed(config, parts.template) if parts.template is not None else None,
         expected_replicas=parts.expected,
         replica_arguments=parts.arguments,
-        total_steps=config.training.total_steps if trains else None,
+        total_steps=total_steps,
+        steps_by=steps_by,
         trials_per_step=config.training.train_batch_size * config.training.n_resp_per_prompt
         if trains
         else None,

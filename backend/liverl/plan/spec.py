@@ -274,7 +274,8 @@ class Plan(msgspec.Struct, frozen=True):
     replica_template: ServiceSpec | None  # the service that `scale` copies; its name contains {index}
     expected_replicas: int
     replica_arguments: dict[str, tuple[str, ...]] = {}  # index -> further argv of that replica (faults)
-    total_steps: int | None = None
+    total_steps: int | None = None  # that the trainer is given, or the user's file sets
+    steps_by: str = ""  # who says so, "training.total_steps (my.yaml:4)"
     trials_per_step: int | None = None  # prompts x trials per prompt, if we configure the trainer
     served_model: str = ""
     trial_timeout: float = 2400.0  # seconds; the proxy's request timeout

@@ -58,6 +58,7 @@ def row_of(run: str, run_dir: Path, result: Result, rewards: Rewards) -> Row:
         "attempt": result.attempt,
         "exit_code": int(result.exit_code),
         "steps": result.steps,
+        "total_steps": result.total_steps,
         "reward_first": rewards.first,
         "reward_last": rewards.last,
         "cause": _short(cause) or None,

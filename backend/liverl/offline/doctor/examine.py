@@ -14,9 +14,11 @@ from liverl.causes.reading import read_log
 from liverl.causes.shown import words_of
 from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
 from liverl.model import Cause
+from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.going_on import judge_files, of_trials
 from liverl.offline.doctor.inputs import GENERATION, Input, collect
 from liverl.offline.doctor.kinds import TRANSCRIPT
+from liverl.rundir.layout import RunDir
 from liverl.util.regular_file import open_binary
 
 MOST = 2 << 30  # bytes of one log that are read, its last ones
@@ -64,8 +66,19 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         if records.left_out:
             part += f"; of its warnings and errors {records.left_out} in the middle were left out"
         files.append(msgspec.structs.replace(one, what=one.what + part))
-    verdict = _located(_as_stated(_of_last_processes(logs, inputs.exits), inputs.stated))
+    verdict = _with_early_ends(_as_stated(_of_last_processes(logs, inputs.exits), inputs.stated), files)
+    verdict = _located(verdict)
     return Examination(verdict, tuple(files), dict(_lines(verdict)))
+
+
+def _with_early_ends(verdict: Verdict, files: Sequence[Input]) -> Verdict:
+    """``verdict``, where nothing failed with the trainings that ended without an error before their last step."""
+    if verdict.cause is not None:
+        return verdict
+    runs = [Path(one.path) for one in files if not one.read and RunDir(Path(one.path)).is_run()]
+    logs = [one.path for one in files if one.read and not any(Path(one.path).is_relative_to(r) for r in runs)]
+    found = early_ends(runs, logs)
+    return msgspec.structs.replace(verdict, symptoms=(*found, *verdict.symptoms)[:SYMPTOMS])
 
 
 def _of_last_processes(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:

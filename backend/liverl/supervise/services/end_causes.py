@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -13,6 +14,7 @@ import msgspec
 
 from liverl.causes.catalogue import gpu_memory
 from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
+from liverl.causes.quiet.told import Told, joined, read_told
 from liverl.causes.ray_deaths import CONSEQUENCES
 from liverl.causes.refused import refused
 from liverl.causes.shown import cause
@@ -62,6 +64,7 @@ class EndCauses:
         self._now = now
         self._oom_kills = oom_kills
         self._reads = BlockingCalls[Why | None]()
+        self._tellings = BlockingCalls[Told]()
         self._found: dict[tuple[str, int], asyncio.Task[Cause | None]] = {}
         self.newest: dict[str, Cause] = {}  # service -> why its last process that ended by itself did so
 
@@ -135,6 +138,29 @@ class EndCauses:
             return error_behind_success(_with_links(self._ended(instance, process)), unfinished=unfinished)
 
         return await self._find(process, read)
+
+    async def told(self, instance: Instance) -> Told:
+        """What the logs of an instance tell about its steps; nothing where they cannot be read in time."""
+        process = instance.process
+        if process is None:
+            return Told()
+
+        def read() -> Told:
+            self.logs_moved(process)
+            logs = [(process.log, process.log_start), *((path, 0) for path in also_written(process.log))]
+            found = []
+            for path, start in logs:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(read_told(path, start, _shown(path, self._run_dir)))
+            return joined(found)
+
+        try:
+            return await self._tellings.call(read, READ_S)
+        except TimeoutError:
+            self._records.cannot_read(f"reading {process.log.name} has taken longer than {READ_S:g} s")
+        except OSError as error:
+            self._records.cannot_read(f"cannot read {process.log.name}: {error.strerror}")
+        return Told()
 
     async def behind(self, seen: Cause, instance: Instance) -> Cause:
         """Why the run fails although the process of an instance goes on: what its log and those of what it runs on
@@ -212,6 +238,10 @@ def _held_alone(found: Cause) -> bool:
     """Whether torch listed all processes on the GPU, and there was no other: who holds memory now came later."""
     said = " ".join(one.text for one in found.evidence)
     return _LISTED.search(said) is not None and _OTHER.search(said) is None
+
+
+def _shown(path: Path, run_dir: Path) -> str:
+    return str(path.relative_to(run_dir)) if path.is_relative_to(run_dir) else str(path)
 
 
 def _with_links(ended: Ended) -> Ended:

@@ -19,6 +19,7 @@ import msgspec
 from liverl.model import Exit
 from liverl.plan.spec import ServiceSpec, StopStage
 from liverl.procs import procfs, tree
+from liverl.procs.programs import programs
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.services import prepare, probes, state_machine
 from liverl.supervise.services.failpoints import crashpoint
@@ -92,6 +93,7 @@ class Instance:
         self.last_problem: str | None = None  # of the newest startup check
         # The newest check of each probe: Unix time, and problem.
         self.looks: dict[str, tuple[float, str | None]] = {}
+        self.left_behind: tuple[str, ...] = ()  # programs that still ran when the leader had ended by itself
         self.progress = ""  # content of spec.restart_needs at the last start
         self.work: asyncio.Task[None] | None = None  # the newest start
         self._probing: asyncio.Task[None] | None = None
@@ -186,7 +188,7 @@ class Instance:
     def _do(self, action: state_machine.Action) -> None:
         match action:
             case state_machine.Prepare(generation=generation):
-                self.last_problem = None
+                self.last_problem, self.left_behind = None, ()
                 self.work = self.hub.spawn_task(self._start(generation))
                 # If a stop came meanwhile, the service has ended only when this task has.
                 self.work.add_done_callback(lambda _: self.hub.kick())
@@ -397,6 +399,8 @@ class Instance:
             targets = set() if self.machine.leader_gone else {process.member}
         else:
             targets = self.hub.process_scan.live_members(self)
+        if self.machine.leader_gone and not self.machine.ended_by_us and not self.left_behind:
+            self.left_behind = programs(pid for pid, _ in sorted(targets))
         if targets:
             crashpoint("stopping", self.name)
             problems = tree.send_all(sorted(targets), number)

@@ -1,0 +1,221 @@
+"""Why a training ended before its last step although nothing failed. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from liverl.causes.finding import Evidence, Explanation
+from liverl.causes.quiet.owed import Owed, Passed
+from liverl.causes.quiet.told import Submitted, Told
+
+JOB = "job-submitted"
+JOB_FAILED = "job-failed"
+BACKGROUND = "trainer-in-background"
+VALIDATION = "validation-only"
+BOUNDARY = "resumed-at-epoch-boundary"
+EPOCHS = "epochs-too-few"
+USED_UP = "data-used-up"
+EARLY = "ended-early"
+QUIET = frozenset((JOB, BACKGROUND, VALIDATION, BOUNDARY, EPOCHS, USED_UP, EARLY))  # ends without an error
+
+_SCHEDULERS = {"ray": "Ray", "slurm": "Slurm", "kubernetes": "Kubernetes"}
+_GO_ON = "then go on with the run"
+
+
+# What a script leaves running that trains nothing: Ray, engines, proxies, and tools of a shell.
+_HELPERS = re.compile(
+    r"raylet|gcs_server|ray::|ray\b|\bray[._/]|dashboard|log_monitor|runtime_env|litellm|vllm|sglang|wandb|"
+    r"multiprocessing|resource_tracker|default_worker\.py|setup_worker\.py|monitor\.py|agent\.py|"
+    r"^(?:tee|tail|cat|sleep|sed|grep|awk|ts|nvidia-smi|rsync|ssh|docker|redis-server|prometheus|ld-linux\S*)\b",
+    re.IGNORECASE,
+)
+
+
+def left_trainer(programs: Iterable[str]) -> str:
+    """Of the programs that still ran when a script had ended, the one that may be its trainer; empty without one."""
+    return next((one for one in programs if _HELPERS.search(one) is None), "")
+
+
+def steps_word(count: int) -> str:
+    """``1 step``, ``20 steps``."""
+    return f"{count} step" if count == 1 else f"{count} steps"
+
+
+def sentence(told: Told, owed: Owed | None, step: int) -> str:
+    """``ended without an error after step 25 of 100``. ``step``: the newest one of the training, 0 before the first."""
+    if owed is None:
+        return (
+            "ended without an error, and no training step was seen"
+            if step < 1
+            else f"ended after step {step}"
+        )
+    differing = f" ({owed.differing})" if owed.differing else ""
+    if step < 1:
+        return f"ended without an error, and no step of its {owed.steps} was seen{differing}"
+    if told.made == 0 and told.began is not None and told.began == step:
+        return f"ended without an error at step {step} of {owed.steps}, from which it had resumed{differing}"
+    return f"ended without an error after step {step} of {owed.steps}{differing}"
+
+
+def job_words(job: Submitted) -> str:
+    """``the Ray job raysubmit_1``."""
+    return f"the {_SCHEDULERS[job.system]} job {job.id}"
+
+
+def job_command(job: Submitted) -> str:
+    """The command that follows the job."""
+    if job.system == "slurm":
+        return f"squeue -j {job.id}; sacct -j {job.id}"
+    if job.system == "kubernetes":
+        return f"kubectl logs -f {job.id}"
+    return f"ray job logs -f {job.id}" + (f" --address {job.address}" if job.address else "")
+
+
+def reason(
+    told: Told,
+    owed: Owed | None,
+    step: int,
+    passed: Passed | None = None,
+    job: Submitted | None = None,
+    job_state: str = "",
+    left: str = "",
+) -> Explanation:
+    """Why the training ended, with its proof and what to do. ``step``: the newest one; ``job``: that the script has
+    submitted and whose end its log does not tell, ``job_state``: what its scheduler says of it, empty if it was not
+    asked; ``left``: a program that still ran when the script ended, in words."""
+    title = sentence(told, owed, step)
+    proofs = tuple(_proofs(told))
+    if job is not None:
+        return _submitted(told, owed, step, job, job_state)
+    if left or (told.background and not told.made and told.began is None and not told.has_bar):
+        return _background(title, told, left)
+    if told.val_only and not told.made:
+        why = "It was told to validate only (val_only), so it made no step."
+        fix = "Remove val_only from the trainer's configuration."
+        return Explanation(VALIDATION, "warning", title, why, fix, evidence=_of(told, "val_only") + proofs)
+    found = _of_data(title, told, owed, step, passed or Passed())
+    if found is not None:
+        return replace(found, evidence=found.evidence + proofs)
+    last = "" if not told.closed else f" Its last words are: {told.closed.rstrip('.')}."
+    return Explanation(
+        EARLY,
+        "warning",
+        title,
+        f"It exited with 0, and nothing in its log says why it did not go on.{last}",
+        "Read the end of its log: a limit of steps, time or samples of its own, or a last command of its script that "
+        f"hides an exit code (set -o pipefail). Correct it, {_GO_ON}.",
+        evidence=proofs,
+    )
+
+
+def _submitted(told: Told, owed: Owed | None, step: int, job: Submitted, state: str) -> Explanation:
+    is_in = f", which {_state_words(state)}" if state else ""
+    what = "stopped following" if told.made else "only submitted"
+    ended = f"; {sentence(told, owed, step)}" if told.made else ""
+    fix = (
+        "Let the script last as long as its job: without --no-wait, and without & behind it. Until then "
+        "`up --resume-or-start` starts nothing while the job is PENDING or RUNNING, and follows it."
+    )
+    if job.system != "ray":
+        fix = "Let the script wait for its job, such as with sbatch --wait or kubectl wait; follow this one by hand."
+    return Explanation(
+        JOB,
+        "warning",
+        f"its script {what} {job_words(job)}{is_in}, and ended{ended}",
+        "The script exited with 0 before the training had ended, and the job goes on without it.",
+        fix,
+        job_command(job),
+        evidence=_of(told, job.id),
+    )
+
+
+def _state_words(state: str) -> str:
+    return f"is {state}" if state in ("PENDING", "RUNNING") else f"has ended: {state}"
+
+
+def _background(title: str, told: Told, left: str) -> Explanation:
+    ended = f": {left} still ran, and was ended with it" if left else ""
+    return Explanation(
+        BACKGROUND,
+        "warning",
+        title,
+        f"Its script put a program into the background and ended before it{ended}.",
+        "Let the script last as long as its trainer: start that without & and nohup, or add `wait` behind it, or begin "
+        f"its line with `exec`; {_GO_ON}.",
+        evidence=_of(told, "background"),
+    )
+
+
+def _of_data(title: str, told: Told, owed: Owed | None, step: int, passed: Passed) -> Explanation | None:
+    """The data loader had no more batches."""
+    if owed is None:
+        return None
+    batches, epochs, key = told.batches, told.epochs, passed.epochs_key
+    resumed = told.made == 0 and bool(told.began) and told.began == step
+    if batches and epochs and batches * epochs < owed.steps and step >= batches * epochs:
+        return _too_few(title, told, owed, batches, epochs, key)
+    boundary = batches is None or (told.began or 0) % batches == 0
+    if resumed and boundary:
+        of = f" ({batches} batches an epoch)" if batches else ""
+        return Explanation(
+            BOUNDARY,
+            "warning",
+            title,
+            f"It resumed at step {step}{'' if batches else ', probably'} at the end of an epoch{of}: the data loader's "
+            "saved state has no batch left, so the trainer had nothing to do.",
+            f"Raise {key} by one, if the epochs are used up; else resume from an earlier checkpoint "
+            "(trainer.resume_mode=resume_path trainer.resume_from_path=.../global_step_N), or move data.pt out of "
+            f"{told.checkpoint or 'the checkpoint'}, so that the data begins anew.",
+            evidence=_of(told, "began", "batches"),
+        )
+    if batches and step and step % batches == 0 and step // batches >= 1:
+        return _too_few(title, told, owed, batches, step // batches, key)
+    if told.used_up:
+        why = f"The data was used up: {told.used_up}"
+        fix = f"Raise {key}, or give it more data; {_GO_ON}."
+        return Explanation(USED_UP, "warning", title, why, fix, evidence=_of(told, "used_up"))
+    if epochs and not batches and owed.source != "its log" and step:
+        return Explanation(
+            EPOCHS,
+            "warning",
+            title,
+            f"{key} is {epochs}; the data may have been used up after {steps_word(step)}.",
+            f"If so, raise {key}, or give it more data; {_GO_ON}.",
+            evidence=_of(told, "epochs"),
+        )
+    return None
+
+
+def _too_few(title: str, told: Told, owed: Owed, batches: int, epochs: int, key: str) -> Explanation:
+    needed = -(-owed.steps // batches)
+    told_epochs = told.epochs is not None
+    an = "epoch" if epochs == 1 else "epochs"
+    known = f"{key} is {epochs}" if told_epochs else f"{epochs} {an} were read"
+    if not told_epochs and epochs == 1:
+        known = "1 epoch was read"
+    return Explanation(
+        EPOCHS,
+        "warning",
+        title,
+        f"The data loader has {batches} batches and {known}: {epochs} x {batches} = {steps_word(epochs * batches)}, "
+        f"fewer than {owed.steps} (by {owed.source}).",
+        f"Set {key} to at least {needed} ({needed} x {batches} = {needed * batches}), or the number of steps to "
+        f"{epochs * batches}; {_GO_ON}.",
+        patch={key: str(needed)} if key.startswith("training.") else {},
+        evidence=_of(told, "batches", "epochs"),
+    )
+
+
+def _of(told: Told, *names: str) -> tuple[Evidence, ...]:
+    return tuple(told.proofs[name] for name in names if name in told.proofs)
+
+
+def _proofs(told: Told) -> Iterator[Any]:
+    yield from _of(told, "step")
+    names = ("total", "bar", "counted", "configured", "asked")
+    yield from next((found for name in names if (found := _of(told, name))), ())
+    yield from _of(told, "closed")

@@ -1,0 +1,122 @@
+"""A job that a launch script has submitted to Ray (``ray job submit``): its state and its log, by GET only."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from liverl.causes.quiet.told import Listening, Told
+from liverl.util.regular_file import read_text
+
+DEFAULT = "http://127.0.0.1:8265"  # of Ray's dashboard, which serves the jobs' interface
+LIVE = ("PENDING", "RUNNING")
+LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
+_ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # variables that name a cluster, as Ray reads them
+TIMEOUT = 5.0  # seconds for one answer
+MOST = 64 << 20  # bytes of a job's log that are read
+
+
+class RayJobError(Exception):
+    """Ray does not tell a job's state; the text says why."""
+
+
+class RayJob(msgspec.Struct, frozen=True):
+    """``state``: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; ``message``: Ray's words on it."""
+
+    state: str
+    message: str = ""
+
+    @property
+    def lives(self) -> bool:
+        """Whether it may still train."""
+        return self.state in LIVE
+
+
+def address_of(printed: str) -> str:
+    """Where to ask: the address that the script printed, else that of the environment, else Ray's default."""
+    named = [printed, *(os.environ.get(name, "") for name in _ADDRESSES)]
+    return next((one for one in named if one.startswith(("http://", "https://"))), DEFAULT).rstrip("/")
+
+
+def job_state(job: str, printed: str = "") -> RayJob:
+    """What Ray says of the job with this submission id. ``printed``: the address that the script has printed.
+
+    Raises:
+        RayJobError: nothing answers there, the answer is refused, or Ray does not know the job.
+    """
+    found = _get(f"{address_of(printed)}/api/jobs/{quote(job, safe='')}", 1 << 20)
+    state = found.get("status")
+    if not isinstance(state, str):
+        raise RayJobError(f"{address_of(printed)} answers, but not as Ray's interface for jobs does")
+    return RayJob(state, " ".join(str(found.get("message") or "").split()))
+
+
+def job_told(job: str, printed: str = "") -> Told:
+    """What the log of the job tells about its steps.
+
+    Raises:
+        RayJobError: see ``job_state``.
+    """
+    listening = Listening()
+    listening.hear(job_log(job, printed).encode(), 0)
+    return listening.told
+
+
+def job_log(job: str, printed: str = "") -> str:
+    """What the job has printed.
+
+    Raises:
+        RayJobError: see ``job_state``.
+    """
+    return str(_get(f"{address_of(printed)}/api/jobs/{quote(job, safe='')}/logs", MOST).get("logs") or "")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Ray answers itself; elsewhere a token must not go."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Follow no redirect."""
+
+
+def _token(url: str) -> str:
+    """Ray's token, for its default place and for the cluster that the environment names: an address that stands in a
+    log alone gets none."""
+    named = {urlsplit(os.environ.get(name, "")).hostname for name in _ADDRESSES}
+    if os.environ.get("RAY_AUTH_MODE") != "token" or urlsplit(url).hostname not in named | LOOPBACK:
+        return ""
+    if token := os.environ.get("RAY_AUTH_TOKEN", ""):
+        return token.strip()
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    try:
+        return read_text(path).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _get(url: str, most: int) -> dict[str, Any]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+    where = url.split("/api/")[0]
+    request = urllib.request.Request(url)
+    if token := _token(url):
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with opener.open(request, timeout=TIMEOUT) as answer:
+            found = json.loads(answer.read(most))
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == 404:
+                raise RayJobError(f"Ray at {where} does not know the job") from None
+            raise RayJobError(f"Ray at {where} answered {error.code}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise RayJobError(f"Ray at {where} does not answer: {reason}") from None
+    if not isinstance(found, dict):
+        raise RayJobError(f"{where} answers, but not as Ray's interface for jobs does")
+    return found
