@@ -42,9 +42,9 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
     """Shows one run. Its parts handle its keys; ``action_target`` returns the part that handles an action.
 
     ``readonly``: refuse every key that would change the run, and say ``why_readonly``. ``theme``: None = the default
-    one. ``bell``: whether the terminal's bell may ring. ``first``: state of the run, if already known, over ``link``.
-    ``hints``: show the most useful keys until one is pressed. ``last_visit``: say what has happened since then.
-    ``painted``: called once, after the first paint."""
+    one. ``bell``: whether the terminal's bell may ring; ``desktop``: as ``ui.desktop``. ``first``: state of the run, if
+    already known, over ``link``. ``hints``: show the most useful keys until one is pressed. ``last_visit``: say what
+    has happened since then. ``painted``: called once, after the first paint."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # Textual's; ours has a key in the key table
@@ -59,6 +59,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         why_readonly: str = "this interface is read-only (--readonly)",
         theme: str | None = None,
         bell: bool = True,
+        desktop: str = "off",
         first: Snapshot | None = None,
         link: Link = "live",
         hints: bool = False,
@@ -82,7 +83,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self._painted = painted
         self._shown_at = 0.0
         self.lists = ListMemory()
-        self.notifications = Notifications(self, wants_bell=bell)
+        self.notifications = Notifications(self, wants_bell=bell, desktop=desktop)
         self.commands = Commands(self, self.notifications)
         self.navigation = Navigation(self, self.commands, self.notifications)
         self.next_attempt = NextAttempt(self, self.commands, self.notifications)
@@ -216,6 +217,14 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             for bar in self.screen.query(KeyBar):
                 bar.update()
         await super().on_event(event)
+
+    def on_app_focus(self) -> None:
+        """Note that the user looks at this terminal."""
+        self.notifications.focused = True
+
+    def on_app_blur(self) -> None:
+        """Note that the user looks elsewhere."""
+        self.notifications.focused = False
 
     def key_unused(self, key: str) -> None:
         """Say where a key works that does nothing on this screen."""

@@ -295,6 +295,8 @@ class Navigation:
                 return
         elif key == "bell":
             self._notifications.wants_bell = on
+        elif key == "desktop":
+            self._notifications.desktop = value
         elif key == "refresh_interval":
             self._host.source.interval = max(LEAST_INTERVAL_S, float(value))
         else:

@@ -16,6 +16,7 @@ from liverl.rundir.commands import attach_command, next_command
 from liverl_tui.data.last_visit import Visit, since_then
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
+from liverl_tui.term.desktop import sequence
 from liverl_tui.term.terminal import WindowTitle, has_title
 from liverl_tui.text.words import LEVEL_GLYPH, one_line
 from liverl_tui.widgets.base.cells import fit
@@ -36,13 +37,15 @@ _FAILURE = "failure"  # ``about`` of toasts on the failure of the run; of its se
 @dataclass(frozen=True)
 class Notice:
     """A toast to be shown. ``bell``: ring the bell. ``brief``: cut it to one line, as header or events show it too.
-    ``about``: replaces older toasts about the same; see ``Toast``."""
+    ``about``: replaces older toasts about the same; see ``Toast``. ``away``: of interest to somebody who does not look
+    at this terminal."""
 
     text: str
     severity: Severity = "information"
     bell: bool = False
     brief: bool = False
     about: str = ""
+    away: bool = False
 
 
 def alerts(snapshot: Snapshot) -> int:
@@ -126,7 +129,7 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
     if after.link == "live" and before.snapshot is not None and after.snapshot is not None:
         pid, attempt = after.snapshot.backend.pid, after.snapshot.attempt
         if attempt != before.snapshot.attempt:
-            return [Notice(f"attempt {attempt} of this run has begun")]
+            return [Notice(f"attempt {attempt} of this run has begun", away=True)]
         return (
             [Notice(f"the backend has been restarted (pid {pid}) and has adopted the services")]
             if pid != before.snapshot.backend.pid
@@ -139,11 +142,11 @@ def _link(before: View, after: View, readonly: bool) -> list[Notice]:
 
 def _ended(result: Result | None) -> Notice:
     if result is None:
-        return Notice("the run has ended; q quits")
+        return Notice("the run has ended; q quits", away=True)
     text = f"run {result.summary or result.state}, exit code {result.exit_code}; q quits"
     if result.state == "failed":
-        return Notice(text, "error", about=_FAILURE)
-    return Notice(text, "information" if result.state == "done" else "warning", about="end")
+        return Notice(text, "error", about=_FAILURE, away=True)
+    return Notice(text, "information" if result.state == "done" else "warning", about="end", away=True)
 
 
 def _symptoms(before: Snapshot, after: Snapshot) -> list[Notice]:
@@ -204,11 +207,15 @@ class Toast(Notification):
 
 
 class Notifications:
-    """Toasts, bell and window title of the application ``host``. ``wants_bell``: whether the bell may ring."""
+    """Toasts, bell and window title of the application ``host``, and notifications of the desktop. ``wants_bell``:
+    whether the bell may ring; ``desktop``: as ``ui.desktop``. ``focused``: whether the user looks at this terminal;
+    None: it has not said."""
 
-    def __init__(self, host: NotificationsHost, *, wants_bell: bool = True) -> None:
+    def __init__(self, host: NotificationsHost, *, wants_bell: bool = True, desktop: str = "off") -> None:
         self._host = host
         self.wants_bell = wants_bell
+        self.desktop = desktop
+        self.focused: bool | None = None
         self.window_title = WindowTitle(host.write_to_terminal)
 
     def toast(
@@ -258,3 +265,13 @@ class Notifications:
             self.toast(notice.text, notice.severity, brief=notice.brief, about=notice.about)
         if self.wants_bell and any(n.bell for n in new):
             host.bell()
+        self._tell_desktop(after, [n.text for n in new if n.bell or n.away])
+
+    def _tell_desktop(self, view: View, texts: list[str]) -> None:
+        """Have the terminal notify somebody who looks elsewhere: once, however much is new."""
+        if not texts or self.focused or not has_title(self._host.driver):
+            return
+        run = f"{view.snapshot.run}: " if view.snapshot is not None else ""
+        more = f" (and {len(texts) - 1} more)" if texts[1:] else ""
+        if told := sequence(f"{run}{texts[0]}{more}", self.desktop, os.environ):
+            self._host.write_to_terminal(told)

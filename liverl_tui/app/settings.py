@@ -23,6 +23,7 @@ from liverl_tui.text.errors import CliError
 REMOTE_INTERVAL_S = 1.0  # minimum seconds between two paints of live numbers over ssh; halves the bytes
 REMOTE_FPS = "30"  # maximum frames per second over ssh; a key's effect is shown with the next frame
 LEAST_INTERVAL_S = 0.05  # smallest accepted refresh_interval
+DESKTOP = ("auto", "osc9", "osc777", "off")  # as in the section of the configuration
 PREFIX = "LIVERL_UI__"
 
 _KEY = re.compile(r"""[ \t]+(\w+):[ \t]*(?:"([^"]*)"|'([^']*)'|(.*?))(?:[ \t]+\#.*|[ \t]*)$""")
@@ -33,12 +34,13 @@ _FALSE = ("false", "no", "off")
 @dataclass(frozen=True)
 class UiSettings:
     """Settings as read. ``theme``: None = the default one. ``interval``: seconds between two paints of live numbers.
-    ``keys``: the table of keys, with those of the user."""
+    ``desktop``: how the terminal notifies the desktop. ``keys``: the table of keys, with those of the user."""
 
     theme: str | None = None
     mouse: bool = False
     bell: bool = True
     interval: float = 0.5
+    desktop: str = "auto"
     keys: tuple[Key, ...] = KEYS
 
 
@@ -89,7 +91,7 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
     except UnreadableKeys as error:
         raise CliError(f"ui.keys in {config}: {error}", ExitCode.USAGE) from None
     origin = dict.fromkeys(values, f"ui.{{}} in {config}")
-    for key in ("theme", "mouse", "bell", "refresh_interval"):
+    for key in ("theme", "mouse", "bell", "desktop", "refresh_interval"):
         if chosen := env.get(PREFIX + key.upper()):
             values[key], origin[key] = chosen, PREFIX + key.upper()
 
@@ -102,6 +104,10 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
             raise wrong(key, "true or false")
         return word in _TRUE if word else default
 
+    desktop = values.get("desktop") or UiSettings.desktop
+    if desktop not in DESKTOP:
+        hint = did_you_mean(desktop, DESKTOP)
+        raise wrong("desktop", f"one of {', '.join(DESKTOP)}" + (f"; {hint}" if hint else ""))
     mouse = switch("mouse", UiSettings.mouse)
     if env.get("TMUX") and not env.get(PREFIX + "MOUSE"):
         mouse = False  # tmux handles the mouse itself
@@ -116,7 +122,8 @@ def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettin
     if remote(env):
         interval = max(interval, REMOTE_INTERVAL_S)
     table = _table(keys, str(config), env.get(PREFIX + "KEYS", ""))
-    return UiSettings(values.get("theme") or None, mouse, switch("bell", UiSettings.bell), interval, table)
+    bell = switch("bell", UiSettings.bell)
+    return UiSettings(values.get("theme") or None, mouse, bell, interval, desktop, table)
 
 
 def _table(keys: Mapping[str, str], where: str, variable: str) -> tuple[Key, ...]:

@@ -22,6 +22,7 @@ from msgspec import inspect
 from liverl.control.messages import PROTOCOL
 from liverl.exit_codes import rows
 from liverl.model import SCHEMA, Event, Result
+from liverl.notify.message import Message
 from liverl.observe.history import Sample
 from liverl.plan.spec import Plan
 from liverl.snapshot_json import FlatSnapshot
@@ -72,6 +73,7 @@ def introspected() -> dict[str, Any]:
         "status --json": status,
         "events.jsonl": dict(fields(Event)),
         "history.jsonl": dict(fields(Sample)),
+        "notification": dict(fields(Message)),
         "plan --json": {
             **dict(fields(Plan)),
             "inert_set_by_user": "int",

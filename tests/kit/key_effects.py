@@ -17,6 +17,7 @@ from liverl.config import LoadedConfig, RunConfig, consumers, load_config, resol
 from liverl.config.coerce import plain_type
 from liverl.config.consumers import why_inert
 from liverl.config.schema import leaves, value_of
+from liverl.config.sections.notify import NotifyTarget
 from liverl.config.sections.verl import AGENT_LOOPS
 from liverl.plan import PlanError, make_plan
 from liverl.plan.spec import Plan, ServiceSpec
@@ -42,6 +43,8 @@ VALUES: dict[str, list[Any]] = {
     "agent.path": [("/mine",)],
     "reward.function": ["/mine/reward.py:score"],
     "reward.kwargs": [{"a": 1}],
+    "notify.targets": [(NotifyTarget(command=("tell",)),), (NotifyTarget(webhook="file:/x"),)],
+    "notify.events": [("failed", "alert", "stopped"), ("alert",)],
     "ui.keys": [{"logs.access": "B"}],
     "trainer.env": [{"MINE": "1"}],
     "trainer.logs": [("logs/*.out",)],

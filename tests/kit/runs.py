@@ -19,7 +19,16 @@ from liverl.control.messages import BackendDead, BackendSilent
 from liverl.daemon.launch import start_backend
 from liverl.daemon.plan_change import PlanChange
 from liverl.model import ConfigChange, Event, Result, ServiceStatus, Snapshot
-from liverl.plan.spec import EnvironmentSpec, Plan, Probes, RestartPolicy, ServiceSpec, Settings, StopStage
+from liverl.plan.spec import (
+    EnvironmentSpec,
+    NotifyPlan,
+    Plan,
+    Probes,
+    RestartPolicy,
+    ServiceSpec,
+    Settings,
+    StopStage,
+)
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 from liverl.util.atomic_file import write_atomic
@@ -221,6 +230,7 @@ def make_run(
     served_model: str = "",
     environments: tuple[EnvironmentSpec, ...] = (),
     settings: Settings | None = None,
+    notify: NotifyPlan | None = None,
     name: str = "toy",
 ) -> ToyRun:
     """A run directory with a plan of toy services."""
@@ -237,6 +247,7 @@ def make_run(
         expected_replicas=replicas,
         served_model=served_model,
         settings=settings or Settings(scan_interval=0.3, stuck_after=5.0),
+        notify=notify or NotifyPlan(),
     )
     write_atomic(run_dir / "plan.json", msgspec.json.encode(plan))
     return ToyRun(run_dir)

@@ -147,6 +147,24 @@ def test_the_end_of_the_run_is_shown_and_its_exit_code_is_ours(
     assert f"liverl-tui attach --run {run.run_dir}" in none.text.replace("\n", "")
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_the_desktop_is_notified_of_the_end_by_a_terminal_that_nobody_looks_at(
+    run: ToyRun, terminal: Callable[..., Terminal], away: bool
+) -> None:
+    shown = terminal("attach")
+    shown.wait_for("live")
+    shown.send("\x1b[O" if away else "\x1b[I")  # as terminals tell that they lose and get the focus
+    shown.press("?")  # what was sent before it has been read once this is answered
+    shown.wait_for("next hit")
+    shown.press("escape")
+    run.command("stop")
+    run.result()
+    shown.wait_for("ended")
+    told = b"\x1b]9;liverl-tui: tests/toy: run stopped" in shown.raw
+    assert told == away
+    assert b"\x1b]9;" not in shown.raw or away
+
+
 def test_a_run_whose_backend_died_before(run: ToyRun, terminal: Callable[..., Terminal]) -> None:
     run.kill_backend()
     shown = terminal("attach", "--run", run.run_dir, "--readonly")

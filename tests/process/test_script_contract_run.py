@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from kit import contract
 from kit.contract import ON_PURPOSE, problems
+from kit.receivers import keeper_of, kept
 from kit.runs import WEB, ToyRun, make_run, toy
 from kit.waiting import wait_until
 from msgspec.structs import replace
 
 from liverl.control import blocking
 from liverl.observe.history import read_history
-from liverl.plan.spec import PortSpec, Probe, Probes, RestartPolicy, StopStage
+from liverl.plan.spec import NotifyPlan, PortSpec, Probe, Probes, RestartPolicy, StopStage
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli import main as cli
 
@@ -70,6 +71,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         ],
         replica=toy("replica-{index}", "http", "{port:http}", kind="replica", ports=(PortSpec("http"),)),
         replicas=1,
+        notify=NotifyPlan((keeper_of(folder / "got"),), ("stopped", "alert")),
     )
     found = Told(run)
     try:
@@ -77,6 +79,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         run.command("stop")
         run.result()
         _ended(found)
+        found.outputs["notification"] = [one["body"] for one in kept(folder / "got")]
     finally:
         run.end()
     return found
@@ -146,7 +149,7 @@ def test_it_says_its_schema(told: Told) -> None:
 
 # What this run need not have: that of a trainer and of LiteLLM, sockets of what has ended, and what comes with time.
 ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "checkpoints", "config.yaml",
-             "control.sock", "history.old.jsonl", "keeper.sock", "metrics.jsonl", "proxy", "trainer.json",
+             "control.sock", "history.old.jsonl", "keeper.sock", "metrics.jsonl", "notify", "proxy", "trainer.json",
              "trials")  # fmt: skip
 _PARTS = {"NNNN": r"\d{4,}", "NNN": r"\d{3,}", "N": r"\d+", "SERVICE": r"[\w-]+", "GENERATION": r"\d+",
           "TRIAL": r"[^/]+", "NAME": r"\w+"}  # fmt: skip

@@ -226,3 +226,14 @@ def test_the_interface_loads_nothing_that_it_does_not_need(tmp_path: Path) -> No
         name for name in loaded if name.startswith(("liverl.config", "liverl.plan.build", "liverl.embedded"))
     }
     assert "liverl_tui.screens.dashboard" in loaded
+
+
+@pytest.mark.parametrize("value", ["osc9", "osc777", "off", "auto"])
+def test_how_the_desktop_is_notified(tmp_path: Path, value: str) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"ui:\n  desktop: {value}\n")
+    assert read_settings(config, {}).desktop == value
+    assert read_settings(config, {"LIVERL_UI__DESKTOP": "off"}).desktop == "off"
+    assert read_settings(tmp_path / "none", {}).desktop == "auto"
+    with pytest.raises(CliError, match=r"LIVERL_UI__DESKTOP: 'osc99' is not one of .*; did you mean osc9"):
+        read_settings(config, {"LIVERL_UI__DESKTOP": "osc99"})

@@ -27,6 +27,7 @@ VARIANTS: list[list[str]] = [
     ["verl.device=cpu", "vllm.gen_tp=1"],
     ["embedded.faults.late_replica.seconds=1"],
     ["agent.command=[agent]", "reward.function=/r.py:f"],
+    ["notify.targets=[{command: [tell]}]"],
 ]
 SESSIONS = [
     "proxy.trials_through=sessions",

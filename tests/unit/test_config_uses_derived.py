@@ -68,6 +68,8 @@ VARIANTS: dict[tuple[str, str, str], list[tuple[str, ...]]] = {
     ],
     ("managed", "embedded", "embedded"): [
         ("embedded.faults.late_replica.seconds=3",),
+        ("notify.targets=[{command: [tell]}]",),
+        ("notify.targets=[{command: [tell]}]", "notify.events=[done]"),
         ("trainer.restart=from_checkpoint",),
         ("proxy.trials_through=sessions",),
         ("proxy.trials_through=sessions", "session_proxy.scheduler.enabled=true"),

@@ -99,7 +99,7 @@ def test_another_version_is_found(text: str) -> None:
 def test_extras_install_what_the_environments_of_the_same_name_have() -> None:
     """So that ``venv_path: self`` finds it. LiteLLM and Textual cannot share an environment."""
     extras, wanted = PROJECT["optional-dependencies"], environments(default_text())
-    assert set(extras) == {"test", "dev", "ray", "vllm", "verl"}
+    assert set(extras) == {"test", "dev", "notify", "ray", "vllm", "verl"}
     for name in ("vllm", "verl"):
         assert extras[name] == wanted[name]["requirements"]
     assert extras["ray"] == [r for r in wanted["verl"]["requirements"] if r.startswith("ray[")]

@@ -78,9 +78,27 @@ def convert(node: Node, kind: types.Type) -> Any:
         if node.kind != "map":
             raise Bad(node, expected(kind))
         return {key.text: convert(value, kind.value_type) for key, value in node.pairs}
+    if isinstance(kind, types.StructType):
+        return _mapping(node, kind)
     if node.kind != "scalar":
         raise Bad(node, expected(kind))
     return _scalar(node, kind)
+
+
+def _mapping(node: Node, kind: types.StructType) -> dict[str, Any]:
+    """A mapping with the keys of a section, as plain data; keys that have defaults may be missing."""
+    if node.kind != "map":
+        raise Bad(node, expected(kind))
+    fields = {field.name: field for field in kind.fields}
+    for key, _ in node.pairs:
+        if key.text not in fields:
+            shown_key = f"the key {shown(key.text)}" if key.text.isidentifier() else "a key (not shown)"
+            raise Bad(node, expected(kind), did_you_mean(key.text, fields), shown_key)
+    given = {key.text: convert(value, fields[key.text].type) for key, value in node.pairs}
+    missing = [name for name, field in fields.items() if field.required and name not in given]
+    if missing:
+        raise Bad(node, expected(kind), f"{missing[0]} is missing")
+    return given
 
 
 def _scalar(node: Node, kind: types.Type) -> Any:
@@ -202,6 +220,8 @@ def expected(kind: types.Type) -> str:
         return "a string that is not empty" if kind.min_length else "text"
     if isinstance(kind, types.VarTupleType):
         return f"a list; each item {expected(kind.item_type)}"
+    if isinstance(kind, types.StructType):
+        return f"a mapping with {', '.join(field.name for field in kind.fields)}"
     return "a mapping of keys to values"
 
 

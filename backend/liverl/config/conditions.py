@@ -24,6 +24,16 @@ def never(c: RunConfig) -> bool:
     return False
 
 
+def notifies(c: RunConfig) -> bool:
+    """Whether anybody is told of the run's events."""
+    return bool(c.notify.targets)
+
+
+def notifies_alerts(c: RunConfig) -> bool:
+    """Whether anybody is told of alerts."""
+    return notifies(c) and "alert" in c.notify.events
+
+
 def managed(c: RunConfig) -> bool:
     """Whether the run starts its replicas itself."""
     return c.run.topology == "managed"

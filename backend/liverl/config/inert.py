@@ -115,6 +115,11 @@ limits_key = _of_sandboxes("environment_type local limits neither CPUs nor memor
 docker_key = _of_sandboxes("harbor_agent.environment_type is not docker")
 
 
+def notify_key(c: RunConfig) -> str:
+    """The reason for a key of ``notify``."""
+    return "notify.events has no alert" if when.notifies(c) else "notify.targets is empty: nobody is told"
+
+
 def started_once(c: RunConfig) -> str:
     """The reason for a key of restarts in a run whose services are started once."""
     return (

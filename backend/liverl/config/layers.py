@@ -21,6 +21,7 @@ LayerName = Literal["default", "profile", "file", "liverl env", "env", "set"]
 PREFIX = "LIVERL_"
 # LiveRL's sections that configure nothing; they are saved with the run.
 KEPT = ("meta_info", "status", "evolving")
+_NOT_SHOWN = (*SECRET_KEYS, "notify.targets")  # keys whose value may be a secret
 WRAPPER = "runtime_info"  # LiveRL's section with the configuration as ``input``
 
 
@@ -53,7 +54,7 @@ class Layer:
         try:
             value = convert(node, kind)
         except Bad as bad:
-            secret = ".".join(path) in SECRET_KEYS
+            secret = ".".join(path) in _NOT_SHOWN
             found = "a value (not shown)" if secret and bad.node.kind == "scalar" else bad.found
             problem = Problem(bad.node.where, ".".join(path), "wrong value", found, bad.expected, bad.hint)
             self.refuse(problem, path)

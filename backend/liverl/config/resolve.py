@@ -91,6 +91,18 @@ def resolved(
         credentials=replace(
             config.credentials, wandb_api_key=_key_file(config.credentials.wandb_api_key, env)
         ),
+        notify=replace(
+            config.notify,
+            targets=tuple(
+                replace(
+                    target,
+                    command=target.command and programs(target.command),
+                    webhook=_key_file(target.webhook, env),
+                    apprise=_key_file(target.apprise, env),
+                )
+                for target in config.notify.targets
+            ),
+        ),
         experiment=replace(
             config.experiment,
             exp_name=name,

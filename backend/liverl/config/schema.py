@@ -26,6 +26,7 @@ from liverl.config.sections.liverl import (
     Training,
     Vllm,
 )
+from liverl.config.sections.notify import Notify
 from liverl.config.sections.run import (
     Embedded,
     EnvironmentEntry,
@@ -68,6 +69,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     supervise: Supervise
     observe: Observe
     retention: Retention
+    notify: Notify
     ui: Ui
     embedded: Embedded
     experiment: Experiment

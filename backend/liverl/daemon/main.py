@@ -121,6 +121,9 @@ async def serve(
     directory = OpenDirectory(run_dir)
     started = False
     try:
+        events = supervisor.records.events
+        with supervisor.records.guarded():  # nobody is told, but the run goes on
+            await run.notifier.begin(record.journal, events.seq, events.subscribe)
         await populate(run, record, fresh, partial(_stop_at_once, run, stop, was_running, no_plan))
         await server.start()
         supervisor.records.events.subscribe(server.publish)
@@ -235,6 +238,7 @@ async def _watch_directory(run: Run, directory: OpenDirectory) -> None:
             text = f"the run directory was renamed from {path} to {now}{advice}"
             supervisor.say("directory", text, "info" if back else "error")
             run.state_writer.write_to(now)
+            run.notifier.moved_to(now)
             await _unregister(path)
             await _register(supervisor, now)
             path = now
@@ -278,6 +282,10 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
     supervisor.say(
         "run_ended", result.summary, level, exit_code=result.exit_code, steps=result.steps, state=result.state
     )
+    server.publish_snapshot()
+    telling = run.notifier.finish(soon=supervisor.stop_now)
+    slow = "notifications could not be ended within {:g} s"
+    await _in_time(supervisor, telling, run.notifier.patience + END_LIMIT, slow)
     await _in_time(supervisor, run.state_writer.close(), END_LIMIT, late)
     server.publish_snapshot()
     await supervisor.keeper_manager.dismiss()

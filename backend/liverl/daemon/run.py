@@ -21,6 +21,7 @@ from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.external.repair import Repair
 from liverl.logs.files import ray_logs
 from liverl.model import Event, Result, Snapshot
+from liverl.notify.notifier import Notifier, Voice
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.volumes import SHARED_MEMORY, Volume, is_low
@@ -88,6 +89,16 @@ class Run:
         self.outcome = outcome = RunOutcome(
             supervisor, replicas, scaling, source, began_at, monotonic, progress=self._progress
         )
+        records = supervisor.records
+        voice = Voice(
+            supervisor.say,
+            records.journal,
+            lambda: outcome.state,
+            records.write_failed,
+            supervisor.spawn_task,
+            records.guarded,
+        )
+        self.notifier = notifier = Notifier(plan.notify, run_dir, attempt, supervisor.now, voice)
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.state_writer = StateWriter(
             supervisor,
@@ -96,6 +107,7 @@ class Run:
             lambda: sampler.facts,
             source,
             lambda: outcome.failure,
+            lambda: notifier.unreached,
         )
         keep = settings.keep_steps
         self._retention = None if keep is None else Retention(run_dir / "trials", keep)
@@ -113,6 +125,7 @@ class Run:
         if self.source is not None:
             supervisor.spawn_task(supervisor.forever(self.source.look))
         supervisor.spawn_task(supervisor.forever(self.state_writer.look))
+        self.notifier.start()
         if self._retention is not None:
             supervisor.spawn_task(supervisor.forever(self._retain))
 

@@ -15,7 +15,7 @@ from liverl.daemon.sampler import SampledFacts
 from liverl.daemon.stall_watch import StallWatch
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.failures import is_end
-from liverl.diagnose.tracker import Diagnosis, RunContext, words
+from liverl.diagnose.tracker import Diagnosis, RunContext, Unreached, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
 from liverl.observe.oom_kills import OomKills
@@ -44,9 +44,11 @@ class StateWriter:
         facts: Callable[[], SampledFacts] = SampledFacts,
         source: ReplicaSource | None = None,
         failure: Callable[[], Cause | None] = lambda: None,
+        unreached: Callable[[], tuple[Unreached, ...]] = lambda: (),
     ) -> None:
         """``facts``: the newest samples, of which rules see what is not in a snapshot. ``source``: of the replicas that
-        verl manages; None if there are none. ``failure``: why the run fails, once it does and that is known."""
+        verl manages; None if there are none. ``failure``: why the run fails, once it does and that is known.
+        ``unreached``: targets of notifications."""
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
@@ -54,6 +56,7 @@ class StateWriter:
         self._facts = facts
         self._source = source
         self._failure = failure
+        self._unreached = unreached
         self._stalls = StallWatch(supervisor)
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
         self._told: frozenset[tuple[str, float]] = (
@@ -167,6 +170,7 @@ class StateWriter:
             ray_load=self._source.ray_load if self._source is not None else None,
             failure=self._failure(),
             sampling=self._sampling,
+            unreached=self._unreached(),
         )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)

@@ -131,7 +131,11 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         began = {"era": procfs.pid_era(), "monotonic": time.monotonic()}
         await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, **began})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
-        supervisor.say("run_started", f"run {plan.run}{again} started in {supervisor.run_dir}")
+        supervisor.say(
+            "run_started",
+            f"run {plan.run}{again} started in {supervisor.run_dir}",
+            attempt=supervisor.attempt,
+        )
         for change in plan.changes:
             if change.attempt == supervisor.attempt:
                 supervisor.say("config_changed", f"configuration changed: {change.words} ({change.where})")

@@ -32,6 +32,18 @@ class Resolved(NamedTuple):
     id: str
 
 
+class Unreached(NamedTuple):
+    """A target of ``notify`` that the last try did not reach. ``id``: from the journal; ``number``: its place in the
+    configuration, from 1; ``waiting``: messages that it has yet to get; ``since``: Unix time of the first such try."""
+
+    id: str
+    number: int
+    words: str
+    why: str
+    waiting: int
+    since: float
+
+
 class RunContext(msgspec.Struct, frozen=True):
     """Facts for rules that are not in a snapshot.
 
@@ -43,7 +55,7 @@ class RunContext(msgspec.Struct, frozen=True):
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
     ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately; ``ray_load``: of the
     Ray cluster, while a replica of verl's has no process yet; ``failure``: why the run fails, once it does;
-    ``sampling``: what the trials of a launch script are to be sampled with."""
+    ``sampling``: what the trials of a launch script are to be sampled with; ``unreached``: targets of ``notify``."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -60,6 +72,7 @@ class RunContext(msgspec.Struct, frozen=True):
     ray_load: RayLoad | None = None
     failure: Cause | None = None
     sampling: ScriptSampling | None = None
+    unreached: tuple[Unreached, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from liverl.engines import ENGINES
 from liverl.model import Carrier, Inert
 from liverl.plan import embedded_trainer, harbor, launch_script, proxy, ray, replica, sessions, verl_trainer
 from liverl.plan.hydra import HydraError
+from liverl.plan.notify import notify_plan
 from liverl.plan.spec import (
     INDEX,
     PLACEHOLDER,
@@ -74,6 +75,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         script=parts.script,
         carrier=_carrier(config),
         settings=_settings(config),
+        notify=notify_plan(config),
         inert=_inert(loaded),
         warnings=tuple(loaded.warnings),
     )

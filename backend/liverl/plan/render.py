@@ -11,7 +11,7 @@ import msgspec
 
 from liverl.model import Inert
 from liverl.plan.inherit import withheld
-from liverl.plan.spec import Plan, Probe, ServiceSpec
+from liverl.plan.spec import NotifyTarget, Plan, Probe, ServiceSpec
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
 _EXPORTED = re.compile(r"^exported as [^;]+; ")  # the start of a reason that names a key's variables
@@ -86,6 +86,18 @@ def _head(plan: Plan) -> Iterator[str]:
     for environment in plan.environments:
         source = environment.venv_path or " ".join(environment.requirements)
         yield f"env        {environment.name}: {source}"
+    for target in plan.notify.targets:
+        level = f" (from {plan.notify.min_level} on)" if "alert" in plan.notify.events else ""
+        yield f"notify     {target_words(target)}: {', '.join(plan.notify.events) or 'nothing'}{level}"
+
+
+def target_words(target: NotifyTarget) -> str:
+    """Who is told, without an address: ``webhook in /path``, ``command notify-me --quiet``."""
+    return (
+        f"command {shlex.join(target.words)}"
+        if target.kind == "command"
+        else f"{target.kind} in {target.file}"
+    )
 
 
 def _services(plan: Plan) -> tuple[ServiceSpec, ...]:

@@ -218,6 +218,24 @@ class Settings(msgspec.Struct, frozen=True):
     keep_steps: int | None = None
 
 
+class NotifyTarget(msgspec.Struct, frozen=True):
+    """Who is told. command: ``words``, a program and its arguments. webhook, apprise: ``file``, the absolute path of
+    the file with the address, which is read at each delivery and never saved."""
+
+    kind: Literal["command", "webhook", "apprise"]
+    words: tuple[str, ...] = ()
+    file: str = ""
+
+
+class NotifyPlan(msgspec.Struct, frozen=True):
+    """Who is told of which events of the run; ``min_level`` is that of alerts, ``timeout`` seconds for a delivery."""
+
+    targets: tuple[NotifyTarget, ...] = ()
+    events: tuple[str, ...] = ()
+    min_level: Literal["info", "warning", "critical"] = "critical"
+    timeout: float = 10.0
+
+
 class RayPlan(msgspec.Struct, frozen=True):
     """The Ray cluster of topology verl, and how replicas are found in it.
 
@@ -288,6 +306,7 @@ class Plan(msgspec.Struct, frozen=True):
     script: ScriptOutputs | None = None  # of a trainer of kind command
     carrier: Carrier = "proxy"  # what carries the trials
     settings: Settings = Settings()
+    notify: NotifyPlan = NotifyPlan()
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()
     changes: tuple[ConfigChange, ...] = ()  # with which attempts of the run began, oldest first

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
+from liverl.notify.target import problem
+from liverl.notify.target import words as target_words
 from liverl.plan.spec import Plan
 from liverl.preflight import launch_script
 from liverl.preflight.ports import port_checks
@@ -43,7 +45,22 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
 
         checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
     checks += launch_script.checks(plan)
+    checks += notifications(plan)
     return checks
+
+
+def notifications(plan: Plan) -> list[Check]:
+    """Whether those whom the run is to tell could be told. Never a failure: a run must not depend on it."""
+    found = [(target_words(target), problem(target, os.environ)) for target in plan.notify.targets]
+    bad = [f"{who} cannot be told: {why}" for who, why in found if why is not None]
+    if bad:
+        return [Check("notify", "warn", f"{'; '.join(bad)}. To try it: liverl-tui notify --test")]
+    names = ", ".join(who for who, _ in found)
+    return (
+        [Check("notify", "ok", f"{names}; whether a message arrives: liverl-tui notify --test")]
+        if found
+        else []
+    )
 
 
 def unguarded_ports(plan: Plan) -> Check:

@@ -120,6 +120,11 @@ class RunDir:
         return self.path / "secrets"
 
     @property
+    def notify(self) -> Path:
+        """Directory of the deliveries of notifications that are under way."""
+        return self.path / "notify"
+
+    @property
     def proxy(self) -> Path:
         """Directory of the proxy's configuration and state."""
         return self.path / "proxy"

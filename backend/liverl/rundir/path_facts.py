@@ -31,7 +31,7 @@ def path_facts(run_dir: Path) -> list[PathFacts]:
     own = [
         *(run.path, run.plan, run.config, run.journal, run.members, run.events, run.result, run.backend),
         *(run.backend_log, run.lock, run.keeper, run.path / "keeper.sock", run.path / "keeper.log"),
-        *(run.socket, run.replicas, run.secrets, run.proxy, run.path / "exits"),
+        *(run.socket, run.replicas, run.secrets, run.proxy, run.notify, run.path / "exits"),
         *attempts,
         *(path / "logs" for path in attempts),
     ]

@@ -156,6 +156,7 @@ class Ui(Struct, frozen=True, kw_only=True):
     theme: Name
     mouse: bool
     bell: bool
+    desktop: Literal["auto", "osc9", "osc777", "off"]
     refresh_interval: Seconds
     keys: dict[
         str, str

@@ -1,0 +1,25 @@
+"""The rule for notifications that do not reach who is to be told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from liverl.diagnose.tracker import Resolved, Window
+from liverl.model import Evidence, Symptom
+
+NOT_TOLD = "notify_failing"  # how the ids of these alerts begin: nobody is notified of them
+
+
+def notify_failing(window: Window) -> Iterator[Symptom | Resolved]:
+    """A target of ``notify`` was not reached by the last try; it is tried again with growing pauses."""
+    for target in window.beside.unreached:
+        waiting = f"{target.waiting} message{'' if target.waiting == 1 else 's'}"
+        yield Symptom(
+            id=f"{NOT_TOLD}:{target.id}",
+            severity="warning",
+            title=f"notifications do not reach target {target.number}",
+            cause=f"{target.words}: {target.why}; {waiting} wait, and are tried again",
+            fix=f"mend that, then try it: liverl-tui notify --test --run {window.now.run}",
+            evidence=(Evidence(f"notify.targets[{target.number - 1}]: {target.words}"),),
+            since=target.since,
+        )
