@@ -27,6 +27,7 @@ from liverl.config.sections.liverl import (
     Vllm,
 )
 from liverl.config.sections.run import (
+    Diagnosis,
     Embedded,
     EnvironmentEntry,
     Observe,
@@ -68,6 +69,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     supervise: Supervise
     observe: Observe
     retention: Retention
+    diagnosis: Diagnosis
     ui: Ui
     embedded: Embedded
     experiment: Experiment

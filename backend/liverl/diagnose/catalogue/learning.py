@@ -5,10 +5,11 @@ The limits are those of the reference documents: verl's FAQ, and the pages on sc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from liverl.diagnose.catalogue.metrics import flat_steps
+from liverl.diagnose.catalogue.off_policy import undelivered
+from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepTrials, Symptom
 
@@ -18,7 +19,6 @@ ROLLOUT_KL = 0.01  # 3e-4 is usual
 # Where the mean difference is that small, the divergence must be this many times larger: it is a mean of log ratios,
 # which rare tokens rule. A healthy run on CPUs (recordings/verl_cpu/run6steps) had 0.067 at a difference of 0.0002.
 VERY_FAR = 10.0
-_HOPPER = re.compile(r"\bG?H(20|100|200|800)\b")
 # Mean difference below which a correlation means nothing; healthy runs on H200 had up to 0.0014.
 PEARSON_FROM = 0.002
 BROKEN_PEARSON = 0.9  # 0.75 was measured where routing was corrupted: the policy then learns noise
@@ -90,12 +90,13 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
-    """The engine and the trainer give the same tokens different probabilities.
+    """The engine and the trainer give the same tokens different probabilities. Not where the difference has grown from
+    near 0: then new weights do not arrive, which has its own rule.
 
     Cascade attention is a cause only on GPUs other than Hopper, with long prompts, and with some versions of vLLM
-    (knowledge/liverl.md §7 T13): it is proposed where the first of these holds or the GPUs are not known."""
+    (knowledge/liverl.md §7 T13): it is proposed where none of these is known not to hold."""
     metrics = window.now.metrics
-    if metrics is None:
+    if metrics is None or undelivered(window.beside.recent) is not None:
         return
     diff = metrics.values.get("training/rollout_probs_diff_mean")
     pearson = metrics.values.get("training/rollout_actor_probs_pearson_corr")
@@ -115,16 +116,15 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     if not off:
         return
     broken = pearson is not None and pearson < BROKEN_PEARSON
-    hopper = bool(window.now.gpus) and all(_HOPPER.search(gpu.name) for gpu in window.now.gpus)
-    cascade = "" if hopper else "with long prompts, set verl.disable_cascade_attn to true; otherwise "
     yield Symptom(
         id="rollout_mismatch",
         severity="critical" if broken else "warning",
         title="engine and trainer disagree on probabilities",
         cause=f"in step {metrics.step} {off[0].text}: the policy is trained on tokens whose probabilities differ "
         "between engine and trainer, and grad_norm may rise steadily",
-        fix=f"{cascade}compare the data types of engine and trainer, the chat template with the messages that the "
-        "agents send, and, for mixture-of-experts models, the routing replay. "
+        fix=f"{weigh(window).fix}compare the data types of engine and trainer, the chat template with the messages "
+        "that the agents send, and, for mixture-of-experts models, set actor_rollout_ref.actor.router_replay.mode: R3 "
+        "and actor_rollout_ref.rollout.enable_rollout_routing_replay: true (keys of trainer.overrides). "
         "If rollouts run ahead of the trainer (standalone, async), older weights explain a part of the difference",
         evidence=tuple(off),
     )

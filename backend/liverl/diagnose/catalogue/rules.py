@@ -7,22 +7,29 @@ trial called a tool.
 
 from __future__ import annotations
 
+from liverl.causes.ray_shortage import ID as RAY_SHORTAGE
 from liverl.diagnose.catalogue import (
     agents,
     boot,
     disks,
     files,
+    gone_astray,
+    gradients,
     learning,
     live_logs,
     load,
+    memory,
     metrics,
+    off_policy,
     processes,
     progress,
     ray_waits,
+    responses,
     sampling,
     services,
     serving,
     sessions,
+    step_times,
 )
 from liverl.diagnose.tracker import Rule
 
@@ -38,7 +45,7 @@ RECENT_S = 600.0  # for rules that count new requests: cleared after so long wit
 
 # These need only a run's files; the others need the facts of its backend.
 FILE_RULES = (
-    Rule(services.service_down, linger=0.0),
+    Rule(services.service_down, linger=0.0, alerts=("service_failed", "service_gave_up")),
     Rule(files.file_unreadable, linger=0.0),
     Rule(agents.zero_tool_calls, linger=60.0),
     Rule(agents.trials_failed, linger=60.0),
@@ -57,8 +64,19 @@ FILE_RULES = (
     Rule(metrics.entropy_collapsed, linger=0.0),
     Rule(metrics.kl_exploded, linger=0.0),
     Rule(metrics.turns_collapsed, linger=0.0),
-    Rule(metrics.waits_for_the_other, linger=0.0),
+    Rule(metrics.waits_for_the_other, linger=0.0, alerts=("trainer_idle", "rollouter_idle")),
     Rule(metrics.critic_collapsed, linger=0.0),
+    Rule(gone_astray.entropy_rises, linger=0.0),
+    Rule(gone_astray.length_explodes, linger=0.0),
+    Rule(gone_astray.reward_fell, linger=0.0),
+    Rule(gradients.gradient_grows, linger=0.0),
+    Rule(gradients.gradient_spikes, linger=0.0),
+    Rule(off_policy.weights_not_delivered, linger=0.0),
+    Rule(off_policy.sample_size_low, linger=0.0),
+    Rule(off_policy.rollouts_partial, linger=0.0),
+    Rule(responses.truncated_share, linger=0.0),
+    Rule(responses.responses_aborted, linger=0.0),
+    Rule(step_times.steps_slow_down, linger=0.0),
     Rule(sessions.rewrites_jump),
     Rule(sessions.sub_agents_dominate),
     Rule(sessions.asides_dominate),
@@ -75,7 +93,7 @@ RULES = (
     Rule(serving.policy_changed, linger=0.0),
     Rule(serving.weights_requested, linger=0.0),
     Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),
-    Rule(boot.replica_boots_late, linger=0.0),
+    Rule(boot.replica_boots_late, linger=0.0, alerts=("replica_late",)),
     Rule(serving.replica_late, hold=LATE_S, linger=0.0),
     Rule(serving.replica_idle, linger=PAUSED_S),
     Rule(serving.replica_slow, hold=SLOW_S, linger=PAUSED_S),
@@ -98,8 +116,9 @@ RULES = (
     Rule(serving.proxy_descriptors, linger=60.0),
     Rule(serving.proxy_clients, linger=RECENT_S),
     Rule(disks.disk_low),
-    Rule(ray_waits.group_waits, hold=ray_waits.GROUP_HOLD_S, linger=0.0),
-    Rule(ray_waits.actor_waits, hold=ray_waits.HOLD_S, linger=0.0),
-    Rule(live_logs.logged),
-    Rule(live_logs.requests_fail),
+    Rule(memory.memory_fills),
+    Rule(ray_waits.group_waits, hold=ray_waits.GROUP_HOLD_S, linger=0.0, alerts=(RAY_SHORTAGE,)),
+    Rule(ray_waits.actor_waits, hold=ray_waits.HOLD_S, linger=0.0, alerts=(RAY_SHORTAGE,)),
+    Rule(live_logs.logged, alerts=("log",)),
+    Rule(live_logs.requests_fail, alerts=("responses_*",)),
 )
