@@ -56,6 +56,8 @@ def judge_training(
         metrics=newest,
         gpus=tuple(gpus),
     )
-    window = Window(snapshot, None, RunContext(recent=recent, engine_versions=tuple(engine_versions)))
+    window = Window(
+        snapshot, None, RunContext(recent=recent, engine_versions=tuple(engine_versions), mute=tuple(mute))
+    )
     found = [s for rule in METRIC_RULES for s in rule.look(window) if isinstance(s, Symptom)]
     return tuple(sorted((s for s in found if not mutes(mute, s.id)), key=lambda s: _RANK[s.severity]))

@@ -13,7 +13,9 @@ from math import log, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
 
-from liverl.model import Evidence, StepMetrics
+from liverl.diagnose.muting import mutes
+from liverl.diagnose.tracker import Evaluate, Window
+from liverl.model import Evidence, StepMetrics, Symptom
 from liverl.observe.metrics.names import keys_of
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.util.trend import FLAT, LEAST, Point, Trend, logarithms, smoothed, trend
@@ -90,6 +92,12 @@ def evidence(steps: Sequence[StepMetrics], key: str) -> tuple[Evidence, ...]:
         for step in reversed(steps)
         if key in step.values
     )
+
+
+def tells(rule: Evaluate, window: Window) -> bool:
+    """Whether a rule raises an alert that the user has not muted: another rule then need not tell what that brings
+    about."""
+    return any(isinstance(one, Symptom) and not mutes(window.beside.mute, one.id) for one in rule(window))
 
 
 def key_of(recent: RecentSteps, keys: Iterable[str]) -> str | None:

@@ -22,6 +22,7 @@ from liverl.diagnose.catalogue.course import (
     reward_falls,
     reward_words,
     rise,
+    tells,
 )
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Symptom
@@ -79,8 +80,7 @@ def reward_fell(window: Window) -> Iterator[Symptom | Resolved]:
     rule reports what the policy does instead."""
     recent = window.beside.recent
     best = fallen_from(recent)
-    explained = (entropy_rises, length_explodes)
-    if best is None or any(isinstance(s, Symptom) for rule in explained for s in rule(window)):
+    if best is None or tells(entropy_rises, window) or tells(length_explodes, window):
         return
     step, value = best
     key = key_of(recent, keys_of("reward"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from liverl.diagnose.catalogue.course import evidence, latest, newest, rise, warmed_up
+from liverl.diagnose.catalogue.course import evidence, latest, newest, rise, tells, warmed_up
 from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import StepMetrics, Symptom
@@ -45,7 +45,7 @@ def gradient_spikes(window: Window) -> Iterator[Symptom | Resolved]:
     Not where it grows."""
     recent = window.beside.recent
     spikes = _spikes(recent)
-    if len(spikes) < SPIKES or any(isinstance(s, Symptom) for s in gradient_grows(window)):
+    if len(spikes) < SPIKES or tells(gradient_grows, window):
         return
     highest = max(step.values[_NORM] for step in spikes)
     yield Symptom(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from liverl.diagnose.catalogue.course import tells
 from liverl.diagnose.catalogue.metrics import flat_steps
-from liverl.diagnose.catalogue.off_policy import undelivered
+from liverl.diagnose.catalogue.off_policy import weights_not_delivered
 from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Evidence, Snapshot, StepTrials, Symptom
@@ -96,7 +97,7 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     Cascade attention is a cause only on GPUs other than Hopper, with long prompts, and with some versions of vLLM
     (knowledge/liverl.md §7 T13): it is proposed where none of these is known not to hold."""
     metrics = window.now.metrics
-    if metrics is None or undelivered(window.beside.recent) is not None:
+    if metrics is None or tells(weights_not_delivered, window):
         return
     diff = metrics.values.get("training/rollout_probs_diff_mean")
     pearson = metrics.values.get("training/rollout_actor_probs_pearson_corr")

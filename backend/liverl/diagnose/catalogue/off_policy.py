@@ -13,6 +13,7 @@ from liverl.diagnose.catalogue.course import (
     newest,
     reward_since,
     rise,
+    tells,
     warmed_up,
 )
 from liverl.diagnose.catalogue.metrics import gradient_starved
@@ -50,7 +51,7 @@ def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
     trainer's policy moves on, the replicas' stays. Differences of precision or of chat templates are there from the
     first step on, and those of rollouts that run ahead stop to grow after a few steps."""
     recent = window.beside.recent
-    found = undelivered(recent)
+    found = _undelivered(recent)
     if found is None:
         return
     yield Symptom(
@@ -72,7 +73,7 @@ def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def undelivered(recent: RecentSteps) -> Rise | None:
+def _undelivered(recent: RecentSteps) -> Rise | None:
     """The divergence that says that new weights do not arrive; None if none does."""
     key = key_of(recent, (one.key for one in _DIVERGENCES))
     measure = next((one for one in _DIVERGENCES if one.key == key), None)
@@ -96,7 +97,7 @@ def sample_size_low(window: Window) -> Iterator[Symptom | Resolved]:
     steps = newest(recent, _ESS)
     if len(recent.course(_ESS)) < LEAST or not steps or any(step.values[_ESS] >= FEW for step in steps):
         return
-    if undelivered(recent) is not None or any(isinstance(s, Symptom) for s in gradient_starved(window)):
+    if tells(weights_not_delivered, window) or tells(gradient_starved, window):
         return
     share = steps[-1].values[_ESS]
     yield Symptom(

@@ -103,7 +103,7 @@ RULES = (
     Rule(load.replica_sleeps, hold=load.HOLD_S, linger=0.0),
     Rule(load.gpus_loaded_but_idle, hold=load.HOLD_S, linger=0.0),
     Rule(serving.replica_unlisted, hold=UNLISTED_S, linger=0.0),
-    Rule(serving.proxy_lacks_replica, hold=LACKING_S, linger=0.0),
+    Rule(serving.proxy_lacks_replica, hold=LACKING_S, linger=0.0, alerts=("replica_unlisted",)),
     Rule(serving.proxy_cooled_down),
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),
     Rule(agents.trials_do_not_begin, linger=0.0),

@@ -44,6 +44,11 @@ _WHAT_TO_DO = (
     ),
 )
 
+_UNKNOWN = (
+    "compare the replicas, the load of the sandboxes' host and the other processes on the GPUs (nvidia-smi) with "
+    "those at the beginning; where a trainer reports timing_s/gen and timing_s/update_actor, this alert names the part"
+)
+
 
 class _Parts(NamedTuple):
     """Seconds of each part of a step: at the fastest steps, and at the newest ones."""
@@ -92,7 +97,7 @@ def steps_slow_down(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"steps take {found.factor:.1f} times as long as at step {found.left}",
         cause=f"a step took {found.low:.3g} s at step {found.left}, and takes {found.now:.3g} s now, without "
         f"validation and checkpoints; {where}{_tokens(tokens)}{_fewer(window.now)}",
-        fix=next(text for part, text in _WHAT_TO_DO if (name or "").startswith(part)),
+        fix=_UNKNOWN if name is None else next(text for part, text in _WHAT_TO_DO if name.startswith(part)),
         evidence=(*_lines(parts), *_inside(recent, found.since), *evidence(recent.steps[-SHOWN:], key))[
             : 2 * SHOWN
         ],
