@@ -43,6 +43,7 @@ VALUES: dict[str, list[Any]] = {
     "reward.function": ["/mine/reward.py:score"],
     "reward.kwargs": [{"a": 1}],
     "ui.keys": [{"logs.access": "B"}],
+    "diagnosis.mute": [("reward_flat",)],
     "trainer.env": [{"MINE": "1"}],
     "trainer.logs": [("logs/*.out",)],
     "trainer.overrides": [{"a.b": 1}, {"trainer.n_gpus_per_node": 4}],
