@@ -241,6 +241,21 @@ def _other_names(run: Run) -> list[Values]:
     return [{name: row[key] for key, name in names.items()} for row in (run.step() for _ in range(60))]
 
 
+def _signal_now_and_then(run: Run) -> list[Values]:
+    """Three of ten steps have a task that is solved now and then; the others have the small gradient of a KL loss."""
+    return [run.step(norm=run.around(0.3 if run.random.random() < 0.3 else 0.01, 0.2)) for _ in range(120)]
+
+
+def _first_successes(run: Run) -> list[Values]:
+    """The first tasks are solved after 30 steps, and more and more: the gradient grows thirtyfold with them."""
+    rows = []
+    for n in range(100):
+        solved = min(0.6, max(0.0, 0.01 * (n - 30)))
+        signal = run.random.random() < 10 * solved
+        rows.append(run.step(score=run.score(solved), norm=run.around(0.3 if signal else 0.01, 0.2)))
+    return rows
+
+
 _SIMULATED: tuple[Callable[[Run], list[Values]], ...] = (
     _steady,
     _learns,
@@ -261,6 +276,8 @@ _SIMULATED: tuple[Callable[[Run], list[Values]], ...] = (
     _long,
     _decays,
     _other_names,
+    _signal_now_and_then,
+    _first_successes,
 )
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
-from liverl.diagnose.catalogue.course import evidence, latest, newest, rise, tells, warmed_up
+from liverl.diagnose.catalogue.course import (
+    evidence,
+    latest,
+    newest,
+    reward_since,
+    rise,
+    tells,
+    warmed_up,
+)
 from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import StepMetrics, Symptom
@@ -13,6 +20,7 @@ from liverl.observe.metrics.recent import RecentSteps
 
 GROWN = 3.0  # times its lowest; an estimate: from step to step a healthy one is 0.2 to 0.5 (liverl.md §8)
 AN_ORDER = 10.0  # "an order below own baseline" (liverl.md §7 T4), here above it
+KNOWN = 30  # steps before them, from which it is known what is usual
 SPIKES, OF = 3, 10  # steps with a spike of so many newest ones: a single one is clipped and does no harm
 PRECISE, IMPRECISE = (
     0.005,
@@ -23,11 +31,14 @@ _NORM, _DIFF = "actor/grad_norm", "training/rollout_probs_diff_mean"
 
 def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
     """The gradient norm has grown to at least three times its lowest (verl's FAQ: "continuously increasing"). Not
-    while the learning rate warms up."""
+    while the learning rate warms up, nor while the reward rises and engine and trainer agree: where more groups of
+    trials have both successes and failures, there is more to learn from."""
     recent = window.beside.recent
     points = [point for point in warmed_up(recent, recent.course(_NORM)) if point[1] > 0.0]
     found = rise(_NORM, points)
     if found is None or not newest(recent, _NORM) or found.factor < GROWN or not found.sure:
+        return
+    if _more_to_learn(recent, found.since):
         return
     cause, fix = _why(window)
     yield Symptom(
@@ -41,19 +52,20 @@ def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def gradient_spikes(window: Window) -> Iterator[Symptom | Resolved]:
-    """In at least three of the newest ten steps the gradient norm was ten times its median of the ten steps before.
-    Not where it grows."""
+    """In at least three of the newest ten steps the gradient norm was ten times what it is below in nine of ten steps
+    before. Not where it grows, nor while the reward rises (see there)."""
     recent = window.beside.recent
     spikes = _spikes(recent)
-    if len(spikes) < SPIKES or tells(gradient_grows, window):
+    if len(spikes) < SPIKES or _more_to_learn(recent, 0) or tells(gradient_grows, window):
         return
     highest = max(step.values[_NORM] for step in spikes)
     yield Symptom(
         id="gradient_spikes",
         severity="warning",
         title=f"the gradient norm spikes, up to {highest:.3g}",
-        cause=f"in {len(spikes)} of the last {OF} steps {_NORM} was more than {AN_ORDER:.0f} times its median of the "
-        "ten steps before: a few samples with a very small probability or a very large advantage rule the update",
+        cause=f"in {len(spikes)} of the last {OF} steps {_NORM} was more than {AN_ORDER:.0f} times what it was below "
+        "in nine of ten steps before: a few samples with a very small probability or a very large advantage rule the "
+        "update",
         fix="look at the rewards and lengths of these steps' trials; then halve algorithm.learning_rate, and let "
         "actor_rollout_ref.actor.grad_clip be 1.0 or lower (a key of trainer.overrides)",
         evidence=evidence(spikes, _NORM),
@@ -61,13 +73,19 @@ def gradient_spikes(window: Window) -> Iterator[Symptom | Resolved]:
 
 
 def _spikes(recent: RecentSteps) -> Sequence[StepMetrics]:
-    steps = [step for step in recent.steps if _NORM in step.values]
-    found = []
-    for place in range(max(OF, len(steps) - OF), len(steps)):
-        usual = median(step.values[_NORM] for step in steps[place - OF : place])
-        if 0.0 < usual * AN_ORDER < steps[place].values[_NORM]:
-            found.append(steps[place])
-    return found
+    """The newest steps with a spike. Where rewards are rare, many steps have nearly no gradient, and the others are no
+    spikes: so nine of ten steps are looked at, and not their median."""
+    before = sorted(value for _, value in recent.course(_NORM)[:-OF])
+    if len(before) < KNOWN:
+        return ()
+    usual = before[len(before) * 9 // 10]
+    newest_steps = [step for step in recent.steps if _NORM in step.values][-OF:]
+    return [step for step in newest_steps if 0.0 < usual * AN_ORDER < step.values[_NORM]]
+
+
+def _more_to_learn(recent: RecentSteps, since: int) -> bool:
+    """Whether the reward has risen since a step, while engine and trainer agree as far as is known."""
+    return reward_since(recent, since).grows and (latest(recent, _DIFF) or 0.0) <= IMPRECISE
 
 
 def _why(window: Window) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from liverl.diagnose.catalogue.metrics import flat_steps
 from liverl.diagnose.catalogue.off_policy import weights_not_delivered
 from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Evidence, Snapshot, StepTrials, Symptom
+from liverl.model import Evidence, Snapshot, StepTrials, Symptom, TrialHead
 
 PROBS_DIFF = 0.01  # verl's FAQ: below 0.005 is normal, above this the engine's precision is off
 PEARSON = 0.99  # of the probabilities that engine and trainer give a token; 0.999 is usual
@@ -23,6 +23,8 @@ VERY_FAR = 10.0
 # Mean difference below which a correlation means nothing; healthy runs on H200 had up to 0.0014.
 PEARSON_FROM = 0.002
 BROKEN_PEARSON = 0.9  # 0.75 was measured where routing was corrupted: the policy then learns noise
+# Share of groups whose rewards are all the same from which miles' advisory warns, and so many groups at least.
+EQUAL_GROUPS, LEAST_GROUPS = 0.5, 8
 DROPPED = 0.1  # share (0..1) of trajectories that a filter drops
 
 
@@ -60,13 +62,8 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
     step = _complete_step(now)
     if step is None or 2 * step.zero_tool_calls >= step.judged:
         return
-    heads = [h for h in now.trials.newest if h.step == step.step and not h.earlier]
-    groups: dict[str, list[float]] = {}
-    for head in heads:
-        if head.group and head.reward is not None:
-            groups.setdefault(head.group, []).append(head.reward)
-    known = sum(map(len, groups.values())) == len(heads) == step.total
-    if not known or len(groups) < 2 or any(len(rewards) < 2 for rewards in groups.values()):
+    groups = _groups(now, step)
+    if len(groups) < 2:
         return
     if any(min(rewards) != max(rewards) for rewards in groups.values()):
         return
@@ -86,7 +83,35 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
             Evidence(f"group {name}: {len(rewards)} trials, reward {rewards[0]:g}", value=rewards[0])
             for name, rewards in sorted(groups.items())[:SHOWN]
         ),
-        since=max(head.updated_at for head in heads),
+        since=max(head.updated_at for head in _heads(now, step)),
+    )
+
+
+def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
+    """In at least ``EQUAL_GROUPS`` of the groups of the newest complete step all rewards are the same, but not in all
+    of them. Small steps have such shares by chance."""
+    now = window.now
+    step = _complete_step(now)
+    if step is None or 2 * step.zero_tool_calls >= step.judged:
+        return
+    groups = _groups(now, step)
+    equal = [rewards for rewards in groups.values() if min(rewards) == max(rewards)]
+    if len(groups) < LEAST_GROUPS or not EQUAL_GROUPS <= len(equal) / len(groups) < 1.0:
+        return
+    solved = sum(rewards[0] > 0.0 for rewards in equal)
+    yield Symptom(
+        id="groups_mostly_equal",
+        severity="info",
+        title=f"{len(equal)} of {len(groups)} groups have no signal",
+        cause=f"in step {step.step} all trials of {len(equal)} of {len(groups)} tasks had the same reward ({solved} "
+        f"solved in every trial, {len(equal) - solved} in none): nothing is learned from these, and the update is as "
+        f"noisy as one of {len(groups) - len(equal)} tasks",
+        fix="leave out tasks that are always or never solved, or double training.n_resp_per_prompt",
+        evidence=tuple(
+            Evidence(f"group {name}: {len(rewards)} trials, reward {rewards[0]:g}", value=rewards[0])
+            for name, rewards in sorted(groups.items())
+            if min(rewards) == max(rewards)
+        )[:SHOWN],
     )
 
 
@@ -182,6 +207,21 @@ def _complete_step(now: Snapshot) -> StepTrials | None:
         if over and step.finished == step.total >= FEWEST:
             return step
     return None
+
+
+def _heads(now: Snapshot, step: StepTrials) -> list[TrialHead]:
+    return [h for h in now.trials.newest if h.step == step.step and not h.earlier]
+
+
+def _groups(now: Snapshot, step: StepTrials) -> dict[str, list[float]]:
+    """The rewards of each group of trials of a step; empty if one is not known, or a group has only one trial."""
+    heads = _heads(now, step)
+    groups: dict[str, list[float]] = {}
+    for head in heads:
+        if head.group and head.reward is not None:
+            groups.setdefault(head.group, []).append(head.reward)
+    known = sum(map(len, groups.values())) == len(heads) == step.total
+    return groups if known and all(len(rewards) > 1 for rewards in groups.values()) else {}
 
 
 def _only_reward(now: Snapshot, step: StepTrials) -> float | None:

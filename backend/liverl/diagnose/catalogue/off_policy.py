@@ -22,10 +22,13 @@ from liverl.model import Evidence, Snapshot, Symptom
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.util.trend import LEAST, logarithms, trend
 
-FEW = 0.5  # effective sample size as a share; 0.99 is healthy (liverl.md §8), 0.06 starved a gradient (§7 T4)
+# Effective sample size as a share: verl's page on importance sampling asks for more than 0.5; 0.99 is healthy
+# (liverl.md §8), 0.06 starved a gradient (§7 T4).
+FEW = 0.5
 PARTIAL = 0.5  # share of rollouts that more than one policy wrote; an estimate, the documents give no limit
 TIMES = 5.0  # times its lowest; an estimate, verl 7495 had 37 times in 40 steps
-_ESS = "rollout_corr/rollout_is_eff_sample_size"
+# Names of verl 0.7 and later, then those of 0.6.
+_SIZES = ("rollout_corr/rollout_is_eff_sample_size", "mismatch/rollout_is_eff_sample_size")
 _PARTIAL, _SPAN = "fully_async/partial/partial_ratio", "fully_async/partial/max_partial_span"
 
 
@@ -42,6 +45,8 @@ class _Divergence(NamedTuple):
 _DIVERGENCES = (
     _Divergence("rollout_corr/kl", 1e-3, 1.5e-3),
     _Divergence("rollout_corr/k3_kl", 1e-3, 1.5e-3),
+    _Divergence("mismatch/mismatch_kl", 1e-3, 1.5e-3),
+    _Divergence("mismatch/mismatch_k3_kl", 1e-3, 1.5e-3),
     _Divergence("training/rollout_probs_diff_mean", 5e-3, 1e-2),
 )
 
@@ -67,7 +72,7 @@ def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
         f"{found.left} or earlier",
         evidence=(
             *evidence(recent.steps[-SHOWN:], found.key),
-            *evidence(recent.steps[-1:], _ESS),
+            *(one for size in _SIZES for one in evidence(recent.steps[-1:], size)),
             *_versions(window.now),
         ),
     )
@@ -94,22 +99,25 @@ def sample_size_low(window: Window) -> Iterator[Symptom | Resolved]:
     """The effective sample size of the importance weights was below ``FEW`` in the newest steps. Not where new weights
     do not arrive, nor where the gradient has starved already: these alerts say more."""
     recent = window.beside.recent
-    steps = newest(recent, _ESS)
-    if len(recent.course(_ESS)) < LEAST or not steps or any(step.values[_ESS] >= FEW for step in steps):
+    key = key_of(recent, _SIZES)
+    steps = newest(recent, key) if key is not None else ()
+    if key is None or len(recent.course(key)) < LEAST or not steps:
+        return
+    if any(step.values[key] >= FEW for step in steps):
         return
     if tells(weights_not_delivered, window) or tells(gradient_starved, window):
         return
-    share = steps[-1].values[_ESS]
+    share = steps[-1].values[key]
     yield Symptom(
         id="sample_size_low",
         severity="warning",
         title=f"{share:.0%} of the samples carry the update",
-        cause=f"{_ESS} was below {FEW:g} in the last {len(steps)} steps ({share:.2g} now; 0.99 is healthy): the "
+        cause=f"{key} was below {FEW:g} in the last {len(steps)} steps ({share:.2g} now; 0.99 is healthy): the "
         "importance weights differ so much that a few samples rule the gradient, as happens with weights per sequence "
         "on long responses, or with rollouts of old policies",
         fix="set algorithm.rollout_correction.rollout_is=token, or null, in trainer.overrides instead of sequence; in "
         "asynchronous training lower async_training.staleness_threshold, for example to 0.1",
-        evidence=evidence(steps, _ESS),
+        evidence=evidence(steps, key),
     )
 
 

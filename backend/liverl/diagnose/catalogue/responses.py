@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest, reward_since
+from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest, reward_falls
 from liverl.diagnose.tracker import Resolved, Window
 from liverl.model import StepMetrics, Symptom
 from liverl.observe.metrics.recent import RecentSteps
@@ -76,6 +76,6 @@ def _limit(recent: RecentSteps, steps: Sequence[StepMetrics]) -> float | None:
     if len(longest) != 1 or max(value for _, value in recent.course(_MAX)) > max(longest):
         return None
     one_length = all(step.values.get(_MIN, step.values.get(_MEAN)) == step.values[_MAX] for step in steps)
-    if one_length and not reward_since(recent, 0).falls:
+    if one_length and not reward_falls(recent, 0):
         return None
     return longest.pop()

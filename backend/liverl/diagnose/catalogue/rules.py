@@ -41,6 +41,7 @@ LATE_S = 600.0  # a large model is loaded within ten minutes
 PAUSED_S = 300.0  # between two rollouts, an idle or slow replica cannot be detected
 SLOW_S = 75.0  # longer than the minute over which answers are averaged: no single answer can hold it
 RECOVERED_S = 120.0  # two minutes without it: between two rollouts a cache is empty
+STEPS_S = 600.0  # a share that differs from step to step is one alert, not many
 RECENT_S = 600.0  # for rules that count new requests: cleared after so long without one
 
 # These need only a run's files; the others need the facts of its backend.
@@ -54,6 +55,7 @@ FILE_RULES = (
     Rule(sampling.sampled_otherwise, linger=60.0),
     Rule(learning.rewards_equal),
     Rule(learning.groups_equal),
+    Rule(learning.groups_mostly_equal, linger=STEPS_S),
     Rule(learning.rollout_mismatch),
     Rule(learning.learning_rate_zero),
     Rule(learning.trajectories_dropped),
