@@ -24,7 +24,7 @@ _WHAT_TO_DO = {
     "set training.actor_offload: false and training.ref_offload: false",
     "ray": "see which objects are kept: ray memory --stats-only; end what is not of the run",
 }
-_UNKNOWN = "see what grows: ps -eo pid,rss,args --sort=-rss | head; end what is not of the run"
+_UNKNOWN = "see what grows: ps -eo rss,pid,args | sort -n | tail; end what is not of the run"
 
 
 def memory_fills(window: Window) -> Iterator[Symptom | Resolved]:
