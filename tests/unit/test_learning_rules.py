@@ -268,6 +268,13 @@ def test_another_divergence_does_not(rows: list[Values]) -> None:
     assert "weights_not_delivered" not in judged(rows)
 
 
+def test_a_divergence_that_has_stopped_to_grow_does_not() -> None:
+    """Rollouts that run ahead: it rises for 15 steps, as the first weights arrive ever later, and stays there."""
+    run = Run(6)
+    rows = [run.step(kl=run.around(2e-4 + 4e-3 * min(1.0, n / 15), 0.1)) for n in range(60)]
+    assert "weights_not_delivered" not in judged(rows)
+
+
 def test_a_trainer_that_reports_no_divergence_is_judged_by_its_probabilities() -> None:
     rows = [{DIFF: 0.001 * 1.08**n, SCORE: 0.3 + 0.01 * (n % 3)} for n in range(40)]
     assert "weights_not_delivered" in judged(rows)
