@@ -287,6 +287,9 @@ def test_a_share_of_the_longest_is_no_share_of_the_limit() -> None:
     """verl compares with the longest response of the batch, which differs from step to step without a limit."""
     run = Run(8)
     assert judged([run.step(cut=0.5, longest=run.around(6000.0, 0.01)) for _ in range(30)]) == {}
+    assert judged([run.step(cut=0.5, longest=6000.0 + n) for n in range(30)]) == {}, (
+        "the newest one is the longest"
+    )
     found = judged([run.step(cut=0.5, longest=8192.0) for _ in range(30)])
     assert found["truncated_share"].severity == "info", "so it was from the first step on"
     assert "training.max_response_length: 16384" in found["truncated_share"].fix
