@@ -700,6 +700,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     host: HostStats = HostStats()
     disk: DiskStatus | None = None  # None: not measured
     symptoms: tuple[Symptom, ...] = ()
+    muted: tuple[Symptom, ...] = ()  # alerts that ``diagnosis.mute`` of the configuration names
     unreadable: tuple[UnreadableFile, ...] = ()  # capped
     changes: tuple[ConfigChange, ...] = ()  # of the configuration, in any attempt
     result: Result | None = None

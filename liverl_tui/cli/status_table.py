@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
+from liverl.diagnose.muting import muted_words
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
 from liverl.util.visible import visible
 from liverl_tui.text.facts import (
@@ -77,6 +78,8 @@ def _lines(s: Snapshot) -> list[Line]:
             values = ", ".join(f"{key}={one_line(value)}" for key, value in symptom.patch.items())
             guess = ", which is a guess" if symptom.guess else ""
             lines.append((f"  set: {values}{guess}; liverl-tui fix {symptom.id} does it", None))
+    if words := muted_words(s.muted):
+        lines.append((f"muted     {words}", None))
     lines.append(("", None))
     lines += _services(s)
     lines.append(("", None))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir, valid_name
+from liverl_tui.cli.check_alerts import check_muted
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
@@ -48,7 +49,7 @@ def load_target(options: UpOptions) -> Target:
 
     Raises:
         ConfigError: the configuration is not valid.
-        CliError: the name of the run or of its project cannot be a directory.
+        CliError: the name of the run or of its project cannot be a directory, or a muted alert does not exist.
     """
     from msgspec.structs import replace
 
@@ -65,6 +66,7 @@ def load_target(options: UpOptions) -> Target:
     run_dir = run_directory(config)
     _check_name("experiment.project_name", run_dir.parent.name)
     _check_name("run.name", run_dir.name)
+    check_muted(loaded)
     return Target(replace(loaded, config=config), run_dir)
 
 

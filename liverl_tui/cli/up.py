@@ -15,6 +15,7 @@ from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl_tui.app.settings import check_theme
+from liverl_tui.cli.check_alerts import check_muted
 from liverl_tui.cli.check_keys import table_of
 from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
@@ -341,6 +342,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
     if any(one.key == "ui.theme" for one in change.changes):
         check_theme(loaded.config.ui.theme)
     table_of(loaded)
+    check_muted(loaded)
     _preflight(change.plan, loaded.config)
     return change
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from liverl.agents.endings import NOT_AS_MEANT, counted
+from liverl.diagnose.muting import muted_words
 from liverl.model import GpuStatus, SessionsStatus, Snapshot, StepTrials
 from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
 from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
@@ -286,6 +287,7 @@ def _facts(s: Snapshot) -> list[tuple[str, str]]:
         ("GPUs", gpu_words(s)),
         ("machine", machine_words(s) if not s.gpus else None),
         ("disk", disk_words(s)),
+        ("muted", muted_words(s.muted)),
     ]
     return [("run", run), *((name, f"{name}: {words}") for name, words in facts if words)]
 

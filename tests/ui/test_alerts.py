@@ -229,3 +229,27 @@ def test_any_text_fits(title: str, cause: str, fix: str, evidence: list[str], wi
     )
     for row in alert_rows(symptom, width, NOW):
         assert cell_len(row.text) <= max(width, LEAST + 4)
+
+
+async def test_what_is_muted_has_a_line_each_below_the_alerts() -> None:
+    async with opened() as screen:
+        muted = msgspec.structs.replace(screen.app.view.snapshot, muted=(NO_TOOLS,))
+        screen.app.take(msgspec.structs.replace(screen.app.view, snapshot=muted))
+        line = f"muted by diagnosis.mute: {NO_TOOLS.id}: {NO_TOOLS.title}"
+        await screen.until(lambda: line in screen.text)
+        assert "no problem detected" in screen.text
+        both = msgspec.structs.replace(muted, symptoms=(IDLE,))
+        screen.app.take(msgspec.structs.replace(screen.app.view, snapshot=both))
+        await screen.until(lambda: IDLE.title in screen.text and line in screen.text)
+        assert "1 alert " in screen.text.splitlines()[0], "it is not counted"
+        assert screen.pane.chosen == IDLE
+        await screen.press("f")
+        assert isinstance(screen.app.screen, Confirm), "keys are for the alert"
+
+
+async def test_what_is_muted_is_reached_below_many_alerts() -> None:
+    async with opened(NO_TOOLS, IDLE, UNLISTED, UNNAMED, size=(80, 12)) as screen:
+        state = msgspec.structs.replace(screen.app.view.snapshot, muted=(NO_TOOLS,))
+        screen.app.take(msgspec.structs.replace(screen.app.view, snapshot=state))
+        await screen.press("down", "down", "down")
+        await screen.until(lambda: "muted by diagnosis.mute" in screen.text)

@@ -9,7 +9,7 @@ from kit.screens import NOW, gpu, replica, service, snapshot, trial
 from msgspec.structs import replace
 
 from liverl.diagnose.catalogue import load
-from liverl.diagnose.catalogue.learning import groups_equal
+from liverl.diagnose.catalogue.learning import groups_equal, groups_mostly_equal
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import ReplicaSet, Snapshot, StalledProcess, StepTrials, Symptom, TrialsStatus
@@ -192,7 +192,8 @@ def grouped(*rewards: tuple[str, float | None], total: int | None = None, zero: 
     count = len(heads) if total is None else total
     step = StepTrials(7, count, count, zero, 0.5, calling=count - zero)
     now = snapshot(trials=TrialsStatus(newest=heads, steps=(step,)))
-    return [s for s in groups_equal(Window(now, None, RunContext())) if isinstance(s, Symptom)]
+    rules = (groups_equal, groups_mostly_equal)
+    return [s for rule in rules for s in rule(Window(now, None, RunContext())) if isinstance(s, Symptom)]
 
 
 def test_groups_in_each_of_which_all_rewards_are_the_same() -> None:
@@ -221,6 +222,20 @@ def test_groups_are_judged_only_if_all_trials_of_the_step_are_listed() -> None:
     rewards = (("a", 1.0), ("a", 1.0), ("b", 0.0), ("b", 0.0))
     assert grouped(*rewards, total=5) == [] and grouped(*rewards, zero=2) == []
     assert len(grouped(*rewards, zero=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("equal", "groups", "told"),
+    [(4, 8, True), (3, 8, False), (7, 8, True), (4, 7, False), (16, 32, True), (15, 32, False)],
+)
+def test_half_of_eight_groups_or_more_without_a_signal(equal: int, groups: int, told: bool) -> None:
+    same = [(f"g{n:02}", float(n == 0)) for n in range(equal) for _ in range(2)]
+    differ = [(f"h{n:02}", float(i)) for n in range(groups - equal) for i in range(2)]
+    found = grouped(*same, *differ)
+    assert [one.id for one in found] == ["groups_mostly_equal"] * told
+    if told:
+        assert found[0].title == f"{equal} of {groups} groups have no signal" and found[0].severity == "info"
+        assert f"(1 solved in every trial, {equal - 1} in none)" in found[0].cause
 
 
 def test_a_full_cache_that_thrashes_is_told_once_and_only_the_newest_trials_count() -> None:

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from liverl.daemon import state_writer
 from liverl.daemon.state_writer import StateWriter
-from liverl.model import Cause, HostStats, ReplicaSet, TreeStats
+from liverl.model import Cause, HostStats, ReplicaSet, StepMetrics, TreeStats, TrialsStatus
 from liverl.observe.history import INTERVAL, read_history
-from liverl.plan.spec import Plan
+from liverl.plan.spec import Plan, Settings
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services.state_machine import MachineState
 from liverl.util.pace import QUIET_AFTER, QUIET_PERIOD, Pace
@@ -204,3 +204,23 @@ async def test_a_failure_is_told_with_its_cause_the_first_time(fake: Fake) -> No
     await fake.look(2)
     (said,) = [text for text in fake.said if "trainer failed" in text]
     assert "GPU 0 out of memory" in said
+
+
+async def test_a_muted_alert_is_an_event_and_stands_in_the_snapshot(fake: Fake) -> None:
+    fake.supervisor.plan = replace(fake.supervisor.plan, settings=Settings(mute=("learning_rate_zero",)))
+    fake.state = replace(fake.state, metrics=StepMetrics(7, {"actor/lr": 0.0}), trials=TrialsStatus())
+    await fake.look(30)
+    assert [text for text in fake.said if "learning_rate_zero" in text] == [
+        "muted by diagnosis.mute: learning_rate_zero: the policy does not learn"
+    ]
+    assert [one.id for one in fake.state_writer.muted] == ["learning_rate_zero"]
+    assert fake.state_writer.diagnosis is None, "a run's result does not name it"
+    last = fake.run.read_snapshot()
+    assert last is not None and [one.id for one in last.muted] == ["learning_rate_zero"]
+    again = Fake(fake.run.path)
+    again.supervisor.plan, again.state = fake.supervisor.plan, fake.state
+    await again.look(4)
+    assert not [text for text in again.said if "learning_rate_zero" in text], "a later backend"
+    fake.supervisor.plan = replace(fake.supervisor.plan, settings=Settings())
+    await fake.look(4)
+    assert any(text.startswith("the policy does not learn") for text in fake.said), "no longer muted"

@@ -28,6 +28,7 @@ from liverl.config.sections.liverl import (
 )
 from liverl.config.sections.notify import Notify
 from liverl.config.sections.run import (
+    Diagnosis,
     Embedded,
     EnvironmentEntry,
     Observe,
@@ -70,6 +71,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     observe: Observe
     retention: Retention
     notify: Notify
+    diagnosis: Diagnosis
     ui: Ui
     embedded: Embedded
     experiment: Experiment

@@ -192,7 +192,7 @@ class Run:
 
     def snapshot(self) -> Snapshot:
         """The run's present state, for clients."""
-        return self.snapshots.build(self.state_writer.symptoms)
+        return self.snapshots.build(self.state_writer.symptoms, self.state_writer.muted)
 
     def events_since(self, seq: int) -> list[Event]:
         """Every event with a number above ``seq``, oldest first."""

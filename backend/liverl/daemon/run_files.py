@@ -161,6 +161,12 @@ class ServiceLogs:
         own = [log.path for log in logs if log.service == "trainer"]
         self.written = self._writes.last([*own, *(path for log in own for path in also_written(log))])
 
+    @property
+    def engine_versions(self) -> tuple[str, ...]:
+        """The versions of the engine that the services' newest logs name, each once."""
+        facts = (tracker.facts for _, tracker in self._trackers.values())
+        return tuple(sorted({one.version for one in facts if one.version is not None}))
+
     def _index(self, log: Path) -> TailIndex:
         if log not in self._indexes:
             self._indexes[log] = TailIndex(log)

@@ -83,7 +83,8 @@ class SampledFacts:
     """The newest samples. ``trees`` and ``stalled``: by service; ``stages``: by log. ``gpu_note``: why GPU data is
     missing or incomplete. ``step_seconds``: pace of the training in seconds per step. ``log_written``: Unix time at
     which the trainer's logs were last written to. ``step_bytes``: what the trials of the newest finished step take;
-    ``largest``: what takes most space in the run directory, while its disk is low."""
+    ``largest``: what takes most space in the run directory, while its disk is low. ``engine_versions``: those that
+    replicas have printed."""
 
     trees: Mapping[str, TreeStats] = field(default_factory=dict)
     stalled: Mapping[str, tuple[StalledProcess, ...]] = field(default_factory=dict)
@@ -103,6 +104,7 @@ class SampledFacts:
     largest: tuple[tuple[str, int], ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()
     live_logs: tuple[LiveLog, ...] = ()
+    engine_versions: tuple[str, ...] = ()
 
     @property
     def disk(self) -> DiskStatus | None:
@@ -389,6 +391,7 @@ class Sampler:
         now = self._supervisor.now()
         if await self._read("logs", self._log_looks, lambda: self._logs.look(logs, now)):
             self.facts.stages, self.facts.log_written = self._logs.stages, self._logs.written
+            self.facts.engine_versions = self._logs.engine_versions
             for text in self._logs.write_errors:
                 self._supervisor.records.write_failed(text)
         return None

@@ -43,8 +43,8 @@ class SnapshotBuilder:
         self._started_at = started_at
         self._backend_started_at = supervisor.now()
 
-    def build(self, symptoms: tuple[Symptom, ...]) -> Snapshot:
-        """The run's present state, with these symptoms."""
+    def build(self, symptoms: tuple[Symptom, ...], muted: tuple[Symptom, ...] = ()) -> Snapshot:
+        """The run's present state, with these symptoms, and those that are muted."""
         supervisor, facts = self._supervisor, self._sampler.facts
         services = [*supervisor.environments.statuses()]
         services += [self._service(slot, facts.trees.get(slot.name)) for slot in supervisor.slots.values()]
@@ -97,6 +97,7 @@ class SnapshotBuilder:
             host=facts.host,
             disk=facts.disk,
             symptoms=symptoms,
+            muted=muted,
             unreadable=(*self._replicas.unreadable, *facts.unreadable),
             changes=supervisor.plan.changes,
             result=self._outcome.result,

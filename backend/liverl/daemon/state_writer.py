@@ -18,9 +18,11 @@ from liverl.diagnose.failures import is_end
 from liverl.diagnose.tracker import Diagnosis, RunContext, Unreached, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
+from liverl.observe.memory import MemoryWatch, memory_growth
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.trials.script_sampling import ScriptSampling, script_sampling
 from liverl.observe.trials.trajectory import parser_in_use
+from liverl.procs.memory_limit import MemoryLimit
 from liverl.proxy.config import aliases
 from liverl.rundir.layout import RunDir
 from liverl.serving.replica_source import ReplicaSource
@@ -63,7 +65,10 @@ class StateWriter:
             frozenset()
         )  # services of whose end the cause was known then
         self._history = history.HistoryWriter(supervisor.run_dir)
-        self._diagnosis = Diagnosis(RULES, self._earlier_symptoms())
+        earlier = self._earlier_snapshot()
+        symptoms, muted = (earlier.symptoms, earlier.muted) if earlier is not None else ((), ())
+        self._diagnosis = Diagnosis(RULES, symptoms, (one.id for one in muted))
+        self._memory, self._memory_limit = MemoryWatch(), MemoryLimit()
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
         plan = supervisor.plan
         self._parser: str | None = None
@@ -89,14 +94,19 @@ class StateWriter:
         critical = [s for s in self.symptoms if s.severity == "critical" and not is_end(s.id)]
         return min(critical, key=lambda symptom: symptom.since or inf, default=None)
 
+    @property
+    def muted(self) -> tuple[Symptom, ...]:
+        """The muted symptoms of the newest diagnosis."""
+        return self._diagnosis.muted
+
     def write_to(self, run_dir: Path) -> None:
         """Write ``snapshot.json`` to this directory from now on: the run's own, after it was renamed."""
         self._run = RunDir(run_dir)
 
-    def _earlier_symptoms(self) -> tuple[Symptom, ...]:
-        """The symptoms that an earlier backend of this attempt wrote to ``snapshot.json``."""
+    def _earlier_snapshot(self) -> Snapshot | None:
+        """What an earlier backend of this attempt wrote to ``snapshot.json``; None if there was none."""
         last = self._run.read_snapshot()
-        return last.symptoms if last is not None and last.attempt == self._supervisor.attempt else ()
+        return last if last is not None and last.attempt == self._supervisor.attempt else None
 
     def services_changed(self) -> None:
         """Diagnose now if a service has stopped serving or serves again, or if it is known why one ended; called after
@@ -134,12 +144,14 @@ class StateWriter:
     async def close(self) -> None:
         """Write the final snapshot, after the run has ended."""
         async with self._one_at_a_time:
-            await asyncio.get_running_loop().run_in_executor(
-                None, self._write_snapshot, self._snapshot(self.symptoms)
-            )
+            await asyncio.get_running_loop().run_in_executor(None, self._write_snapshot, self._present())
+
+    def _present(self) -> Snapshot:
+        """The run's present state with the symptoms of the newest diagnosis."""
+        return msgspec.structs.replace(self._snapshot(self.symptoms), muted=self.muted)
 
     async def _diagnose(self) -> Snapshot:
-        snapshot, supervisor = self._snapshot(self.symptoms), self._supervisor
+        snapshot, supervisor = self._present(), self._supervisor
         down = [s for s in snapshot.services if s.state in _DOWN]
         for service in down:
             await self._find_cause(service)
@@ -171,16 +183,18 @@ class StateWriter:
             failure=self._failure(),
             sampling=self._sampling,
             unreached=self._unreached(),
+            memory=memory_growth(self._memory, snapshot, self._memory_limit),
+            engine_versions=facts.engine_versions,
+            mute=supervisor.plan.settings.mute,
         )
         for change in self._diagnosis.update(snapshot, context):
             text, level = words(change, snapshot.at)
             subject = change.symptom.id.rpartition(":")[2]
             service_name = subject if subject in supervisor.slots else None
-            fix = {} if change.what == "cleared" else {"fix": change.symptom.fix}
-            supervisor.say(
-                "symptom", text, level, service_name, id=change.symptom.id, what=change.what, **fix
-            )
-        return msgspec.structs.replace(snapshot, symptoms=self.symptoms)
+            fix = {} if change.what in ("cleared", "muted") else {"fix": change.symptom.fix}
+            kind = "symptom_muted" if change.what == "muted" else "symptom"
+            supervisor.say(kind, text, level, service_name, id=change.symptom.id, what=change.what, **fix)
+        return msgspec.structs.replace(snapshot, symptoms=self.symptoms, muted=self.muted)
 
     def _causes_of_restarts(self, snapshot: Snapshot) -> dict[str, Cause]:
         """Why the last process ended of each service that was, or is being, started again, as far as it is known."""

@@ -46,11 +46,11 @@ def past_alerts(events: Iterable[Event], since: float) -> list[PastAlert]:
     over = False
     for event in events:
         over = over or (event.at >= since and event.kind in _ENDS)
-        if event.kind != "symptom" or event.at < since:
+        if event.kind not in ("symptom", "symptom_muted") or event.at < since:
             continue
         name, what = str(event.data.get("id", "")), event.data.get("what")
         current = next((a for a in reversed(found) if a.id == name and a.ended is None), None)
-        if what == "cleared":
+        if what in ("cleared", "muted"):
             if current is not None and not over:
                 current.ended = event.at
         elif current is None:

@@ -10,9 +10,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from liverl.causes.ray_shortage import RayLoad
+from liverl.diagnose.muting import mutes
 from liverl.diagnose.titles import point, sentences
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import LiveLog
+from liverl.observe.memory import Growth
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.observe.silence import Silence
 from liverl.observe.trials.script_sampling import ScriptSampling
@@ -55,7 +57,9 @@ class RunContext(msgspec.Struct, frozen=True):
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
     ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately; ``ray_load``: of the
     Ray cluster, while a replica of verl's has no process yet; ``failure``: why the run fails, once it does;
-    ``sampling``: what the trials of a launch script are to be sampled with; ``unreached``: targets of ``notify``."""
+    ``sampling``: what the trials of a launch script are to be sampled with; ``unreached``: targets of ``notify``;
+    ``memory``: how memory fills up, None: it does not; ``engine_versions``: of the replicas' engines, as far as their
+    logs say; ``mute``: ids of alerts that are not to be raised (``diagnose.muting``)."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -73,6 +77,9 @@ class RunContext(msgspec.Struct, frozen=True):
     failure: Cause | None = None
     sampling: ScriptSampling | None = None
     unreached: tuple[Unreached, ...] = ()
+    memory: Growth | None = None
+    engine_versions: tuple[str, ...] = ()
+    mute: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,17 +107,25 @@ Evaluate = Callable[[Window], Iterator[Symptom | Resolved]]
 @dataclass(frozen=True)
 class Rule:
     """A function that yields symptoms. ``hold``: seconds for which a symptom must persist before it is reported;
-    ``linger``: seconds without it before it counts as cleared."""
+    ``linger``: seconds without it before it counts as cleared. ``alerts``: the ids of its symptoms without what follows
+    the first colon; None: the one that is called like the function."""
 
     look: Evaluate
     hold: float = 0.0
     linger: float = 30.0
+    alerts: tuple[str, ...] | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of its symptoms, without what follows the first colon."""
+        return (self.look.__name__,) if self.alerts is None else self.alerts
 
 
 class SymptomChange(NamedTuple):
-    """One thing to report. ``worse``: was reported before, and is more severe now."""
+    """One thing to report. ``worse``: was reported before, and is more severe now; ``muted``: would be new, but the
+    user has muted it (``diagnosis.mute``)."""
 
-    what: Literal["new", "worse", "cleared"]
+    what: Literal["new", "worse", "cleared", "muted"]
     symptom: Symptom
 
 
@@ -121,16 +136,28 @@ class _Case:
     first: float  # Unix time of its first detection ...
     last: float | None  # ... and of its last one; None: detected by an earlier backend
     reported: int = -1  # rank of the severity that was reported; -1: none was
+    held: bool = False  # it has persisted for as long as its rule asks
+    muted: bool = False
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is in one of the lists."""
+        return self.reported >= 0 or self.held
 
 
 _TAKEN_OVER = Rule(lambda _: iter(()), linger=60.0)  # until its own rule detects it again
 
 
 class Diagnosis:
-    """The symptoms of a run over its updates. ``earlier``: symptoms that an earlier backend has reported already."""
+    """The symptoms of a run over its updates. ``earlier``: symptoms that an earlier backend has reported already;
+    ``told``: ids of muted ones that it has named."""
 
-    def __init__(self, rules: Sequence[Rule], earlier: Iterable[Symptom] = ()) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], earlier: Iterable[Symptom] = (), told: Iterable[str] = ()
+    ) -> None:
         self.symptoms: tuple[Symptom, ...] = ()  # the most severe first, then the oldest
+        self.muted: tuple[Symptom, ...] = ()  # in the same order
+        self._told = set(told)
         self._rules = rules
         self._cases: dict[str, _Case] = {
             s.id: _Case(s, _TAKEN_OVER, s.since or 0.0, None, _RANK[s.severity]) for s in earlier
@@ -140,7 +167,7 @@ class Diagnosis:
     @property
     def holding(self) -> bool:
         """Whether a symptom was detected that its rule does not report yet."""
-        return any(case.reported < 0 for case in self._cases.values())
+        return any(not case.shown for case in self._cases.values())
 
     def update(self, now: Snapshot, beside: RunContext) -> list[SymptomChange]:
         """Apply all rules to a new snapshot; returns what is to be reported. Snapshots must come in order of time."""
@@ -157,18 +184,29 @@ class Diagnosis:
         for name, case in list(self._cases.items()):
             case.last = at if case.last is None else case.last
             absent = at - case.last  # seconds
-            if name in resolved or absent > (case.rule.linger if case.reported >= 0 else 0.0):
+            case.muted = mutes(beside.mute, name)
+            if name in resolved or absent > (case.rule.linger if case.shown else 0.0):
                 del self._cases[name]
                 if case.reported >= 0:
                     news.append(SymptomChange("cleared", case.symptom))
             elif absent == 0.0 and at - case.first >= case.rule.hold:
                 rank = _RANK[case.symptom.severity]
-                if rank > case.reported:
+                case.held = True
+                if case.muted:
+                    case.reported = -1  # it is new again if it is no longer muted
+                    if name not in self._told:  # once, however often it comes and goes
+                        self._told.add(name)
+                        news.append(SymptomChange("muted", case.symptom))
+                elif rank > case.reported:
                     news.append(SymptomChange("new" if case.reported < 0 else "worse", case.symptom))
                     case.reported = rank
-        shown = [case.symptom for case in self._cases.values() if case.reported >= 0]
-        self.symptoms = tuple(sorted(shown, key=lambda s: (-_RANK[s.severity], s.since or 0.0, s.id)))
+        self.symptoms = self._listed(muted=False)
+        self.muted = self._listed(muted=True)
         return news
+
+    def _listed(self, *, muted: bool) -> tuple[Symptom, ...]:
+        shown = (case.symptom for case in self._cases.values() if case.shown and case.muted == muted)
+        return tuple(sorted(shown, key=lambda s: (-_RANK[s.severity], s.since or 0.0, s.id)))
 
     def _detect(self, symptom: Symptom, rule: Rule, at: float) -> None:
         case = self._cases.get(symptom.id)
@@ -183,6 +221,8 @@ class Diagnosis:
 def words(news: SymptomChange, now: float) -> tuple[str, Level]:
     """One line for the run's events, and its level. ``now``: Unix seconds."""
     symptom = news.symptom
+    if news.what == "muted":
+        return f"muted by diagnosis.mute: {symptom.id}: {point(symptom.title)}", "info"
     if news.what == "cleared":
         minutes, seconds = divmod(int(now - (symptom.since or now)), 60)
         return f'resolved after {minutes}m{seconds:02}s: "{point(symptom.title)}"', "info"

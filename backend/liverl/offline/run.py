@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from liverl.diagnose.catalogue.rules import FILE_RULES
+from liverl.diagnose.muting import mutes
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import (
     BackendInfo,
@@ -165,7 +166,13 @@ class OfflineRun:
             changes=plan.changes if plan is not None else base.changes,
             result=result,
         )
-        return msgspec.structs.replace(snapshot, symptoms=self._symptoms(snapshot, base.symptoms))
+        symptoms = self._symptoms(snapshot, (*base.symptoms, *base.muted))
+        mute = plan.settings.mute if plan is not None else ()
+        return msgspec.structs.replace(
+            snapshot,
+            symptoms=tuple(s for s in symptoms if not mutes(mute, s.id)),
+            muted=tuple(s for s in symptoms if mutes(mute, s.id)),
+        )
 
     # --- files ---
 

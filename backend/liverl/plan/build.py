@@ -285,4 +285,5 @@ def _settings(config: RunConfig) -> Settings:
         replica_stagger=config.supervise.replica_stagger,
         stuck_after=3 * config.supervise.kill_grace,
         keep_steps=config.retention.keep_steps,
+        mute=config.diagnosis.mute,
     )

@@ -83,6 +83,8 @@ def _head(plan: Plan) -> Iterator[str]:
     yield f"topology   {plan.topology}: {_count(plan.expected_replicas, 'replica')}{steps}"
     for change in plan.changes:
         yield f"changed    {change.words} (attempt {change.attempt}, {change.where})"
+    if plan.settings.mute:
+        yield f"muted      {', '.join(plan.settings.mute)}"
     for environment in plan.environments:
         source = environment.venv_path or " ".join(environment.requirements)
         yield f"env        {environment.name}: {source}"

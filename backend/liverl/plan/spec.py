@@ -204,7 +204,7 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
 
 class Settings(msgspec.Struct, frozen=True):
     """Intervals and limits of the backend itself, all in seconds. ``keep_steps``: the newest steps whose trials keep
-    all their files; None: all of them do."""
+    all their files; None: all of them do. ``mute``: ids of alerts that are not raised."""
 
     scan_interval: float = 2.0
     host_interval: float = 2.0
@@ -216,6 +216,7 @@ class Settings(msgspec.Struct, frozen=True):
     replica_stagger: float = 0.0  # between the starts of two replicas on GPUs
     stuck_after: float = 15.0  # after SIGKILL; the run then ends although processes remain
     keep_steps: int | None = None
+    mute: tuple[str, ...] = ()
 
 
 class NotifyTarget(msgspec.Struct, frozen=True):

@@ -51,6 +51,7 @@ class Player:
         self._diagnosis = Diagnosis(RULES)
         self._parser: str | None = None  # as soon as config.yaml is there
         self._sampling: ScriptSampling | None = None
+        self._mute: tuple[str, ...] = ()
         self.run.path.mkdir(parents=True)
 
     @property
@@ -86,13 +87,17 @@ class Player:
             tool_parser=self._parser,
             recent=self._files.recent,
             sampling=self._sampling,
+            mute=self._mute,
         )
         self._diagnosis.update(snapshot, context)
-        return msgspec.structs.replace(snapshot, symptoms=self._diagnosis.symptoms)
+        found = self._diagnosis
+        return msgspec.structs.replace(snapshot, symptoms=found.symptoms, muted=found.muted)
 
     def _read_config(self) -> None:
         if self._parser is None:
             self._parser, self._sampling = parser_in_use(self.run.path), script_sampling(self.run.path)
+            settings = (read_object(self.run.plan) or {}).get("settings")
+            self._mute = tuple(settings.get("mute", ())) if isinstance(settings, dict) else ()
 
     # --- files ---
 

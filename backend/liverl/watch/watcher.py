@@ -34,12 +34,14 @@ from liverl.model import (
 )
 from liverl.observe.gpu.detail import DetailReader
 from liverl.observe.gpu.sampler import GpuSampler
+from liverl.observe.memory import MemoryWatch, memory_growth
 from liverl.observe.metrics.names import key_in
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.silence import LogWrites, SilenceClock
 from liverl.observe.training_processes import training_processes
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, VolumeWatch
 from liverl.offline.readings import FileReadings
+from liverl.procs.memory_limit import MemoryLimit
 from liverl.procs.stats import ProcSampler
 from liverl.rundir.layout import hostname
 from liverl.version import __version__
@@ -85,6 +87,7 @@ class Watcher:
         self._states, self._files = ReplicaStates(), FileReadings(self.run.path)
         self._procs, self._diagnosis = ProcSampler(), Diagnosis(WATCH_RULES)
         self._silence, self._writes = SilenceClock(TRIAL_S), LogWrites()
+        self._memory, self._memory_limit = MemoryWatch(), MemoryLimit()
         folders = (target.folder, target.trials, Path("/dev/shm"))
         names = (RUN_DIRECTORY, "trials", SHARED_MEMORY)
         self._volumes = VolumeWatch((name, path) for name, path in zip(names, folders, strict=True) if path)
@@ -300,6 +303,7 @@ class Watcher:
             silence=silence,
             suspects=training_processes(snapshot.services) if due is not None and due <= snapshot.at else (),
             recent=self._files.recent,
+            memory=memory_growth(self._memory, snapshot, self._memory_limit),
         )
         for news in self._diagnosis.update(snapshot, context):
             text, level = words(news, snapshot.at)

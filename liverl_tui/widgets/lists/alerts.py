@@ -197,7 +197,7 @@ class AlertList(RowsPane):
         head = self.title_row(width, *self.title_facts())
         self._row_of = []
         if not keys:
-            return [head, *self.empty_rows(width)]
+            return [head, *self.empty_rows(width), *self._muted_rows(width)]
         rows: list[Row] = []
         row_of: list[int] = []
         begin = end = 0
@@ -212,10 +212,23 @@ class AlertList(RowsPane):
             rows += [*block, Row()]
             row_of += [index] * (len(block) + 1)
         rows.pop()
+        rows += self._muted_rows(width)
+        row_of += [len(keys) - 1] * (len(rows) - len(row_of))
+        end = len(rows) if chosen == keys[-1] else end
         room = max(1, height - 1)
         self._top = min(max(self._top, end - room), begin, max(0, len(rows) - room))
         self._row_of = row_of[self._top : self._top + room]
         return [head, *rows[self._top : self._top + room]]
+
+    def _muted_rows(self, width: int) -> list[Row]:
+        """What is muted, below the alerts: a line for each."""
+        muted = self._snapshot.muted if self._snapshot is not None else ()
+        lines = [f"muted by diagnosis.mute: {one.id}: {one_line(one.title)}" for one in muted]
+        return (
+            [Row(), *(Row((f" {fit(line, max(8, width - 2)).rstrip()}", "dim")) for line in lines)]
+            if lines
+            else []
+        )
 
     # -- moving
 

@@ -150,6 +150,12 @@ class Retention(Struct, frozen=True, kw_only=True):
     keep_steps: Count | None
 
 
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """``diagnosis``: ids of alerts that are not raised; checked by the command line, which has the rules."""
+
+    mute: tuple[Name, ...]
+
+
 class Ui(Struct, frozen=True, kw_only=True):
     """``ui``: settings of the terminal interface."""
 

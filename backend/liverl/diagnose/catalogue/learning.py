@@ -5,12 +5,14 @@ The limits are those of the reference documents: verl's FAQ, and the pages on sc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from liverl.diagnose.catalogue.course import tells
 from liverl.diagnose.catalogue.metrics import flat_steps
+from liverl.diagnose.catalogue.off_policy import weights_not_delivered
+from liverl.diagnose.catalogue.precision import weigh
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Evidence, Snapshot, StepTrials, Symptom
+from liverl.model import Evidence, Snapshot, StepTrials, Symptom, TrialHead
 
 PROBS_DIFF = 0.01  # verl's FAQ: below 0.005 is normal, above this the engine's precision is off
 PEARSON = 0.99  # of the probabilities that engine and trainer give a token; 0.999 is usual
@@ -18,10 +20,11 @@ ROLLOUT_KL = 0.01  # 3e-4 is usual
 # Where the mean difference is that small, the divergence must be this many times larger: it is a mean of log ratios,
 # which rare tokens rule. A healthy run on CPUs (recordings/verl_cpu/run6steps) had 0.067 at a difference of 0.0002.
 VERY_FAR = 10.0
-_HOPPER = re.compile(r"\bG?H(20|100|200|800)\b")
 # Mean difference below which a correlation means nothing; healthy runs on H200 had up to 0.0014.
 PEARSON_FROM = 0.002
 BROKEN_PEARSON = 0.9  # 0.75 was measured where routing was corrupted: the policy then learns noise
+# Share of groups whose rewards are all the same from which miles' advisory warns, and so many groups at least.
+EQUAL_GROUPS, LEAST_GROUPS = 0.5, 8
 DROPPED = 0.1  # share (0..1) of trajectories that a filter drops
 
 
@@ -59,13 +62,8 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
     step = _complete_step(now)
     if step is None or 2 * step.zero_tool_calls >= step.judged:
         return
-    heads = [h for h in now.trials.newest if h.step == step.step and not h.earlier]
-    groups: dict[str, list[float]] = {}
-    for head in heads:
-        if head.group and head.reward is not None:
-            groups.setdefault(head.group, []).append(head.reward)
-    known = sum(map(len, groups.values())) == len(heads) == step.total
-    if not known or len(groups) < 2 or any(len(rewards) < 2 for rewards in groups.values()):
+    groups = _groups(now, step)
+    if len(groups) < 2:
         return
     if any(min(rewards) != max(rewards) for rewards in groups.values()):
         return
@@ -85,17 +83,46 @@ def groups_equal(window: Window) -> Iterator[Symptom | Resolved]:
             Evidence(f"group {name}: {len(rewards)} trials, reward {rewards[0]:g}", value=rewards[0])
             for name, rewards in sorted(groups.items())[:SHOWN]
         ),
-        since=max(head.updated_at for head in heads),
+        since=max(head.updated_at for head in _heads(now, step)),
+    )
+
+
+def groups_mostly_equal(window: Window) -> Iterator[Symptom | Resolved]:
+    """In at least ``EQUAL_GROUPS`` of the groups of the newest complete step all rewards are the same, but not in all
+    of them. Small steps have such shares by chance."""
+    now = window.now
+    step = _complete_step(now)
+    if step is None or 2 * step.zero_tool_calls >= step.judged:
+        return
+    groups = _groups(now, step)
+    equal = [rewards for rewards in groups.values() if min(rewards) == max(rewards)]
+    if len(groups) < LEAST_GROUPS or not EQUAL_GROUPS <= len(equal) / len(groups) < 1.0:
+        return
+    solved = sum(rewards[0] > 0.0 for rewards in equal)
+    yield Symptom(
+        id="groups_mostly_equal",
+        severity="info",
+        title=f"{len(equal)} of {len(groups)} groups have no signal",
+        cause=f"in step {step.step} all trials of {len(equal)} of {len(groups)} tasks had the same reward ({solved} "
+        f"solved in every trial, {len(equal) - solved} in none): nothing is learned from these, and the update is as "
+        f"noisy as one of {len(groups) - len(equal)} tasks",
+        fix="leave out tasks that are always or never solved, or double training.n_resp_per_prompt",
+        evidence=tuple(
+            Evidence(f"group {name}: {len(rewards)} trials, reward {rewards[0]:g}", value=rewards[0])
+            for name, rewards in sorted(groups.items())
+            if min(rewards) == max(rewards)
+        )[:SHOWN],
     )
 
 
 def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
-    """The engine and the trainer give the same tokens different probabilities.
+    """The engine and the trainer give the same tokens different probabilities. Not where the difference has grown from
+    near 0: then new weights do not arrive, which has its own rule.
 
     Cascade attention is a cause only on GPUs other than Hopper, with long prompts, and with some versions of vLLM
-    (knowledge/liverl.md §7 T13): it is proposed where the first of these holds or the GPUs are not known."""
+    (knowledge/liverl.md §7 T13): it is proposed where none of these is known not to hold."""
     metrics = window.now.metrics
-    if metrics is None:
+    if metrics is None or tells(weights_not_delivered, window):
         return
     diff = metrics.values.get("training/rollout_probs_diff_mean")
     pearson = metrics.values.get("training/rollout_actor_probs_pearson_corr")
@@ -115,16 +142,15 @@ def rollout_mismatch(window: Window) -> Iterator[Symptom | Resolved]:
     if not off:
         return
     broken = pearson is not None and pearson < BROKEN_PEARSON
-    hopper = bool(window.now.gpus) and all(_HOPPER.search(gpu.name) for gpu in window.now.gpus)
-    cascade = "" if hopper else "with long prompts, set verl.disable_cascade_attn to true; otherwise "
     yield Symptom(
         id="rollout_mismatch",
         severity="critical" if broken else "warning",
         title="engine and trainer disagree on probabilities",
         cause=f"in step {metrics.step} {off[0].text}: the policy is trained on tokens whose probabilities differ "
         "between engine and trainer, and grad_norm may rise steadily",
-        fix=f"{cascade}compare the data types of engine and trainer, the chat template with the messages that the "
-        "agents send, and, for mixture-of-experts models, the routing replay. "
+        fix=f"{weigh(window).fix}compare the data types of engine and trainer, the chat template with the messages "
+        "that the agents send, and, for mixture-of-experts models, set actor_rollout_ref.actor.router_replay.mode: R3 "
+        "and actor_rollout_ref.rollout.enable_rollout_routing_replay: true (keys of trainer.overrides). "
         "If rollouts run ahead of the trainer (standalone, async), older weights explain a part of the difference",
         evidence=tuple(off),
     )
@@ -181,6 +207,21 @@ def _complete_step(now: Snapshot) -> StepTrials | None:
         if over and step.finished == step.total >= FEWEST:
             return step
     return None
+
+
+def _heads(now: Snapshot, step: StepTrials) -> list[TrialHead]:
+    return [h for h in now.trials.newest if h.step == step.step and not h.earlier]
+
+
+def _groups(now: Snapshot, step: StepTrials) -> dict[str, list[float]]:
+    """The rewards of each group of trials of a step; empty if one is not known, or a group has only one trial."""
+    heads = _heads(now, step)
+    groups: dict[str, list[float]] = {}
+    for head in heads:
+        if head.group and head.reward is not None:
+            groups.setdefault(head.group, []).append(head.reward)
+    known = sum(map(len, groups.values())) == len(heads) == step.total
+    return groups if known and all(len(rewards) > 1 for rewards in groups.values()) else {}
 
 
 def _only_reward(now: Snapshot, step: StepTrials) -> float | None:

@@ -6,9 +6,10 @@ run's own earlier steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import fmean, median
 
+from liverl.diagnose.catalogue.course import IN_A_ROW, evidence, newest
 from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, StepMetrics, Symptom
 from liverl.observe.metrics.names import LEARNED, keys_of
@@ -17,7 +18,6 @@ from liverl.observe.metrics.recent import RecentSteps
 # Steps in a row after which a reward counts as flat. Of one step alone ``rewards_equal`` tells (verl.md §6: "score.max
 # == score.min for k steps"; k is an estimate: a small batch is degenerate by chance now and then, liverl.md §7 T9).
 FLAT_STEPS = 5
-IN_A_ROW = 3  # steps in a row in which other conditions must hold: one step may be an outlier
 BEFORE = 10  # steps before these, at least, to compare with
 AN_ORDER = 10.0  # "an order below own baseline" (liverl.md §7 T4)
 LOW_ESS = 0.5  # effective sample size as a share; 0.99 is healthy (§8), 0.06 starved the gradient (T4)
@@ -143,7 +143,7 @@ def flat_steps(recent: RecentSteps) -> tuple[StepMetrics, ...]:
 
 def gradient_zero(window: Window) -> Iterator[Symptom | Resolved]:
     """The gradient norm was 0 in the newest ``IN_A_ROW`` steps although the rewards of their trials differ."""
-    steps = _newest(window.beside.recent, _NORM)
+    steps = newest(window.beside.recent, _NORM)
     if not steps or any(step.values[_NORM] != 0.0 or not _spread(step) for step in steps):
         return
     yield Symptom(
@@ -154,14 +154,14 @@ def gradient_zero(window: Window) -> Iterator[Symptom | Resolved]:
         "each group of trials all rewards may be the same, all tokens may be masked, or the weights are frozen",
         fix="compare the rewards of the trials of one task: if they are the same for each task, use tasks of middling "
         "difficulty or raise training.n_resp_per_prompt; if they differ, check the trainer's response mask",
-        evidence=_evidence(steps, _NORM),
+        evidence=evidence(steps, _NORM),
     )
 
 
 def gradient_starved(window: Window) -> Iterator[Symptom | Resolved]:
     """The gradient norm is an order of magnitude below what it was, and few samples carry the importance weights."""
     recent = window.beside.recent
-    steps, usual = _newest(recent, _NORM), _usual(recent, _NORM)
+    steps, usual = newest(recent, _NORM), _usual(recent, _NORM)
     if not steps or not usual or any(step.values.get(_ESS, 1.0) >= LOW_ESS for step in steps):
         return
     if not all(0.0 < step.values[_NORM] * AN_ORDER < usual for step in steps):
@@ -174,7 +174,7 @@ def gradient_starved(window: Window) -> Iterator[Symptom | Resolved]:
         "carry all of the weight, as happens with weights per sequence on long responses",
         fix="weigh tokens instead of sequences, or nothing: verl's rollout_correction.rollout_is, token or null, as a "
         "key of trainer.overrides",
-        evidence=(*_evidence(steps, _NORM), *_evidence(steps, _ESS)),
+        evidence=(*evidence(steps, _NORM), *evidence(steps, _ESS)),
     )
 
 
@@ -183,7 +183,7 @@ def entropy_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
     since. A policy that learns its tasks loses entropy, too."""
     recent = window.beside.recent
     for key in keys_of("entropy"):
-        steps = _newest(recent, key)
+        steps = newest(recent, key)
         values = recent.values(key)
         if not steps or len(values) < IN_A_ROW + BEFORE:
             continue
@@ -198,7 +198,7 @@ def entropy_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
             "the same answer each time, so that the trials of a group no longer differ",
             fix="resume from an earlier checkpoint with a lower algorithm.learning_rate, a higher "
             "algorithm.entropy_coeff, or algorithm.use_kl_loss: true",
-            evidence=_evidence(steps, key),
+            evidence=evidence(steps, key),
         )
         return
 
@@ -223,7 +223,7 @@ def kl_exploded(window: Window) -> Iterator[Symptom | Resolved]:
             "from the one that wrote the rollouts, or from the reference",
             fix="lower algorithm.learning_rate, or algorithm.clip_ratio_low and algorithm.clip_ratio_high; if the "
             "reward falls in the next steps, resume from an earlier checkpoint",
-            evidence=_evidence(recent.steps[-IN_A_ROW:], key),
+            evidence=evidence(recent.steps[-IN_A_ROW:], key),
         )
         return
 
@@ -233,7 +233,7 @@ def turns_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
     (knowledge/liverl.md §7 T7). Not where many trajectories are dropped, which has another cause."""
     recent = window.beside.recent
     for key in _TURNS:
-        steps, values = _newest(recent, key), recent.values(key)
+        steps, values = newest(recent, key), recent.values(key)
         if not steps or len(values) < IN_A_ROW + BEFORE:
             continue
         usual = median(values[:BEFORE])
@@ -251,7 +251,7 @@ def turns_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
             "while the reward fell: the policy has learned to stop calling tools",
             fix="stop the run; resume from a checkpoint before that with a lower algorithm.learning_rate, and reward "
             "trials without a tool call less than those that fail",
-            evidence=_evidence(steps, key),
+            evidence=evidence(steps, key),
         )
         return
 
@@ -268,7 +268,7 @@ def waits_for_the_other(window: Window) -> Iterator[Symptom | Resolved]:
         ("rollouter", "trainer", "give the trainer more GPUs, or allow more staleness (staleness_threshold)"),
     ):
         key = f"fully_async/{who}/idle_ratio"
-        steps = _newest(window.beside.recent, key)
+        steps = newest(window.beside.recent, key)
         if not steps or any(step.values[key] <= IDLE for step in steps):
             continue
         yield Symptom(
@@ -277,7 +277,7 @@ def waits_for_the_other(window: Window) -> Iterator[Symptom | Resolved]:
             title=f"the {who} is idle for {steps[-1].values[key]:.0%} of a step",
             cause=f"the {who} waits for the {other}: {key} was above {IDLE:g} in the last {len(steps)} steps",
             fix=fix,
-            evidence=_evidence(steps, key),
+            evidence=evidence(steps, key),
         )
 
 
@@ -286,8 +286,8 @@ def critic_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
     ``CRITIC_NORM`` for ``IN_A_ROW`` steps (knowledge/liverl.md §7 T20)."""
     recent = window.beside.recent
     norm, variance = "critic/grad_norm", "critic/vf_explained_var"
-    wild = _newest(recent, norm)
-    blind = _newest(recent, variance, BAD_CRITIC_STEPS)
+    wild = newest(recent, norm)
+    blind = newest(recent, variance, BAD_CRITIC_STEPS)
     if wild and all(step.values[norm] > CRITIC_NORM for step in wild):
         steps, key = wild, norm
     elif blind and all(step.values[variance] <= BAD_CRITIC for step in blind):
@@ -302,7 +302,7 @@ def critic_collapsed(window: Window) -> Iterator[Symptom | Resolved]:
         f"{CRITIC_NORM if key == norm else BAD_CRITIC:g} for {len(steps)} steps: the advantages are noise; a weak "
         "critic with batches of failures only has this effect",
         fix="whiten the advantages, clip the critic's gradient at 10, and warm the critic up before the actor",
-        evidence=_evidence(steps[-SHOWN:], key),
+        evidence=evidence(steps[-SHOWN:], key),
     )
 
 
@@ -322,12 +322,6 @@ def _spread(step: StepMetrics) -> float | None:
     return None
 
 
-def _newest(recent: RecentSteps, key: str, count: int = IN_A_ROW) -> Sequence[StepMetrics]:
-    """The newest ``count`` steps, if all of them report ``key``; empty otherwise."""
-    steps = recent.steps[-count:]
-    return steps if len(steps) == count and all(key in step.values for step in steps) else ()
-
-
 def _usual(recent: RecentSteps, key: str) -> float | None:
     """The median of a metric before the newest ``IN_A_ROW`` steps; None of fewer than ``BEFORE`` steps."""
     values = recent.values(key)[:-IN_A_ROW]
@@ -341,12 +335,3 @@ def _reward_fell(recent: RecentSteps, *, strictly: bool = False) -> bool:
         return False
     fell = fmean(rewards[:IN_A_ROW]) - fmean(rewards[-IN_A_ROW:])
     return fell > 0.0 if strictly else fell >= 0.0
-
-
-def _evidence(steps: Sequence[StepMetrics], key: str) -> tuple[Evidence, ...]:
-    """The newest values of a metric, the newest first."""
-    return tuple(
-        Evidence(f"step {step.step}: {key} {step.values[key]:.4g}", value=step.values[key])
-        for step in reversed(steps)
-        if key in step.values
-    )

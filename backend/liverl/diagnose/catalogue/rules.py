@@ -7,23 +7,30 @@ trial called a tool.
 
 from __future__ import annotations
 
+from liverl.causes.ray_shortage import ID as RAY_SHORTAGE
 from liverl.diagnose.catalogue import (
     agents,
     boot,
     disks,
     files,
+    gone_astray,
+    gradients,
     learning,
     live_logs,
     load,
+    memory,
     metrics,
     notifying,
+    off_policy,
     processes,
     progress,
     ray_waits,
+    responses,
     sampling,
     services,
     serving,
     sessions,
+    step_times,
 )
 from liverl.diagnose.tracker import Rule
 
@@ -35,11 +42,12 @@ LATE_S = 600.0  # a large model is loaded within ten minutes
 PAUSED_S = 300.0  # between two rollouts, an idle or slow replica cannot be detected
 SLOW_S = 75.0  # longer than the minute over which answers are averaged: no single answer can hold it
 RECOVERED_S = 120.0  # two minutes without it: between two rollouts a cache is empty
+STEPS_S = 600.0  # a share that differs from step to step is one alert, not many
 RECENT_S = 600.0  # for rules that count new requests: cleared after so long without one
 
 # These need only a run's files; the others need the facts of its backend.
 FILE_RULES = (
-    Rule(services.service_down, linger=0.0),
+    Rule(services.service_down, linger=0.0, alerts=("service_failed", "service_gave_up")),
     Rule(files.file_unreadable, linger=0.0),
     Rule(agents.zero_tool_calls, linger=60.0),
     Rule(agents.trials_failed, linger=60.0),
@@ -48,6 +56,7 @@ FILE_RULES = (
     Rule(sampling.sampled_otherwise, linger=60.0),
     Rule(learning.rewards_equal),
     Rule(learning.groups_equal),
+    Rule(learning.groups_mostly_equal, linger=STEPS_S),
     Rule(learning.rollout_mismatch),
     Rule(learning.learning_rate_zero),
     Rule(learning.trajectories_dropped),
@@ -58,8 +67,19 @@ FILE_RULES = (
     Rule(metrics.entropy_collapsed, linger=0.0),
     Rule(metrics.kl_exploded, linger=0.0),
     Rule(metrics.turns_collapsed, linger=0.0),
-    Rule(metrics.waits_for_the_other, linger=0.0),
+    Rule(metrics.waits_for_the_other, linger=0.0, alerts=("trainer_idle", "rollouter_idle")),
     Rule(metrics.critic_collapsed, linger=0.0),
+    Rule(gone_astray.entropy_rises, linger=0.0),
+    Rule(gone_astray.length_explodes, linger=0.0),
+    Rule(gone_astray.reward_fell, linger=0.0),
+    Rule(gradients.gradient_grows, linger=0.0),
+    Rule(gradients.gradient_spikes, linger=0.0),
+    Rule(off_policy.weights_not_delivered, linger=0.0),
+    Rule(off_policy.sample_size_low, linger=0.0),
+    Rule(off_policy.rollouts_partial, linger=0.0),
+    Rule(responses.truncated_share, linger=0.0),
+    Rule(responses.responses_aborted, linger=0.0),
+    Rule(step_times.steps_slow_down, linger=0.0),
     Rule(sessions.rewrites_jump),
     Rule(sessions.sub_agents_dominate),
     Rule(sessions.asides_dominate),
@@ -76,7 +96,7 @@ RULES = (
     Rule(serving.policy_changed, linger=0.0),
     Rule(serving.weights_requested, linger=0.0),
     Rule(serving.replica_missing, hold=MISSING_S, linger=0.0),
-    Rule(boot.replica_boots_late, linger=0.0),
+    Rule(boot.replica_boots_late, linger=0.0, alerts=("replica_late",)),
     Rule(serving.replica_late, hold=LATE_S, linger=0.0),
     Rule(serving.replica_idle, linger=PAUSED_S),
     Rule(serving.replica_slow, hold=SLOW_S, linger=PAUSED_S),
@@ -86,7 +106,7 @@ RULES = (
     Rule(load.replica_sleeps, hold=load.HOLD_S, linger=0.0),
     Rule(load.gpus_loaded_but_idle, hold=load.HOLD_S, linger=0.0),
     Rule(serving.replica_unlisted, hold=UNLISTED_S, linger=0.0),
-    Rule(serving.proxy_lacks_replica, hold=LACKING_S, linger=0.0),
+    Rule(serving.proxy_lacks_replica, hold=LACKING_S, linger=0.0, alerts=("replica_unlisted",)),
     Rule(serving.proxy_cooled_down),
     Rule(agents.agents_silent, hold=agents.SILENT_S, linger=0.0),
     Rule(agents.trials_do_not_begin, linger=0.0),
@@ -100,8 +120,9 @@ RULES = (
     Rule(serving.proxy_clients, linger=RECENT_S),
     Rule(disks.disk_low),
     Rule(notifying.notify_failing, linger=0.0),
-    Rule(ray_waits.group_waits, hold=ray_waits.GROUP_HOLD_S, linger=0.0),
-    Rule(ray_waits.actor_waits, hold=ray_waits.HOLD_S, linger=0.0),
-    Rule(live_logs.logged),
-    Rule(live_logs.requests_fail),
+    Rule(memory.memory_fills),
+    Rule(ray_waits.group_waits, hold=ray_waits.GROUP_HOLD_S, linger=0.0, alerts=(RAY_SHORTAGE,)),
+    Rule(ray_waits.actor_waits, hold=ray_waits.HOLD_S, linger=0.0, alerts=(RAY_SHORTAGE,)),
+    Rule(live_logs.logged, alerts=("log",)),
+    Rule(live_logs.requests_fail, alerts=("responses_*",)),
 )
