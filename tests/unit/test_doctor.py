@@ -23,6 +23,7 @@ from liverl.causes.reading import MOST_AFTER
 from liverl.model import Cause, Evidence, Result
 from liverl.model import Exit as ServiceExit
 from liverl.offline.doctor import examine as examine_module
+from liverl.offline.doctor import reading as reading_module
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
@@ -282,13 +283,13 @@ def test_a_run_that_did_not_fail_has_nothing_wrong(result: Result, tmp_path: Pat
     assert not examine([tmp_path]).found
 
 
-def test_a_trial_is_no_log(tmp_path: Path) -> None:
+def test_a_folder_of_trials_is_one_line_and_no_log(tmp_path: Path) -> None:
     trial = tmp_path / "step_0001" / "hello-1"
     (trial / "agent").mkdir(parents=True)
     (trial / "agent" / "agent.log").write_bytes(TRACEBACK)
     (trial / "result.json").write_text("{}")
     (one,) = collect([tmp_path]).files
-    assert (one.path, one.read) == (str(trial), False)
+    assert (one.path, one.what, one.read) == (str(tmp_path), "1 trial in 1 step", False)
 
 
 def test_the_line_of_a_quote_is_found() -> None:
@@ -314,7 +315,7 @@ def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFi
     said: dict[str, Any] = json.loads(out)
     offset = TRACEBACK.index(b"ValueError")
     text = "ValueError: the column 'prompt' is missing"
-    assert said["cause"] == {"text": text, "log": str(log), "offset": offset}
+    assert said["cause"] == {"text": text, "log": str(log), "offset": offset, "at": log.stat().st_mtime}
     (symptom,) = said["symptoms"]
     assert symptom.keys() == {
         "id",
@@ -322,6 +323,7 @@ def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFi
         "title",
         "cause",
         "fix",
+        "at",
         "command",
         "patch",
         "guess",
@@ -438,7 +440,7 @@ def test_of_a_huge_log_the_end_is_read_and_that_is_said(
 ) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(b"ok\n" * 1000 + TRACEBACK)
-    monkeypatch.setattr(examine_module, "MOST", 500)
+    monkeypatch.setattr(reading_module, "MOST", 500)
     found = examine([log])
     assert found.files[0].what.endswith("of 0.0 MiB were read")
     assert found.verdict.cause is not None
