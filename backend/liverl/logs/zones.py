@@ -18,7 +18,10 @@ from liverl.logs.prefix_chain import split_prefixes
 from liverl.logs.prefixes import colourless
 
 QUARTER = 900  # seconds: the offsets of all zones are multiples of it
+HALF_AN_HOUR = 1800  # nearly all are multiples of that
+AGREES = 3.0  # seconds between the last stamp of a log and the time of its file
 WEST, EAST = -12 * 3600, 14 * 3600  # the zones that there are
+SHORTEST = 600.0  # seconds that a log must span for its place among others to tell its zone
 TOGETHER = 900.0  # seconds between two logs of one run that need not overlap: one is written after the other
 _ZONES = {
     "UTC": 0, "GMT": 0, "WET": 0, "WEST": 1, "BST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "MSK": 3, "IST": 5.5,
@@ -133,11 +136,14 @@ def local_zone(at: float) -> int:
 def aligned(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:
     """The zone of each log of one run, in order; None where that of this host fits, or nothing tells.
 
-    ``logs``: stamps, and the Unix time at which the file was last written. A log that states a zone has it. Any other
-    has the zone of this host, unless it would then lie beside the others and another offset brings it among them: the
-    time of its file tells which, or UTC does; else the least shift.
+    ``logs``: stamps, and the Unix time at which the file was last written. A log that states a zone has it. Where the
+    times of files are those of their last stamps, in the zone of this host or in another one, they tell the zones. Any
+    other log has the zone of this host, unless it would then lie beside the others and another offset brings it among
+    them: UTC does, or the least shift.
     """
     result: list[int | None] = [own_zone(one) for one, _ in logs]
+    by_file = _by_files(logs)
+    result = [own if own is not None else told for own, told in zip(result, by_file, strict=True)]
     spans = [_span(one, zone) for (one, _), zone in zip(logs, result, strict=True)]
     fixed = [span for span, zone in zip(spans, result, strict=True) if span is not None and zone is not None]
     fixed += [one.known for one, _ in logs if one.known is not None and one.first is None]
@@ -146,18 +152,24 @@ def aligned(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:
         key=lambda place: -_length(spans[place]),
     )
     for place in order:
-        one, modified = logs[place]
+        one, _ = logs[place]
         span = spans[place]
-        if not fixed:
-            zone = _of_file(one, modified)
-            result[place] = zone
-            fixed.append(_span(one, zone) or (0.0, 0.0))
-            continue
         assert span is not None
-        if _beside(span, fixed) > TOGETHER:
-            result[place] = _fitting(one, modified, fixed)
+        if fixed and _beside(span, fixed) > TOGETHER:
+            result[place] = _fitting(one, fixed)
         fixed.append(_span(one, result[place]) or span)
     return result
+
+
+def _by_files(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:
+    """The zones by the times of the files, of those logs whose last stamp differs from it by the offset of a zone, to a
+    few seconds. All None unless one of them has the zone of this host: the files may be copies."""
+    told = [_of_file(one, modified) for one, modified in logs]
+    here = [
+        modified is not None and zone == local_zone(modified)
+        for zone, (_, modified) in zip(told, logs, strict=True)
+    ]
+    return told if any(here) else [None] * len(told)
 
 
 def _span(one: Stamps, zone: int | None) -> tuple[float, float] | None:
@@ -178,25 +190,19 @@ def _beside(span: tuple[float, float], others: Sequence[tuple[float, float]]) ->
 
 
 def _of_file(one: Stamps, modified: float | None) -> int | None:
-    """The zone by the time of the file, where its last stamp differs from it by the offset of a zone, to a few seconds;
-    None if that is this host's, or nothing tells."""
     if one.last is None or modified is None:
         return None
     shift = one.last - modified
-    zone = round(shift / QUARTER) * QUARTER
-    if not (WEST <= zone <= EAST) or abs(shift - zone) > 3.0 or zone == local_zone(modified):
-        return None
-    return zone if zone % 1800 == 0 else None
+    zone = round(shift / HALF_AN_HOUR) * HALF_AN_HOUR
+    return zone if WEST <= zone <= EAST and abs(shift - zone) <= AGREES else None
 
 
-def _fitting(one: Stamps, modified: float | None, others: Sequence[tuple[float, float]]) -> int | None:
+def _fitting(one: Stamps, others: Sequence[tuple[float, float]]) -> int | None:
     assert one.last is not None
     own = local_zone(one.last)
-    told = _of_file(one, modified)
-    candidates = [zone for zone in range(WEST, EAST + 1, QUARTER) if _fits(one, zone, others)]
-    if not candidates:
-        return None
-    return min(candidates, key=lambda zone: (zone != told, zone != 0, zone % 3600 != 0, abs(zone - own)))
+    zones = range(WEST, EAST + 1, QUARTER) if _length(_span(one, None)) >= SHORTEST else (0,)
+    fitting = [zone for zone in zones if _fits(one, zone, others)]
+    return min(fitting, key=lambda zone: (zone != 0, zone % 3600 != 0, abs(zone - own)), default=None)
 
 
 def _fits(one: Stamps, zone: int, others: Sequence[tuple[float, float]]) -> bool:

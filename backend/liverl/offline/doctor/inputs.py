@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ import msgspec
 
 from liverl import model
 from liverl.causes.finding import Exit
+from liverl.causes.shown import words_of
 from liverl.model import Cause, Snapshot
 from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
+from liverl.offline.doctor.ages import ago
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.offline.doctor.trial_folders import TrialFolder, is_named_as_trial, is_trial, trial_folder
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
@@ -30,8 +33,8 @@ _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-pack
 
 
 class Input(msgspec.Struct, frozen=True):
-    """One line of ``files``. ``what``: its kind in words, or why it cannot be read; ``read``: whether it is searched
-    as a log; ``size``: bytes, None if unknown."""
+    """One line of ``files``. ``what``: its kind in words, or why it cannot be read; ``read``: whether it is judged;
+    ``size``: bytes, None if unknown."""
 
     path: str
     what: str
@@ -66,10 +69,13 @@ def collect(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         search.look_at(path)
     runs = sorted(search.runs, key=_newest, reverse=True)
     for run in runs[:1]:
+        search.files[str(run.path)] = Input(
+            str(run.path), f"a run of this program: {_standing(run)}", read=True
+        )
         for one in _of_run(run):
             search.add(one)
     for run in runs[1:]:
-        search.add(Input(str(run.path), f"an earlier run of this program, not judged: {_standing(run)}"))
+        search.files[str(run.path)] = Input(str(run.path), f"an earlier run, not judged: {_standing(run)}")
     files = sorted(search.files.values(), key=lambda one: one.path != MORE)  # stable: that is seen first
     return Inputs(
         tuple(files),
@@ -128,7 +134,7 @@ class _Search:
         run = RunDir(folder)
         if names & {"plan.json", "backend.json", "journal.jsonl"} and run.is_run():
             self.runs.append(run)
-            self.add(Input(str(run.path), f"a run of this program: {_standing(run)}"))
+            self.add(Input(str(run.path), "a run of this program"))
             return []
         if is_trial(names):
             self._trials(TrialFolder(folder, 1, 0, os.stat(folder).st_mtime))
@@ -224,7 +230,8 @@ def _of_run(run: RunDir) -> Iterator[Input]:
 def _standing(run: RunDir) -> str:
     result = run.read_result()
     if result is not None:
-        return f"{result.state}, attempt {result.attempt}"
+        why = f", {words_of(result.cause)}" if result.cause is not None else ""
+        return f"{result.state}, attempt {result.attempt}, {ago(time.time() - result.ended_at)} ago{why}"
     return (
         "it still runs"
         if isinstance(backend_alive(run.path), LiveBackend | RemoteBackend)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,10 +14,12 @@ from liverl.causes.finding import Evidence, Explanation
 from liverl.diagnose.titles import sentences
 from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.examine import Examination, explanations
+from liverl.offline.doctor.inputs import MORE, Input
 from liverl.offline.doctor.moments import When
 
 WIDTH = 100  # columns at most
 _HOW = {"stamp": "", "near": "about ", "file": "at the latest "}
+KINDS = 4  # of the files that are not listed one by one
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
@@ -92,9 +95,7 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
     if verdict.cause is not None:
         lines += _explained("cause", verdict.cause, examination, width)
     elif not verdict.symptoms:
-        lines.append(
-            "nothing wrong was found" if examination.read else "nothing to read: no log is among these paths"
-        )
+        lines += _wrapped("", _clean(examination), width)
     if verdict.guesses:
         lines += ["", "possible causes, likeliest first:"]
         for number, guess in enumerate(verdict.guesses, 1):
@@ -110,12 +111,32 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
         lines += ["", "to know, no fault:"]
         for one in examination.notes:
             lines += _wrapped("  ", sentences(one.title, one.cause), width)
-    lines += ["", "files:"]
-    shown = examination.files[:LISTED]
-    lines += [f"  {one.path}: {one.what}" for one in shown]
-    if len(examination.files) > len(shown):
-        lines.append(f"  and {len(examination.files) - len(shown)} more; --json lists all")
+    lines += ["", "files:", *_files(examination.files)]
     return "\n".join(lines)
+
+
+def _files(files: Sequence[Input]) -> Iterator[str]:
+    """What was judged first, then what could not be read, then the rest; of a long list the end by its kinds."""
+    ordered = sorted(
+        files, key=lambda one: (one.path != MORE, not one.read, "cannot be read" not in one.what)
+    )
+    yield from (f"  {one.path}: {one.what}" for one in ordered[:LISTED])
+    kinds = Counter(one.what.partition(";")[0] for one in ordered[LISTED:])
+    if kinds:
+        parts = [f"{count} of {kind}" for kind, count in kinds.most_common(KINDS)]
+        more = ["..."] if len(kinds) > KINDS else []
+        yield f"  and {kinds.total()} more ({'; '.join([*parts, *more])}); --json lists all"
+
+
+def _clean(examination: Examination) -> str:
+    """What is said where nothing is wrong in what was judged."""
+    if not examination.read:
+        return "nothing to read: no log is among these paths"
+    earlier = sum("not judged" in one.what for one in examination.files)
+    if not earlier:
+        return "nothing wrong was found"
+    others = "one file of an earlier one was" if earlier == 1 else f"{earlier} files of earlier ones were"
+    return f"nothing wrong was found in the newest run; {others} not judged"
 
 
 def _explained(label: str, one: Explanation, examination: Examination, width: int) -> Iterator[str]:

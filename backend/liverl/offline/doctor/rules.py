@@ -100,7 +100,30 @@ def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:
     told = now.result.cause if now.result is not None else None
     same = failures.ids_for(told)
     alerts = (s for s in now.symptoms if s.id not in same and not failures.is_failure(s.id))
-    return _judged(alerts, str(run.path), str(run.path)), [of_run(now.trials, run.path)]
+    judged = _judged(alerts, str(run.path), str(run.path))
+    left = _left_behind(now)
+    if left is not None:
+        judged = msgspec.structs.replace(judged, alerts=(left, *judged.alerts))
+    return judged, [of_run(now.trials, run.path)]
+
+
+def _left_behind(now: Snapshot) -> Explanation | None:
+    """A run whose backend died before it could say how the run ended; None for any other."""
+    if now.state not in ("dead", "unsupervised") or now.result is not None:
+        return None
+    going = now.state == "unsupervised"
+    return Explanation(
+        f"run-{now.state}",
+        "critical",
+        "The backend of the run died; its services go on"
+        if going
+        else "The backend of the run died; nothing of it runs",
+        f"{now.phase[:1].upper()}{now.phase[1:]}. The run has no result."
+        if now.phase
+        else "The run has no result.",
+        "Start it again with --resume-or-start: it goes on, and takes over what still runs.",
+        evidence=(Evidence("", now.run_dir),),
+    )
 
 
 def _judged(symptoms: Iterable[Symptom], source: str, root: str, steps: int = FEW_STEPS) -> Judged:

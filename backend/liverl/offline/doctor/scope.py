@@ -27,7 +27,8 @@ class Scope(msgspec.Struct, frozen=True):
 
 def scope(inputs: Inputs, named: frozenset[str], now: float) -> Scope:
     """What is to be judged. ``named``: paths that the user named; ``now``: Unix seconds."""
-    dates = dated(one for one in inputs.files if one.read)
+    runs = {str(run.path) for run in inputs.runs}
+    dates = dated(one for one in inputs.files if one.read and one.path not in runs)
     if inputs.runs:
         logs, old = dates, list[Log]()
     else:

@@ -34,8 +34,11 @@ _LOOKS = re.compile(r'"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{
 _IDLE = re.compile(
     r"generation throughput: 0\.0+ tokens/s|gen throughput \(token/s\): 0\.0+\b|#running-req: 0, |"
     r"No available shared memory broadcast block found in \d|\(autoscaler \+|(?i:\bheartbeat\b|\bkeep-?alive\b)|"
+    r"\bslurmstepd: error: |"
     r"(?i:\bstill waiting\b|\bhealth.?check\b)"
 )
+# What a busy engine prints, also if its numbers stay the same
+_BUSY = re.compile(r"throughput(?: \(token/s\))?: (?:0\.0*[1-9]|[1-9])")
 _TIMES = re.compile(
     r"\d{4}[-/]\d\d[-/]\d\d|\b\d\d-\d\d (?=\d\d:)|\b\d{1,4}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?|\b[\d.]{1,9} ?(?:s/it|it/s)|"
     r"\[repeated \d+x across cluster\]"
@@ -67,14 +70,15 @@ _PHASES = tuple(
 
 class Tail(msgspec.Struct, frozen=True):
     """How a log ends. ``line``: of its last work, ``offset``: its byte, and ``at``: its Unix time, None if no stamp
-    tells; ``polls``: lines behind it that show no work; ``last``: Unix time of the last stamp; ``gap``: seconds of the
-    longest gap between two lines of work before; ``stuck``: requests that an engine holds while it generates nothing,
-    in its last lines, and ``stuck_s``: for how long."""
+    tells; ``polls``: lines behind it that show no work, and ``stamped``: whether they have stamps; ``last``: Unix time
+    of the last stamp; ``gap``: seconds of the longest gap between two lines of work before; ``stuck``: requests that an
+    engine holds while it generates nothing, in its last lines, and ``stuck_s``: for how long."""
 
     line: str = ""
     offset: int = 0
     at: float | None = None
     polls: int = 0
+    stamped: bool = False
     last: float | None = None
     gap: float = 0.0
     stuck: int = 0
@@ -121,13 +125,15 @@ def _last_work(lines: Sequence[tuple[int, str]]) -> int | None:
     bare = Counter(_TIMES.sub("", text) for _, text in lines)
     for place in range(len(lines) - 1, -1, -1):
         text = lines[place][1]
-        if not shows_no_work(text) and bare[_TIMES.sub("", text)] < HEARTBEATS:
+        if not shows_no_work(text) and (_BUSY.search(text) or bare[_TIMES.sub("", text)] < HEARTBEATS):
             return place
     return None
 
 
 def shows_no_work(text: str) -> bool:
     """Whether a line only says that a server is there, or that it waits."""
+    if _BUSY.search(text) is not None:
+        return False
     return _LOOKS.search(text) is not None or _IDLE.search(text) is not None
 
 
@@ -140,7 +146,7 @@ def _judged(lines: Sequence[tuple[int, str]], place: int | None, log: Log) -> Ta
 
     if place is None:
         seen = times(lines[-GAPS:])
-        return Tail(last=max(seen, default=None), polls=len(lines))
+        return Tail(last=max(seen, default=None), polls=len(lines), stamped=bool(seen))
     work = [one for one in lines[max(0, place - GAPS) : place + 1] if not shows_no_work(one[1])]
     worked = times(work)
     gaps = [later - earlier for earlier, later in pairwise(worked)]
@@ -161,6 +167,7 @@ def _judged(lines: Sequence[tuple[int, str]], place: int | None, log: Log) -> Ta
         offset=lines[place][0],
         at=worked[-1] if worked else None,
         polls=len(behind),
+        stamped=bool(after),
         last=last,
         gap=max(gaps, default=0.0),
         stuck=held if stuck else 0,
@@ -180,7 +187,7 @@ def hang(logs: Sequence[tuple[Log, Tail]], run: Training, now: float) -> Explana
     ends += [
         one.modified
         for one, its in logs
-        if its.polls and began <= one.modified <= began + A_ZONE  # polls have no stamps
+        if its.polls and not its.stamped and began <= one.modified <= began + A_ZONE  # polls have no stamps
     ]
     polls = sum(its.polls for one, its in logs)
     end = min(max(ends), max(now, began))

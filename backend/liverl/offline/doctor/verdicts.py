@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Evidence, Explanation, Verdict
 from liverl.causes.judge import SYMPTOMS
 from liverl.causes.unexplained import UNEXPLAINED
+from liverl.diagnose.catalogue.agents import NO_TOKENS
 from liverl.offline.doctor.ends import STOPS
 from liverl.offline.doctor.rules import Judged
 from liverl.offline.doctor.silence import HANGS
 from liverl.offline.doctor.trials import Failure
 
 NOT_READ = "not-all-read"
+_NO_CALLS = "zero_tool_calls"  # the alert that looks into the trials
 _OUTSIDE = frozenset(one.id for one in SIGNATURES if one.from_outside)
 _OF_TRIALS = frozenset(one.id for one in SIGNATURES if one.request)
 # The alert and the row of the catalogue that only say that trials fail, once it is known why
@@ -38,12 +42,13 @@ def joined(
     if failed and failed[0].ends_it and _gives_way(cause):
         cause, guesses = failed[0].explanation, ()
         del explained[0]
+    alerts = [one for found in judged for one in found.alerts if not (failed and one.id == _ALERT)]
+    cause = _with_trials(cause, alerts)
     more: list[Explanation] = []
     if logs.cause is None:
         more += [one for one in silent if one.id != STOPS]
     elif logs.cause.id in _OUTSIDE | UNEXPLAINED:
         more += [one for one in silent if one.id == HANGS]
-    alerts = [one for found in judged for one in found.alerts if not (failed and one.id == _ALERT)]
     more += [one for one in alerts if one.severity == "critical"]
     more += [one.explanation for one in explained]
     more += [one for one in logs.symptoms if not (failed and one.id == _REPORTED)]
@@ -52,6 +57,14 @@ def joined(
     more += [_not_asked(one.problem) for one in judged if one.problem]
     kept = list(_each_once(cause, more))[:SYMPTOMS]
     return Verdict(cause, guesses, tuple([*kept, _not_read(left_out)] if left_out else kept))
+
+
+def _with_trials(cause: Explanation | None, alerts: Sequence[Explanation]) -> Explanation | None:
+    """A batch without tokens, with what the trials show: the logs do not say why no tool call was parsed."""
+    told = next((one for one in alerts if one.id == _NO_CALLS), None)
+    if cause is None or told is None or cause.id != NO_TOKENS:
+        return cause
+    return msgspec.structs.replace(cause, cause=told.cause, fix=told.fix, patch=told.patch, guess=told.guess)
 
 
 def _gives_way(cause: Explanation | None) -> bool:
