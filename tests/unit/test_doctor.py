@@ -113,10 +113,11 @@ def test_what_cannot_be_read_is_one_line_each(tmp_path: Path) -> None:
 
 
 def test_a_run_of_ours_is_read_with_its_exits(tmp_path: Path) -> None:
-    run_dir = make_run(tmp_path / "run", Result("failed", 1, None, 3, 1.0, 2.0))
+    now = time.time()
+    run_dir = make_run(tmp_path / "run", Result("failed", 1, None, 3, now - 9000, now - 7200))
     found = collect([tmp_path])
     assert [(Path(one.path).name, one.what) for one in found.files] == [
-        (run_dir.name, "a run of this program: failed, attempt 1"),
+        (run_dir.name, "a run of this program: failed, attempt 1, 2 h ago"),
         ("trainer.1.log", "log of trainer of this program"),
     ]
     assert [(e.name, e.code) for e in found.exits] == [("the run", 1)]
