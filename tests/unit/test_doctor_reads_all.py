@@ -148,6 +148,10 @@ SILENT: dict[str, tuple[dict[str, tuple[list[str], float]], list[str]]] = {
         ["engine-stuck"],
     ),
     "a log that stops in the middle": ({"a.log": (steps(20), NOW - STOPPED)}, ["log-stops"]),
+    "a log that stopped half an hour ago": (
+        {"a.log": (steps(20, begin=NOW - 20 * 60 - 1800), 1800)},
+        ["log-stops"],
+    ),
     "a job that succeeded with steps left": (
         {"a.log": ([*steps(20), "Job 'raysubmit_a1' succeeded"], NOW - STOPPED)},
         ["ended-early"],
@@ -168,6 +172,23 @@ SILENT: dict[str, tuple[dict[str, tuple[list[str], float]], list[str]]] = {
     "healthy: all steps done, and its servers go on": (
         {"a.log": ([*steps(20, 20), *engine(STOPPED, 900)], NOW - STOPPED - 9000)},
         [],
+    ),
+    "healthy: a script that ended after the steps that its command line asks for": (
+        {
+            "a.log": (
+                [
+                    "+ python3 -m verl.trainer.main_ppo trainer.total_training_steps=20",
+                    *(line for line in steps(20) if "otal training steps" not in line),
+                    "script finished with exit code 0",
+                ],
+                NOW - STOPPED,
+            )
+        },
+        [],
+    ),
+    "polls for megabytes": (
+        {"a.log": ([*steps(20), *POLLS * 8, *engine(STOPPED + 9000, 2)], NOW - STOPPED - 9000)},
+        ["hangs"],
     ),
     "healthy: a server that nobody asks": ({"a.log": ([*SERVER, *engine(BEGIN, 1000)], 0.0)}, []),
     "healthy: a proxy that is only polled": (

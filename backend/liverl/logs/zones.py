@@ -198,13 +198,27 @@ def _of_file(one: Stamps, modified: float | None) -> int | None:
 
 
 def _fitting(one: Stamps, others: Sequence[tuple[float, float]]) -> int | None:
+    """The zone in which a log lies longest beside the others; of several, UTC or the one that is nearest to here."""
     assert one.last is not None
     own = local_zone(one.last)
     zones = range(WEST, EAST + 1, QUARTER) if _length(_span(one, None)) >= SHORTEST else (0,)
-    fitting = [zone for zone in zones if _fits(one, zone, others)]
-    return min(fitting, key=lambda zone: (zone != 0, zone % 3600 != 0, abs(zone - own)), default=None)
+    spans = {zone: span for zone in zones if (span := _span(one, zone)) is not None}
+    together = {zone: _together(span, others) for zone, span in spans.items()}
+    fitting = [zone for zone, seconds in together.items() if seconds is not None]
+    return min(
+        fitting,
+        key=lambda zone: (
+            -((together[zone] or 0.0) // QUARTER),
+            zone != 0,
+            zone % HALF_AN_HOUR != 0,
+            zone % 3600 != 0,
+            abs(zone - own),
+        ),
+        default=None,
+    )
 
 
-def _fits(one: Stamps, zone: int, others: Sequence[tuple[float, float]]) -> bool:
-    span = _span(one, zone)
-    return span is not None and _beside(span, others) == 0.0
+def _together(span: tuple[float, float], others: Sequence[tuple[float, float]]) -> float | None:
+    """Seconds that a span has in common with the one of others that has most; None if it has none with any."""
+    common = max(min(span[1], other[1]) - max(span[0], other[0]) for other in others)
+    return common if common >= 0.0 else None

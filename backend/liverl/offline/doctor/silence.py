@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -21,7 +21,8 @@ from liverl.offline.doctor.training import Training
 from liverl.util.regular_file import open_regular
 
 HANGS = "hangs"
-FIRST, MOST = 256 << 10, 32 << 20  # bytes at the end of a log that are looked at, at first and at most
+CHUNK = 1 << 20  # bytes of the end of a log that are looked at together, in which heartbeats are recognized,
+MOST = 256 << 20  # and bytes in which the last work is looked for
 HEARTBEATS = 10  # equal lines, but for their times, at the end of a log that show no work
 GAPS = 400  # lines of work before the last one whose gaps are usual
 LEAST_S = 600.0  # seconds without work that are never called a hang: loading, checkpoints and long rollouts take them
@@ -31,6 +32,9 @@ POLLS = 3  # lines without work at least, behind the last work
 
 # Requests that only look: of health checks, scrapers, dashboards
 _LOOKS = re.compile(r'"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}')
+_POLL_LINES = re.compile(
+    rb'^[^"\n]{0,200}"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}[^\n]{0,400}$', re.M
+)
 _IDLE = re.compile(
     r"generation throughput: 0\.0+ tokens/s|gen throughput \(token/s\): 0\.0+\b|#running-req: 0, |"
     r"No available shared memory broadcast block found in \d|\(autoscaler \+|(?i:\bheartbeat\b|\bkeep-?alive\b)|"
@@ -94,38 +98,70 @@ def tail_of(log: Log) -> Tail:
     fd = open_regular(log.path)
     try:
         size = os.fstat(fd).st_size
-        window = FIRST
-        while True:
-            begin = max(0, size - window)
-            data = os.pread(fd, window, begin)
-            lines = list(_lines(data, begin))
-            place = _last_work(lines)
-            if place is not None and (place >= GAPS // 4 or begin == 0):
-                break
-            if begin == 0 or window >= MOST:
-                break
-            window *= 4
+        behind, begin = _chunk(fd, size)
+        beats = _heartbeats(behind)
+        place = _last_work(behind, beats)
+        polls = len(behind) - 1 - place if place is not None else len(behind)
+        chunk = behind
+        while place is None and begin > 0 and size - begin < MOST:  # only polls so far
+            only, before = _polls_only(fd, begin)
+            if only:
+                polls, begin = polls + only, before
+                continue
+            chunk, begin = _chunk(fd, begin)
+            place = _last_work(chunk, beats)
+            polls += len(chunk) - 1 - place if place is not None else len(chunk)
+        if place is not None and place < GAPS and begin > 0:  # what it did before tells what gaps are usual
+            more, begin = _chunk(fd, begin)
+            chunk, place = [*more, *chunk], len(more) + place
     finally:
         os.close(fd)
-    return _judged(lines, place, log)
+    work = chunk[max(0, place - GAPS) : place + 1] if place is not None else []
+    return _judged(work, behind[-polls:] if polls else [], polls, log)
 
 
-def _lines(data: bytes, begin: int) -> Iterator[tuple[int, str]]:
+def _chunk(fd: int, end: int) -> tuple[list[tuple[int, str]], int]:
+    """The lines of about ``CHUNK`` bytes that end at byte ``end``, with their places, and the byte of the first one."""
+    begin = max(0, end - CHUNK)
+    data = os.pread(fd, end - begin, begin)
+    if begin:  # there it is a part of a line
+        cut = data.find(b"\n") + 1 or len(data)
+        data, begin = data[cut:], begin + cut
+    lines = []
     offset = begin
-    for number, raw in enumerate(data.split(b"\n")):
-        whole = number or not begin  # the first may be a part of a line
+    for raw in data.split(b"\n"):
         text = raw.rstrip(b"\r").rpartition(b"\r")[2]
-        if whole and text.strip():
-            yield offset, colourless(text[:2000].decode("utf-8", "replace"))
+        if text.strip():
+            lines.append((offset, colourless(text[:2000].decode("utf-8", "replace"))))
         offset += len(raw) + 1
+    if begin >= end:  # one line that is longer: what is before it is not looked at
+        return lines, 0
+    return lines, begin
 
 
-def _last_work(lines: Sequence[tuple[int, str]]) -> int | None:
+def _polls_only(fd: int, end: int) -> tuple[int, int]:
+    """How many polls the lines of about ``CHUNK`` bytes that end at byte ``end`` are, 0 if they are not all polls, and
+    the byte of the first one. Quick: a log may end with gigabytes of them."""
+    begin = max(0, end - CHUNK)
+    data = os.pread(fd, end - begin, begin)
+    if begin:
+        cut = data.find(b"\n") + 1 or len(data)
+        data, begin = data[cut:], begin + cut
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    return (lines, begin) if data and len(_POLL_LINES.findall(data)) == lines else (0, end)
+
+
+def _heartbeats(lines: Sequence[tuple[int, str]]) -> frozenset[str]:
+    """Lines, without their times, that come again and again."""
+    bare = Counter(_TIMES.sub("", text) for _, text in lines if not shows_no_work(text))
+    return frozenset(text for text, count in bare.items() if count >= HEARTBEATS)
+
+
+def _last_work(lines: Sequence[tuple[int, str]], beats: frozenset[str]) -> int | None:
     """The index of the last line that shows work; None if none does."""
-    bare = Counter(_TIMES.sub("", text) for _, text in lines)
     for place in range(len(lines) - 1, -1, -1):
         text = lines[place][1]
-        if not shows_no_work(text) and (_BUSY.search(text) or bare[_TIMES.sub("", text)] < HEARTBEATS):
+        if not shows_no_work(text) and (_BUSY.search(text) or _TIMES.sub("", text) not in beats):
             return place
     return None
 
@@ -137,20 +173,16 @@ def shows_no_work(text: str) -> bool:
     return _LOOKS.search(text) is not None or _IDLE.search(text) is not None
 
 
-def _judged(lines: Sequence[tuple[int, str]], place: int | None, log: Log) -> Tail:
+def _judged(work: Sequence[tuple[int, str]], behind: Sequence[tuple[int, str]], polls: int, log: Log) -> Tail:
+    """``work``: lines up to the last one that shows work; ``behind``: the last lines of the log, without work."""
     resolver = Resolver(log.modified, log.zone)
 
     def times(part: Sequence[tuple[int, str]]) -> list[float]:
         stamps = (stamp_of(text) for _, text in part)
         return [at for one in stamps if one is not None and (at := resolver.at(one)) is not None]
 
-    if place is None:
-        seen = times(lines[-GAPS:])
-        return Tail(last=max(seen, default=None), polls=len(lines), stamped=bool(seen))
-    work = [one for one in lines[max(0, place - GAPS) : place + 1] if not shows_no_work(one[1])]
-    worked = times(work)
+    worked = times([one for one in work if not shows_no_work(one[1])])
     gaps = [later - earlier for earlier, later in pairwise(worked)]
-    behind = lines[place + 1 :]
     after = times([*behind[:3], *behind[-30:]])
     held, since = 0, None
     for _, text in reversed(behind):
@@ -163,10 +195,10 @@ def _judged(lines: Sequence[tuple[int, str]], place: int | None, log: Log) -> Ta
     stuck = times([(0, since)]) if since is not None else []
     last = max([*worked[-1:], *after], default=None)
     return Tail(
-        line=lines[place][1].strip(),
-        offset=lines[place][0],
+        line=work[-1][1].strip() if work else "",
+        offset=work[-1][0] if work else 0,
         at=worked[-1] if worked else None,
-        polls=len(behind),
+        polls=polls,
         stamped=bool(after),
         last=last,
         gap=max(gaps, default=0.0),

@@ -114,8 +114,8 @@ def training_of(path: str, start: int = 0) -> Training:
                     pace = _RATE.search(bars[-1][3])
                     if pace is not None and float(pace[1]) > 0.0:
                         rate = float(pace[1]) if pace[2] == b"s/it" else 1.0 / float(pace[1])
-            began = began or _TRAINS.search(block) is not None
             if not last:  # of the beginning
+                began = _TRAINS.search(block) is not None
                 head = block[:TAIL]
                 background = _BACKGROUND.search(head) is not None
                 if _SUBMITS.search(head):
