@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from liverl.causes.finding import Explanation
+from liverl.causes.finding import Explanation, Verdict
 from liverl.diagnose.tracker import Resolved, Rule, Window
 from liverl.model import BackendInfo, Evidence, Result, Snapshot, Symptom
 from liverl.offline.doctor import rules as doctor_rules
 from liverl.offline.doctor.examine import Examination, examine
 from liverl.offline.doctor.report import as_json, as_text
+from liverl.offline.doctor.verdicts import joined
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.main import run
 
@@ -199,6 +200,23 @@ SILENT: dict[str, tuple[dict[str, tuple[list[str], float]], list[str]]] = {
     "healthy: steps take an hour, and this one is not over": (
         {"a.log": ([*steps(4, seconds=HOUR), *engine(BEGIN + 4 * HOUR, 400)], NOW - BEGIN - 4 * HOUR - 4000)},
         [],
+    ),
+    "healthy: the same, where only the newest line has a stamp": (
+        {
+            "a.log": (
+                [
+                    *(one for one in steps(4, seconds=HOUR) if " done" not in one),
+                    f"{stamp(BEGIN + 4 * HOUR)} INFO saved",
+                ]
+                + engine(BEGIN + 4 * HOUR, 400),
+                NOW - BEGIN - 4 * HOUR - 4000,
+            )
+        },
+        [],
+    ),
+    "a log that stops with stamped polls, in a file that was touched later": (
+        {"a.log": ([*steps(20), *engine(STOPPED, 30)], HOUR)},
+        ["log-stops"],
     ),
     "healthy: an engine at one speed, between two steps": (
         {"a.log": ([*steps(20, begin=NOW - 2 * HOUR), *engine(NOW - 6000, 600, "900.0", 5)], 10.0)},
@@ -447,6 +465,38 @@ def test_the_catalogue_is_asked_why_trials_failed(failed: int, role: str, place:
     assert [one.what for one in found.files if "trials" in one.path] == ["6 trials in 1 step"]
 
 
+def test_failures_of_an_old_step_are_over(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        for number in range(4):
+            make_trial(
+                tmp_path / f"step_{step:04}" / f"t-{number}__Ab0{number}xYz", POOLS if step == 1 else None
+            )
+    assert told(examine([tmp_path])) == []
+
+
+def test_a_kind_of_fault_is_told_once() -> None:
+    alert = Explanation("zero_tool_calls", "critical", "trials call no tool")
+    noted = doctor_rules.Judged(alerts=(alert,))
+    assert joined(Verdict(), [noted, noted], [], [], "").symptoms == (alert,)
+    assert joined(Verdict(alert), [noted], [], [], "").symptoms == ()
+
+
+def test_a_batch_without_tokens_is_explained_by_its_trials() -> None:
+    """The log does not show which parser would read what the model writes."""
+    cause = Explanation("verl-no-tokens", "critical", "No trial had a token", "unknown", "look at the trials")
+    alert = Explanation(
+        "zero_tool_calls", "critical", "trials call no tool", "XML", "set it", patch={"a.b": "c"}
+    )
+    told_of = joined(Verdict(cause), [doctor_rules.Judged(alerts=(alert,))], [], [], "").cause
+    assert told_of is not None
+    assert (told_of.title, told_of.cause, told_of.fix, told_of.patch) == (
+        cause.title,
+        "XML",
+        "set it",
+        alert.patch,
+    )
+
+
 def test_each_reason_of_failed_trials_is_told_once(tmp_path: Path) -> None:
     for number in range(8):
         text = (POOLS, REFUSED)[number % 4 == 0]
@@ -532,6 +582,9 @@ ALERT = Symptom(
     "all 8 trials of step 2 made no tool call",
     "look at one",
 )
+FAILURE = Symptom(
+    "service_failed:trainer", "critical", "trainer has failed", "killed by SIGKILL", "restart it"
+)
 NOTE = Symptom("rewards_equal", "info", "no learning signal in step 2", "all are solved", "use harder tasks")
 
 
@@ -541,9 +594,10 @@ NOTE = Symptom("rewards_equal", "info", "no learning signal in step 2", "all are
         (DONE, (), []),
         (DONE, (NOTE,), []),
         (DONE, (ALERT, NOTE), ["zero_tool_calls"]),
+        (DONE, (FAILURE,), []),
         (None, (), ["run-dead"]),
     ],
-    ids=["well", "a note", "its own critical alert", "its backend died"],
+    ids=["well", "a note", "its own critical alert", "a failure that its result has", "its backend died"],
 )
 def test_a_run_says_what_its_own_backend_found(
     result: Result | None, symptoms: tuple[Symptom, ...], expected: list[str], tmp_path: Path

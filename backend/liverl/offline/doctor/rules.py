@@ -97,9 +97,9 @@ def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:
         return Judged(problem=f"its state could not be asked for: {error}"), []
     except OSError as error:
         return Judged(problem=f"its state could not be read: {error.strerror or error}"), []
-    told = now.result.cause if now.result is not None else None
-    same = failures.ids_for(told)
-    alerts = (s for s in now.symptoms if s.id not in same and not failures.is_failure(s.id))
+    alerts = (
+        s for s in now.symptoms if not failures.is_failure(s.id)
+    )  # that is the cause, which the result has
     judged = _judged(alerts, str(run.path), str(run.path))
     left = _left_behind(now)
     if left is not None:

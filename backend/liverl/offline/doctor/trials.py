@@ -40,7 +40,7 @@ class TrialsRead(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why trials failed: ``count`` of the ``total`` trials of the newest step with failures."""
+    """Why trials failed: ``count`` of the ``total`` trials of a step that are known one by one, its newest ones."""
 
     explanation: Explanation
     count: int
@@ -84,15 +84,15 @@ def _opened(root: Path, path: str) -> str:
 
 
 def failures(read: TrialsRead, progress: Callable[[str], None] = lambda _: None) -> tuple[Failure, ...]:
-    """Why the trials of the newest step with failures failed, as the catalogue of causes explains their exceptions and
-    logs: each explanation once, the most frequent one first."""
-    heads = [head for head in read.status.newest if head.failure and not head.earlier]
-    if not heads:
-        return ()
-    newest = max((head.step for head in heads if head.step is not None), default=None)
-    heads = [head for head in heads if head.step == newest]
-    step = next((one for one in read.status.steps if one.step == newest), None)
-    total = step.total if step is not None else read.status.total
+    """Why trials of the newest step, or of the one before it, failed, as the catalogue of causes explains their
+    exceptions and logs: each explanation once, the most frequent one first."""
+    known = [head for head in read.status.newest if not head.earlier]
+    newest = max((head.step for head in known if head.step is not None), default=None)
+    recent = {newest, *(() if newest is None else (newest - 1,))}
+    failed = [head for head in known if head.failure and head.step in recent]
+    step = max((head.step for head in failed if head.step is not None), default=None)
+    heads = [head for head in failed if head.step == step]
+    total = sum(head.step == step for head in known)
     groups: dict[str, list[TrialHead]] = {}
     for head in heads:
         groups.setdefault(_message(head)[1], []).append(head)
@@ -102,11 +102,11 @@ def failures(read: TrialsRead, progress: Callable[[str], None] = lambda _: None)
         why = _explained(same[0])
         if why is None:
             continue
-        known = found.get(why.id)
-        count = len(same) + (0 if known is None else known.count)
-        found[why.id] = Failure(why if known is None else known.explanation, count, total)
+        before = found.get(why.id)
+        count = len(same) + (0 if before is None else before.count)
+        found[why.id] = Failure(why if before is None else before.explanation, count, total)
     told = sorted(found.values(), key=lambda one: -one.count)
-    where = "" if newest is None else f" of step {newest}"
+    where = "" if step is None else f" of step {step}"
     return tuple(msgspec.structs.replace(one, explanation=_counted(one, where)) for one in told)
 
 
