@@ -131,6 +131,19 @@ SILENT: dict[str, tuple[dict[str, tuple[list[str], float]], list[str]]] = {
         },
         ["hangs"],
     ),
+    "a hang beside Ray's own logs": (
+        {
+            "a.log": ([*steps(20), *engine(STOPPED, 700)], NOW - STOPPED - 7000),
+            "session/logs/raylet.out": (
+                [
+                    f"[{stamp(STOPPED + n * 60)} I 1 1] (raylet) node.cc:{n}: {n * 7} workers"
+                    for n in range(120)
+                ],
+                NOW - STOPPED - 7140,
+            ),
+        },
+        ["hangs"],
+    ),
     "a hang that a time limit ended": (
         {
             "train.log": ([*steps(20), *engine(STOPPED, 1000)], NOW - STOPPED - 10_000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.silence import Tail, engine_stuck, hang, tail_of
 from liverl.offline.doctor.training import Training, joined, training_of
 
+# What goes on by itself, whatever the training does
+_BESIDE = re.compile(r"Ray's (?:raylet|GCS)|a Ray service|kernel log")
 MOST = 2 << 30  # bytes of one log that are read, its last ones
 
 
@@ -66,7 +69,7 @@ def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: 
         try:
             found = read_log(Path(log.path), log.path, start, log.zone)
             is_transcript = log.input.what == TRANSCRIPT
-            if foreign and not is_transcript:
+            if foreign and not is_transcript and not _BESIDE.search(log.input.what):
                 parts.append((log.over, training_of(log.path, start)))
                 tails.append((log, tail_of(log)))
         except OSError as error:

@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import msgspec
 
@@ -153,7 +153,8 @@ def _polls_only(fd: int, end: int) -> tuple[int, int]:
 
 def _heartbeats(lines: Sequence[tuple[int, str]]) -> frozenset[str]:
     """Lines, without their times, that come again and again."""
-    bare = Counter(_TIMES.sub("", text) for _, text in lines if not shows_no_work(text))
+    others = (text for _, text in reversed(lines) if not shows_no_work(text))
+    bare = Counter(_TIMES.sub("", text) for text in islice(others, GAPS))
     return frozenset(text for text, count in bare.items() if count >= HEARTBEATS)
 
 
