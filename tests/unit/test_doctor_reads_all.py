@@ -478,6 +478,25 @@ def test_the_catalogue_is_asked_why_trials_failed(failed: int, role: str, place:
     assert [one.what for one in found.files if "trials" in one.path] == ["6 trials in 1 step"]
 
 
+@pytest.mark.parametrize("wrong", [True, False])
+def test_a_trial_that_is_named_is_judged_alone(wrong: bool, tmp_path: Path) -> None:
+    for number in range(4):
+        make_trial(tmp_path / "step_0001" / f"t-{number}__Ab0{number}xYz", POOLS if number else None)
+    found = examine([tmp_path / "step_0001" / f"t-{int(wrong)}__Ab0{int(wrong)}xYz"])
+    assert [one.title for one in told(found)] == (
+        ["Docker has no address range left for another network"] if wrong else []
+    )
+    assert found.read
+
+
+def test_a_few_failed_trials_are_usual(tmp_path: Path) -> None:
+    for number in range(20):
+        make_trial(tmp_path / "step_0001" / f"t-{number}__Ab{number:02}xYz", None if number else POOLS)
+    found = examine([tmp_path])
+    assert told(found) == []
+    assert any("1 of 20 trials of step 1 failed so" in one.cause for one in found.notes)
+
+
 def test_failures_of_an_old_step_are_over(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         for number in range(4):

@@ -76,13 +76,14 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         judged = [_by_rules(reading, found.metrics, trials, now)]
     failed = [one for read in trials for one in failures(read, progress)]
     silent = reading.silent_ends(now) if run is None else ()
-    verdict = _located(joined(verdict, judged, failed, silent, inputs.left_out))
+    often = [one for one in failed if not one.is_usual]
+    verdict = _located(joined(verdict, judged, often, silent, inputs.left_out))
     return Examination(
         verdict,
         as_files(inputs, found, reading.remarks | words, reading.unread),
         dict(_lines(verdict)),
         moments(evidence_of(verdict), {log.path: log for log in found.logs}),
-        tuple(note for one in judged for note in one.notes),
+        (*(n for one in judged for n in one.notes), *(one.explanation for one in failed if one.is_usual)),
         inputs.left_out,
         now,
     )

@@ -137,7 +137,7 @@ class _Search:
             self.add(Input(str(run.path), "a run of this program"))
             return []
         if is_trial(names):
-            self._trials(TrialFolder(folder, 1, 0, os.stat(folder).st_mtime))
+            self._trials(TrialFolder(folder, 1, 0, os.stat(folder).st_mtime, single=True))
             return []
         self._entries -= len(entries)
         if self._entries < 0:

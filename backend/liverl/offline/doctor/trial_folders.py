@@ -24,9 +24,13 @@ class TrialFolder(msgspec.Struct, frozen=True):
     steps: int
     modified: float
 
+    single: bool = False  # it is a trial itself
+
     @property
     def words(self) -> str:
         """What it is, for people."""
+        if self.single:
+            return "a trial"
         steps = f" in {self.steps} step{'s'[: self.steps != 1]}" if self.steps else ""
         return f"{self.trials} trial{'s'[: self.trials != 1]}{steps}"
 

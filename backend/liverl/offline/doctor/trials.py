@@ -16,9 +16,12 @@ from liverl.causes.finding import Evidence, Explanation, LogRecords
 from liverl.causes.judge import judge
 from liverl.causes.reading import read_log
 from liverl.causes.unexplained import UNEXPLAINED
+from liverl.diagnose.catalogue.agents import FAILED_SHARE
 from liverl.logs.records import RecordReader
 from liverl.model import TrialHead, TrialsStatus, UnreadableFile
-from liverl.observe.trials.scanner import TRIALS, TrialScanner
+from liverl.observe.trials.root import STEP_DIR
+from liverl.observe.trials.scanner import TRIALS, LineReader, TrialScanner
+from liverl.observe.trials.trial import Trial
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.util.regular_file import read_regular
 
@@ -47,15 +50,26 @@ class Failure(msgspec.Struct, frozen=True):
     total: int
 
     @property
+    def share(self) -> float:
+        """Of the trials of the step, 0..1."""
+        return self.count / max(1, self.total)
+
+    @property
     def ends_it(self) -> bool:
-        """Whether so many failed that this is what is wrong with the run."""
-        return self.count >= max(2, HALF * self.total)
+        """Whether so many failed that this is what is wrong with the run, or with the one trial that was named."""
+        return self.share >= HALF and (self.count > 1 or self.total == 1)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether so few failed as do with real sandboxes."""
+        return self.share < FAILED_SHARE
 
 
 def read_trials(found: TrialFolder, seconds: float = SCAN_S) -> TrialsRead:
     """Read the trials of a folder that is no run's, the newest steps first, for about ``seconds``."""
-    one = found.trials == 1 and not found.steps
-    root = found.path.parent if one else found.path
+    root = found.path
+    if found.single:
+        return _single(root)
     with tempfile.TemporaryDirectory(prefix="liverl-doctor-") as folder:
         os.symlink(os.path.realpath(root), Path(folder, TRIALS))
         scanner = TrialScanner(folder)
@@ -66,6 +80,19 @@ def read_trials(found: TrialFolder, seconds: float = SCAN_S) -> TrialsRead:
                 break
     bad = tuple(msgspec.structs.replace(file, path=_opened(root, file.path)) for file in scanner.unreadable)
     return TrialsRead(_with_paths(status, root), scanner.unread, bad)
+
+
+def _single(path: Path) -> TrialsRead:
+    """One trial that was named."""
+    step = STEP_DIR.fullmatch(path.parent.name)
+    trial = Trial(str(path.parent), path.name, int(step[1]) if step is not None else None)
+    try:
+        trial.check(LineReader(), time.time())
+    except OSError as error:
+        return TrialsRead(TrialsStatus(), 1, (UnreadableFile(str(path), error.strerror or str(error)),))
+    bad = tuple(UnreadableFile(str(path / name), why) for name, why in trial.unreadable.items())
+    head = msgspec.structs.replace(trial.head(), path=str(path))
+    return TrialsRead(TrialsStatus(total=1, finished=int(head.state == "finished"), newest=(head,)), 0, bad)
 
 
 def of_run(status: TrialsStatus, run: Path) -> TrialsRead:
@@ -113,6 +140,11 @@ def failures(read: TrialsRead, progress: Callable[[str], None] = lambda _: None)
 def _counted(failure: Failure, where: str) -> Explanation:
     return msgspec.structs.replace(
         failure.explanation,
+        severity="info"
+        if failure.is_usual
+        else failure.explanation.severity
+        if failure.ends_it
+        else "warning",
         cause=f"{failure.count} of {failure.total} trials{where} failed so. {failure.explanation.cause}".strip(),
     )
 
