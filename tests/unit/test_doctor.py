@@ -23,6 +23,7 @@ from liverl.causes.reading import MOST_AFTER
 from liverl.model import Cause, Evidence, Result
 from liverl.model import Exit as ServiceExit
 from liverl.offline.doctor import examine as examine_module
+from liverl.offline.doctor import reading as reading_module
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
@@ -112,10 +113,11 @@ def test_what_cannot_be_read_is_one_line_each(tmp_path: Path) -> None:
 
 
 def test_a_run_of_ours_is_read_with_its_exits(tmp_path: Path) -> None:
-    run_dir = make_run(tmp_path / "run", Result("failed", 1, None, 3, 1.0, 2.0))
+    now = time.time()
+    run_dir = make_run(tmp_path / "run", Result("failed", 1, None, 3, now - 9000, now - 7200))
     found = collect([tmp_path])
     assert [(Path(one.path).name, one.what) for one in found.files] == [
-        (run_dir.name, "a run of this program: failed, attempt 1"),
+        (run_dir.name, "a run of this program: failed, attempt 1, 2 h ago"),
         ("trainer.1.log", "log of trainer of this program"),
     ]
     assert [(e.name, e.code) for e in found.exits] == [("the run", 1)]
@@ -282,13 +284,13 @@ def test_a_run_that_did_not_fail_has_nothing_wrong(result: Result, tmp_path: Pat
     assert not examine([tmp_path]).found
 
 
-def test_a_trial_is_no_log(tmp_path: Path) -> None:
+def test_a_folder_of_trials_is_one_line_and_no_log(tmp_path: Path) -> None:
     trial = tmp_path / "step_0001" / "hello-1"
     (trial / "agent").mkdir(parents=True)
     (trial / "agent" / "agent.log").write_bytes(TRACEBACK)
     (trial / "result.json").write_text("{}")
     (one,) = collect([tmp_path]).files
-    assert (one.path, one.read) == (str(trial), False)
+    assert (one.path, one.what, one.read) == (str(tmp_path), "1 trial in 1 step", False)
 
 
 def test_the_line_of_a_quote_is_found() -> None:
@@ -314,7 +316,7 @@ def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFi
     said: dict[str, Any] = json.loads(out)
     offset = TRACEBACK.index(b"ValueError")
     text = "ValueError: the column 'prompt' is missing"
-    assert said["cause"] == {"text": text, "log": str(log), "offset": offset}
+    assert said["cause"] == {"text": text, "log": str(log), "offset": offset, "at": log.stat().st_mtime}
     (symptom,) = said["symptoms"]
     assert symptom.keys() == {
         "id",
@@ -322,6 +324,7 @@ def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFi
         "title",
         "cause",
         "fix",
+        "at",
         "command",
         "patch",
         "guess",
@@ -438,7 +441,7 @@ def test_of_a_huge_log_the_end_is_read_and_that_is_said(
 ) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(b"ok\n" * 1000 + TRACEBACK)
-    monkeypatch.setattr(examine_module, "MOST", 500)
+    monkeypatch.setattr(reading_module, "MOST", 500)
     found = examine([log])
     assert found.files[0].what.endswith("of 0.0 MiB were read")
     assert found.verdict.cause is not None

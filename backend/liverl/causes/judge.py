@@ -4,7 +4,8 @@ What counts, in this order:
 
 1. a process killed for memory, which its cgroup counted;
 2. the earliest record that a signature of role ``cause`` explains, and that its process did not survive; one of a
-   library before one of Python itself, such as MemoryError;
+   library before one of Python itself, such as MemoryError; and an error of the run, explained or not, before an end
+   from outside that followed it, such as a time limit;
 3. what a living process complained of until the end (``alive``), which is why somebody or a time-out ended it;
 4. how a process ended, if its log has no error: a log whose last line is healthy explains nothing;
 5. the first error that no signature explains, and then the first consequence, both as "cause unknown".
@@ -20,11 +21,20 @@ from msgspec.structs import replace
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.catalogue.noise import ASKED_TO_STOP
 from liverl.causes.chain import telling
-from liverl.causes.errors import evidence_of, first_error, is_weak, of_a_request, role_of, without_speculation
+from liverl.causes.errors import (
+    evidence_of,
+    first_error,
+    is_weak,
+    of_a_request,
+    role_of,
+    weight_of,
+    without_speculation,
+)
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords, Verdict
 from liverl.causes.frames import origin_of, told_place, versions_command
 from liverl.causes.match import Match
 from liverl.causes.memory_kills import killed_for_memory, memory_kill
+from liverl.causes.outside import is_older
 from liverl.causes.signature import Signature
 from liverl.causes.timeline import Moment, timeline
 from liverl.causes.unexplained import failed_requests, unexplained
@@ -162,8 +172,13 @@ def _catalogued(
 ) -> Explanation | None:
     if not fatal:
         return None
+    fatal = _without_later_ends(fatal)
     best = min(_rank(hit) for hit in fatal)
     first = next(hit for hit in fatal if _rank(hit) == best)
+    if first[1].signature.from_outside:
+        before = _unexplained_before(first[0], moments)
+        if before:
+            return None
     if first[1].signature.effect and first[1].signature.component != "python":
         component = first[1].signature.component
         others = (h for h in fatal if h[1].signature.component == component and not h[1].signature.effect)
@@ -171,6 +186,21 @@ def _catalogued(
         best = _rank(first)
     told = _of_one_record(first, best, fatal)
     return killed_for_memory(told[0], oom, of_exits(exits)) or _with_proof(told, fatal, moments, exits)
+
+
+def _without_later_ends(fatal: Sequence[_Hit]) -> Sequence[_Hit]:
+    """Causes without the ends from outside that came after an error of the run in another log."""
+    own = [hit for hit in fatal if not hit[1].signature.from_outside]
+    return [
+        hit
+        for hit in fatal
+        if not hit[1].signature.from_outside or not any(is_older(error, hit[0]) for error, _ in own)
+    ]
+
+
+def _unexplained_before(end: Moment, moments: Sequence[Moment]) -> list[Moment]:
+    """The exceptions in other logs, which no row explains, from before the run was ended from outside."""
+    return [m for m in moments if m.record.kind == "traceback" and weight_of(m) == 0 and is_older(m, end)]
 
 
 def _lasted(hit: _Hit, alive: Sequence[_Hit], served: Mapping[str, int]) -> bool:

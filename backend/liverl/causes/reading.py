@@ -36,11 +36,12 @@ class NotTextError(OSError):
     """A file that is no log: it holds binary data."""
 
 
-def read_log(path: str | os.PathLike[str], shown: str, start: int = 0) -> LogRecords:
+def read_log(path: str | os.PathLike[str], shown: str, start: int = 0, zone: int | None = None) -> LogRecords:
     """Return the records of a log that may explain an end: warnings and worse, tracebacks, and those in which a needle
     of the catalogue stands. Of what its process survived only records with a needle are kept.
 
-    ``shown``: the log's path as shown; ``start``: the byte from which it is read.
+    ``shown``: the log's path as shown; ``start``: the byte from which it is read; ``zone``: of stamps that state none,
+    seconds east of UTC, None for that of this host.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such file.
@@ -51,7 +52,7 @@ def read_log(path: str | os.PathLike[str], shown: str, start: int = 0) -> LogRec
     with open_binary(path) as file:
         modified = os.fstat(file.fileno()).st_mtime
         file.seek(start)
-        reading = _Reading(start, modified)
+        reading = _Reading(start, modified, zone)
         for block in _lines(file):
             if reading.offset == start and _is_binary(block):
                 raise NotTextError(22, "binary data, not a log", os.fspath(path))
@@ -82,10 +83,11 @@ def needles() -> tuple[str, ...]:
 
 
 class _Reading:
-    def __init__(self, start: int, modified: float) -> None:
+    def __init__(self, start: int, modified: float, zone: int | None = None) -> None:
         self.offset = start
         self._modified = modified
-        self._reader = RecordReader(modified, start)
+        self._zone = zone
+        self._reader = RecordReader(modified, start, zone)
         self._shapes = Shapes(needles())
         self._alive = 0  # healthy signs so far
         self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are with it
@@ -242,7 +244,7 @@ class _Reading:
         """A line that was passed over, as a record."""
         if line is None:
             return None
-        reader = RecordReader(self._modified, line[0])
+        reader = RecordReader(self._modified, line[0], self._zone)
         return next(iter((*reader.feed(line[1]), *reader.end())), None)
 
     def result(self, shown: str, modified: float) -> LogRecords:

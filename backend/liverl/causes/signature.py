@@ -23,17 +23,17 @@ class Signature(msgspec.Struct, frozen=True):
     nothing else is found, with the words that the cause is unknown; ``noise`` never counts. ``of``: for a
     consequence, ids of the signatures that can cause it; empty: any cause.
 
-    ``title``, ``cause``, ``fix``, ``command`` and the values of ``patch`` may name captured groups in braces;
-    in ``fix`` of a row that captures ``key`` also ``meant``, the nearest key of verl in parentheses, or nothing.
-    ``title``: one line, at most 80 characters; ``cause``: a sentence; ``fix``: what to do, a sentence; ``patch``:
-    our configuration's keys to the values that mend it; ``command``: to copy into a shell. ``alive``: the process
-    goes on after it, so that it is a symptom of a living run and explains no exit. ``request``: of those, a request or
-    a trial failed, so that it is why a process ended only if that reports it (``of``). ``slips``: how many of these
-    in one log are no symptom, since models and agents make such mistakes. ``effect``: a cause that another one may
-    bring about, or name better: it gives way to another one of its component (of Python: of its record), and is not
-    told beside any. ``tells``: of consequences, it tells which process ended first, whatever its level, and precedes
-    those that only report an error. ``of_versions``: the packages of the traceback cause it if their versions do not
-    fit each other.
+    ``title``, ``cause``, ``fix``, ``command`` and the values of ``patch`` may name captured groups in braces; in
+    ``fix`` of a row that captures ``key`` also ``meant``, the nearest key of verl in parentheses, or nothing.
+    ``title``: one line, at most 80 characters; ``cause``: a sentence; ``fix``: what to do, a sentence; ``patch``: our
+    configuration's keys to the values that mend it; ``command``: to copy into a shell. ``alive``: the process goes on
+    after it, so that it is a symptom of a living run and explains no exit. ``request``: of those, a request or a trial
+    failed, so that it is why a process ended only if that reports it (``of``). ``slips``: how many of these in one log
+    are no symptom, since models and agents make such mistakes. ``effect``: a cause that another one may bring about, or
+    name better: it gives way to another one of its component (of Python: of its record), and is not told beside any.
+    ``tells``: of consequences, it tells which process ended first, whatever its level, and precedes those that only
+    report an error. ``from_outside``: somebody or a batch system ended the job, which an error of the run before it may
+    be the reason of. ``of_versions``: the packages of the traceback cause it if their versions do not fit each other.
 
     ``source``: where the rule comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it
     does not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
@@ -60,5 +60,6 @@ class Signature(msgspec.Struct, frozen=True):
     slips: int = 0
     tells: bool = False
     effect: bool = False
+    from_outside: bool = False
     of_versions: bool = False
     recorded: bool = False

@@ -75,13 +75,17 @@ class Resolver:
     modification time; a missing date likewise. Without either of both the time stays unknown.
     """
 
-    def __init__(self, modified: float | None = None) -> None:
-        """``modified``: the Unix time at which the log was last written."""
+    def __init__(self, modified: float | None = None, zone: int | None = None) -> None:
+        """``modified``: the Unix time at which the log was last written; ``zone``: of stamps that state none, seconds
+        east of UTC, None for that of this host."""
         self._modified = modified
+        self._zone = zone
         self._last: float | None = None
 
     def at(self, moment: Moment) -> float | None:
         """Return the Unix time of the next stamp."""
+        if self._zone is not None and moment.offset is None:
+            moment = moment._replace(offset=self._zone)
         found = self._resolve(moment)
         if found is not None:
             self._last = found

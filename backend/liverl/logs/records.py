@@ -200,10 +200,10 @@ class RecordReader:
     A record is complete when its writer writes something else, or has written nothing for ``STALE`` lines.
     """
 
-    def __init__(self, modified: float | None = None, offset: int = 0) -> None:
+    def __init__(self, modified: float | None = None, offset: int = 0, zone: int | None = None) -> None:
         """``modified``: Unix time at which the log was last written, for stamps without a year or date; ``offset``:
-        of the first byte that is fed."""
-        self._resolver = Resolver(modified)
+        of the first byte that is fed; ``zone``: of stamps that state none, see ``Resolver``."""
+        self._resolver = Resolver(modified, zone)
         self._offset = offset  # of the line that is being read
         self._line = bytearray()
         self._length = 0  # bytes of that line, with those that were left out

@@ -229,7 +229,7 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="CUDA Error: out of memory at",
         title="The GPU has no room when the engine wakes up beside the trainer",
         cause=(
-            "vLLM gets its memory back after a training step, and the trainer still holds too much of "
+            "vLLM takes its GPU memory back after a training step, and the trainer still holds too much of "
             "the GPU."
         ),
         fix=(

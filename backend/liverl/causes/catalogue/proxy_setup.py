@@ -53,6 +53,20 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="ImportError: cannot import name 'handler' from 'my_cb'",
         recorded=True,
     ),
+    Signature(
+        id="litellm-config-invalid",
+        component="litellm",
+        role="cause",
+        effect=True,
+        pattern=r"LiteLLM: config validation failed: (?P<why>[^\n]{1,300})",
+        needle="LiteLLM: config validation failed: ",
+        title="LiteLLM cannot load its configuration file",
+        cause="litellm --validate_config could not load the file that --config names: {why}.",
+        fix="Correct what the line names in that file, and ask again with litellm --config FILE --validate_config.",
+        source="LiteLLM 1.108 litellm/proxy/proxy_cli.py",
+        fires="LiteLLM: config validation failed: Config file not found: /srv/litellm/config.yaml",
+        spares="LiteLLM: config OK (2 models)",
+    ),
     *family(
         Signature(
             id="litellm-no-prisma",

@@ -38,6 +38,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="slurm-time-limit",
         component="slurm",
         role="cause",
+        from_outside=True,
         pattern=(
             r"\*\*\* (?:JOB|STEP) (?P<job>[\w.]{1,40}) (?:ON (?P<node>\S{1,100}) )?CANCELLED AT "
             r"(?P<at>\S{1,40}) DUE TO TIME LIMIT \*\*\*"
@@ -58,6 +59,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="slurm-preempted",
         component="slurm",
         role="cause",
+        from_outside=True,
         pattern=(
             r"\*\*\* (?:JOB|STEP) (?P<job>[\w.]{1,40}) (?:ON \S{1,100} )?CANCELLED AT (?P<at>\S{1,40}) "
             r"DUE TO PREEMPTION \*\*\*"
@@ -106,6 +108,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="slurm-cancelled",
         component="slurm",
         role="cause",
+        from_outside=True,
         effect=True,
         pattern=(
             r"slurmstepd: error: \*\*\* (?:JOB|STEP) (?P<job>[\w.]{1,40}) (?:ON \S{1,100} )?CANCELLED AT "

@@ -19,7 +19,7 @@ import msgspec
 from liverl.logs.follow import LineFollower
 from liverl.observe.metrics.step_lines import decode_record, decode_step_line, numbers_of, validation_only
 from liverl.rundir.layout import SCRIPT_LOG, TRAIN_LOG
-from liverl.util.regular_file import RefusedFileError
+from liverl.util.regular_file import RefusedFileError, open_binary
 
 CHUNK = 1 << 20  # bytes per poll, so that a long history does not block other work
 _STEP_LIMIT = 1 << 62
@@ -223,6 +223,16 @@ class MetricFiles:
                     continue
                 known.add(target)
             yield start, path
+
+
+def has_steps(path: str | os.PathLike[str]) -> bool:
+    """Whether the first line of a file is a record of a step, as verl's file logger writes it."""
+    try:
+        with open_binary(path) as file:
+            line = file.readline(1 << 20)
+    except OSError:
+        return False
+    return decode_record(line) is not None
 
 
 def _matches(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -10,28 +11,40 @@ import msgspec
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import SYMPTOMS
 from liverl.causes.places import at_its_line
-from liverl.causes.reading import read_log
 from liverl.causes.shown import words_of
 from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
-from liverl.model import Cause
+from liverl.model import Cause, TrialsStatus
 from liverl.offline.doctor.early_ends import early_ends
-from liverl.offline.doctor.going_on import judge_files, of_trials
+from liverl.offline.doctor.going_on import judge_files
 from liverl.offline.doctor.inputs import GENERATION, Input, collect
-from liverl.offline.doctor.kinds import TRANSCRIPT
-from liverl.rundir.layout import RunDir
+from liverl.offline.doctor.logs import Log
+from liverl.offline.doctor.moments import When, moment, moments
+from liverl.offline.doctor.reading import Reading, read_logs
+from liverl.offline.doctor.rules import Judged, judged_files, judged_run, steps_of
+from liverl.offline.doctor.scope import as_files, scope
+from liverl.offline.doctor.starts import INTERRUPTED, interrupted_start
+from liverl.offline.doctor.trial_folders import TrialFolder
+from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
+from liverl.offline.doctor.verdicts import evidence_of, joined
 from liverl.util.regular_file import open_binary
 
-MOST = 2 << 30  # bytes of one log that are read, its last ones
 COUNTED = 4 << 30  # bytes in which lines are counted
 _CHUNK = 1 << 20
+_TRACEBACK = 16 << 10  # bytes of a log from an interrupt on
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """``lines``: of (log, offset), the number of its line, from 1."""
+    """``files``: what was judged and what was only looked at; ``notes``: what is worth to know and no fault;
+    ``left_out``: why there is more that was not looked at, empty if all was; ``lines``: of (log, offset), the number of
+    its line, from 1; ``times``: when it was written; ``at``: the Unix time of this examination."""
 
     verdict: Verdict
     files: tuple[Input, ...]
     lines: dict[tuple[str, int], int] = {}
+    times: dict[tuple[str, int], When] = {}
+    notes: tuple[Explanation, ...] = ()
+    left_out: str = ""
+    at: float = 0.0
 
     @property
     def read(self) -> bool:
@@ -45,40 +58,85 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None) -> Examination:
-    """Read what is at ``paths`` and judge it. ``progress`` is told what is about to be read."""
-    inputs = collect(paths)
-    logs: list[LogRecords] = []
-    files = []
-    readable = sum(one.read for one in inputs.files)
-    for one in inputs.files:
-        if not one.read:
-            files.append(one)
-            continue
-        progress(f"reading {len(logs) + 1} of {readable} logs, {_mib(one.size or 0)}: {one.path}")
-        start = max(0, (one.size or 0) - MOST)
-        try:
-            records = read_log(Path(one.path), one.path, start)
-        except OSError as error:
-            files.append(msgspec.structs.replace(one, what=f"cannot be read: {error.strerror}", read=False))
-            continue
-        logs.append(of_trials(records) if one.what == TRANSCRIPT else records)
-        part = f"; the last {_mib(MOST)} of {_mib(one.size or 0)} were read" if start else ""
-        if records.left_out:
-            part += f"; of its warnings and errors {records.left_out} in the middle were left out"
-        files.append(msgspec.structs.replace(one, what=one.what + part))
-    verdict = _with_early_ends(_as_stated(_of_last_processes(logs, inputs.exits), inputs.stated), files)
-    verdict = _located(verdict)
-    return Examination(verdict, tuple(files), dict(_lines(verdict)))
+    """Read what is at ``paths`` and judge it: logs, metrics, trials, and what a run of this program says of itself.
+    ``progress`` is told what is about to be read."""
+    now = time.time()
+    inputs = collect(paths, progress)
+    run = inputs.runs[0] if inputs.runs else None
+    found = scope(inputs, frozenset(str(path) for path in paths), now)
+    reading = read_logs(found.logs, progress, foreign=run is None)
+    verdict = _as_stated(_of_last_processes(reading.records, inputs.exits), inputs.stated)
+    verdict = _of_a_start(verdict, reading, found.logs)
+    words: dict[str, str] = {}
+    if run is not None:
+        progress(f"asking the rules for runs: {run.path}")
+        of_run, trials = judged_run(run)
+        judged = [of_run]
+    else:
+        trials, words = _trials(found.trials, progress)
+        judged = [_by_rules(reading, found.metrics, trials, now)]
+    failed = [one for read in trials for one in failures(read, progress)]
+    silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
+    often = [one for one in failed if not one.is_usual]
+    verdict = _located(joined(verdict, judged, often, silent, inputs.left_out))
+    return Examination(
+        verdict,
+        as_files(inputs, found, reading.remarks | words, reading.unread),
+        dict(_lines(verdict)),
+        moments(evidence_of(verdict), {log.path: log for log in found.logs}),
+        (*(n for one in judged for n in one.notes), *(one.explanation for one in failed if one.is_usual)),
+        inputs.left_out,
+        now,
+    )
 
 
-def _with_early_ends(verdict: Verdict, files: Sequence[Input]) -> Verdict:
-    """``verdict``, where nothing failed with the trainings that ended without an error before their last step."""
-    if verdict.cause is not None:
+def _trials(
+    folders: Sequence[TrialFolder], progress: Callable[[str], None]
+) -> tuple[list[TrialsRead], dict[str, str]]:
+    """The trials of folders that are no run's, and what is to be said of each folder."""
+    read, words = [], {}
+    until = time.monotonic() + SCAN_S
+    for folder in sorted(folders, key=lambda one: -one.modified):
+        progress(f"reading {folder.words}: {folder.path}")
+        one = read_trials(folder, max(1.0, until - time.monotonic()))
+        read.append(one)
+        if one.unread:
+            words[str(folder.path)] = f"; {one.unread} of them, of the oldest steps, were not read"
+    return read, words
+
+
+def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[TrialsRead], now: float) -> Judged:
+    """What the rules for runs say of steps and trials."""
+    training = reading.training
+    steps, source = training.steps, next((log.path for log, _ in reversed(reading.tails) if log.trains), "")
+    for path in metrics:
+        of_file = steps_of(path)
+        if of_file and (not steps or of_file[-1].step >= steps[-1].step):
+            steps, source = of_file, str(path)
+    if not steps and not trials:
+        return Judged()
+    most = max(trials, key=lambda one: one.status.total, default=TrialsRead(TrialsStatus()))
+    return judged_files(steps, source, most.status, most.unreadable, training.owed, now)
+
+
+def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verdict:
+    """The verdict on a start that was interrupted: what did not return is what was wrong."""
+    cause = verdict.cause
+    if cause is None or cause.id not in INTERRUPTED or reading.training.reached is not None:
         return verdict
-    runs = [Path(one.path) for one in files if not one.read and RunDir(Path(one.path)).is_run()]
-    logs = [one.path for one in files if one.read and not any(Path(one.path).is_relative_to(r) for r in runs)]
-    found = early_ends(runs, logs)
-    return msgspec.structs.replace(verdict, symptoms=(*found, *verdict.symptoms)[:SYMPTOMS])
+    proof = next((one for one in cause.evidence if one.log is not None and one.offset is not None), None)
+    log = next((log for log in logs if proof is not None and log.path == proof.log), None)
+    if proof is None or log is None or proof.offset is None:
+        return verdict
+    try:
+        with open_binary(log.path) as file:
+            file.seek(proof.offset)
+            text = file.read(_TRACEBACK).decode("utf-8", "replace")
+    except OSError:
+        return verdict
+    before = moment(log, proof.offset)
+    told = interrupted_start(cause, text, None if before is None or log.begin is None else before.at)
+    return msgspec.structs.replace(verdict, cause=told)
 
 
 def _of_last_processes(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
@@ -140,10 +198,6 @@ def _completed(found: Explanation, stated: Cause) -> Explanation:
     elif not words_of(stated).endswith(found.title):  # of another record
         return found
     return msgspec.structs.replace(found, cause=stated.why)
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):.1f} MiB"
 
 
 def explanations(verdict: Verdict) -> tuple[Explanation, ...]:

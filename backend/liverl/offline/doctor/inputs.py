@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from liverl import model
 from liverl.causes.finding import Exit
+from liverl.causes.shown import words_of
 from liverl.model import Cause, Snapshot
+from liverl.observe.metrics.files import has_steps
+from liverl.observe.trials.root import STEP_DIR
+from liverl.offline.doctor.ages import ago
 from liverl.offline.doctor.kinds import HEAD, kind_of
+from liverl.offline.doctor.trial_folders import TrialFolder, is_named_as_trial, is_trial, trial_folder
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.regular_file import RefusedFileError, open_regular, read_regular
 
-FILES = 4000  # of one diagnosis; a folder with more is looked at so far
+FILES = 4000  # logs of one diagnosis
+MORE = "..."  # stands for what was not looked at
+ENTRIES = 200_000  # files and folders that are looked at; a folder of trials counts with its own entries only
 GENERATION = re.compile(
     r"(.+)\.(\d{1,9})\.log"
 )  # of a service, and the number of its process: replica-0.2.log
@@ -24,8 +33,8 @@ _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-pack
 
 
 class Input(msgspec.Struct, frozen=True):
-    """One line of ``files``. ``what``: its kind in words, or why it cannot be read; ``read``: whether it is searched
-    as a log; ``size``: bytes, None if unknown."""
+    """One line of ``files``. ``what``: its kind in words, or why it cannot be read; ``read``: whether it is judged;
+    ``size``: bytes, None if unknown."""
 
     path: str
     what: str
@@ -38,31 +47,156 @@ class _Kept(msgspec.Struct):
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """``exits``: of the processes of runs of this program, by their files; ``stated``: why the only run that was found
-    failed, as its backend saw it, None if no or another answer was stored."""
+    """What is at the paths. ``files``: each once; ``runs``: of this program, the newest
+    first; ``trials``: folders of trials that are no run's; ``metrics``: files with a record per step, likewise;
+    ``left_out``: why there is more than was looked at, empty if all was; ``exits``: of the processes of the newest run,
+    by their files; ``stated``: why that run failed, as its backend saw it, None if no or another answer was stored."""
 
     files: tuple[Input, ...]
+    runs: tuple[RunDir, ...] = ()
+    trials: tuple[TrialFolder, ...] = ()
+    metrics: tuple[Path, ...] = ()
+    left_out: str = ""
     exits: tuple[Exit, ...] = ()
     stated: Cause | None = None
 
 
-def collect(paths: list[Path]) -> Inputs:
-    """What is at ``paths``: each file once, in the order given, those of a folder by name. Never waits for a FIFO."""
-    files: dict[str, Input] = {}
-    runs: list[RunDir] = []
+def collect(paths: list[Path], progress: Callable[[str], None] = lambda _: None) -> Inputs:
+    """What is at ``paths``: the files named, and then those of the folders, the nearest first. Never waits for a FIFO.
+    Of folders of trials only the number of trials is told. ``progress`` is told what is looked at."""
+    search = _Search(progress)
     for path in paths:
-        for one in _of(path, runs):
-            files.setdefault(one.path, one)
-            if len(files) >= FILES:
-                more = Input("...", f"more than {FILES} files; the others are not looked at")
-                files = {more.path: more, **files}  # first, so that it is seen
-                return _with_ends(files, runs)
-    return _with_ends(files, runs)
+        search.look_at(path)
+    runs = sorted(search.runs, key=_newest, reverse=True)
+    for run in runs[:1]:
+        search.files[str(run.path)] = Input(
+            str(run.path), f"a run of this program: {_standing(run)}", read=True
+        )
+        for one in _of_run(run):
+            search.add(one)
+    for run in runs[1:]:
+        search.files[str(run.path)] = Input(str(run.path), f"an earlier run, not judged: {_standing(run)}")
+    files = sorted(search.files.values(), key=lambda one: one.path != MORE)  # stable: that is seen first
+    return Inputs(
+        tuple(files),
+        tuple(runs),
+        tuple(search.trials),
+        tuple(search.metrics),
+        search.left_out,
+        tuple(one for run in runs[:1] for one in _exits(run)),
+        _stated(runs[0]) if runs else None,
+    )
 
 
-def _with_ends(files: dict[str, Input], runs: list[RunDir]) -> Inputs:
-    exits = tuple(one for run in runs for one in _exits(run))
-    return Inputs(tuple(files.values()), exits, _stated(runs[0]) if len(runs) == 1 else None)
+class _Search:
+    """Looks for what can be judged, level by level: the logs of a run lie nearer than the files of its trials."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self.files: dict[str, Input] = {}
+        self.runs: list[RunDir] = []
+        self.trials: list[TrialFolder] = []
+        self.metrics: list[Path] = []
+        self.left_out = ""
+        self._progress = progress
+        self._logs = 0
+        self._entries = ENTRIES
+
+    def add(self, one: Input) -> None:
+        """Add a file, once."""
+        self.files.setdefault(one.path, one)
+
+    def look_at(self, path: Path) -> None:
+        """Add what is at a path that was named."""
+        if not path.is_dir():
+            self.add(look(path, named=True))
+            self._note_metrics(path)
+            return
+        before = len(self.files)
+        waiting = deque([path])
+        while waiting:
+            folder = waiting.popleft()
+            self._progress(f"looking for logs, {len(self.files)} files so far: {folder}")
+            waiting.extend(self._folder(folder))
+            if self.left_out:
+                return
+        if len(self.files) == before and not self.runs:
+            self.add(Input(str(path), "an empty folder"))
+
+    def _folder(self, folder: Path) -> list[Path]:
+        """Add the files of a folder; the folders in it that are to be looked into."""
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            self.add(Input(str(folder), f"cannot be read: {error.strerror}"))
+            return []
+        names = {entry.name for entry in entries}
+        run = RunDir(folder)
+        if names & {"plan.json", "backend.json", "journal.jsonl"} and run.is_run():
+            self.runs.append(run)
+            self.add(Input(str(run.path), "a run of this program"))
+            return []
+        if is_trial(names):
+            self._trials(TrialFolder(folder, 1, 0, os.stat(folder).st_mtime, single=True))
+            return []
+        self._entries -= len(entries)
+        if self._entries < 0:
+            self._limit(
+                f"more than {ENTRIES} files and folders; those deeper than {folder} were not looked at"
+            )
+            return []
+        folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        found = trial_folder(folder, folders)
+        if found is not None:
+            self._trials(found)
+            folders = [n for n in folders if not (STEP_DIR.fullmatch(n) or is_named_as_trial(n))]
+            folders = [n for n in folders if not is_trial(_names(folder / n))]
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                self._file(Path(entry.path))
+        return [
+            folder / name for name in folders if name not in _SKIPPED and not name.startswith("global_step_")
+        ]
+
+    def _file(self, path: Path) -> None:
+        if self.left_out:
+            return
+        one = look(path, named=False)
+        self.add(one)
+        self._note_metrics(path)
+        self._logs += one.read
+        if self._logs > FILES:
+            self._limit(f"more than {FILES} logs; those behind {path} were not looked at")
+
+    def _note_metrics(self, path: Path) -> None:
+        if path.suffix == ".jsonl" and has_steps(path):
+            self.metrics.append(path)
+
+    def _trials(self, found: TrialFolder) -> None:
+        self.trials.append(found)
+        self.add(Input(str(found.path), found.words))
+
+    def _limit(self, why: str) -> None:
+        self.left_out = why
+        self.add(Input(MORE, why))
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except OSError:
+        return set()
+
+
+def _newest(run: RunDir) -> tuple[bool, float]:
+    """What orders runs: one that goes on, then by the time of the newest of its files."""
+    times = []
+    for path in (run.events, run.result, run.snapshot, run.path):
+        try:
+            times.append(os.stat(path).st_mtime)
+        except OSError:
+            continue
+    return isinstance(backend_alive(run.path), LiveBackend | RemoteBackend), max(times, default=0.0)
 
 
 def _stated(run: RunDir) -> Cause | None:
@@ -77,51 +211,9 @@ def _stated(run: RunDir) -> Cause | None:
     return msgspec.structs.replace(result.cause, evidence=proof)
 
 
-def _of(path: Path, runs: list[RunDir]) -> Iterator[Input]:
-    if not path.is_dir():
-        yield look(path, named=True)
-        return
-    count = 0
-    for one in _in_folder(path, runs):
-        count += 1
-        yield one
-    if not count:
-        yield Input(str(path), "an empty folder")
-
-
-def _in_folder(folder: Path, runs: list[RunDir]) -> Iterator[Input]:
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        yield Input(str(folder), f"cannot be read: {error.strerror}")
-        return
-    names = {entry.name for entry in entries}
-    run = RunDir(folder)
-    if names & {"plan.json", "backend.json", "journal.jsonl"} and run.is_run():
-        runs.append(run)
-        yield from _of_run(run)
-        return
-    if _is_trial(names):
-        yield Input(str(folder), "a trial of LiveRL or Harbor: no logs of a run")
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name not in _SKIPPED and not entry.name.startswith("global_step_"):
-                yield from _in_folder(Path(entry.path), runs)
-        else:
-            yield look(Path(entry.path), named=False)
-
-
-def _is_trial(names: set[str]) -> bool:
-    return "result.json" in names and bool(
-        names & {"agent", "verifier", "litellm-trajectory.jsonl", "trial.log"}
-    )
-
-
 def _of_run(run: RunDir) -> Iterator[Input]:
     """The logs of the newest attempt."""
     attempts = run.attempts()
-    yield Input(str(run.path), f"a run of this program: {_standing(run)}")
     if not attempts:
         return
     folder = run.logs(attempts[-1])
@@ -138,7 +230,8 @@ def _of_run(run: RunDir) -> Iterator[Input]:
 def _standing(run: RunDir) -> str:
     result = run.read_result()
     if result is not None:
-        return f"{result.state}, attempt {result.attempt}"
+        why = f", {words_of(result.cause)}" if result.cause is not None else ""
+        return f"{result.state}, attempt {result.attempt}, {ago(time.time() - result.ended_at)} ago{why}"
     return (
         "it still runs"
         if isinstance(backend_alive(run.path), LiveBackend | RemoteBackend)

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from liverl.causes.finding import Evidence, Explanation
+from liverl.diagnose.titles import sentences
+from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.examine import Examination, explanations
+from liverl.offline.doctor.inputs import MORE, Input
+from liverl.offline.doctor.moments import When
 
 WIDTH = 100  # columns at most
+_HOW = {"stamp": "", "near": "about ", "file": "at the latest "}
+KINDS = 4  # of the files that are not listed one by one
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
 def as_json(examination: Examination) -> str:
-    """``{"cause": ..., "symptoms": [...], "guesses": [...], "files": [...]}``."""
+    """``{"cause": ..., "symptoms": [...], "guesses": [...], "notes": [...], "left_out": "", "files": [...]}``."""
     verdict = examination.verdict
     return json.dumps(
         {
-            "cause": None if verdict.cause is None else _cause(verdict.cause),
+            "cause": None if verdict.cause is None else _cause(verdict.cause, examination),
             "symptoms": [_symptom(one, examination) for one in explanations(verdict)],
             "guesses": [
                 {"id": one.id, "title": one.title, "cause": one.cause, "fix": one.fix, "command": one.command}
                 for one in verdict.guesses
             ],
+            "notes": [_symptom(one, examination) for one in examination.notes],
+            "left_out": examination.left_out,
             "files": [msgspec.to_builtins(one) for one in examination.files],
         },
         ensure_ascii=False,
@@ -34,15 +43,25 @@ def as_json(examination: Examination) -> str:
     )
 
 
-def _cause(cause: Explanation) -> dict[str, Any]:
+def _cause(cause: Explanation, examination: Examination) -> dict[str, Any]:
+    when = _when(cause, examination)
+    at = None if when is None else when.at
     proof = next((one for one in cause.evidence if one.offset is not None), None)
     if proof is None:
         log = next((one.log for one in cause.evidence if one.log), None)
-        return {"text": cause.title, "log": log, "offset": None}
-    return {"text": proof.text, "log": proof.log, "offset": proof.offset}
+        text = next((one.text for one in cause.evidence if one.text and one.log), cause.title)
+        return {"text": text, "log": log, "offset": None, "at": at}
+    return {"text": proof.text, "log": proof.log, "offset": proof.offset, "at": at}
+
+
+def _when(one: Explanation, examination: Examination) -> When | None:
+    """When the first line of a log was written that proves it; None if it is proved by none, or that is not known."""
+    places = ((proof.log or "", proof.offset) for proof in one.evidence if proof.offset is not None)
+    return next((when for place in places if (when := examination.times.get(place)) is not None), None)
 
 
 def _symptom(one: Explanation, examination: Examination) -> dict[str, Any]:
+    when = _when(one, examination)
     return {
         "id": one.id,
         "severity": one.severity,
@@ -52,6 +71,7 @@ def _symptom(one: Explanation, examination: Examination) -> dict[str, Any]:
         "command": one.command,
         "patch": one.patch,
         "guess": one.guess,
+        "at": None if when is None else when.at,
         "evidence": [
             {
                 "text": proof.text,
@@ -75,9 +95,7 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
     if verdict.cause is not None:
         lines += _explained("cause", verdict.cause, examination, width)
     elif not verdict.symptoms:
-        lines.append(
-            "nothing wrong was found" if examination.read else "nothing to read: no log is among these paths"
-        )
+        lines += _wrapped("", _clean(examination), width)
     if verdict.guesses:
         lines += ["", "possible causes, likeliest first:"]
         for number, guess in enumerate(verdict.guesses, 1):
@@ -89,12 +107,36 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
     for one in verdict.symptoms:
         label = "also" if verdict.cause is not None else one.severity
         lines += [*([""] if lines else []), *_explained(label, one, examination, width)]
-    lines += ["", "files:"]
-    shown = examination.files[:LISTED]
-    lines += [f"  {one.path}: {one.what}" for one in shown]
-    if len(examination.files) > len(shown):
-        lines.append(f"  and {len(examination.files) - len(shown)} more; --json lists all")
+    if examination.notes:
+        lines += ["", "to know, no fault:"]
+        for one in examination.notes:
+            lines += _wrapped("  ", sentences(one.title, one.cause), width)
+    lines += ["", "files:", *_files(examination.files)]
     return "\n".join(lines)
+
+
+def _files(files: Sequence[Input]) -> Iterator[str]:
+    """What was judged first, then what could not be read, then the rest; of a long list the end by its kinds."""
+    ordered = sorted(
+        files, key=lambda one: (one.path != MORE, not one.read, "cannot be read" not in one.what)
+    )
+    yield from (f"  {one.path}: {one.what}" for one in ordered[:LISTED])
+    kinds = Counter(one.what.partition(";")[0] for one in ordered[LISTED:])
+    if kinds:
+        parts = [f"{count} of {kind}" for kind, count in kinds.most_common(KINDS)]
+        more = ["..."] if len(kinds) > KINDS else []
+        yield f"  and {kinds.total()} more ({'; '.join([*parts, *more])}); --json lists all"
+
+
+def _clean(examination: Examination) -> str:
+    """What is said where nothing is wrong in what was judged."""
+    if not examination.read:
+        return "nothing to read: no log is among these paths"
+    earlier = sum("not judged" in one.what for one in examination.files)
+    if not earlier:
+        return "nothing wrong was found"
+    others = "one file of an earlier one was" if earlier == 1 else f"{earlier} files of earlier ones were"
+    return f"nothing wrong was found in the newest run; {others} not judged"
 
 
 def _explained(label: str, one: Explanation, examination: Examination, width: int) -> Iterator[str]:
@@ -104,6 +146,10 @@ def _explained(label: str, one: Explanation, examination: Examination, width: in
         yield from _proof(proof, examination)
         if again:
             yield f"    (again in {', '.join(_again(other, proof, examination) for other in again)})"
+    when = _when(one, examination)
+    if when is not None:
+        age = ago(examination.at - when.at)
+        yield from _wrapped("  when: ", f"{_HOW[when.how]}{clock(when.at)}, {age} ago", width)
     if one.cause:
         yield from _wrapped("  why: ", one.cause, width)
     if one.fix:
@@ -127,7 +173,8 @@ def _each_once(evidence: Iterable[Evidence]) -> list[tuple[Evidence, list[Eviden
 
 def _proof(proof: Evidence, examination: Examination) -> Iterator[str]:
     if proof.log is None or proof.offset is None:
-        yield f"  proof: {proof.text}"
+        where = f" ({proof.log})" if proof.log is not None and proof.log not in proof.text else ""
+        yield f"  proof: {proof.text}{where}" if proof.text else f"  proof: {proof.log}"
         return
     yield f"  {_place(proof, examination)} (byte {proof.offset}):"
     yield f"    {proof.text}"

@@ -43,10 +43,17 @@ class Unpacked(msgspec.Struct):
             for one in examination.files
         )
         lines = {(self._shown(log), offset): line for (log, offset), line in examination.lines.items()}
+        times = {(self._shown(log), offset): at for (log, offset), at in examination.times.items()}
         verdict = examination.verdict
         cause = None if verdict.cause is None else self._of(verdict.cause)
         symptoms = tuple(self._of(one) for one in verdict.symptoms)
-        return Examination(Verdict(cause, verdict.guesses, symptoms), files, lines)
+        return msgspec.structs.replace(
+            examination,
+            verdict=Verdict(cause, verdict.guesses, symptoms),
+            files=files,
+            lines=lines,
+            times=times,
+        )
 
     def _shown(self, path: str) -> str:
         return self.shown.get(path, path)

@@ -1,0 +1,31 @@
+"""Trainings whose log stops before all their steps were done, without an error. Pure."""
+
+from __future__ import annotations
+
+from liverl.causes.finding import Evidence, Explanation
+from liverl.offline.doctor.ages import ago, clock
+from liverl.offline.doctor.training import Training
+
+STOPS = "log-stops"
+QUIET_S = 900.0  # a log that has grown within this many seconds may be of a run that goes on,
+QUIET_STEPS = 5.0  # or within this many times what a step takes
+
+
+def log_stops(run: Training, over: float, line: Evidence, now: float) -> Explanation | None:
+    """A training with steps left whose log ends without a word, and has not grown for long. ``over``: when the log was
+    last written; ``line``: its last one."""
+    quiet = max(QUIET_S, QUIET_STEPS * (run.seconds or 0.0))
+    if not run.unfinished or run.ended or now - over < quiet:
+        return None
+    where = f"step {run.reached} of {run.owed}" if run.reached else f"its start (0 of {run.owed} steps)"
+    return Explanation(
+        STOPS,
+        "warning",
+        f"The log stops at {where}, without an error",
+        f"Nothing was written since {clock(over)} ({ago(now - over)} ago): the trainer was killed from outside, its "
+        "host went down, or it hangs. The log does not say which.",
+        "If its processes still run, it hangs: py-spy dump shows where. Else look at the batch system and the "
+        "kernel's log for who ended it, and resume it.",
+        "pgrep -af 'main_ppo|TaskRunner|train'; dmesg -T | grep -iE 'out of memory|killed process'",
+        evidence=(line,),
+    )

@@ -1,0 +1,76 @@
+"""The logs of a diagnosis: when each was written, by its own stamps and by its file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from liverl.logs.zones import Stamps, aligned, local_zone, stamps
+from liverl.offline.doctor.inputs import Input
+from liverl.util.regular_file import open_regular
+
+SAMPLE = 64 << 10  # bytes at each end of a log in which its stamps are looked for
+A_ZONE = 26 * 3600.0  # seconds by which stamps of any zone may differ from the time of the file
+
+
+class Log(msgspec.Struct, frozen=True):
+    """One log. ``zone``: of its stamps that state none, None for that of this host; ``begin``, ``end``: Unix times of
+    its first and last stamp, None without one; ``modified``: of its file."""
+
+    input: Input
+    modified: float
+    zone: int | None = None
+    begin: float | None = None
+    end: float | None = None
+
+    @property
+    def path(self) -> str:
+        """Its path as shown."""
+        return self.input.path
+
+    @property
+    def trains(self) -> bool:
+        """Whether a trainer wrote it."""
+        return "trainer" in self.input.what
+
+    @property
+    def over(self) -> float:
+        """When it was last written, as well as that is known: by its file, unless the file is a copy."""
+        if self.end is None or self.end <= self.modified <= self.end + A_ZONE:
+            return self.modified
+        return self.end if self.end < self.modified else self.modified
+
+
+def dated(inputs: Iterable[Input]) -> list[Log]:
+    """The logs among ``inputs``, with their times on one clock. A file that has gone is left out."""
+    found: list[tuple[Input, float, Stamps]] = []
+    for one in inputs:
+        try:
+            modified, samples = _samples(one.path)
+        except OSError:
+            continue
+        found.append((one, modified, stamps(samples, modified)))
+    zones = aligned([(one, modified) for _, modified, one in found])
+    return [_log(*entry, zone) for entry, zone in zip(found, zones, strict=True)]
+
+
+def _log(one: Input, modified: float, clock: Stamps, zone: int | None) -> Log:
+    times: list[float] = list(clock.known or ())
+    for at in (clock.first, clock.last):
+        if at is not None:
+            times.append(at - (local_zone(at) if zone is None else zone))
+    return Log(one, modified, zone, min(times, default=None), max(times, default=None))
+
+
+def _samples(path: str) -> tuple[float, Sequence[str]]:
+    fd = open_regular(Path(path))
+    try:
+        status = os.fstat(fd)
+        head = os.pread(fd, SAMPLE, 0)
+        tail = os.pread(fd, SAMPLE, max(SAMPLE, status.st_size - SAMPLE)) if status.st_size > SAMPLE else b""
+    finally:
+        os.close(fd)
+    return status.st_mtime, [head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")]

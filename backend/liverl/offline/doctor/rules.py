@@ -1,0 +1,160 @@
+"""The rules for a run in progress, applied to what files say of it: one judge for logs, metrics and living runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from liverl.causes.finding import Explanation
+from liverl.control.messages import ControlError
+from liverl.diagnose import failures
+from liverl.diagnose.catalogue.rules import FILE_RULES
+from liverl.diagnose.tracker import RunContext, Window
+from liverl.model import BackendInfo, Evidence, Snapshot, StepMetrics, Symptom, TrialsStatus, UnreadableFile
+from liverl.observe.metrics.recent import StepCollector
+from liverl.observe.metrics.steps import MetricsReader
+from liverl.offline.doctor.training import NEWEST
+from liverl.offline.doctor.trials import TrialsRead, of_run
+from liverl.offline.state import snapshot
+from liverl.rundir.layout import RunDir
+from liverl.version import __version__
+
+FEW_STEPS = 10  # a run of fewer steps may only try whether all parts work together,
+_OF_SHORT_RUNS = frozenset(("reward_flat",))  # with a model that solves nothing
+_POLLS = 64  # reads of a metrics file at most; one takes 4 MiB
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What rules say. ``alerts``: warnings and worse; ``notes``: what is worth to know and no fault; ``problem``: why
+    they could not be asked, empty if they were."""
+
+    alerts: tuple[Explanation, ...] = ()
+    notes: tuple[Explanation, ...] = ()
+    problem: str = ""
+
+
+def steps_of(metrics: Path) -> tuple[StepMetrics, ...]:
+    """The newest steps of a file with a record per step, ascending."""
+    reader = MetricsReader(metrics)
+    steps: dict[int, StepMetrics] = {}
+    for _ in range(_POLLS):
+        try:
+            news = reader.poll()
+        except OSError:
+            break
+        if not news:
+            break
+        for one in news:
+            steps = {number: known for number, known in steps.items() if number < one.step}
+            steps[one.step] = one
+        steps = dict(sorted(steps.items())[-2 * NEWEST :])
+    return tuple(steps[number] for number in sorted(steps))[-NEWEST:]
+
+
+def judged_files(
+    steps: Iterable[StepMetrics],
+    source: str,
+    trials: TrialsStatus,
+    unreadable: tuple[UnreadableFile, ...],
+    total: int | None,
+    at: float,
+) -> Judged:
+    """What the rules say of files of any run. ``source``: the file that has the steps; ``total``:
+    steps owed; ``at``: Unix time of the newest step."""
+    collector = StepCollector()
+    known = tuple(steps)
+    collector.add(known)
+    now = Snapshot(
+        seq=0,
+        at=at,
+        run="",
+        run_dir="",
+        state="running",
+        phase="",
+        attempt=1,
+        topology="managed",
+        backend=BackendInfo(pid=0, started_at=0.0, host="", version=__version__),
+        started_at=0.0,
+        step=known[-1].step if known else None,
+        total_steps=total,
+        metrics=known[-1] if known else None,
+        trials=trials,
+        unreadable=unreadable,
+    )
+    window = Window(now, None, RunContext(recent=collector.recent()))
+    symptoms = (s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom))
+    return _judged(symptoms, source, "", len(known))
+
+
+def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:
+    """What a run of this program says of itself: the alerts that its backend raised, or those that its files show; and
+    its trials."""
+    try:
+        now = snapshot(run.path)
+    except ControlError as error:
+        return Judged(problem=f"its state could not be asked for: {error}"), []
+    except OSError as error:
+        return Judged(problem=f"its state could not be read: {error.strerror or error}"), []
+    alerts = (
+        s for s in now.symptoms if not failures.is_failure(s.id)
+    )  # that is the cause, which the result has
+    judged = _judged(alerts, str(run.path), str(run.path))
+    left = _left_behind(now)
+    if left is not None:
+        judged = msgspec.structs.replace(judged, alerts=(left, *judged.alerts))
+    return judged, [of_run(now.trials, run.path)]
+
+
+def _left_behind(now: Snapshot) -> Explanation | None:
+    """A run whose backend died before it could say how the run ended; None for any other."""
+    if now.state not in ("dead", "unsupervised") or now.result is not None:
+        return None
+    going = now.state == "unsupervised"
+    return Explanation(
+        f"run-{now.state}",
+        "critical",
+        "The backend of the run died; its services go on"
+        if going
+        else "The backend of the run died; nothing of it runs",
+        f"{now.phase[:1].upper()}{now.phase[1:]}. The run has no result."
+        if now.phase
+        else "The run has no result.",
+        "Start it again with --resume-or-start: it goes on, and takes over what still runs.",
+        evidence=(Evidence("", now.run_dir),),
+    )
+
+
+def _judged(symptoms: Iterable[Symptom], source: str, root: str, steps: int = FEW_STEPS) -> Judged:
+    def severity(symptom: Symptom) -> str:
+        return "info" if steps < FEW_STEPS and symptom.id in _OF_SHORT_RUNS else symptom.severity
+
+    found = [(severity(s), _explained(s, source, root)) for s in symptoms]
+    order = {"critical": 0, "warning": 1}
+    alerts = sorted((one for one in found if one[0] in order), key=lambda one: order[one[0]])
+    return Judged(
+        tuple(one for _, one in alerts), tuple(one for severity, one in found if severity not in order)
+    )
+
+
+def _explained(symptom: Symptom, source: str, root: str) -> Explanation:
+    return Explanation(
+        symptom.id,
+        symptom.severity,
+        symptom.title,
+        symptom.cause,
+        symptom.fix,
+        patch=symptom.patch,
+        evidence=tuple(_placed(symptom.evidence, source, root)) or (Evidence(symptom.cause, source),),
+        guess=symptom.guess,
+    )
+
+
+def _placed(evidence: Iterable[Evidence], source: str, root: str) -> Iterator[Evidence]:
+    """Evidence with paths that can be opened: those of a run are relative to it."""
+    for one in evidence:
+        if one.log is not None:
+            yield msgspec.structs.replace(one, log=str(Path(root, one.log)))
+        else:
+            yield msgspec.structs.replace(one, log=source)

@@ -1,0 +1,101 @@
+"""What of all that was found is of the newest launch: an old failure is no verdict on the run of today."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from liverl.offline.doctor.ages import ago
+from liverl.offline.doctor.inputs import Input, Inputs
+from liverl.offline.doctor.launches import SLACK, begun, newest_launch
+from liverl.offline.doctor.logs import Log, dated
+from liverl.offline.doctor.trial_folders import TrialFolder
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """``logs``, ``trials``, ``metrics``: what is to be judged; ``earlier``: what is of earlier launches or runs, by its
+    path, with the words for it."""
+
+    logs: tuple[Log, ...] = ()
+    trials: tuple[TrialFolder, ...] = ()
+    metrics: tuple[Path, ...] = ()
+    earlier: dict[str, str] = {}
+
+
+def scope(inputs: Inputs, named: frozenset[str], now: float) -> Scope:
+    """What is to be judged. ``named``: paths that the user named; ``now``: Unix seconds."""
+    runs = {str(run.path) for run in inputs.runs}
+    dates = dated(one for one in inputs.files if one.read and one.path not in runs)
+    if inputs.runs:
+        logs, old = dates, list[Log]()
+    else:
+        logs, old = newest_launch(dates, named)
+    trainers = [log for log in logs if log.trains]
+    begin = max((begun(log) for log in trainers), default=None) if old else None
+    trials, old_trials = _of_launch(inputs.trials, begin, named)
+    metrics = sorted(((_modified(path), path) for path in inputs.metrics), reverse=True)
+    current = [(at, path) for at, path in metrics if str(path) in named or _is_current(at, begin)]
+    newest = [path for _, path in current[:1]] if not any(str(p) in named for _, p in current) else []
+    kept = newest or [path for _, path in current if str(path) in named]
+    earlier = {log.path: _words(log.input.what, now - log.over) for log in old}
+    earlier |= {str(one.path): _words(one.words, now - one.modified) for one in old_trials}
+    earlier |= {
+        str(path): _words("steps of a training", now - at) for at, path in metrics if path not in kept
+    }
+    return Scope(tuple(logs), tuple(trials), tuple(kept), earlier)
+
+
+def _words(what: str, age: float) -> str:
+    return f"{what}; of an earlier launch, written until {ago(age)} ago, not judged"
+
+
+def _of_launch(
+    folders: Sequence[TrialFolder], begin: float | None, named: frozenset[str]
+) -> tuple[list[TrialFolder], list[TrialFolder]]:
+    """The folders of trials of the launch that began at ``begin``, and the others; without a launch, the newest one."""
+    if not folders:
+        return [], []
+    newest = max(folder.modified for folder in folders)
+    wanted = [
+        folder
+        for folder in folders
+        if str(folder.path) in named
+        or (_is_current(folder.modified, begin) if begin is not None else folder.modified >= newest - SLACK)
+    ]
+    return wanted, [folder for folder in folders if folder not in wanted]
+
+
+def _is_current(at: float, begin: float | None) -> bool:
+    return begin is None or at >= begin - SLACK
+
+
+def _modified(path: Path) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def as_files(
+    inputs: Inputs, found: Scope, words: dict[str, str], unread: dict[str, str]
+) -> tuple[Input, ...]:
+    """The files of a diagnosis, with what became of each. ``words``: what is added to the kind of those that were read;
+    ``unread``: why one was not."""
+    judged = (
+        {log.path for log in found.logs}
+        | {str(one.path) for one in found.trials}
+        | set(map(str, found.metrics))
+    )
+    result = []
+    for one in inputs.files:
+        if one.path in unread:
+            one = msgspec.structs.replace(one, what=unread[one.path], read=False)
+        elif one.path in found.earlier:
+            one = msgspec.structs.replace(one, what=found.earlier[one.path], read=False)
+        elif one.path in judged:
+            one = msgspec.structs.replace(one, what=one.what + words.get(one.path, ""), read=True)
+        result.append(one)
+    return tuple(result)

@@ -1,0 +1,270 @@
+"""Since when a log shows no work: how it ends, and whether only polls and heartbeats stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice, pairwise
+
+import msgspec
+
+from liverl.causes.finding import Evidence, Explanation
+from liverl.causes.words import short
+from liverl.logs.moments import Resolver
+from liverl.logs.prefixes import colourless
+from liverl.logs.zones import stamp_of
+from liverl.offline.doctor.ages import ago, clock
+from liverl.offline.doctor.logs import A_ZONE, Log
+from liverl.offline.doctor.training import Training
+from liverl.util.regular_file import open_regular
+
+HANGS = "hangs"
+CHUNK = 1 << 20  # bytes of the end of a log that are looked at together, in which heartbeats are recognized,
+MOST = 256 << 20  # and bytes in which the last work is looked for
+HEARTBEATS = 10  # equal lines, but for their times, at the end of a log that show no work
+GAPS = 400  # lines of work before the last one whose gaps are usual
+LEAST_S = 600.0  # seconds without work that are never called a hang: loading, checkpoints and long rollouts take them
+STEPS = 5.0  # so many times what a step takes,
+USUAL = 2.0  # and what the longest gap between two lines of work took before
+POLLS = 3  # lines without work at least, behind the last work
+
+# Requests that only look: of health checks, scrapers, dashboards
+_LOOKS = re.compile(r'"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}')
+_POLL_LINES = re.compile(
+    rb'^[^"\n]{0,200}"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}[^\n]{0,400}$', re.M
+)
+_IDLE = re.compile(
+    r"generation throughput: 0\.0+ tokens/s|gen throughput \(token/s\): 0\.0+\b|#running-req: 0, |"
+    r"No available shared memory broadcast block found in \d|\(autoscaler \+|(?i:\bheartbeat\b|\bkeep-?alive\b)|"
+    r"\bslurmstepd: error: |"
+    r"(?i:\bstill waiting\b|\bhealth.?check\b)"
+)
+# What a busy engine prints, also if its numbers stay the same
+_BUSY = re.compile(r"throughput(?: \(token/s\))?: (?:0\.0*[1-9]|[1-9])")
+_TIMES = re.compile(
+    r"\d{4}[-/]\d\d[-/]\d\d|\b\d\d-\d\d (?=\d\d:)|\b\d{1,4}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?|\b[\d.]{1,9} ?(?:s/it|it/s)|"
+    r"\[repeated \d+x across cluster\]"
+)
+_STUCK = re.compile(
+    r"generation throughput: 0\.0+ tokens/s, Running: (?P<a>[1-9]\d{0,5}) reqs|"
+    r"#running-req: (?P<b>[1-9]\d{0,5}),[^\n]{0,200}gen throughput \(token/s\): 0\.0+\b"
+)
+_PID = re.compile(r"\bpid=(\d{1,10})")
+_PHASES = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"Timer (?P<name>\w{1,40}) start", "{name}"),
+        (r"(?i)\bsav\w{1,8} (?:the )?(?:checkpoint|model)", "saving a checkpoint"),
+        (
+            r"(?i)update_weights|weight (?:sync|transfer|update)|sync\w{0,20} weights",
+            "moving the weights to the replicas",
+        ),
+        (r"(?i)wake.?up|resume_memory|fall asleep|sleep mode", "putting the engine to sleep or waking it up"),
+        (r"(?i)\bray\.?init\b|local Ray instance|existing Ray cluster|Connected to Ray", "the start of Ray"),
+        (r"(?i)init_process_group|NCCL INFO|process group", "connecting the ranks"),
+        (r"(?i)load\w{0,4} (?:\w+ ){0,3}(?:weights|model|checkpoint|safetensors)", "loading the model"),
+        (r"(?i)\bvalidat\w+", "validation"),
+        (r"(?i)\brollout\b|generate_sequences|pending: \d", "the rollout"),
+        (r"\bstep:(?P<step>\d+) - |Training Progress:[^|]*\|[^|]*\|\s*(?P<bar>\d+)/", "after step {step}"),
+    )
+)
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """How a log ends. ``line``: of its last work, ``offset``: its byte, and ``at``: its Unix time, None if no stamp
+    tells; ``polls``: lines behind it that show no work, and ``stamped``: whether they have stamps; ``last``: Unix time
+    of the last stamp; ``gap``: seconds of the longest gap between two lines of work before; ``stuck``: requests that an
+    engine holds while it generates nothing, in its last lines, and ``stuck_s``: for how long."""
+
+    line: str = ""
+    offset: int = 0
+    at: float | None = None
+    polls: int = 0
+    stamped: bool = False
+    last: float | None = None
+    gap: float = 0.0
+    stuck: int = 0
+    stuck_s: float = 0.0
+
+
+def tail_of(log: Log) -> Tail:
+    """How the log ends.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    fd = open_regular(log.path)
+    try:
+        size = os.fstat(fd).st_size
+        behind, begin = _chunk(fd, size)
+        beats = _heartbeats(behind)
+        place = _last_work(behind, beats)
+        polls = len(behind) - 1 - place if place is not None else len(behind)
+        chunk = behind
+        while place is None and begin > 0 and size - begin < MOST:  # only polls so far
+            only, before = _polls_only(fd, begin)
+            if only:
+                polls, begin = polls + only, before
+                continue
+            chunk, begin = _chunk(fd, begin)
+            place = _last_work(chunk, beats)
+            polls += len(chunk) - 1 - place if place is not None else len(chunk)
+        if place is not None and place < GAPS and begin > 0:  # what it did before tells what gaps are usual
+            more, begin = _chunk(fd, begin)
+            chunk, place = [*more, *chunk], len(more) + place
+    finally:
+        os.close(fd)
+    work = chunk[max(0, place - GAPS) : place + 1] if place is not None else []
+    return _judged(work, behind[-polls:] if polls else [], polls, log)
+
+
+def _chunk(fd: int, end: int) -> tuple[list[tuple[int, str]], int]:
+    """The lines of about ``CHUNK`` bytes that end at byte ``end``, with their places, and the byte of the first one."""
+    begin = max(0, end - CHUNK)
+    data = os.pread(fd, end - begin, begin)
+    if begin:  # there it is a part of a line
+        cut = data.find(b"\n") + 1 or len(data)
+        data, begin = data[cut:], begin + cut
+    lines = []
+    offset = begin
+    for raw in data.split(b"\n"):
+        text = raw.rstrip(b"\r").rpartition(b"\r")[2]
+        if text.strip():
+            lines.append((offset, colourless(text[:2000].decode("utf-8", "replace"))))
+        offset += len(raw) + 1
+    if begin >= end:  # one line that is longer: what is before it is not looked at
+        return lines, 0
+    return lines, begin
+
+
+def _polls_only(fd: int, end: int) -> tuple[int, int]:
+    """How many polls the lines of about ``CHUNK`` bytes that end at byte ``end`` are, 0 if they are not all polls, and
+    the byte of the first one. Quick: a log may end with gigabytes of them."""
+    begin = max(0, end - CHUNK)
+    data = os.pread(fd, end - begin, begin)
+    if begin:
+        cut = data.find(b"\n") + 1 or len(data)
+        data, begin = data[cut:], begin + cut
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    return (lines, begin) if data and len(_POLL_LINES.findall(data)) == lines else (0, end)
+
+
+def _heartbeats(lines: Sequence[tuple[int, str]]) -> frozenset[str]:
+    """Lines, without their times, that come again and again."""
+    others = (text for _, text in reversed(lines) if not shows_no_work(text))
+    bare = Counter(_TIMES.sub("", text) for text in islice(others, GAPS))
+    return frozenset(text for text, count in bare.items() if count >= HEARTBEATS)
+
+
+def _last_work(lines: Sequence[tuple[int, str]], beats: frozenset[str]) -> int | None:
+    """The index of the last line that shows work; None if none does."""
+    for place in range(len(lines) - 1, -1, -1):
+        text = lines[place][1]
+        if not shows_no_work(text) and (_BUSY.search(text) or _TIMES.sub("", text) not in beats):
+            return place
+    return None
+
+
+def shows_no_work(text: str) -> bool:
+    """Whether a line only says that a server is there, or that it waits."""
+    if _BUSY.search(text) is not None:
+        return False
+    return _LOOKS.search(text) is not None or _IDLE.search(text) is not None
+
+
+def _judged(work: Sequence[tuple[int, str]], behind: Sequence[tuple[int, str]], polls: int, log: Log) -> Tail:
+    """``work``: lines up to the last one that shows work; ``behind``: the last lines of the log, without work."""
+    resolver = Resolver(log.modified, log.zone)
+
+    def times(part: Sequence[tuple[int, str]]) -> list[float]:
+        stamps = (stamp_of(text) for _, text in part)
+        return [at for one in stamps if one is not None and (at := resolver.at(one)) is not None]
+
+    worked = times([one for one in work if not shows_no_work(one[1])])
+    gaps = [later - earlier for earlier, later in pairwise(worked)]
+    after = times([*behind[:3], *behind[-30:]])
+    held, since = 0, None
+    for _, text in reversed(behind):
+        found = _STUCK.search(text)
+        if found is None and not _LOOKS.search(text):
+            break
+        if found is not None:
+            held = held or int(found["a"] or found["b"])
+            since = text
+    stuck = times([(0, since)]) if since is not None else []
+    last = max([*worked[-1:], *after], default=None)
+    return Tail(
+        line=work[-1][1].strip() if work else "",
+        offset=work[-1][0] if work else 0,
+        at=worked[-1] if worked else None,
+        polls=polls,
+        stamped=bool(after),
+        last=last,
+        gap=max(gaps, default=0.0),
+        stuck=held if stuck else 0,
+        stuck_s=last - stuck[0] if stuck and last is not None else 0.0,
+    )
+
+
+def hang(logs: Sequence[tuple[Log, Tail]], run: Training, now: float) -> Explanation | None:
+    """A run whose logs go on with polls and heartbeats only, for longer than its steps took; None for any other.
+    ``now``: Unix seconds."""
+    known = [(log, tail) for log, tail in logs if tail.at is not None]
+    if not known or run.complete or run.ended or not (run.began or any(log.trains for log, _ in known)):
+        return None
+    log, tail = max(known, key=lambda one: one[1].at or 0.0)
+    began = tail.at or 0.0
+    ends = [one.last for _, one in logs if one.last is not None]
+    ends += [
+        one.modified
+        for one, its in logs
+        if its.polls and not its.stamped and began <= one.modified <= began + A_ZONE  # polls have no stamps
+    ]
+    polls = sum(its.polls for one, its in logs)
+    end = min(max(ends), max(now, began))
+    silent = end - began
+    if polls < POLLS or silent <= max(LEAST_S, STEPS * (run.seconds or 0.0), USUAL * tail.gap):
+        return None
+    phase = phase_of(tail.line)
+    where = f" ({phase})" if phase else ""
+    pid = _PID.search(tail.line)
+    return Explanation(
+        HANGS,
+        "warning",
+        f"No progress for {ago(silent)}: it hangs since {clock(began)}{where}",
+        f"The last line that shows work is of {clock(began)}; behind it, until {clock(end)}, stand {polls} lines of "
+        "polls and heartbeats and no error. Something waits for what does not come: a collective, a request, a "
+        "lock.",
+        "While it still hangs, look where its processes wait, rank 0 first: py-spy dump prints the stack. Then end "
+        "it and resume from the newest checkpoint.",
+        f"py-spy dump --pid {pid[1] if pid is not None else 'PID'}",
+        evidence=(Evidence(short(tail.line), log.path, tail.offset),),
+    )
+
+
+def engine_stuck(log: Log, tail: Tail) -> Explanation | None:
+    """An engine that holds requests and has generated nothing for long; None for any other log."""
+    if not tail.stuck or tail.stuck_s < LEAST_S / 2:
+        return None
+    return Explanation(
+        "engine-stuck",
+        "warning",
+        f"An engine holds {tail.stuck} requests and generates nothing for {ago(tail.stuck_s)}",
+        "Its log goes on to report requests that run, with a throughput of 0: its workers hang, or wait for each "
+        "other.",
+        "Look where its processes wait (py-spy dump of EngineCore and the workers), then restart it.",
+        "py-spy dump --pid $(pgrep -f 'EngineCore|sglang::scheduler' | head -1)",
+        evidence=(Evidence(short(tail.line), log.path, tail.offset),),
+    )
+
+
+def phase_of(line: str) -> str:
+    """What a run was doing when it wrote this line; empty if the line does not tell."""
+    for pattern, words in _PHASES:
+        found = pattern.search(line)
+        if found is not None:
+            groups = {name: value for name, value in found.groupdict().items() if value is not None}
+            return words.format(**{"step": groups.get("bar", ""), **groups})
+    return ""

@@ -1,0 +1,76 @@
+"""A start that did not return, and that somebody interrupted: the interrupt is not what was wrong. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from liverl.causes.finding import Explanation
+from liverl.offline.doctor.ages import clock
+
+HANG_AT_START = "start-hangs"
+INTERRUPTED = frozenset(("interrupted", "keyboard-interrupt"))
+_FRAME = re.compile(
+    r'File "(?P<path>[^"\n]{1,400})", line (?P<line>\d{1,7}), in (?P<name>[^\n]{1,120})(?:\n\s+(?P<code>[^\n]{1,300}))?'
+)
+_RAY = (
+    "Read raylet.out and gcs_server.out in the session's folder (/tmp/ray/session_latest/logs). Usual reasons: Ray "
+    "processes of an earlier run (ray stop), more CPUs claimed than the container has "
+    "(ray_kwargs.ray_init.num_cpus), a full /tmp or /dev/shm, a proxy for local addresses (no_proxy)."
+)
+# What a start waits in, the most telling first: a call in the traceback, its name for people, what to do, and a command
+_WAITS: tuple[tuple[re.Pattern[str], str, str, str], ...] = (
+    (
+        re.compile(r"\bray\.init\(|\bin connect\b[\s\S]{0,200}CoreWorker\("),
+        "ray.init",
+        _RAY,
+        "tail -n 50 /tmp/ray/session_latest/logs/raylet.out /tmp/ray/session_latest/logs/gcs_server.out",
+    ),
+    (
+        re.compile(r"\binit_process_group\(|\bTCPStore\(|\brendezvous\("),
+        "init_process_group",
+        "A rank did not come: compare MASTER_ADDR, MASTER_PORT and the number of ranks of each host, and the network "
+        "between them (NCCL_SOCKET_IFNAME).",
+        'ss -ltnp | grep "$MASTER_PORT"',
+    ),
+    (
+        re.compile(r"\b(?:snapshot_download|hf_hub_download|load_dataset|from_pretrained)\("),
+        "the download or load of a model or dataset",
+        "Check that the Hub can be reached (HF_ENDPOINT, proxies), or set HF_HUB_OFFLINE=1 with a local copy; a "
+        "lock of a process that died stands in the cache's .locks.",
+        "curl -sSI https://huggingface.co | head -1",
+    ),
+    (
+        re.compile(r"\bray\.get\(|\bray\.wait\("),
+        "ray.get",
+        "An actor did not answer: ray status shows what waits for resources, ray summary actors which one has not "
+        "begun.",
+        "ray status; ray summary actors",
+    ),
+)
+
+
+def interrupted_start(cause: Explanation, traceback: str, last: float | None) -> Explanation:
+    """An interrupt before the first step, told as what it interrupted. ``traceback``: of the log, from the interrupt
+    on; ``last``: Unix time of the last line before it, None if no stamp tells."""
+    frames = list(_FRAME.finditer(traceback))
+    found = next((one for one in _WAITS if one[0].search(traceback)), None)
+    if found is None and not frames:
+        return cause
+    deepest = frames[-1] if frames else None
+    where = "" if deepest is None else f" ({deepest['path']}:{deepest['line']} in {deepest['name']})"
+    name = found[1] if found is not None else f"{deepest['name'] if deepest is not None else 'a call'}"
+    since = f" since {clock(last)}" if last is not None else ""
+    return msgspec.structs.replace(
+        cause,
+        id=HANG_AT_START,
+        title=f"{name} had not returned when the start was interrupted",
+        cause=f"The start waited in {name}{since}{where} and never went on: no step was made, no error stands before "
+        "it. Somebody pressed Ctrl-C, or sent SIGINT, because it hung; KeyboardInterrupt is not "
+        "why.",
+        fix=found[2]
+        if found is not None
+        else "Start it again, and when it waits, look with py-spy dump where each process is.",
+        command=found[3] if found is not None else "py-spy dump --pid PID",
+    )

@@ -1,0 +1,106 @@
+"""Joins what logs, trials, metrics and a run's own backend say to one verdict. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.finding import Evidence, Explanation, Verdict
+from liverl.causes.judge import SYMPTOMS
+from liverl.causes.unexplained import UNEXPLAINED
+from liverl.diagnose.catalogue.agents import NO_TOKENS
+from liverl.offline.doctor.ends import STOPS
+from liverl.offline.doctor.rules import Judged
+from liverl.offline.doctor.silence import HANGS
+from liverl.offline.doctor.trials import Failure
+
+NOT_READ = "not-all-read"
+_NO_CALLS = "zero_tool_calls"  # the alert that looks into the trials
+_OUTSIDE = frozenset(one.id for one in SIGNATURES if one.from_outside)
+_OF_TRIALS = frozenset(one.id for one in SIGNATURES if one.request)
+# The alert and the row of the catalogue that only say that trials fail, once it is known why
+_ALERT, _REPORTED = "trials_failed", "trial-failed"
+
+
+def joined(
+    logs: Verdict,
+    judged: Sequence[Judged],
+    failed: Sequence[Failure],
+    silent: Sequence[Explanation],
+    left_out: str,
+) -> Verdict:
+    """One verdict. ``logs``: on the records of all logs; ``judged``: by the rules for runs; ``failed``: why trials
+    failed; ``silent``: what is wrong with logs without an error; ``left_out``: what was not looked at.
+
+    What most trials failed with is the cause where the logs know none, or only that trials failed. A hang is told
+    beside an end from outside, and beside one that nothing explains; an early end only where nothing else is wrong.
+    """
+    cause, guesses = logs.cause, logs.guesses
+    explained = list(failed)
+    if failed and failed[0].ends_it and _gives_way(cause):
+        cause, guesses = failed[0].explanation, ()
+        del explained[0]
+    alerts = [one for found in judged for one in found.alerts if not (failed and one.id == _ALERT)]
+    cause = _with_trials(cause, alerts)
+    more: list[Explanation] = []
+    if logs.cause is None:
+        more += [one for one in silent if one.id != STOPS]
+    elif logs.cause.id in _OUTSIDE | UNEXPLAINED:
+        more += [one for one in silent if one.id == HANGS]
+    more += [one for one in alerts if one.severity == "critical"]
+    more += [one.explanation for one in explained]
+    more += [one for one in logs.symptoms if not (failed and one.id == _REPORTED)]
+    more += [one for one in alerts if one.severity != "critical"]
+    more += [one for one in silent if one.id == STOPS and logs.cause is None]
+    more += [_not_asked(one.problem) for one in judged if one.problem]
+    kept = list(_each_once(cause, more))[:SYMPTOMS]
+    return Verdict(cause, guesses, tuple([*kept, _not_read(left_out)] if left_out else kept))
+
+
+def _with_trials(cause: Explanation | None, alerts: Sequence[Explanation]) -> Explanation | None:
+    """A batch without tokens, with what the trials show: the logs do not say why no tool call was parsed."""
+    told = next((one for one in alerts if one.id == _NO_CALLS), None)
+    if cause is None or told is None or cause.id != NO_TOKENS:
+        return cause
+    return msgspec.structs.replace(cause, cause=told.cause, fix=told.fix, patch=told.patch, guess=told.guess)
+
+
+def _gives_way(cause: Explanation | None) -> bool:
+    return cause is None or cause.id in UNEXPLAINED or cause.id in _OF_TRIALS
+
+
+def _each_once(cause: Explanation | None, found: Iterable[Explanation]) -> Iterable[Explanation]:
+    """Each kind once."""
+    seen = {cause.id} if cause is not None else set()
+    for one in found:
+        if one.id not in seen:
+            seen.add(one.id)
+            yield one
+
+
+def _not_read(why: str) -> Explanation:
+    return Explanation(
+        NOT_READ,
+        "warning",
+        "Not everything was looked at",
+        f"There are {why}. What is wrong there is not known.",
+        "Name the folder or the logs of the run itself.",
+    )
+
+
+def _not_asked(why: str) -> Explanation:
+    return Explanation(
+        "run-not-asked",
+        "warning",
+        "The run could not be asked for its alerts",
+        why[:1].upper() + why[1:] + ".",
+        "Run liverl-tui status on the host of its backend.",
+    )
+
+
+def evidence_of(verdict: Verdict) -> list[Evidence]:
+    """All evidence of a verdict."""
+    told = [*(() if verdict.cause is None else (verdict.cause,)), *verdict.symptoms]
+    return [one for explanation in told for one in explanation.evidence]
