@@ -80,7 +80,7 @@ def test_a_folder_with_running_processes(
     assert {(s.name, s.kind, s.state, s.owner) for s in snapshot.services} == {
         ("replica-0", "replica", "ready", "foreign"),
         ("trainer", "trainer", "ready", "foreign"),
-        ("old", "task", "stopped", "foreign"),
+        ("earlier-runs", "task", "stopped", "foreign"),
     }
     replica = snapshot.replicas.items[0]
     assert replica.address == f"http://127.0.0.1:{port}"

@@ -25,6 +25,8 @@ TOGETHER_S = 120.0
 ZONE_S = 900.0  # zones differ by multiples of 15 minutes
 _SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh", "env", "setsid", "nohup", "timeout", "stdbuf", "srun"))
 
+_TYPED = frozenset(("-i", "--rcfile", "--init-file"))  # options of a shell that somebody types in
+
 
 class Launches(msgspec.Struct, frozen=True):
     """``began``: when the newest launch began, Unix seconds, None if that is not known; ``current``: its logs;
@@ -132,6 +134,6 @@ def launch_began(processes: Iterable[Found], table: Mapping[int, Proc], boot: fl
 def _is_script(pid: int) -> bool:
     """Whether a process is a shell or a wrapper that runs a script or a command, and no shell that a user types in."""
     argv = procfs.arguments(pid)
-    if len(argv) < 2 or os.path.basename(argv[0]).lstrip("-") not in _SHELLS:
+    if len(argv) < 2 or os.path.basename(argv[0]) not in _SHELLS or _TYPED & {*argv}:
         return False
     return any(not word.startswith("-") for word in argv[1:])

@@ -102,7 +102,7 @@ class ProcessFinder:
     def __init__(self) -> None:
         self._kinds: dict[tuple[int, int], Kind | None] = {}
         self._logs: dict[tuple[int, int], Path | None] = {}
-        self._boot = _boot_time()
+        self.boot = _boot_time()  # Unix seconds
 
     def look(self, table: Mapping[int, Proc]) -> list[Found]:
         """What runs now, the oldest first. ``table``: of ``procfs.scan``."""
@@ -139,7 +139,7 @@ class ProcessFinder:
             tick=tick,
             argv=argv,
             cwd=_link(f"/proc/{pid}/cwd"),
-            started_at=self._boot + tick / _TICKS,
+            started_at=self.boot + tick / _TICKS,
             log=self._logs[pid, tick],
             port=port,
             listens=port in listening,

@@ -12,6 +12,7 @@ from liverl.external.model_list import place
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
 from liverl.watch.folder import LogFound, Survey
+from liverl.watch.launches import LogSpans, launch_began, launches
 from liverl.watch.processes import Found, ProcessFinder, descendants, writers
 from liverl.watch.target import Target
 from liverl.watch.units import Names, Unit, address_of, belongs, units
@@ -19,12 +20,15 @@ from liverl.watch.units import Names, Unit, address_of, belongs, units
 
 class Scene(msgspec.Struct, frozen=True):
     """``trees``: service -> pids of its processes; ``found``: all servers and trainers of this user, also those
-    that are not of the watched run; ``parents``: pid -> parent, of all processes."""
+    that are not of the watched run; ``parents``: pid -> parent, of all processes; ``began``: when the newest launch
+    began, Unix seconds, None if that is not known; ``earlier``: logs of launches before it, the newest first."""
 
     services: dict[str, Unit] = {}
     trees: dict[str, tuple[int, ...]] = {}
     found: tuple[Found, ...] = ()
     parents: dict[int, int] = {}
+    began: float | None = None
+    earlier: tuple[LogFound, ...] = ()
 
     def below(self, leader: int) -> list[int]:
         """The process and all that descend from it."""
@@ -43,6 +47,8 @@ class SceneFinder:
         self._target = target
         self._finder, self._names = ProcessFinder(), Names()
         self._written: set[str] = set()  # logs of processes that were found once: no services of their own
+        self._spans = LogSpans()
+        self._begun: float | None = None  # of the newest launch whose processes were seen
 
     def look(self, survey: Survey) -> Scene:
         """What is there now. ``survey``: of the target's folders."""
@@ -52,9 +58,15 @@ class SceneFinder:
         self._written |= {os.path.realpath(one.log) for one in mine if one.log is not None}
         logs = [log for log in survey.logs if os.path.realpath(log.path) not in self._written]
         stats = {one.log: stat_of(one.log) for one in mine if one.log is not None}
-        named = self._names.assign(units(mine, logs, writers(log.path for log in logs), stats))
+        begun = launch_began(mine, table, self._finder.boot)
+        if begun is not None:
+            self._begun = max(begun, self._begun or begun)
+        writing = writers(log.path for log in logs)
+        known = launches(logs, self._begun, writing.keys(), self._spans)
+        named = self._names.assign(units(mine, known.current, writing, stats))
         parents = {pid: proc.ppid for pid, proc in table.items()}
-        return Scene(named, _trees(table, named), tuple(found), parents)
+        trees = _trees(table, named)
+        return Scene(named, trees, tuple(found), parents, known.began, known.earlier)
 
 
 def is_part(process: Found, target: Target) -> bool:

@@ -16,17 +16,19 @@ from liverl.observe.boot.stages import Stage
 from liverl.plan.spec import RestartPolicy
 from liverl.procs import procfs
 from liverl.util import redact
+from liverl.watch.folder import LogFound
 from liverl.watch.mirror import Mirror
 from liverl.watch.processes import Found
 from liverl.watch.proxy import ProxyFacts
 from liverl.watch.ray import RayFacts
 from liverl.watch.scene import Scene, stat_of
-from liverl.watch.units import Unit, address_of
+from liverl.watch.units import MOST_LOGS, Unit, address_of
 
 FRESH_S = (
     120.0  # a log without a visible process that grew within this time is of a process that runs elsewhere
 )
 _KINDS = ("ray", "replica", "proxy", "trainer", "task")  # in the order in which they are shown
+EARLIER = "earlier-runs"  # the row of the launches before the newest one
 _ENDED = ("stopped", "failed")
 _SERVERS = ("ray", "replica", "proxy")
 
@@ -105,12 +107,34 @@ class Services:
         for name, unit in sorted(shown.items(), key=lambda item: _order(item[1])):
             state, why = self._state(name, unit, seen, now)
             services.append(self._status(name, unit, state, why, seen, now))
+        if seen.scene.earlier:
+            services.append(self._earlier(seen.scene.earlier, now))
         services += [
             self._unseen_proxy(name, facts, seen, now)
             for name, facts in seen.proxies.items()
             if name not in shown
         ]
         return tuple(services)
+
+    def _earlier(self, logs: tuple[LogFound, ...], now: float) -> ServiceStatus:
+        """All launches before the newest one, as one row: its generations are their logs, the newest last."""
+        for log in reversed(logs[:MOST_LOGS]):
+            shown = self._mirror.link_log(EARLIER, log.path)
+        newest = logs[0]
+        others = "" if len(logs) == 1 else f", and {len(logs) - 1} older"
+        return ServiceStatus(
+            name=EARLIER,
+            kind="task",
+            owner="foreign",
+            state="stopped",
+            why=f"{newest.path.name} last grew {ago(now - newest.modified)} ago{others}; "
+            "liverl-tui doctor FILE says how one ended",
+            since=newest.modified,
+            pid=None,
+            log=shown,
+            generation=min(len(logs), MOST_LOGS),
+            restarts=0,
+        )
 
     def _unseen_proxy(self, name: str, facts: ProxyFacts, seen: Seen, now: float) -> ServiceStatus:
         """The proxy on the port that the user named, where its process was not found: it is another user's, or is

@@ -52,7 +52,7 @@ from liverl.watch.mirror import Mirror
 from liverl.watch.proxy import ProxyFacts
 from liverl.watch.ray import RayFacts, RayWatch
 from liverl.watch.replicas import Answer, Candidate, ReplicaProbes, ReplicaStates
-from liverl.watch.scene import SceneFinder, ray_logs, stat_of
+from liverl.watch.scene import Scene, SceneFinder, ray_logs, stat_of
 from liverl.watch.services import Seen, Services, used_gpus
 from liverl.watch.target import Target, WatchError
 from liverl.watch.verdicts import Judge, JudgedLog, Judgement
@@ -89,6 +89,7 @@ class Watcher:
         names = (RUN_DIRECTORY, "trials", SHARED_MEMORY)
         self._volumes = VolumeWatch((name, path) for name, path in zip(names, folders, strict=True) if path)
         self._step: int | None = None  # the newest one of the last poll
+        self._launch: float | None = None  # when the newest launch began; 0.0 if that is not known
         self._polled = False
         surveyor, finder = Surveyor(), SceneFinder(target)
         probes, gpus, self._ray = ReplicaProbes(), GpuSampler(), RayWatch("")
@@ -184,17 +185,16 @@ class Watcher:
         return members
 
     def _judged(self) -> Iterator[JudgedLog]:
-        """The logs that say how it goes: of what runs, and of what has ended since that began."""
+        """The logs that say how it goes: of what runs, and of what has ended since the newest launch began."""
         scene = self._scene.value
-        began = min((process.started_at for process in scene.processes), default=0.0)
         exited = {n: u for n, u in dict(self._services.known).items() if n not in scene.services}
         for name, unit in (*scene.services.items(), *exited.items()):
             alive = unit.pid is not None and name not in exited
-            if unit.log is not None and (alive or name in exited or unit.modified >= began):
+            if unit.log is not None:
                 shown = self.mirror.link_log(name, unit.log)
                 yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log))
         for log in ray_logs(self._survey.value):
-            if log.modified >= began:
+            if scene.began is None or log.modified >= scene.began:
                 yield JudgedLog(log.path, str(log.path), "ray", bool(scene.processes), *stat_of(log.path))
 
     # --- the snapshot ---
@@ -203,8 +203,9 @@ class Watcher:
         """The state now. Blocking: it reads what is new in metrics and trials."""
         now = time.time()
         scene, judgement = self._scene.value, self._judge.value
+        self._begin_launch(scene)
         self._services.follow(scene, now)
-        self._link(self._survey.value)
+        self._link(self._survey.value, scene.began)
         gpus, gpu_note = self._gpus.value
         trees = self._procs.sample(self._members())
         replicas = self._replicas(gpus, now)
@@ -255,11 +256,25 @@ class Watcher:
         """What has happened since the beginning of the watch, oldest first."""
         return tuple(self.mirror.events)
 
-    def _link(self, survey: Survey) -> None:
-        for path in sorted(survey.metrics, key=lambda path: stat_of(path)[1]):
-            self.mirror.link_metrics(path)
+    def _begin_launch(self, scene: Scene) -> None:
+        """Read metrics and trials from their beginning where another launch is the newest one."""
+        began = scene.began or 0.0
+        if self._launch is None or began > self._launch:
+            again, self._launch = self._launch is not None, began
+            self.mirror.begin(began)
+            if again:
+                self._files = FileReadings(self.run.path)
+                self.mirror.say(time.time(), "launch", "another launch of the run has begun", service="trainer")
+
+    def _link(self, survey: Survey, began: float | None) -> None:
+        modified = {path: stat_of(path)[1] for path in survey.metrics}
+        for path in sorted(modified, key=lambda path: modified[path]):
+            if began is None or modified[path] >= began:
+                self.mirror.link_metrics(path)
+        folders = [os.path.realpath(path) for path in (self.target.trials, self.target.folder) if path]
         for path in survey.trials:
-            self.mirror.link_trials(path)
+            root = os.path.realpath(path)
+            self.mirror.link_trials(path, any(f"{folder}/".startswith(f"{root}/") for folder in folders))
 
     def _replicas(self, gpus: tuple[GpuStatus, ...], now: float) -> ReplicaSet:
         answers = self._answers.value
