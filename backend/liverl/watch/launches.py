@@ -23,7 +23,9 @@ ENDS = 64 << 10  # bytes at each end of a log that are searched for a stamp
 # Two logs of one launch that were last written within so many seconds of each other (one of them may be buffered).
 TOGETHER_S = 120.0
 ZONE_S = 900.0  # zones differ by multiples of 15 minutes
-_SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh", "env", "setsid", "nohup", "timeout", "stdbuf", "srun"))
+_SHELLS = frozenset(
+    ("bash", "sh", "dash", "zsh", "ksh", "env", "setsid", "nohup", "timeout", "stdbuf", "srun")
+)
 
 _TYPED = frozenset(("-i", "--rcfile", "--init-file"))  # options of a shell that somebody types in
 
@@ -108,7 +110,9 @@ def _span(log: LogFound) -> LogSpan:
             tail = file.read(ENDS)
     except OSError:
         return LogSpan()  # removed meanwhile, or not readable
-    return LogSpan(next(iter(_times(head, log.modified)), None), max(_times(tail, log.modified), default=None))
+    return LogSpan(
+        next(iter(_times(head, log.modified)), None), max(_times(tail, log.modified), default=None)
+    )
 
 
 def _times(data: bytes, modified: float) -> list[float]:

@@ -58,7 +58,12 @@ class Mirror:
     def begin(self, at: float) -> None:
         """A launch has begun (Unix seconds; 0 if that is not known): what was linked of metrics and trainers' logs of
         launches before it is no longer read as the run's, and trials from before it are none of the run's."""
-        record = {"k": "intent", "svc": "trainer", "gen": 1, "at": at}  # as a run of ours writes of its trainer
+        record = {
+            "k": "intent",
+            "svc": "trainer",
+            "gen": 1,
+            "at": at,
+        }  # as a run of ours writes of its trainer
         with self._lock:
             write_atomic(self.run.journal, msgspec.json.encode(record) + b"\n")
             for link in self._metrics_links():

@@ -191,7 +191,7 @@ class Services:
         if process is None and unit.pid is not None and procfs.alive(unit.pid, None):
             return "ready", f"pid {unit.pid} writes its log"
         modified = unit.modified if unit.log is None else stat_of(unit.log)[1]
-        grown = f"its log last grew {ago(now - modified)} ago" if unit.log is not None else ""
+        grown = _grown(unit, now)
         if process is not None:
             # A server never exits by itself in good order; a trainer does.
             failed = name in seen.failed or unit.kind in _SERVERS
@@ -228,6 +228,14 @@ class Services:
             restart=RestartPolicy("never"),  # by us
             generations=(start,),
         )
+
+
+def _grown(unit: Unit, now: float) -> str:
+    """When the log of a unit last grew, in words; "" without a log."""
+    if unit.log is None:
+        return ""
+    size, modified = stat_of(unit.log)
+    return f"its log last grew {ago(now - modified)} ago" if size or modified else "its log was removed"
 
 
 def used_gpus(name: str, gpus: tuple[GpuStatus, ...]) -> tuple[str, ...]:

@@ -264,7 +264,9 @@ class Watcher:
             self.mirror.begin(began)
             if again:
                 self._files = FileReadings(self.run.path)
-                self.mirror.say(time.time(), "launch", "another launch of the run has begun", service="trainer")
+                self.mirror.say(
+                    time.time(), "launch", "another launch of the run has begun", service="trainer"
+                )
 
     def _link(self, survey: Survey, began: float | None) -> None:
         modified = {path: stat_of(path)[1] for path in survey.metrics}
