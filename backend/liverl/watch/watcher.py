@@ -331,18 +331,27 @@ class Watcher:
         ]
 
     def with_real_paths(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the logs' own paths instead of those of links, for who reads it outside of this process."""
+        """The snapshot with the own paths of logs and trials instead of those of links, for who reads it outside of
+        this process."""
 
         def real(log: str | None) -> str | None:
             return None if log is None else os.path.realpath(self.run.path / log)
 
         def located(one: Evidence) -> Evidence:
             text = one.text if one.text != one.log else real(one.log) or one.text
+            text = of_trial(text) if one.log is None else text
             return msgspec.structs.replace(one, text=text, log=real(one.log))
 
+        def of_trial(path: str) -> str:
+            return os.path.realpath(self.run.path / path) if path.partition("/")[0] in roots else path
+
         replace = msgspec.structs.replace
+        roots = {root.name for root in self.run.trial_roots()}
+        newest = tuple(replace(head, path=of_trial(head.path)) for head in snapshot.trials.newest)
         return replace(
             snapshot,
+            trials=replace(snapshot.trials, newest=newest),
+            unreadable=tuple(replace(file, path=of_trial(file.path)) for file in snapshot.unreadable),
             services=tuple(replace(one, log=real(one.log)) for one in snapshot.services),
             symptoms=tuple(replace(s, evidence=tuple(map(located, s.evidence))) for s in snapshot.symptoms),
         )

@@ -35,6 +35,14 @@ _ENDINGS: Mapping[str, Span] = {
 }
 
 
+# Flags of what is wrong with a trial's rows, and the words for them.
+DAMAGED = (
+    ("unreadable", "unreadable"),
+    ("zero_logprobs", "zero log-probs"),
+    ("mask_mismatch", "mask mismatch"),
+)
+
+
 def state_of(head: TrialHead, link: Link) -> tuple[str, str]:
     """(glyph and word, style) of a trial's state. ``link``: after the end of the run an unfinished trial is cut off."""
     if head.state == "finished":
@@ -96,6 +104,7 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
     words: list[Span] = []
     if "failed_turns" in head.flags:
         words.append(("failures", "bad"))
+    words += [(text, "bad") for flag, text in DAMAGED if flag in head.flags]
     if head.finish_reason in TRUNCATED:
         words.append(("truncated", "warn"))
     if head.state == "finished" and not head.turns and not head.dumped:

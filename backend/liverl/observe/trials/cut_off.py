@@ -24,9 +24,12 @@ def cut_off(trials: TrialsStatus) -> TrialsStatus:
             step, cut_off=step.total - step.finished, calling=calling, calling_now=0
         )
 
+    calling = trials.calling - trials.calling_now if trials.calling is not None else None
     return msgspec.structs.replace(
         trials,
         running=0,
+        calling=calling,
+        calling_now=0,
         cut_off=trials.cut_off + trials.running,
         newest=tuple(map(cut_off_head, trials.newest)),
         steps=tuple(map(ended, trials.steps)),

@@ -241,6 +241,8 @@ class TrialScanner:
             steps=tallies.steps(back, unknown),
             cut_off=every.cut_off,
             dumped=every.dumped,
+            calling=every.calling,
+            calling_now=every.calling_now,
         )
 
     @property
