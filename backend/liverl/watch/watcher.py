@@ -192,7 +192,8 @@ class Watcher:
             alive = unit.pid is not None and name not in exited
             if unit.log is not None:
                 shown = self.mirror.link_log(name, unit.log)
-                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log))
+                began = unit.process.started_at if unit.process is not None else None
+                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log), began)
         for log in ray_logs(self._survey.value):
             if scene.began is None or log.modified >= scene.began:
                 yield JudgedLog(log.path, str(log.path), "ray", bool(scene.processes), *stat_of(log.path))
