@@ -316,3 +316,42 @@ def test_the_folder_vanishes(started: Started, watch: Callable[[Target], Watcher
     with pytest.raises(WatchError, match="nothing to watch in"):
         started.folder.mkdir()
         watch(Target(started.folder))
+
+
+def test_a_folder_that_has_nothing_yet_is_waited_for(started: Started, tmp_path: Path) -> None:
+    """As right behind ``nohup bash start.sh &``."""
+    watching = subprocess.Popen(
+        [*MAIN, "watch", str(started.folder), "--no-ui", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        assert first["state"] == "starting" and "nothing yet" in first["phase"]
+        assert not first["services"] and not first["symptoms"]
+        started.trainer(started.folder / "logs/exp.log")
+        seen = (json.loads(line) for line in watching.stdout)
+        running = next(one for one in seen if one["step"])
+        assert running["state"] == "running" and running["services"][0]["name"] == "trainer"
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.wait(30)
+        watching.stdout.close()  # type: ignore[union-attr]
+
+
+def test_a_folder_that_has_nothing_yet_in_words(started: Started, tmp_path: Path) -> None:
+    watching = subprocess.Popen(
+        [*MAIN, "watch", str(started.folder), "--no-ui"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert watching.stdout is not None
+        wait_until(lambda: "nothing yet" in watching.stdout.readline(), 60, "the words")  # type: ignore[union-attr]
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.wait(30)
+        watching.stdout.close()  # type: ignore[union-attr]

@@ -43,6 +43,10 @@ class Background(Generic[T]):
         self._soon.set()
         return self._ready.wait(seconds)
 
+    def soon(self) -> None:
+        """Work once more now, without waiting for it."""
+        self._soon.set()
+
     def _run(self) -> None:
         while not self._over.is_set():
             self._soon.clear()

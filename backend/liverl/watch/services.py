@@ -20,14 +20,14 @@ from liverl.watch.folder import LogFound
 from liverl.watch.mirror import Mirror
 from liverl.watch.processes import Found
 from liverl.watch.proxy import ProxyFacts
+from liverl.watch.quiet import Pace, Paces
 from liverl.watch.ray import RayFacts
 from liverl.watch.scene import Scene, stat_of
 from liverl.watch.units import MOST_LOGS, Unit, address_of
 
-FRESH_S = (
-    120.0  # a log without a visible process that grew within this time is of a process that runs elsewhere
-)
 _KINDS = ("ray", "replica", "proxy", "trainer", "task")  # in the order in which they are shown
+# A log of which no process is visible is of one that runs elsewhere at most for so long, whatever its pace was.
+ELSEWHERE_S = 1800.0
 EARLIER = "earlier-runs"  # the row of the launches before the newest one
 _ENDED = ("stopped", "failed")
 _SERVERS = ("ray", "replica", "proxy")
@@ -57,6 +57,8 @@ class Services:
         self._down: dict[str, float | None] = {}
         self._gone: set[tuple[int, int]] = set()  # processes whose exit was reported
         self._restarts: dict[str, int] = {}
+        self._paces = Paces()
+        self.quiet: dict[str, Pace] = {}  # trainers that should write and have written nothing for long
 
     def follow(self, scene: Scene, now: float) -> None:
         """Report which processes have come and gone, and read the stages of those that start."""
@@ -97,6 +99,7 @@ class Services:
 
     def statuses(self, seen: Seen, now: float) -> tuple[ServiceStatus, ...]:
         """All services, in the order in which they are shown. ``now``: Unix seconds."""
+        self.quiet = {}
         shown = {n: u for n, u in self.known.items() if n not in seen.scene.services} | seen.scene.services
         services = []
         if seen.ray.address and not any(unit.kind == "ray" for unit in shown.values()):
@@ -186,11 +189,15 @@ class Services:
 
     def _state(self, name: str, unit: Unit, seen: Seen, now: float) -> tuple[ServiceState, str]:
         process = unit.process
+        pace = self._paces.look(unit.log, now) if unit.log is not None else None
+        silent = quiet_words(pace, now) if pace is not None else ""
         if process is not None and _lives(process):
-            return self._state_of_process(name, unit, seen)
+            state, why = self._state_of_process(name, unit, seen)
+            self._note(name, unit, pace, now)
+            return state, _joined(why, silent)
         if process is None and unit.pid is not None and procfs.alive(unit.pid, None):
-            return "ready", f"pid {unit.pid} writes its log"
-        modified = unit.modified if unit.log is None else stat_of(unit.log)[1]
+            self._note(name, unit, pace, now)
+            return "ready", _joined(f"pid {unit.pid} writes its log", silent)
         grown = _grown(unit, now)
         if process is not None:
             # A server never exits by itself in good order; a trainer does.
@@ -198,9 +205,14 @@ class Services:
             return ("failed" if failed else "stopped"), _joined(f"pid {process.pid} has exited", grown)
         if name in seen.failed:
             return "failed", _joined("no process writes its log", grown)
-        if now - modified < FRESH_S:
+        if pace is not None and now - pace.since < min(pace.allowed, ELSEWHERE_S):
             return "ready", _joined(grown, "its process is not visible from here")
-        return "stopped", _joined("no process writes its log", grown)
+        return "stopped", _joined("no process writes its log", silent or grown)
+
+    def _note(self, name: str, unit: Unit, pace: Pace | None, now: float) -> None:
+        """Note a trainer that lives and writes nothing. Servers without requests have nothing to say."""
+        if unit.kind == "trainer" and pace is not None and pace.quiet(now) is not None:
+            self.quiet[name] = pace
 
     def _state_of_process(self, name: str, unit: Unit, seen: Seen) -> tuple[ServiceState, str]:
         replica, facts = seen.replicas.get(name), seen.proxies.get(name)
@@ -236,6 +248,16 @@ def _grown(unit: Unit, now: float) -> str:
         return ""
     size, modified = stat_of(unit.log)
     return f"its log last grew {ago(now - modified)} ago" if size or modified else "its log was removed"
+
+
+def quiet_words(pace: Pace, now: float) -> str:
+    """That a log has not grown for long, and how often it usually does; "" while it has not been long. Pure."""
+    seconds = pace.quiet(now)
+    if seconds is None:
+        return ""
+    polls = " but for polls" if pace.polled else ""
+    usual = f", usually every {ago(pace.usual)}" if pace.usual >= 1.0 else ""
+    return f"its log has not grown for {ago(seconds)}{polls}{usual}"
 
 
 def used_gpus(name: str, gpus: tuple[GpuStatus, ...]) -> tuple[str, ...]:

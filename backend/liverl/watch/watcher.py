@@ -44,7 +44,7 @@ from liverl.procs.stats import ProcSampler
 from liverl.rundir.layout import hostname
 from liverl.version import __version__
 from liverl.watch import proxy as proxies
-from liverl.watch.alerts import WATCH_RULES, ended, merged
+from liverl.watch.alerts import WATCH_RULES, ended, merged, silent
 from liverl.watch.background import Background
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import Survey, Surveyor
@@ -64,19 +64,21 @@ _UP = ("ready", "degraded", "starting")
 TRIAL_S = (
     2400.0  # seconds that a trial may take: harbor_agent.override_timeout_sec of LiveRL, unless it is changed
 )
+NOTHING_YET = "the folder has nothing yet: waiting for a log, metrics, trials or a process"
 _Gpus = tuple[tuple[GpuStatus, ...], str | None]  # and why some are missing
 
 
 class Watcher:
-    """Watches ``target``. ``folder``: an empty private directory, which the caller removes. One thread at a time calls
-    its methods.
+    """Watches ``target``. ``folder``: an empty private directory, which the caller removes; ``wait``: a folder that has
+    nothing yet is waited for, as right behind the start of a script in the background. One thread at a time calls its
+    methods.
 
     Raises:
         WatchError: there is nothing to watch.
         OSError: the private directory cannot be written.
     """
 
-    def __init__(self, target: Target, folder: Path) -> None:
+    def __init__(self, target: Target, folder: Path, *, wait: bool = False) -> None:
         self.target = target
         self.mirror = Mirror(folder, _name(target))
         self.run = self.mirror.run
@@ -108,11 +110,11 @@ class Watcher:
         )
         self._gpus = Background[_Gpus]("gpus", lambda: gpus.sample({}, self._members()), GPUS_S, ((), None))
         self._judge = Background("judge", Judge(self._judged).look, JUDGE_S, Judgement())
-        self._require_something()
+        self._require_something(wait)
 
-    def _require_something(self) -> None:
+    def _require_something(self, wait: bool) -> None:
         target = self.target
-        if not self._survey.value.empty or self._scene.value.services or target.ray or target.litellm_port:
+        if not self.empty or (wait and target.folder is not None):
             return
         if not target.named:
             raise WatchError(
@@ -123,6 +125,13 @@ class Watcher:
         raise WatchError(
             f"nothing to watch in {where}: no log, no metrics, no trials, and no process works there"
         )
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was found so far."""
+        target, found = self.target, self._services.known
+        asked = target.ray is not None or target.litellm_port is not None
+        return self._survey.value.empty and not (self._scene.value.services or found or asked)
 
     def start(self, wait: float = FIRST_S) -> None:
         """Begin to look; returns when every server has answered once, after ``wait`` seconds at the latest."""
@@ -221,7 +230,10 @@ class Watcher:
         )
         services = self._services.statuses(seen, now)
         metrics, trials = self._files.metrics(), self._files.trials.scan(now=now)
-        state = _state(services, replicas, judgement)
+        waits = self.empty
+        state: RunState = "starting" if waits else _state(services, replicas, judgement)
+        if waits:
+            self._survey.soon()
         began = [process.started_at for process in scene.processes]
         snapshot = Snapshot(
             seq=0,
@@ -229,7 +241,7 @@ class Watcher:
             run=f"watch/{self.run.path.name}",
             run_dir=str(self.target.folder or self.target.logs or self.target.trials or ""),
             state=state,
-            phase=_phase(state, services, replicas, metrics, trials, judgement),
+            phase=NOTHING_YET if waits else _phase(state, services, replicas, metrics, trials, judgement),
             attempt=1,
             topology="verl" if self._rays.value.replicas else "managed",
             backend=BackendInfo(os.getpid(), self._started_at, hostname(), __version__),
@@ -322,7 +334,8 @@ class Watcher:
         for news in self._diagnosis.update(snapshot, context):
             text, level = words(news, snapshot.at)
             self.mirror.say(snapshot.at, "symptom", text, level)
-        return merged((*judgement.symptoms, *self._diagnosis.symptoms, *ended(snapshot, judgement)))
+        stopped = (*silent(snapshot, self._services.quiet), *ended(snapshot, judgement))
+        return merged((*judgement.symptoms, *self._diagnosis.symptoms, *stopped))
 
     def _trainer_logs(self, snapshot: Snapshot) -> list[Path]:
         return [
