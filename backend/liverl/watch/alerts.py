@@ -38,6 +38,26 @@ def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
     return tuple(sorted(shown, key=lambda one: _RANK[one.severity]))
 
 
+def engines_ended(snapshot: Snapshot) -> list[Symptom]:
+    """Replicas that a trainer has started and that have ended while it goes on: verl waits for them without an end. At
+    the end of a training they end too."""
+    if not any(one.kind == "trainer" and one.state not in ("stopped", "failed") for one in snapshot.services):
+        return []
+    return [
+        Symptom(
+            id=f"replica_ended:{one.name}",
+            severity="critical",
+            title=f"{one.name} has ended, and its trainer goes on",
+            cause=f"{one.why}; verl does not start another one and waits for its answers",
+            fix="read what its process printed last in the trainer's log, and dmesg -T for an out-of-memory kill; "
+            "then stop the training and resume it from its last checkpoint",
+            since=one.since,
+        )
+        for one in snapshot.replicas.items
+        if one.kind == "verl" and one.state == "failed"
+    ]
+
+
 def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
     """Trainers that live and have written nothing for long. ``quiet``: service -> the pace of its log. A step may take
     longer than its log's usual gap: then three of the steps."""

@@ -65,18 +65,15 @@ def launches(
 def _began(logs: Iterable[LogFound], span: Callable[[LogFound], LogSpan]) -> float | None:
     """When the newest of several launches began, of which no process is visible: each has a trainer's log of its
     own. None if there are no two."""
-    newest, *others = [log for log in logs if log.role == "trainer"] or [None]
-    before = [log for log in others if log is not None and newest is not None and _apart(log, newest)]
-    if newest is None or not before:
+    trainers = [log for log in logs if log.role == "trainer"]
+    before = [log for log in trainers if trainers[0].modified - log.modified > TOGETHER_S]
+    if not before:
         return None
+    newest = trainers[0]
     first = began_by_stamps(span(newest), newest.modified)
     ended = max(log.modified for log in before)
     # One that was still written when the newest began is of the same launch.
     return first if first is not None else ended + TOGETHER_S
-
-
-def _apart(log: LogFound, newest: LogFound) -> bool:
-    return newest.modified - log.modified > TOGETHER_S
 
 
 def began_by_stamps(span: LogSpan, modified: float) -> float | None:

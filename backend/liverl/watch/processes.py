@@ -1,6 +1,7 @@
 """The servers and trainers that this user runs on this host, by their command lines: kind, port, log, start.
 
-Runs of liverl-tui are left out: their processes carry a tag, and ``attach`` shows them.
+Those of runs of liverl-tui carry a tag: ``attach`` shows them, and here they count only in a folder that the user
+named.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 class Found(msgspec.Struct, frozen=True):
     """A process. ``tick``: start in clock ticks since boot; ``log``: the file that its output goes to, None if it goes
     to a terminal or cannot be told; ``port``: on which it listens, or will by its command line; ``started_at``: Unix
-    seconds."""
+    seconds; ``tagged``: it is of a run of liverl-tui."""
 
     kind: Kind
     pid: int
@@ -44,6 +45,7 @@ class Found(msgspec.Struct, frozen=True):
     log: Path | None = None
     port: int | None = None
     listens: bool = False
+    tagged: bool = False
 
 
 def kind_of(argv: Sequence[str]) -> Kind | None:
@@ -121,8 +123,7 @@ class ProcessFinder:
                 return None
         except OSError:
             return None
-        kind = kind_of(procfs.arguments(pid))
-        return None if kind is not None and procfs.environment_tag(pid) is not None else kind
+        return kind_of(procfs.arguments(pid))
 
     def _found(self, pid: int, tick: int, kind: Kind) -> Found:
         argv = procfs.arguments(pid)
@@ -143,6 +144,7 @@ class ProcessFinder:
             log=self._logs[pid, tick],
             port=port,
             listens=port in listening,
+            tagged=procfs.environment_tag(pid) is not None,
         )
 
 

@@ -11,9 +11,11 @@ import msgspec
 from liverl.external.model_list import place
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
+from liverl.watch.engines import EngineFinder
 from liverl.watch.folder import LogFound, Survey
 from liverl.watch.launches import LogSpans, launch_began, launches
 from liverl.watch.processes import Found, ProcessFinder, descendants, writers
+from liverl.watch.replicas import Candidate
 from liverl.watch.target import Target
 from liverl.watch.units import Names, Unit, address_of, belongs, units
 
@@ -21,7 +23,8 @@ from liverl.watch.units import Names, Unit, address_of, belongs, units
 class Scene(msgspec.Struct, frozen=True):
     """``trees``: service -> pids of its processes; ``found``: all servers and trainers of this user, also those
     that are not of the watched run; ``parents``: pid -> parent, of all processes; ``began``: when the newest launch
-    began, Unix seconds, None if that is not known; ``earlier``: logs of launches before it, the newest first."""
+    began, Unix seconds, None if that is not known; ``earlier``: logs of launches before it, the newest first;
+    ``engines``: replicas that a trainer has started, found by their processes."""
 
     services: dict[str, Unit] = {}
     trees: dict[str, tuple[int, ...]] = {}
@@ -29,6 +32,7 @@ class Scene(msgspec.Struct, frozen=True):
     parents: dict[int, int] = {}
     began: float | None = None
     earlier: tuple[LogFound, ...] = ()
+    engines: tuple[Candidate, ...] = ()
 
     def below(self, leader: int) -> list[int]:
         """The process and all that descend from it."""
@@ -48,6 +52,7 @@ class SceneFinder:
         self._finder, self._names = ProcessFinder(), Names()
         self._written: set[str] = set()  # logs of processes that were found once: no services of their own
         self._spans = LogSpans()
+        self._engines = EngineFinder(self._finder.boot, all_of_them=not target.named)
         self._begun: float | None = None  # of the newest launch whose processes were seen
 
     def look(self, survey: Survey) -> Scene:
@@ -66,20 +71,28 @@ class SceneFinder:
         named = self._names.assign(units(mine, known.current, writing, stats))
         parents = {pid: proc.ppid for pid, proc in table.items()}
         trees = _trees(table, named)
-        return Scene(named, trees, tuple(found), parents, known.began, known.earlier)
+        engines = self._engines.look(
+            table,
+            [unit.pid for unit in named.values() if unit.pid is not None],
+            {one.pid for one in mine if one.kind == "replica"},
+            [unit.log for unit in named.values() if unit.log is not None],
+            known.began,
+        )
+        return Scene(named, trees, tuple(found), parents, known.began, known.earlier, tuple(engines))
 
 
 def is_part(process: Found, target: Target) -> bool:
-    """Whether a process is part of what the user named; without any name all are. Pure."""
+    """Whether a process is part of what the user named; without any name all are but those of runs of liverl-tui.
+    Pure."""
     if not target.named:
-        return True
+        return not process.tagged
     if process.kind == "proxy" and process.port == target.litellm_port:
         return True
     if process.kind == "ray" and target.ray is not None:
         return place(address_of(process) or "") == place(target.ray)
     if target.folders:
         return belongs(process, target.folders)
-    return process.kind == "trainer"
+    return process.kind == "trainer" and not process.tagged
 
 
 def stat_of(path: Path) -> tuple[int, float]:

@@ -44,7 +44,7 @@ from liverl.procs.stats import ProcSampler
 from liverl.rundir.layout import hostname
 from liverl.version import __version__
 from liverl.watch import proxy as proxies
-from liverl.watch.alerts import WATCH_RULES, ended, merged, silent
+from liverl.watch.alerts import WATCH_RULES, ended, engines_ended, merged, silent
 from liverl.watch.background import Background
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import Survey, Surveyor
@@ -129,9 +129,9 @@ class Watcher:
     @property
     def empty(self) -> bool:
         """Whether nothing was found so far."""
-        target, found = self.target, self._services.known
+        target, found, scene = self.target, self._services.known, self._scene.value
         asked = target.ray is not None or target.litellm_port is not None
-        return self._survey.value.empty and not (self._scene.value.services or found or asked)
+        return self._survey.value.empty and not (scene.services or scene.engines or found or asked)
 
     def start(self, wait: float = FIRST_S) -> None:
         """Begin to look; returns when every server has answered once, after ``wait`` seconds at the latest."""
@@ -186,7 +186,10 @@ class Watcher:
         """Service or replica -> pids. Those of Ray's actors are apart from those of the Ray around them."""
         scene = self._scene.value
         members = {name: list(pids) for name, pids in scene.trees.items()}
-        for actor in self._rays.value.replicas:
+        for actor in (
+            *scene.engines,
+            *self._rays.value.replicas,
+        ):  # of the same process Ray's name is the one
             if actor.pid is not None:
                 tree = scene.below(actor.pid)
                 members = {name: [pid for pid in pids if pid not in tree] for name, pids in members.items()}
@@ -243,7 +246,7 @@ class Watcher:
             state=state,
             phase=NOTHING_YET if waits else _phase(state, services, replicas, metrics, trials, judgement),
             attempt=1,
-            topology="verl" if self._rays.value.replicas else "managed",
+            topology="verl" if self._rays.value.replicas or scene.engines else "managed",
             backend=BackendInfo(os.getpid(), self._started_at, hostname(), __version__),
             started_at=min(began, default=self._started_at),
             services=services,
@@ -334,7 +337,11 @@ class Watcher:
         for news in self._diagnosis.update(snapshot, context):
             text, level = words(news, snapshot.at)
             self.mirror.say(snapshot.at, "symptom", text, level)
-        stopped = (*silent(snapshot, self._services.quiet), *ended(snapshot, judgement))
+        stopped = (
+            *engines_ended(snapshot),
+            *silent(snapshot, self._services.quiet),
+            *ended(snapshot, judgement),
+        )
         return merged((*judgement.symptoms, *self._diagnosis.symptoms, *stopped))
 
     def _trainer_logs(self, snapshot: Snapshot) -> list[Path]:
