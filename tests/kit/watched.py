@@ -50,6 +50,33 @@ class Handler(http.server.BaseHTTPRequestHandler):
 print("INFO:     Application startup complete.", flush=True)
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
+# SGLang's server and its router, as far as `watch` asks them; each writes the paths that it is asked for beside itself.
+SGLANG = """
+import http.server, pathlib, sys
+port, router = int(sys.argv[sys.argv.index("--port") + 1]), "router" in pathlib.Path(sys.argv[0]).name
+asked = pathlib.Path(f"{sys.argv[0]}.{port}.asked").open("a", buffering=1)
+metrics = "sglang:num_running_reqs 5.0\\nsglang:num_queue_reqs 2.0\\nsglang:token_usage 0.5\\n"
+workers = '{"workers": [{"url": "http://127.0.0.1:' + sys.argv[-1] + '"}]}'
+answers = {"/liveness": "", "/workers": workers} if router else {"/v1/models": "{}", "/metrics": metrics}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        asked.write(self.path + "\\n")
+        body = answers.get(self.path, "").encode()
+        self.send_response(200 if self.path in answers else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+print("The server is fired up and ready to roll!", flush=True)
+server.serve_forever()
+"""
 TRAINER = """
 import sys, time
 for step in range(1, 1000):
@@ -117,6 +144,18 @@ class Started:
         program.write_text(SERVER)
         words = ("serve", "org/model", "--port", port, "--tool-call-parser", "hermes")
         return self.start(log, sys.executable, program, *words, cwd=cwd)
+
+    def sglang(self, port: int, log: Path) -> subprocess.Popen[bytes]:
+        """``sglang.launch_server`` (simulated) on ``port``."""
+        program = self.program("sglang/launch_server.py")
+        program.write_text(SGLANG)
+        return self.start(log, sys.executable, program, "--model-path", "org/model", "--port", port)
+
+    def router(self, port: int, worker: int, log: Path) -> subprocess.Popen[bytes]:
+        """``sglang-router`` (simulated) on ``port``, in front of one server."""
+        program = self.program("sglang-router")
+        program.write_text(SGLANG)
+        return self.start(log, sys.executable, program, "launch", "--port", port, "--worker-urls", worker)
 
     def trainer(self, log: Path, program: str = TRAINER) -> subprocess.Popen[bytes]:
         """A trainer that is called as verl's (simulated), and prints a step each 0.3 s. ``program``: what it runs."""

@@ -355,3 +355,26 @@ def test_a_folder_that_has_nothing_yet_in_words(started: Started, tmp_path: Path
         watching.send_signal(signal.SIGINT)
         watching.wait(30)
         watching.stdout.close()  # type: ignore[union-attr]
+
+
+def test_sglang_and_its_router(started: Started, watch: Callable[[Target], Watcher]) -> None:
+    """Simulated: both. A server is asked for nothing that makes it generate."""
+    server, router = free_port(), free_port()
+    started.sglang(server, started.folder / "sglang.log")
+    started.router(router, server, started.folder / "router.log")
+    watcher = watch(Target(started.folder))
+    seen = wait_until(
+        lambda: (s := watcher.poll()).replicas.listed == 1 and s.replicas.ready == 1 and s, 30, "the replica"
+    )
+    (replica,) = seen.replicas.items
+    assert (replica.address, replica.state) == (f"http://127.0.0.1:{server}", "ready")
+    engine = replica.engine
+    assert (engine.running, engine.waiting, engine.kv_cache_usage) == (5.0, 2.0, 0.5)
+    assert {(one.name, one.kind, one.state) for one in seen.services} == {
+        ("replica-0", "replica", "ready"),
+        ("proxy", "proxy", "ready"),
+    }
+    assert seen.proxy.backends == (f"http://127.0.0.1:{server}",)
+    assert any("found SGLang's router" in event.text for event in watcher.events)
+    asked = started.program(f"sglang/launch_server.py.{server}.asked").read_text().split()
+    assert {*asked} == {"/v1/models", "/metrics"}

@@ -23,6 +23,7 @@ from liverl.watch.processes import Found, descendants, kind_of, roots
 from liverl.watch.proxy import ProxyFacts, replicas_of
 from liverl.watch.ray import RayFacts
 from liverl.watch.replicas import Answer, Candidate, ReplicaStates, root
+from liverl.watch.router import urls_in
 from liverl.watch.scene import Scene
 from liverl.watch.target import Target, WatchError, checked
 from liverl.watch.units import Names, Unit, address_of, belongs, units
@@ -51,6 +52,15 @@ DASHBOARD = (
         ("/usr/bin/python3 /src/verl/trainer/main_ppo.py a=b", "trainer"),
         ("python3 -m verl.model_merger", None),
         ("/env/bin/python /env/bin/litellm --config x.yaml", "proxy"),
+        ("python3 -m sglang.launch_server --model-path m --port 30001", "replica"),
+        ("/env/bin/python -m sglang.srt.entrypoints.http_server", "replica"),
+        ("/env/bin/sglang serve --model-path m", "replica"),
+        ("sglang generate --model-path m", None),
+        ("python -m sglang_router.launch_router --worker-urls http://127.0.0.1:30001", "proxy"),
+        ("python -m sglang_router.launch_server --dp-size 2", "proxy"),
+        ("/env/bin/sglang-router launch", "proxy"),
+        ("smg launch", "proxy"),
+        ("python3 -m sglang.bench_serving", None),
         ("python3 -c import verl", None),
         ("vi /src/verl/trainer/main_ppo.py", None),
         ("tail -f vllm.log", None),
@@ -159,6 +169,53 @@ def test_each_kind_of_log_has_a_role() -> None:
     assert roles["vLLM log"] == "replica"
     assert roles["log of Ray's raylet"] == roles["Ray log"] == "ray"
     assert {text for text, role in roles.items() if role == "other"} == {"torch log", "kernel log"}
+
+
+SGLANG = "[2026-11-20 10:00:00 TP0] Decode batch, #running-req: 64, #token: 90211, token usage: 0.91"
+
+
+@pytest.mark.parametrize(
+    ("line", "role"),
+    [
+        (SGLANG, "replica"),
+        ("[2026-11-20 10:00:00 TP0] Prefill batch, #new-seq: 1, #new-token: 5, #cached-token: 0", "replica"),
+        ("[2026-11-20 10:00:00] The server is fired up and ready to roll!", "replica"),
+        ("[2026-11-20 10:05:00 TP0] Watchdog timeout (self.watchdog_timeout=300)", "replica"),
+        (
+            "2025-11-04 10:05:37  INFO sglang_router_rs::server: src/server.rs:830: Starting router on 0.0.0.0:3 |",
+            "proxy",
+        ),
+        ("[Router (Rust)] 2025-03-08 02:33:09 - INFO - Worker http://0.0.0.0:31000 health check is", "proxy"),
+        (f"step:3 - actor/loss:0.1\n{SGLANG}", "trainer"),
+        ("INFO vLLM API server version 0.24.0", "replica"),
+        ("LiteLLM: Proxy initialized with Config", "proxy"),
+    ],
+)
+def test_logs_of_servers_and_routers(line: str, role: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{line}\n")
+    assert [log.role for log in Surveyor().survey((tmp_path,)).logs] == [role]
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        (
+            '{"workers": [{"url": "http://127.0.0.1:30001", "is_healthy": true}], "total": 1}',
+            ("http://127.0.0.1:30001",),
+        ),
+        (
+            '{"urls": ["http://localhost:30001/", "http://10.0.0.7:3"]}',
+            ("http://127.0.0.1:30001", "http://10.0.0.7:3"),
+        ),
+        ('{"workers": [{"url": "grpc://127.0.0.1:20000"}, {"id": 3}]}', ()),
+        ('{"urls": []}', ()),
+        ('{"detail": "Not Found"}', None),
+        ("<html>", None),
+        ("[]", None),
+    ],
+)
+def test_the_servers_of_a_router(text: str, urls: tuple[str, ...] | None) -> None:
+    assert urls_in(text) == urls
 
 
 def test_a_folder_is_surveyed(tmp_path: Path) -> None:

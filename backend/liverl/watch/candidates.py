@@ -44,14 +44,17 @@ def _without_engine(actor: Candidate, server: Candidate | None) -> Candidate:
 def _running(scene: Scene) -> Iterator[Candidate]:
     for name, unit in scene.services.items():
         if unit.kind == "replica" and unit.process is not None:
-            yield Candidate(name, address_of(unit.process), unit.process.pid, unit.process.started_at)
+            process = unit.process
+            yield Candidate(name, address_of(process), process.pid, process.started_at, engine=process.engine)
 
 
 def _exited(scene: Scene, known: Mapping[str, Unit]) -> Iterator[Candidate]:
     for name, unit in known.items():
         if unit.kind == "replica" and name not in scene.services and unit.process is not None:
             why = f"pid {unit.process.pid} has exited"
-            yield Candidate(name, address_of(unit.process), state="failed", why=why)
+            yield Candidate(
+                name, address_of(unit.process), state="failed", why=why, engine=unit.process.engine
+            )
 
 
 def _routed(found: Iterable[Found], proxies: Iterable[ProxyFacts]) -> Iterator[Candidate]:
@@ -68,4 +71,5 @@ def _routed(found: Iterable[Found], proxies: Iterable[ProxyFacts]) -> Iterator[C
                 url,
                 process.pid if process is not None else None,
                 process.started_at if process is not None else None,
+                engine=facts.engine if process is None else process.engine,
             )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.engines import WATCHED
 from liverl.external.port_holders import own_addresses
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
@@ -30,7 +31,7 @@ _LOGGED = re.compile(rb"\((\w+)[^()\n]{0,40}? pid=(\d{1,8})(?:, ip=([0-9a-fA-F.:
 _TAIL = 256 << 10  # bytes of a log that are searched for pids
 _HEALTH_S = 1.0  # for an answer; a server that is well takes milliseconds
 _TICKS = os.sysconf("SC_CLK_TCK")
-_UP = 200, 503  # of GET /health: 503 once its engine has ended
+_UP = 200, 503  # answers of a server: 503 once its engine has ended
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -192,24 +193,24 @@ class EngineFinder:
         address = self._address(server)
         if not _lives(table, server.pid, server.tick):
             why = f"pid {server.pid} has exited"
-            return Candidate(name, address, kind="verl", state="failed", why=why)
+            return Candidate(name, address, kind="verl", state="failed", why=why, engine=server.engine)
         gone = [pid for pid in server.engines if pid not in table or table[pid].zombie]
         started = self._started(server)
         if gone:
             why = f"its engine (pid {gone[0]}) has exited; pid {server.pid}, which serves it, goes on without"
-            return Candidate(name, address, server.pid, started, kind="verl", state="failed", why=why)
-        why = "" if address else "no port of its process answers GET /health yet"
-        return Candidate(name, address, server.pid, started, kind="verl", why=why)
+            return Candidate(name, address, server.pid, started, "verl", "failed", why, server.engine)
+        why = "" if address else f"no port of its process answers GET {WATCHED[server.engine].health} yet"
+        return Candidate(name, address, server.pid, started, "verl", why=why, engine=server.engine)
 
     def _address(self, server: Server) -> str | None:
         """The port of the process that serves HTTP; Ray's own ports speak another protocol."""
-        key = server.pid, server.tick
+        key, health = (server.pid, server.tick), WATCHED[server.engine].health
         if key not in self._addresses and procfs.alive(*key):
             hosts = dict.fromkeys(("127.0.0.1", *sorted(own_addresses())))
             for port in sorted(procfs.listening(server.pid)):
                 for host in hosts:
                     try:
-                        status, _ = get(_url(host, port, "/health"), _HEALTH_S)
+                        status, _ = get(_url(host, port, health), _HEALTH_S)
                     except Refused:
                         continue
                     if status in _UP:

@@ -27,7 +27,20 @@ _VLLM_SERVER = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server")
 _VLLM_COMMAND = re.compile(r"vllm\.entrypoints\.cli\.main|(?:.*/)?vllm")
 _TRAINER_MODULE = re.compile(r"(?:verl|recipe)(?:\.\w+)*\.\w*main\w*")
 _TRAINER_SCRIPT = re.compile(r"(?:^|/)(?:verl|recipe)/(?:\w+/)*\w*main\w*\.py$|(?:^|/)main_ppo\.py$")
-_DEFAULT_PORTS = {"replica": 8000, "proxy": 4000}
+# SGLang's servers and routers, by module or command: docs.sglang.io, sgl-model-gateway.
+_SGLANG_SERVER = re.compile(
+    r"sglang\.launch_server|sglang\.srt\.entrypoints\.(?:http|grpc)_server|.*/sglang/launch_server\.py"
+)
+_SGLANG_ROUTER = re.compile(
+    r"sglang_router\.launch_(?:router|server)|sglang_router|(?:.*/)?(?:sglang-router|smg|sgl-model-gateway)"
+)
+_SGLANG_COMMAND = re.compile(r"sglang\.cli\.main|(?:.*/)?sglang")
+_DEFAULT_PORTS = {
+    ("replica", "vllm"): 8000,
+    ("proxy", "vllm"): 4000,
+    ("replica", "sglang"): 30000,
+    ("proxy", "sglang"): 30000,
+}
 _WRITES = os.O_WRONLY | os.O_RDWR
 
 
@@ -45,6 +58,7 @@ class Found(msgspec.Struct, frozen=True):
     log: Path | None = None
     port: int | None = None
     listens: bool = False
+    engine: str = "vllm"  # of a replica and of what routes to it: of ``engines.WATCHED``
     tagged: bool = False
 
 
@@ -55,12 +69,23 @@ def kind_of(argv: Sequence[str]) -> Kind | None:
     if ray_cluster.parse(tuple(argv)) is not None:
         return "ray"
     name, rest = _program(argv)
+    if _SGLANG_ROUTER.fullmatch(name):
+        return "proxy"
+    if _SGLANG_SERVER.fullmatch(name) or (_SGLANG_COMMAND.fullmatch(name) and rest[:1] == ["serve"]):
+        return "replica"
     if _VLLM_COMMAND.fullmatch(name):
         return "replica" if rest[:1] == ["serve"] else None
     if _VLLM_SERVER.fullmatch(name):
         return "replica"
     trains = _TRAINER_SCRIPT.search(name) if name.endswith(".py") else _TRAINER_MODULE.fullmatch(name)
     return "trainer" if trains else None
+
+
+def engine_of(argv: Sequence[str]) -> str:
+    """Which engine a server or its router is of: a key of ``engines.WATCHED``. Pure."""
+    name = _program(argv)[0]
+    patterns = (_SGLANG_ROUTER, _SGLANG_SERVER, _SGLANG_COMMAND)
+    return "sglang" if any(pattern.fullmatch(name) for pattern in patterns) else "vllm"
 
 
 def _program(argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -127,9 +152,10 @@ class ProcessFinder:
 
     def _found(self, pid: int, tick: int, kind: Kind) -> Found:
         argv = procfs.arguments(pid)
-        listening = procfs.listening(pid) if kind in _DEFAULT_PORTS else {}
+        engine = engine_of(argv)
+        listening = procfs.listening(pid) if (kind, engine) in _DEFAULT_PORTS else {}
         named = option(argv, "--port", "-p")
-        port = int(named) if named and named.isdigit() else _DEFAULT_PORTS.get(kind)
+        port = int(named) if named and named.isdigit() else _DEFAULT_PORTS.get((kind, engine))
         if listening and port not in listening:
             port = min(listening)
         if (pid, tick) not in self._logs:
@@ -144,6 +170,7 @@ class ProcessFinder:
             log=self._logs[pid, tick],
             port=port,
             listens=port in listening,
+            engine=engine,
             tagged=procfs.environment_tag(pid) is not None,
         )
 

@@ -278,6 +278,8 @@ def _joined(*texts: str) -> str:
 
 
 def _stage_parser(unit: Unit) -> str | None:
+    if unit.process is not None and unit.process.engine == "sglang":
+        return None  # its start is not read
     names = {"replica": ENGINES["vllm"].boot.name, "proxy": "litellm", "trainer": "trainer"}
     return names.get(unit.kind) if unit.process is not None else None
 

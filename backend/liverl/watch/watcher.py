@@ -44,6 +44,7 @@ from liverl.procs.stats import ProcSampler
 from liverl.rundir.layout import hostname
 from liverl.version import __version__
 from liverl.watch import proxy as proxies
+from liverl.watch import router
 from liverl.watch.alerts import WATCH_RULES, ended, engines_ended, merged, silent
 from liverl.watch.background import Background
 from liverl.watch.candidates import candidates
@@ -153,14 +154,17 @@ class Watcher:
     # --- what is looked at in threads ---
 
     def _look_at_proxies(self) -> dict[str, ProxyFacts]:
-        ports = {
-            name: unit.process.port
+        found = {
+            name: unit.process
             for name, unit in self._scene.value.services.items()
             if unit.kind == "proxy" and unit.process is not None and unit.process.port is not None
         }
+        routers = {name: process for name, process in found.items() if process.engine == "sglang"}
+        ports = {name: process.port for name, process in found.items() if name not in routers}
         if self.target.litellm_port is not None and self.target.litellm_port not in ports.values():
             ports = {"proxy": self.target.litellm_port, **ports}
-        return {name: proxies.look(port) for name, port in ports.items()}
+        routed = {name: router.look(process.port or 0, process.pid) for name, process in routers.items()}
+        return routed | {name: proxies.look(port) for name, port in ports.items() if port is not None}
 
     def _look_at_ray(self) -> RayFacts:
         address = self.target.ray or self._found_ray()
