@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from liverl.model import StepMetrics
 from liverl.procs.procfs import Proc
 from liverl.watch.folder import LogFound, Role
 from liverl.watch.launches import LogSpan, LogSpans, began_by_stamps, launch_began, launches
 from liverl.watch.processes import Found
+from liverl.watch.step_ends import ends_of
 from liverl.watch.target import Target
 from liverl.watch.watcher import Watcher
 
@@ -154,3 +156,45 @@ def test_the_newest_launch_is_the_run(tmp_path: Path) -> None:
     earlier = seen.service("earlier-runs")
     assert earlier is not None and "old.log last grew 1d ago" in earlier.why
     assert {service.name for service in seen.services} == {"trainer", "earlier-runs"}
+
+
+def step(number: int, seconds: float | None = None) -> StepMetrics:
+    return StepMetrics(number, {} if seconds is None else {"timing_s/step": seconds})
+
+
+@pytest.mark.parametrize(
+    ("news", "written", "first", "ends"),
+    [
+        ([], {}, True, []),
+        ([step(5, 10.0), step(6, 20.0)], {5: (0.0, 90.0), 6: (0.0, 100.0)}, True, [(5, 80.0), (6, 100.0)]),
+        ([step(5), step(6)], {6: (0.0, 100.0)}, True, [(6, 100.0)]),
+        ([step(5, 10.0)], {}, True, []),
+        ([step(7, 10.0)], {7: (98.0, 99.0)}, False, [(7, 99.0)]),
+    ],
+)
+def test_when_steps_ended(
+    news: list[StepMetrics],
+    written: dict[int, tuple[float, float]],
+    first: bool,
+    ends: list[tuple[int, float]],
+) -> None:
+    assert [(one.step, one.by) for one in ends_of(news, written, first=first)] == ends
+
+
+def test_trials_that_name_no_step_count_for_the_step_in_whose_time_they_began(tmp_path: Path) -> None:
+    """A launch script whose trials lie beside each other, seen for the first time after step 3."""
+    now, folder = time.time(), tmp_path / "repo"
+    folder.mkdir()
+    log_file = folder / "train.log"
+    log_file.write_text("".join(f"step:{n} - a:1 - timing_s/step:100.0\n" for n in (1, 2, 3)))
+    os.utime(log_file, (now - 10, now - 10))
+    for number, ago in enumerate((250.0, 240.0, 150.0, 50.0, 45.0, 40.0, 5.0)):
+        trial(folder / f"jobs/swe/task-{number}__aaaaaaa", now - ago)
+    watcher = Watcher(Target(folder), Path(tempfile.mkdtemp(dir=tmp_path)))
+    watcher.start()
+    try:
+        seen = watcher.poll()
+    finally:
+        watcher.close()
+    assert [(one.step, one.total) for one in seen.trials.steps] == [(4, 1), (3, 3), (2, 1), (1, 2)]
+    assert not watcher.events

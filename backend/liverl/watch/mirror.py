@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import Event, Level
+from liverl.observe.trials.step_times import FinishedStep
 from liverl.rundir.layout import RunDir
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
@@ -109,6 +110,12 @@ class Mirror:
         self._seq += 1
         event = Event(self._seq, at, kind, text, level, service, dict(data))
         self.events.append(event)
+        append_whole(self.run.events, msgspec.json.encode(event) + b"\n")
+
+    def past_step(self, step: FinishedStep) -> None:
+        """Note a step that was there before the watch began, for trials that name none. It is no event."""
+        data = {"step": step.step, "after": step.after, "by": step.by}
+        event = Event(0, step.by, "step", f"step {step.step}, before the watch began", data=data)
         append_whole(self.run.events, msgspec.json.encode(event) + b"\n")
 
     @property

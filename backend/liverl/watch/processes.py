@@ -27,6 +27,8 @@ _VLLM_SERVER = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server")
 _VLLM_COMMAND = re.compile(r"vllm\.entrypoints\.cli\.main|(?:.*/)?vllm")
 _TRAINER_MODULE = re.compile(r"(?:verl|recipe)(?:\.\w+)*\.\w*main\w*")
 _TRAINER_SCRIPT = re.compile(r"(?:^|/)(?:verl|recipe)/(?:\w+/)*\w*main\w*\.py$|(?:^|/)main_ppo\.py$")
+# What runs of ours start for CPUs, by module.
+_OURS: dict[str, Kind] = {"liverl.embedded.engine": "replica", "liverl.embedded.trainer": "trainer"}
 # SGLang's servers and routers, by module or command: docs.sglang.io, sgl-model-gateway.
 _SGLANG_SERVER = re.compile(
     r"sglang\.launch_server|sglang\.srt\.entrypoints\.(?:http|grpc)_server|.*/sglang/launch_server\.py"
@@ -69,6 +71,8 @@ def kind_of(argv: Sequence[str]) -> Kind | None:
     if ray_cluster.parse(tuple(argv)) is not None:
         return "ray"
     name, rest = _program(argv)
+    if (own := _OURS.get(name)) is not None:
+        return own
     if _SGLANG_ROUTER.fullmatch(name):
         return "proxy"
     if _SGLANG_SERVER.fullmatch(name) or (_SGLANG_COMMAND.fullmatch(name) and rest[:1] == ["serve"]):

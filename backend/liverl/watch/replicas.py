@@ -18,6 +18,7 @@ from liverl.watch.http import Refused, get
 ENGINE = ENGINES["vllm"]
 TIMEOUT = 3.0  # seconds for one answer; /health takes milliseconds on a server that is well
 AT_ONCE = 8
+_WANTS_A_KEY = ("returned 401", "returned 403")  # a server that refuses who asks, and lives
 MOST = 256  # replicas
 
 
@@ -36,11 +37,13 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a replica answered. ``health``: None if it is well, else what is wrong; ``answered``: anything did."""
+    """What a replica answered. ``health``: None if it is well, else what is wrong; ``answered``: anything did;
+    ``note``: why its load is not known, "" if it is."""
 
     health: str | None
     answered: bool
     facts: EngineFacts | None = None
+    note: str = ""
 
 
 class ReplicaProbes:
@@ -59,7 +62,10 @@ class ReplicaProbes:
 
     def _ask(self, candidate: Candidate) -> Answer:
         store = self._stores[candidate.engine]
-        health, answered = _health(f"{candidate.address}", WATCHED[candidate.engine].health)
+        path = WATCHED[candidate.engine].health
+        health, answered = _health(f"{candidate.address}", path)
+        if health is not None and health.endswith(_WANTS_A_KEY):
+            return Answer(None, answered, note=f"{health}: it wants a key, so that its load is not known")
         if not answered:
             store.forget(candidate.name)
             return Answer(health, answered)
@@ -127,7 +133,7 @@ class ReplicaStates:
             return (candidate.state or "starting"), candidate.why or "it was not asked yet"
         if answer.health is None:
             self._served.setdefault(candidate.name, now)
-            return "ready", ""
+            return "ready", answer.note
         if candidate.name in self._served or answer.answered:
             return "degraded", answer.health
         if candidate.pid is not None:

@@ -55,6 +55,7 @@ from liverl.watch.ray import RayFacts, RayWatch
 from liverl.watch.replicas import Answer, Candidate, ReplicaProbes, ReplicaStates
 from liverl.watch.scene import Scene, SceneFinder, ray_logs, stat_of
 from liverl.watch.services import Seen, Services, used_gpus
+from liverl.watch.step_ends import ends_of
 from liverl.watch.target import Target, WatchError
 from liverl.watch.verdicts import Judge, JudgedLog, Judgement
 
@@ -91,7 +92,7 @@ class Watcher:
         folders = (target.folder, target.trials, Path("/dev/shm"))
         names = (RUN_DIRECTORY, "trials", SHARED_MEMORY)
         self._volumes = VolumeWatch((name, path) for name, path in zip(names, folders, strict=True) if path)
-        self._step: int | None = None  # the newest one of the last poll
+        self._step: int | None = None  # the newest one so far, -1: none of it was there when the watch began
         self._launch: float | None = None  # when the newest launch began; 0.0 if that is not known
         self._polled = False
         surveyor, finder = Surveyor(), SceneFinder(target)
@@ -236,7 +237,9 @@ class Watcher:
             gpus,
         )
         services = self._services.statuses(seen, now)
-        metrics, trials = self._files.metrics(), self._files.trials.scan(now=now)
+        metrics = self._files.metrics()
+        self._report_steps(now)
+        trials = self._files.trials.scan(now=now)
         waits = self.empty
         state: RunState = "starting" if waits else _state(services, replicas, judgement)
         if waits:
@@ -266,7 +269,6 @@ class Watcher:
             host=self._procs.host(),
             unreadable=self._files.trials.unreadable,
         )
-        self._report_step(snapshot)
         symptoms = self._symptoms(snapshot, judgement)
         self._polled = True
         return msgspec.structs.replace(snapshot, symptoms=symptoms, seq=self.mirror.seq)
@@ -283,7 +285,7 @@ class Watcher:
             again, self._launch = self._launch is not None, began
             self.mirror.begin(began)
             if again:
-                self._files = FileReadings(self.run.path)
+                self._files, self._step = FileReadings(self.run.path), -1
                 self.mirror.say(
                     time.time(), "launch", "another launch of the run has begun", service="trainer"
                 )
@@ -315,16 +317,26 @@ class Watcher:
         ready = sum(item.state == "ready" for item in items)
         return ReplicaSet(len(items), ready, sum(item.listed for item in items), items)
 
-    def _report_step(self, snapshot: Snapshot) -> None:
-        metrics = snapshot.metrics
-        if metrics is None or metrics.step == self._step:
-            return
-        if self._polled:  # steps that were there before get no event
+    def _report_steps(self, at: float) -> None:
+        """Tell of the steps that were just read; those that were there before the watch are no events."""
+        ends = {
+            one.step: one for one in ends_of(self._files.news, self._files.written, first=self._step is None)
+        }
+        for metrics in self._files.news:
+            end = ends.get(metrics.step)
+            if self._step is None:
+                if end is not None:
+                    self.mirror.past_step(end)
+                continue
             key = key_in("reward", metrics.values)
             reward = f": reward {metrics.values[key]:.3f}" if key is not None else ""
+            times = {} if end is None else {"after": end.after, "by": end.by}
             text = f"step {metrics.step}{reward}"
-            self.mirror.say(snapshot.at, "step", text, service="trainer", step=metrics.step)
-        self._step = metrics.step
+            self.mirror.say(at, "step", text, service="trainer", step=metrics.step, **times)
+        if self._files.news:
+            self._step = self._files.news[-1].step
+        elif self._polled and self._step is None:
+            self._step = -1  # whatever comes is new
 
     def _symptoms(self, snapshot: Snapshot, judgement: Judgement) -> tuple[Symptom, ...]:
         processes = (unit.process for unit in self._services.known.values())
