@@ -163,22 +163,28 @@ def step(number: int, seconds: float | None = None) -> StepMetrics:
 
 
 @pytest.mark.parametrize(
-    ("news", "written", "first", "ends"),
+    ("news", "written", "ends"),
     [
-        ([], {}, True, []),
-        ([step(5, 10.0), step(6, 20.0)], {5: (0.0, 90.0), 6: (0.0, 100.0)}, True, [(5, 80.0), (6, 100.0)]),
-        ([step(5), step(6)], {6: (0.0, 100.0)}, True, [(6, 100.0)]),
-        ([step(5, 10.0)], {}, True, []),
-        ([step(7, 10.0)], {7: (98.0, 99.0)}, False, [(7, 99.0)]),
+        ([], {}, []),
+        (
+            [step(4), step(5, 10.0), step(6, 20.0)],
+            dict.fromkeys((4, 5, 6), (0.0, 100.0)),
+            [(4, 70.0, 70.0), (5, 80.0, 80.0), (6, 100.0, 100.0)],
+        ),
+        ([step(5), step(6)], dict.fromkeys((5, 6), (0.0, 100.0)), [(6, 0.0, 100.0)]),
+        ([step(5, 10.0)], {}, []),
+        ([step(7, 10.0)], {7: (98.0, 99.0)}, [(7, 98.0, 99.0)]),
+        (
+            [step(7, 9.0), step(8, 9.0)],
+            {7: (80.0, 81.0), 8: (98.0, 99.0)},
+            [(7, 80.0, 81.0), (8, 98.0, 99.0)],
+        ),
     ],
 )
 def test_when_steps_ended(
-    news: list[StepMetrics],
-    written: dict[int, tuple[float, float]],
-    first: bool,
-    ends: list[tuple[int, float]],
+    news: list[StepMetrics], written: dict[int, tuple[float, float]], ends: list[tuple[int, float, float]]
 ) -> None:
-    assert [(one.step, one.by) for one in ends_of(news, written, first=first)] == ends
+    assert [(one.step, one.after, one.by) for one in ends_of(news, written)] == ends
 
 
 def test_trials_that_name_no_step_count_for_the_step_in_whose_time_they_began(tmp_path: Path) -> None:

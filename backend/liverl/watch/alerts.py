@@ -25,6 +25,7 @@ _SAYS_MORE = {
     "log:verl-grad-not-finite": "metrics_not_finite",
     "log_silent:trainer": "trainer_stalled:trainer",
 }
+_OURS_ONLY = ": liverl-tui fix does it"  # the end of what to do about an alert of a run of ours
 _RANK = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -33,7 +34,8 @@ def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
     can be changed from here."""
     unique: dict[str, Symptom] = {}
     for one in found:
-        unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}))
+        fix = one.fix.removesuffix(_OURS_ONLY)
+        unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}, fix=fix))
     shown = (one for one in unique.values() if _SAYS_MORE.get(one.id) not in unique)
     return tuple(sorted(shown, key=lambda one: _RANK[one.severity]))
 

@@ -60,7 +60,8 @@ from liverl.watch.target import Target, WatchError
 from liverl.watch.verdicts import Judge, JudgedLog, Judgement
 
 # Seconds between two looks.
-PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 15.0, 2.0, 5.0, 2.0, 3.0
+PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 3.0, 2.0, 5.0, 2.0, 3.0
+SHARE = 20.0  # seconds without a survey per second of one: a large folder on slow storage takes seconds
 FIRST_S = 4.0  # seconds that the first snapshot waits for answers
 _UP = ("ready", "degraded", "starting")
 TRIAL_S = (
@@ -101,7 +102,7 @@ class Watcher:
         def survey() -> Survey:
             return surveyor.survey(target.folders, target.trials)
 
-        self._survey = Background("survey", survey, SURVEY_S, survey())
+        self._survey = Background("survey", survey, SURVEY_S, survey(), share=SHARE)
         self._scene = Background(
             "processes", lambda: finder.look(self._survey.value), PROCESSES_S, finder.look(self._survey.value)
         )
@@ -255,7 +256,7 @@ class Watcher:
             attempt=1,
             topology="verl" if self._rays.value.replicas or scene.engines else "managed",
             backend=BackendInfo(os.getpid(), self._started_at, hostname(), __version__),
-            started_at=min(began, default=self._started_at),
+            started_at=scene.began or min(began, default=self._started_at),
             services=services,
             replicas=replicas,
             proxy=_proxy_status(self._proxies.value),
@@ -319,9 +320,7 @@ class Watcher:
 
     def _report_steps(self, at: float) -> None:
         """Tell of the steps that were just read; those that were there before the watch are no events."""
-        ends = {
-            one.step: one for one in ends_of(self._files.news, self._files.written, first=self._step is None)
-        }
+        ends = {one.step: one for one in ends_of(self._files.news, self._files.written)}
         for metrics in self._files.news:
             end = ends.get(metrics.step)
             if self._step is None:
