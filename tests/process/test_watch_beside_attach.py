@@ -28,7 +28,7 @@ SCREENS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             r"3 steps done",
             r"tools 0/8",
-            r"1 alert",
+            r"\d alerts? ",
             r"step 3: 8 of 8 trials done; ✖ none of 8 calls a tool",
             r"16 earlier without tool calls",
             r"done +3 task-8-\w+ +\d ✖ NO TOOLS",
@@ -37,7 +37,7 @@ SCREENS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "metrics": (("M",), (r"Metrics +step 3", r"critic/score/mean +0")),
     "events": (("E",), (r" Events ", r"trials call no tool")),
-    "alerts": (("A",), (r"Alerts +1 alert", r"all 8 trials of step \d made no tool call")),
+    "alerts": (("A",), (r"Alerts +\d alert", r"all 8 trials of step \d made no tool call")),
     "service": (("V",), (r"trainer +ready", r"state +● ready")),
     "trajectory": (("4", "enter"), (r"task-8", r"step 3", r"1 turn", r"NO TOOLS", r"Qwen3-Coder XML")),
     "help": (("?",), (r"Restart the proxy",)),

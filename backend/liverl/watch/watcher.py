@@ -329,7 +329,7 @@ class Watcher:
                 continue
             key = key_in("reward", metrics.values)
             reward = f": reward {metrics.values[key]:.3f}" if key is not None else ""
-            times = {} if end is None else {"after": end.after, "by": end.by}
+            times: dict[str, Any] = {} if end is None else {"after": end.after, "by": end.by}
             text = f"step {metrics.step}{reward}"
             self.mirror.say(at, "step", text, service="trainer", step=metrics.step, **times)
         if self._files.news:
