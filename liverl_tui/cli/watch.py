@@ -77,10 +77,18 @@ def watch_command(
     with _watching(target, wait=not once) as watcher:
         if once:
             watcher.settle(JUDGED_S)
+            if not watcher.read_trials(JUDGED_S, _reading):
+                click.echo(f"not all trials were read within {JUDGED_S:.0f} s", err=True)
             _print(watcher.with_real_paths(watcher.poll()), as_json)
         else:
             _follow(watcher, as_json)
     return ExitCode.OK
+
+
+def _reading(trials: int) -> None:
+    """Progress, for who waits at a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\rreading trials: {trials} so far ", err=True, nl=False)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,16 @@ class Watcher:
     def settle(self, seconds: float) -> bool:
         """Wait until the logs were judged once; whether they were."""
         return self._judge.wait(seconds)
+
+    def read_trials(self, seconds: float, told: Callable[[int], None]) -> bool:
+        """Read all trials once, for at most ``seconds``; whether that was enough. A poll reads some of them only.
+        ``told`` gets their number so far, about once a second."""
+        self.poll()  # finds their folders
+        until = time.monotonic() + seconds
+        trials = self._files.trials
+        while not trials.complete and time.monotonic() < until:
+            told(trials.scan(budget=1.0).total)
+        return trials.complete
 
     def close(self) -> None:
         """Stop looking."""
