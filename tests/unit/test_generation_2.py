@@ -23,7 +23,8 @@ from liverl.observe.trials.trajectory import read_trajectory
 from liverl.observe.trials.trial import REWARD_DUE
 from liverl_tui.cli.status_table import render
 from liverl_tui.text.facts import trial_words
-from liverl_tui.widgets.base.trial_words import flag_words, flagged
+from liverl_tui.widgets.base.trial_words import flag_words, flagged, tally_heads, tally_of
+from liverl_tui.widgets.dashboard.trial_title import newest_words
 
 FILE = "proxy_trajectory.json"
 CALL = {"id": "1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
@@ -88,6 +89,9 @@ def test_a_session_that_has_ended_is_a_finished_trial(
     assert not page.running and set(flags) <= set(page.flags)
     assert flagged(head) == bool(flags)
     assert len([text for text, style in flag_words(head) if style == "bad"]) == len(flags)
+    words, style = newest_words(status, [tally_of(status.steps[0])], None)
+    assert sum(word.startswith("▲ 1 ") for word in words) == len(flags) and (style == "warn") == bool(flags)
+    assert tally_heads(1, status.newest).damaged == tally_of(status.steps[0]).damaged
     assert scanner.scan(now=T + REWARD_DUE + 60).finished == 1, "and stays so when it is read no more"
 
 

@@ -198,7 +198,7 @@ class Services:
         if process is None and unit.pid is not None and procfs.alive(unit.pid, None):
             self._note(name, unit, pace, now)
             return "ready", _joined(f"pid {unit.pid} writes its log", silent)
-        grown = _grown(unit, now)
+        grown = _joined(_what(unit), _grown(unit, now))
         if process is not None:
             # A server never exits by itself in good order; a trainer does.
             failed = name in seen.failed or unit.kind in _SERVERS
@@ -240,6 +240,12 @@ class Services:
             restart=RestartPolicy("never"),  # by us
             generations=(start,),
         )
+
+
+def _what(unit: Unit) -> str:
+    """What a log without a process is; "" of a trainer's, which its name says, and of a text that tells nothing."""
+    told = unit.kind == "task" and unit.process is None and unit.what not in ("", "text")
+    return unit.what if told else ""
 
 
 def _grown(unit: Unit, now: float) -> str:
