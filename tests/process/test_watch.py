@@ -378,3 +378,33 @@ def test_sglang_and_its_router(started: Started, watch: Callable[[Target], Watch
     assert any("found SGLang's router" in event.text for event in watcher.events)
     asked = started.program(f"sglang/launch_server.py.{server}.asked").read_text().split()
     assert {*asked} == {"/v1/models", "/metrics"}
+
+
+def test_another_launch_begins_while_it_is_watched(
+    started: Started, watch: Callable[[Target], Watcher]
+) -> None:
+    """Its steps and trials are counted from the beginning; those of the launch before are none of it."""
+    trials = started.folder / "trials"
+
+    def trial(name: str) -> None:
+        (trials / f"step_0001/{name}").mkdir(parents=True)
+        (trials / f"step_0001/{name}/result.json").write_text('{"turns": 1}')
+        (trials / f"step_0001/{name}/trial.log").write_text("")
+
+    first = started.trainer(started.folder / "logs/first.log")
+    wait_until(lambda: "step:3" in (started.folder / "logs/first.log").read_text(), 30, "its steps")
+    trial("of-the-first")
+    watcher = watch(Target(started.folder))
+    wait_until(lambda: (watcher.poll().step or 0) >= 3 and watcher.poll().trials.total == 1, 30, "its steps")
+    first.kill()
+    first.wait()
+    started.trainer(started.folder / "logs/second.log", "import time\ntime.sleep(600)\n")
+    waits = lambda: (s := watcher.poll()).step is None and s.trials.total == 0 and s  # noqa: E731
+    seen = wait_until(waits, 30, "the next launch, without a step or a trial")
+    assert [one.kind for one in watcher.events if one.kind == "launch"] == ["launch"]
+    trainer = seen.service("trainer")
+    assert trainer is not None and (trainer.state, trainer.generation) == ("ready", 2)
+    trial("of-the-second")
+    wait_until(
+        lambda: [one.name for one in watcher.poll().trials.newest] == ["of-the-second"], 30, "its trial"
+    )

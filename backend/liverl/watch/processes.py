@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -259,5 +260,6 @@ def _link(path: str) -> str:
 
 
 def _boot_time() -> float:
-    with open("/proc/stat", encoding="ascii") as file:
-        return next((float(line.split()[1]) for line in file if line.startswith("btime ")), 0.0)
+    """Unix time of the host's start. /proc/stat has it to a second only, by which the last line of one launch would
+    be of the next."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

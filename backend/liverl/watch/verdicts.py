@@ -106,7 +106,7 @@ def ended_below(log: LogRecords) -> Verdict | None:
     that the log would get at its end. None if that is no error which ends a process: a general one of Python may have
     been caught, and one that no signature explains may mean anything. Pure."""
     verdict = judge([log])
-    if verdict.cause is None or verdict.cause.severity != "critical":
+    if verdict.cause is None:
         return None
     signature = _BY_ID.get(verdict.cause.id)
     if signature is not None:
