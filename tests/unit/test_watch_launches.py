@@ -31,9 +31,10 @@ def divided(
     begun: float | None = None,
     written: tuple[str, ...] = (),
     spans: dict[str, LogSpan] | None = None,
+    trainer: bool = True,
 ) -> tuple[float | None, list[str], list[str]]:
     paths = {Path(f"/run/{name}") for name in written}
-    found = launches(logs, begun, paths, lambda one: (spans or {}).get(one.path.name, LogSpan()))
+    found = launches(logs, begun, paths, lambda one: (spans or {}).get(one.path.name, LogSpan()), trainer)
     return found.began, [one.path.name for one in found.current], [one.path.name for one in found.earlier]
 
 
@@ -51,6 +52,9 @@ OLD, NEW, SERVE = log("old", 1000.0), log("new", 9000.0), log("serve", 8000.0, "
         ([NEW, OLD, SERVE], {"begun": 7000.0}, (7000.0, ["new", "serve"], ["old"])),
         ([NEW, OLD, SERVE], {"begun": 7000.0, "written": ("old",)}, (7000.0, ["new", "serve", "old"], [])),
         ([OLD, SERVE], {"begun": 8500.0}, (8500.0, [], ["serve", "old"])),
+        # servers that run since before all of them tell nothing of the newest
+        ([NEW, OLD, SERVE], {"begun": 1.0, "trainer": False}, (1120.0, ["new", "serve"], ["old"])),
+        ([NEW, SERVE], {"begun": 8500.0, "trainer": False}, (8500.0, ["new"], ["serve"])),
         # no process is visible: the stamps of the newest log, else the end of the launch before it
         ([NEW, OLD], {"spans": {"new": LogSpan(2000.0, 9000.0)}}, (2000.0, ["new"], ["old"])),
         ([NEW, OLD], {"spans": {"new": LogSpan(900.0, 9000.0)}}, (900.0, ["new", "old"], [])),

@@ -51,11 +51,14 @@ def launches(
     begun: float | None,
     written: Collection[Path],
     span: Callable[[LogFound], LogSpan],
+    trainer: bool = True,
 ) -> Launches:
     """Divide ``logs``. ``begun``: when the processes of the newest launch were started, None if none is visible;
-    ``written``: logs that a process has open for writing, which are of the newest launch whatever their age."""
+    ``written``: logs that a process has open for writing, which are of the newest launch whatever their age;
+    ``trainer``: one of those processes is a trainer. Servers alone may outlive many launches."""
     logs = sorted(logs, key=lambda log: log.modified, reverse=True)
-    began = begun if begun is not None else _began(logs, span)
+    known = (begun,) if begun is not None and trainer else (begun, _began(logs, span))
+    began = max((one for one in known if one is not None), default=None)
     if began is None:
         return Launches(None, tuple(logs))
     current = tuple(log for log in logs if log.path in written or log.modified >= began)

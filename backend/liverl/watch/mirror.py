@@ -7,6 +7,7 @@ import math
 import os
 import re
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -56,9 +57,11 @@ class Mirror:
             number = targets.index(target) + 1
         return f"attempt_001/logs/{service}.{number}.log"
 
-    def begin(self, at: float) -> None:
-        """A launch has begun (Unix seconds; 0 if that is not known): what was linked of metrics and trainers' logs of
-        launches before it is no longer read as the run's, and trials from before it are none of the run's."""
+    def begin(self, at: float, logs: Collection[Path]) -> None:
+        """A launch has begun (Unix seconds; 0 if that is not known), with these ``logs``: what was linked of metrics
+        and trainers' logs of launches before it is no longer read as the run's, and trials from before it are none of
+        the run's."""
+        kept = {os.path.realpath(log) for log in logs}
         record = {
             "k": "intent",
             "svc": "trainer",
@@ -71,7 +74,7 @@ class Mirror:
                 link.unlink()
             self._metrics.clear()
             for number, target in enumerate(self._logs.get("trainer", ()), 1):
-                if _modified(target) < at:
+                if target not in kept and _modified(target) < at:
                     (self.run.logs(1) / f"trainer.{number}.log").unlink(missing_ok=True)
 
     def _metrics_links(self) -> list[Path]:

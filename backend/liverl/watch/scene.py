@@ -54,6 +54,7 @@ class SceneFinder:
         self._spans = LogSpans()
         self._engines = EngineFinder(self._finder.boot, all_of_them=not target.named)
         self._begun: float | None = None  # of the newest launch whose processes were seen
+        self._trained = False  # a trainer was among them
 
     def look(self, survey: Survey) -> Scene:
         """What is there now. ``survey``: of the target's folders."""
@@ -64,10 +65,11 @@ class SceneFinder:
         logs = [log for log in survey.logs if os.path.realpath(log.path) not in self._written]
         stats = {one.log: stat_of(one.log) for one in mine if one.log is not None}
         begun = launch_began(mine, table, self._finder.boot)
+        self._trained = self._trained or any(one.kind == "trainer" for one in mine)
         if begun is not None:
             self._begun = max(begun, self._begun or begun)
         writing = writers(log.path for log in logs)
-        known = launches(logs, self._begun, writing.keys(), self._spans)
+        known = launches(logs, self._begun, writing.keys(), self._spans, self._trained)
         named = self._names.assign(units(mine, known.current, writing, stats))
         parents = {pid: proc.ppid for pid, proc in table.items()}
         trees = _trees(table, named)

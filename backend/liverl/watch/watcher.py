@@ -294,7 +294,7 @@ class Watcher:
         began = scene.began or 0.0
         if self._launch is None or began > self._launch:
             again, self._launch = self._launch is not None, began
-            self.mirror.begin(began)
+            self.mirror.begin(began, [unit.log for unit in scene.services.values() if unit.log is not None])
             if again:
                 self._files, self._step = FileReadings(self.run.path), -1
                 self.mirror.say(
