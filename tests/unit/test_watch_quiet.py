@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from kit.screens import service, snapshot
 from liverl.watch.alerts import silent
 from liverl.watch.quiet import AGAIN_S, LEAST_S, Pace, Paces, pace_of
 from liverl.watch.services import quiet_words
+from liverl.watch.target import Target
+from liverl.watch.watcher import Watcher
 
 NOW = 1_700_000_000.0
 
@@ -86,3 +89,25 @@ def test_growth_that_was_seen_is_a_pace_too(tmp_path: Path) -> None:
     assert paces.look(log, now + 1400.0 + AGAIN_S / 2).since == pytest.approx(now + 1402.0)  # type: ignore[union-attr]
     log.unlink()
     assert paces.look(log, now) is None and Pace(NOW).allowed == LEAST_S
+
+
+def test_a_log_that_only_polls_make_grow_is_of_a_process_that_lives_and_does_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "repo/train.log"
+    log.parent.mkdir()
+    at = time.time()
+    stamps = [
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at - 60 * minute)) for minute in range(90, -1, -1)
+    ]
+    text = [f"[{stamp},000 I 1 2] step:{n} - a:1\n" for n, stamp in enumerate(stamps[:10])]
+    text += [f'[{stamp},000 I 1 2] "GET /metrics HTTP/1.1" 200 OK\n' for stamp in stamps[10:]]
+    log.write_text("".join(text))
+    watcher = Watcher(Target(log.parent), Path(tempfile.mkdtemp(dir=tmp_path)))
+    watcher.start()
+    try:
+        seen = watcher.poll()
+    finally:
+        watcher.close()
+    trainer = seen.service("trainer")
+    assert trainer is not None and trainer.state == "ready" and seen.state == "running"
+    assert "its log has not grown for 1h but for polls, usually every 1m" in trainer.why
+    assert "log_silent:trainer" in [one.id for one in seen.symptoms]

@@ -205,8 +205,11 @@ class Services:
             return ("failed" if failed else "stopped"), _joined(f"pid {process.pid} has exited", grown)
         if name in seen.failed:
             return "failed", _joined("no process writes its log", grown)
-        if pace is not None and now - pace.since < min(pace.allowed, ELSEWHERE_S):
-            return "ready", _joined(grown, "its process is not visible from here")
+        # What writes polls into it lives, too.
+        grown_at = stat_of(unit.log)[1] if unit.log is not None else unit.modified
+        if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):
+            self._note(name, unit, pace, now)
+            return "ready", _joined(silent or grown, "its process is not visible from here")
         return "stopped", _joined("no process writes its log", silent or grown)
 
     def _note(self, name: str, unit: Unit, pace: Pace | None, now: float) -> None:
