@@ -389,7 +389,9 @@ class TrialHead(msgspec.Struct, frozen=True):
     replica: str | None  # API base or replica name that served the last turn
     started_at: float | None
     updated_at: float
-    flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns, mostly_sub
+    # zero_tool_calls, moved_replica, failed_turns, mostly_sub; of its proxy_trajectory.json: zero_logprobs,
+    # mask_mismatch, unreadable
+    flags: tuple[str, ...] = ()
     path: str = ""  # relative to the run directory
     # While the trial has called no tool: the format (a title of ``observe.trials.tool_formats``) that its text
     # resembles; None if it resembles none.
@@ -445,6 +447,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     failures: dict[str, int] = {}  # type of the exception that ended a trial -> trials
     endings: dict[str, int] = {}  # "<TrialHead.cause> <TrialHead.outcome>" -> trials
     dumped: int = 0  # those of ``finished`` that are known from verl's dump only, see ``TrialHead.dumped``
+    damaged: dict[str, int] = {}  # zero_logprobs, mask_mismatch, unreadable (``TrialHead.flags``) -> trials
 
     @property
     def running(self) -> int:
@@ -468,9 +471,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     @property
     def judged(self) -> int:
         """How many trials show whether tools are called: they have called one, or ended without a call."""
-        if self.calling is None:
-            return max(self.finished - self.dumped, self.zero_tool_calls)
-        return self.zero_tool_calls + self.calling
+        return _judged(self)
 
 
 class UnreadableFile(msgspec.Struct, frozen=True):
@@ -491,6 +492,19 @@ class TrialsStatus(msgspec.Struct, frozen=True):
     steps: tuple[StepTrials, ...] = ()  # newest first, capped
     cut_off: int = 0
     dumped: int = 0  # those of ``finished`` that are known from verl's dumps only, see ``TrialHead.dumped``
+    calling: int | None = None  # trials that have called a tool ...
+    calling_now: int = 0  # ... and those of them that have no result yet
+
+    @property
+    def judged(self) -> int:
+        """How many trials show whether tools are called, as of a step: any share of them is at most all."""
+        return _judged(self)
+
+
+def _judged(trials: StepTrials | TrialsStatus) -> int:
+    if trials.calling is None:
+        return max(trials.finished - trials.dumped, trials.zero_tool_calls)
+    return trials.zero_tool_calls + trials.calling
 
 
 class StepMetrics(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from liverl.diagnose.muting import muted_words
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
 from liverl.util.visible import visible
 from liverl_tui.text.facts import (
+    damaged_words,
     disk_words,
     doing,
     machine_words,
@@ -18,6 +19,7 @@ from liverl_tui.text.facts import (
     sessions_words,
     trial_counts,
     untrained,
+    without_tools,
 )
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
 from liverl_tui.text.words import GLYPH, SEVERITY_GLYPH, count, cut, duration, number, one_line, percent, size
@@ -176,8 +178,7 @@ def _trials(s: Snapshot) -> list[Line]:
         return []
     lines: list[Line] = [(f"trials    {trial_counts(s)}", None)]
     if trials.zero_tool_calls:
-        share = trials.zero_tool_calls / max(1, trials.finished)
-        text = f"▲ {trials.zero_tool_calls} finished trials ({share:.0%}) made no tool call at all"
+        text = f"▲ {trials.zero_tool_calls} of {trials.judged} trials ({without_tools(s):.0%}) made no tool call at all"
         lines.append((text, "33"))
     for step in trials.steps[:3]:
         counted = step.calling is not None and step.judged
@@ -186,7 +187,12 @@ def _trials(s: Snapshot) -> list[Line]:
         cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
         reward = f"mean reward {number(step.mean_reward)}"
         done = f"{step.finished}/{step.expected(s.trials_per_step)} trials"
-        lines.append((f"  step {step.step}: {done}{cut_off}, {reward}{calling}{untrained(step)}{flag}", None))
+        lines.append(
+            (
+                f"  step {step.step}: {done}{cut_off}, {reward}{calling}{untrained(step)}{flag}{damaged_words(step)}",
+                None,
+            )
+        )
     return lines
 
 

@@ -60,8 +60,9 @@ def watch_command(
 ) -> int:
     """Show a run that was started by other means, read-only: vllm serve, LiteLLM, verl, LiveRL's scripts, Slurm.
 
-    DIR: a folder with its logs, metrics or trials. Without DIR and options, shows what this user runs on this host.
-    Nothing of the run is touched: no signal, no file, no request but GET. Ctrl-C ends only this command.
+    DIR: a folder with its logs, metrics or trials; one that has nothing yet is waited for, but not with --once.
+    Without DIR and options, shows what this user runs on this host. Nothing of the run is touched: no signal, no file,
+    no request but GET. Ctrl-C ends only this command.
     """
     from liverl.watch.target import Target
     from liverl_tui.cli.mode import mode
@@ -71,26 +72,34 @@ def watch_command(
     if interface:
         from liverl_tui.app.start import run_watch
 
-        with _watching(target) as watcher:
+        with _watching(target, wait=True) as watcher:
             return run_watch(watcher)
-    with _watching(target) as watcher:
+    with _watching(target, wait=not once) as watcher:
         if once:
             watcher.settle(JUDGED_S)
+            if not watcher.read_trials(JUDGED_S, _reading):
+                click.echo(f"not all trials were read within {JUDGED_S:.0f} s", err=True)
             _print(watcher.with_real_paths(watcher.poll()), as_json)
         else:
             _follow(watcher, as_json)
     return ExitCode.OK
 
 
+def _reading(trials: int) -> None:
+    """Progress, for who waits at a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\rreading trials: {trials} so far ", err=True, nl=False)
+
+
 @contextmanager
-def _watching(target: Target) -> Iterator[Watcher]:
-    """A watcher that has begun, with its private folder."""
+def _watching(target: Target, wait: bool) -> Iterator[Watcher]:
+    """A watcher that has begun, with its private folder. ``wait``: for a folder that has nothing yet."""
     from liverl.watch.target import checked
     from liverl.watch.watcher import Watcher
 
     target = checked(target)
     with PrivateFolder(PREFIX) as folder:
-        watcher = Watcher(target, folder)
+        watcher = Watcher(target, folder, wait=wait)
         watcher.start()
         try:
             yield watcher

@@ -171,12 +171,31 @@ def trial_words(s: Snapshot) -> str | None:
         return None
     words = [trial_counts(s)]
     if trials.zero_tool_calls:
-        share = trials.zero_tool_calls / max(1, trials.finished)
-        words.append(f"{trials.zero_tool_calls} of the finished ({share:.0%}) made no tool call at all")
+        number = f"{trials.zero_tool_calls} of {trials.judged}"
+        words.append(f"{number} ({without_tools(s):.0%}) made no tool call at all")
     chosen = next((t for t in trials.steps if t.judged and (s.step is None or t.step <= s.step)), None)
     if chosen is not None:
         words.append(of_step(chosen))
     return "; ".join(words)
+
+
+def without_tools(s: Snapshot) -> float:
+    """The share of the trials that made no tool call, of those that have called one or ended without."""
+    return s.trials.zero_tool_calls / max(1, s.trials.judged)
+
+
+_DAMAGED = {
+    "zero_logprobs": "with log-probabilities of zero",
+    "mask_mismatch": "whose mask does not fit",
+    "unreadable": "that cannot be read",
+}
+
+
+def damaged_words(t: StepTrials) -> str:
+    """``  ▲ 3 with log-probabilities of zero``: what is wrong with the rows of a step's trials; "" if nothing is."""
+    return "".join(
+        f"  ▲ {t.damaged[flag]} {words}" for flag, words in _DAMAGED.items() if t.damaged.get(flag)
+    )
 
 
 def of_step(t: StepTrials) -> str:
@@ -184,7 +203,9 @@ def of_step(t: StepTrials) -> str:
     without one."""
     calling = t.judged - t.zero_tool_calls
     reward = f", mean reward {number(t.mean_reward)}" if t.mean_reward is not None else ""
-    return f"{calling} of {t.judged} trials of step {t.step} call tools{reward}{untrained(t)}"
+    return (
+        f"{calling} of {t.judged} trials of step {t.step} call tools{reward}{untrained(t)}{damaged_words(t)}"
+    )
 
 
 def untrained(t: StepTrials) -> str:

@@ -80,7 +80,7 @@ def test_a_folder_with_running_processes(
     assert {(s.name, s.kind, s.state, s.owner) for s in snapshot.services} == {
         ("replica-0", "replica", "ready", "foreign"),
         ("trainer", "trainer", "ready", "foreign"),
-        ("old", "task", "stopped", "foreign"),
+        ("earlier-runs", "task", "stopped", "foreign"),
     }
     replica = snapshot.replicas.items[0]
     assert replica.address == f"http://127.0.0.1:{port}"
@@ -316,3 +316,95 @@ def test_the_folder_vanishes(started: Started, watch: Callable[[Target], Watcher
     with pytest.raises(WatchError, match="nothing to watch in"):
         started.folder.mkdir()
         watch(Target(started.folder))
+
+
+def test_a_folder_that_has_nothing_yet_is_waited_for(started: Started, tmp_path: Path) -> None:
+    """As right behind ``nohup bash start.sh &``."""
+    watching = subprocess.Popen(
+        [*MAIN, "watch", str(started.folder), "--no-ui", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        assert first["state"] == "starting" and "nothing yet" in first["phase"]
+        assert not first["services"] and not first["symptoms"]
+        started.trainer(started.folder / "logs/exp.log")
+        seen = (json.loads(line) for line in watching.stdout)
+        running = next(one for one in seen if one["step"])
+        assert running["state"] == "running" and running["services"][0]["name"] == "trainer"
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.wait(30)
+        watching.stdout.close()  # type: ignore[union-attr]
+
+
+def test_a_folder_that_has_nothing_yet_in_words(started: Started, tmp_path: Path) -> None:
+    watching = subprocess.Popen(
+        [*MAIN, "watch", str(started.folder), "--no-ui"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert watching.stdout is not None
+        wait_until(lambda: "nothing yet" in watching.stdout.readline(), 60, "the words")  # type: ignore[union-attr]
+    finally:
+        watching.send_signal(signal.SIGINT)
+        watching.wait(30)
+        watching.stdout.close()  # type: ignore[union-attr]
+
+
+def test_sglang_and_its_router(started: Started, watch: Callable[[Target], Watcher]) -> None:
+    """Simulated: both. A server is asked for nothing that makes it generate."""
+    server, router = free_port(), free_port()
+    started.sglang(server, started.folder / "sglang.log")
+    started.router(router, server, started.folder / "router.log")
+    watcher = watch(Target(started.folder))
+    seen = wait_until(
+        lambda: (s := watcher.poll()).replicas.listed == 1 and s.replicas.ready == 1 and s, 30, "the replica"
+    )
+    (replica,) = seen.replicas.items
+    assert (replica.address, replica.state) == (f"http://127.0.0.1:{server}", "ready")
+    engine = replica.engine
+    assert (engine.running, engine.waiting, engine.kv_cache_usage) == (5.0, 2.0, 0.5)
+    assert {(one.name, one.kind, one.state) for one in seen.services} == {
+        ("replica-0", "replica", "ready"),
+        ("proxy", "proxy", "ready"),
+    }
+    assert seen.proxy.backends == (f"http://127.0.0.1:{server}",)
+    assert any("found SGLang's router" in event.text for event in watcher.events)
+    asked = started.program(f"sglang/launch_server.py.{server}.asked").read_text().split()
+    assert {*asked} == {"/v1/models", "/metrics"}
+
+
+def test_another_launch_begins_while_it_is_watched(
+    started: Started, watch: Callable[[Target], Watcher]
+) -> None:
+    """Its steps and trials are counted from the beginning; those of the launch before are none of it."""
+    trials = started.folder / "trials"
+
+    def trial(name: str) -> None:
+        (trials / f"step_0001/{name}").mkdir(parents=True)
+        (trials / f"step_0001/{name}/result.json").write_text('{"turns": 1}')
+        (trials / f"step_0001/{name}/trial.log").write_text("")
+
+    first = started.trainer(started.folder / "logs/first.log")
+    wait_until(lambda: "step:3" in (started.folder / "logs/first.log").read_text(), 30, "its steps")
+    trial("of-the-first")
+    watcher = watch(Target(started.folder))
+    wait_until(lambda: (watcher.poll().step or 0) >= 3 and watcher.poll().trials.total == 1, 30, "its steps")
+    first.kill()
+    first.wait()
+    started.trainer(started.folder / "logs/second.log", "import time\ntime.sleep(600)\n")
+    waits = lambda: (s := watcher.poll()).step is None and s.trials.total == 0 and s  # noqa: E731
+    seen = wait_until(waits, 30, "the next launch, without a step or a trial")
+    assert [one.kind for one in watcher.events if one.kind == "launch"] == ["launch"]
+    trainer = seen.service("trainer")
+    assert trainer is not None and (trainer.state, trainer.generation) == ("ready", 2)
+    trial("of-the-second")
+    wait_until(
+        lambda: [one.name for one in watcher.poll().trials.newest] == ["of-the-second"], 30, "its trial"
+    )

@@ -35,7 +35,7 @@ def test_everything_is_said_at_the_beginning_and_after_each_step() -> None:
         "training: step 7 of 20, 3.4 s a step, about 44s left",
         "replicas: 2 of 2 ready, 2 in the proxy",
         "proxy: http://127.0.0.1:8002, 1031 requests, 0 failed",
-        "trials: 3 running, 18 of 21 finished; 3 of the finished (17%) made no tool call at all; "
+        "trials: 3 running, 18 of 21 finished; 3 of 18 (17%) made no tool call at all; "
         "13 of 16 trials of step 7 call tools, mean reward 0.512",
         "machine: no GPUs, CPU 41% of 8 cores, memory 9.0G of 32G",
         "critical: 2 of 4 replicas idle. Fix: liverl-tui restart proxy",
@@ -150,7 +150,7 @@ def test_the_table_shows_everything_and_fits(width: int) -> None:
         "3.4 s a step, about 44s left",
         "✖ critical: 2 of 4 replicas idle",
         "  fix: liverl-tui restart proxy",
-        "▲ 3 finished trials (17%) made no tool call at all",
+        "▲ 3 of 18 trials (17%) made no tool call at all",
         "  step 7: 16/16 trials, mean reward 0.512, 13/16 call tools",
     ):
         assert wanted in text

@@ -223,7 +223,7 @@ def test_the_status_table_fits(width):
     assert "set: model.tool_parser=hermes, which is a guess; liverl-tui fix x does it" in flat
     lines = text.splitlines()
     assert max(len(line) for line in lines) <= width
-    assert "▲ 8 finished trials (100%) made no tool call at all" in text
+    assert "▲ 8 of 8 trials (100%) made no tool call at all" in text
     assert sum("backing off" in line for line in lines) == 1
     assert "1h23m" in text
     assert "\x1b[32m● replica-3" in status_table.render(snapshot, width=width, colour=True)

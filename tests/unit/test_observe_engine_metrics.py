@@ -64,7 +64,7 @@ def test_vllm_0_32_on_a_cpu() -> None:
 
 def test_the_time_of_answers_is_that_of_the_last_minute() -> None:
     """simulated: ten quick answers of 20 tokens, then five slow ones"""
-    store = EngineStore(ENGINES["vllm"])
+    store = EngineStore(ENGINES["vllm"].metrics)
 
     def scrape(at: float, answers: int, seconds: float) -> EngineFacts:
         text = (
@@ -211,7 +211,7 @@ def test_the_meter_gives_rates_of_the_window() -> None:
 
 
 def test_the_store_keeps_each_replicas_last_answer() -> None:
-    store = EngineStore(ENGINES["vllm"])
+    store = EngineStore(ENGINES["vllm"].metrics)
     assert store.get("r0") is None and store.known("r0") == EngineFacts()
     store.scraped("r0", 10.0, "vllm:generation_tokens_total 100")
     store.scraped("r1", 10.0, "vllm:generation_tokens_total 900")

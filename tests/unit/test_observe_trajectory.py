@@ -336,7 +336,7 @@ def test_proxy_trajectories_of_other_generations(trial: Trial) -> None:
     path.write_text(json.dumps({"traj_acc_ids": [1, 2, 3], "traj_response_mask": [1, 1, 0]}))
     assert "2 of the model, 1 of others" in reader.read().note
     path.write_text("[]")
-    assert "unknown shape" in reader.read().note
+    assert "cannot be read" in reader.read().note and "unreadable" in reader.read().flags
 
 
 STEPS = "agent/steps.json"

@@ -274,13 +274,13 @@ def test_a_documents_time_and_counts(one: One) -> None:
         ({"messages": [{"role": "assistant"}]}, 1, ("zero_tool_calls",), 0),
         ({"messages": []}, 0, (), 0),
         ({"traj_response_mask": [1, 0, 1]}, 2, (), 0),
-        ({"else": 1}, 0, (), 1),
+        ({"else": 1}, 0, ("unreadable",), 1),
     ],
 )
 def test_flags_of_a_document(one: One, document: object, turns: int, flags: object, bad: int) -> None:
     one.put("proxy_trajectory.json", json.dumps(document))
     head = one.head()
-    assert (head.turns, head.flags, head.state, one.trial.bad) == (turns, flags, "running", bad)
+    assert (head.turns, head.flags, head.state, one.trial.bad) == (turns, flags, "finished", bad)
     one.head()
     assert one.trial.bad == bad
 

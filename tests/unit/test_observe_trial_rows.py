@@ -87,7 +87,7 @@ def logprobs(*parts: tuple[float, int]) -> dict[str, Any]:
     ],
 )
 def test_the_rules_of_a_row(changed: dict[str, Any], fault: str) -> None:
-    faults = list(row_faults(row(**changed)))
+    faults = [found.words for found in row_faults(row(**changed))]
     assert len(faults) == bool(fault) and "".join(faults).startswith(fault)
 
 
@@ -173,7 +173,7 @@ def test_a_foreign_trial_with_tokens_shows_its_row_and_what_is_wrong_with_it(tmp
     assert found.session == SessionFacts({"main": 1}, {"main": 20}, ended=True)
     assert found.flags == () and len(found.turns) == 2
     filled = read_trajectory(foreign(tmp_path / "filled", **row(**logprobs((0.0, 12), (-0.25, 10)))))
-    assert filled.session is not None and "bad_rows" in filled.flags
+    assert filled.session is not None and "zero_logprobs" in filled.flags
     notes = [block.text for block in build(filled) if block.key.startswith("fault:")]
     assert notes == [
         "▲ proxy_trajectory.json: its row: 1 reply (10 tokens) have log-probability 0.0 throughout: filled with zeros "

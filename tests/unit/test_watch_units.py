@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from liverl.causes.finding import Explanation, Verdict
+from liverl.causes.reading import read_log
 from liverl.model import Evidence, Symptom
 from liverl.offline.doctor import kinds
 from liverl.procs.procfs import Proc
@@ -20,10 +23,11 @@ from liverl.watch.processes import Found, descendants, kind_of, roots
 from liverl.watch.proxy import ProxyFacts, replicas_of
 from liverl.watch.ray import RayFacts
 from liverl.watch.replicas import Answer, Candidate, ReplicaStates, root
+from liverl.watch.router import urls_in
 from liverl.watch.scene import Scene
 from liverl.watch.target import Target, WatchError, checked
 from liverl.watch.units import Names, Unit, address_of, belongs, units
-from liverl.watch.verdicts import judgement
+from liverl.watch.verdicts import Judge, JudgedLog, ended_below, judgement, of_process
 
 DASHBOARD = (
     "/env/bin/python",
@@ -48,6 +52,15 @@ DASHBOARD = (
         ("/usr/bin/python3 /src/verl/trainer/main_ppo.py a=b", "trainer"),
         ("python3 -m verl.model_merger", None),
         ("/env/bin/python /env/bin/litellm --config x.yaml", "proxy"),
+        ("python3 -m sglang.launch_server --model-path m --port 30001", "replica"),
+        ("/env/bin/python -m sglang.srt.entrypoints.http_server", "replica"),
+        ("/env/bin/sglang serve --model-path m", "replica"),
+        ("sglang generate --model-path m", None),
+        ("python -m sglang_router.launch_router --worker-urls http://127.0.0.1:30001", "proxy"),
+        ("python -m sglang_router.launch_server --dp-size 2", "proxy"),
+        ("/env/bin/sglang-router launch", "proxy"),
+        ("smg launch", "proxy"),
+        ("python3 -m sglang.bench_serving", None),
         ("python3 -c import verl", None),
         ("vi /src/verl/trainer/main_ppo.py", None),
         ("tail -f vllm.log", None),
@@ -156,6 +169,53 @@ def test_each_kind_of_log_has_a_role() -> None:
     assert roles["vLLM log"] == "replica"
     assert roles["log of Ray's raylet"] == roles["Ray log"] == "ray"
     assert {text for text, role in roles.items() if role == "other"} == {"torch log", "kernel log"}
+
+
+SGLANG = "[2026-11-20 10:00:00 TP0] Decode batch, #running-req: 64, #token: 90211, token usage: 0.91"
+
+
+@pytest.mark.parametrize(
+    ("line", "role"),
+    [
+        (SGLANG, "replica"),
+        ("[2026-11-20 10:00:00 TP0] Prefill batch, #new-seq: 1, #new-token: 5, #cached-token: 0", "replica"),
+        ("[2026-11-20 10:00:00] The server is fired up and ready to roll!", "replica"),
+        ("[2026-11-20 10:05:00 TP0] Watchdog timeout (self.watchdog_timeout=300)", "replica"),
+        (
+            "2025-11-04 10:05:37  INFO sglang_router_rs::server: src/server.rs:830: Starting router on 0.0.0.0:3 |",
+            "proxy",
+        ),
+        ("[Router (Rust)] 2025-03-08 02:33:09 - INFO - Worker http://0.0.0.0:31000 health check is", "proxy"),
+        (f"step:3 - actor/loss:0.1\n{SGLANG}", "trainer"),
+        ("INFO vLLM API server version 0.24.0", "replica"),
+        ("LiteLLM: Proxy initialized with Config", "proxy"),
+    ],
+)
+def test_logs_of_servers_and_routers(line: str, role: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{line}\n")
+    assert [log.role for log in Surveyor().survey((tmp_path,)).logs] == [role]
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        (
+            '{"workers": [{"url": "http://127.0.0.1:30001", "is_healthy": true}], "total": 1}',
+            ("http://127.0.0.1:30001",),
+        ),
+        (
+            '{"urls": ["http://localhost:30001/", "http://10.0.0.7:3"]}',
+            ("http://127.0.0.1:30001", "http://10.0.0.7:3"),
+        ),
+        ('{"workers": [{"url": "grpc://127.0.0.1:20000"}, {"id": 3}]}', ()),
+        ('{"urls": []}', ()),
+        ('{"detail": "Not Found"}', None),
+        ("<html>", None),
+        ("[]", None),
+    ],
+)
+def test_the_servers_of_a_router(text: str, urls: tuple[str, ...] | None) -> None:
+    assert urls_in(text) == urls
 
 
 def test_a_folder_is_surveyed(tmp_path: Path) -> None:
@@ -314,3 +374,56 @@ def test_bad_targets(target: Target, code: int, words: str) -> None:
     with pytest.raises(WatchError, match=re.escape(words)) as error:
         checked(target)
     assert error.value.exit_code == code
+
+
+KILLED = Path(__file__).parents[1] / "data" / "watch" / "verl_by_hand_enginecore_killed.log"
+ENDED = "vLLM's EngineCore process ended without an error of its own"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("", True),
+        ("(TaskRunner pid=3) INFO still waiting\n" * 3, True),
+        ("".join(f"(TaskRunner pid=3) step:{step} - actor/loss:0.1\n" for step in (3, 4, 5)), False),
+    ],
+)
+def test_an_engine_that_ended_below_a_trainer_that_waits(more: str, told: bool, tmp_path: Path) -> None:
+    """Recorded on two H200s: ``kill -9`` of an EngineCore, and the trainer waits without an end."""
+    path = tmp_path / "train.log"
+    path.write_text(KILLED.read_text() + more)
+    status = path.stat()
+    judged = JudgedLog(path, "train.log", "trainer", True, status.st_size, status.st_mtime)
+    found = Judge(lambda: [judged]).look()
+    assert any(ENDED in one.title and one.severity == "critical" for one in found.symptoms) == told
+    assert not found.failed and not found.cause, "it runs"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Traceback (most recent call last):\n  File 'r.py', line 1, in f\nKeyError: 'answer'\n",
+        "ERROR something that nobody knows\n",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\nstep:3 - a:1\nstep:4 - a:1\n",
+    ],
+)
+def test_an_error_that_a_running_trainer_may_have_caught(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(f"step:1 - actor/loss:0.1\n{text}")
+    assert ended_below(read_log(path, "train.log", 0)) is None
+
+
+def test_what_an_earlier_process_has_appended_is_no_verdict_on_this_one(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    old = "[2026-11-20 10:00:00,5 E 1 2] CUDA error: an illegal memory access was encountered\n"
+    path.write_text(f"{old}[2026-11-20 12:00:00,5 I 3 4] begin\n")
+    at = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, -1))
+    os.utime(path, (at, at))
+    log = read_log(path, "train.log", 0)
+    assert ended_below(log) is not None
+    assert ended_below(of_process(log, at - 600)) is None
+    assert ended_below(of_process(log, None)) is not None
+    assert ended_below(of_process(log, at - 3 * 3600)) is not None
+    os.utime(path, (at + 7 * 3600, at + 7 * 3600))  # the stamps are of another zone
+    log = read_log(path, "train.log", 0)
+    assert ended_below(of_process(log, at + 7 * 3600 - 600)) is not None

@@ -211,7 +211,8 @@ class Diagnosis:
     def _detect(self, symptom: Symptom, rule: Rule, at: float) -> None:
         case = self._cases.get(symptom.id)
         if case is None:
-            first = symptom.since if symptom.since is not None else at
+            # A file that another host wrote may be of a later clock than ours.
+            first = min(symptom.since, at) if symptom.since is not None else at
             case = self._cases[symptom.id] = _Case(symptom, rule, first, at)
         case.rule = rule
         case.symptom = msgspec.structs.replace(symptom, since=case.first)

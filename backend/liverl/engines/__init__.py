@@ -7,13 +7,32 @@ below; no other module names an engine.
 
 from __future__ import annotations
 
-from liverl.engines import embedded, vllm
+from typing import NamedTuple
+
+from liverl.engines import embedded, sglang, vllm
 from liverl.engines.adapter.boot import BootLog
 from liverl.engines.adapter.engine import Engine
+from liverl.engines.adapter.metrics import MetricNames
 
-__all__ = ["ENGINES", "Engine", "boot_log", "engine_names"]
+__all__ = ["ENGINES", "WATCHED", "Engine", "Watched", "boot_log", "engine_names"]
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (embedded.ENGINE, vllm.ENGINE)}
+
+
+class Watched(NamedTuple):
+    """A server that somebody else started. ``title``: in sentences; ``health``: the path that tells whether it is well,
+    and makes it generate nothing."""
+
+    title: str
+    metrics: MetricNames
+    health: str
+
+
+# SGLang's /health may generate a token, which a server that its trainer has put to sleep must not.
+WATCHED = {
+    "vllm": Watched("vLLM", vllm.ENGINE.metrics, "/health"),
+    "sglang": Watched("SGLang", sglang.METRICS, "/v1/models"),
+}
 
 
 def engine_names() -> tuple[str, ...]:

@@ -21,7 +21,9 @@ _POLLS = 64  # maximum reads of the metrics file per poll; one read takes at mos
 
 
 class FileReadings:
-    """Reads one run directory incrementally. ``trials``: the scanner of its trials. Not thread-safe."""
+    """Reads one run directory incrementally. ``trials``: the scanner of its trials; ``news``: the steps that the last
+    call of ``metrics`` has read, the oldest first, and ``written``: the Unix times after which and by which each was
+    written. Not thread-safe."""
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
         self.run_dir = Path(run_dir)
@@ -32,6 +34,8 @@ class FileReadings:
         self._rewards = RewardHistory()
         self._recent = StepCollector()
         self._metrics: StepMetrics | None = None
+        self.news: list[StepMetrics] = []
+        self.written: dict[int, tuple[float, float]] = {}
         self._causes: dict[tuple[str, int], Cause | None] = {}
 
     @property
@@ -51,6 +55,7 @@ class FileReadings:
 
     def metrics(self) -> StepMetrics | None:
         """Read what is new, and return the newest step's metrics; None without any."""
+        self.news, self.written = [], {}
         for _ in range(_POLLS):
             resets = self._steps.resets
             try:
@@ -61,9 +66,12 @@ class FileReadings:
                 self._pace.clear()
                 self._rewards.clear()
                 self._recent.clear()
+                self.news.clear()
             if not news:
                 break
             self._metrics = news[-1]
+            self.news += news
+            self.written |= self._steps.written
             self._pace.add(news, time.monotonic(), fresh=False)
             self._rewards.add(news)
             self._recent.add(news)

@@ -79,7 +79,7 @@ class ReplicaRegistry:
         self.carriers: tuple[RouteFile, ...] = (self.proxy, self.sessions)  # in front of the replicas
         self._carrier = CARRIER_WORDS[plan.carrier]  # what carries the trials, in words
         self.listed: set[str] = set()
-        self.engines = EngineStore(plan.replica_engine)
+        self.engines = EngineStore(plan.replica_engine.metrics)
         self.trainer: dict[str, Any] = {}
         self.expected: int = plan.expected_replicas
         self.leaving: set[str] = set()  # they finish what they have

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from liverl.diagnose.catalogue import services as service_rules
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.model import Evidence, Snapshot, Symptom
+from liverl.watch.quiet import Pace
+from liverl.watch.services import ago, quiet_words
 from liverl.watch.verdicts import Judgement
 
 # These say how a service of ours is started again; ``ended`` reports the processes of others.
@@ -19,7 +21,11 @@ _OF_OURS = (
 )
 WATCH_RULES = tuple(rule for rule in RULES if rule.look not in _OF_OURS)
 # Alerts from logs that say less than another one about the same thing.
-_SAYS_MORE = {"log:verl-grad-not-finite": "metrics_not_finite"}
+_SAYS_MORE = {
+    "log:verl-grad-not-finite": "metrics_not_finite",
+    "log_silent:trainer": "trainer_stalled:trainer",
+}
+_OURS_ONLY = ": liverl-tui fix does it"  # the end of what to do about an alert of a run of ours
 _RANK = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -28,9 +34,55 @@ def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
     can be changed from here."""
     unique: dict[str, Symptom] = {}
     for one in found:
-        unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}))
+        fix = one.fix.removesuffix(_OURS_ONLY)
+        unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}, fix=fix))
     shown = (one for one in unique.values() if _SAYS_MORE.get(one.id) not in unique)
     return tuple(sorted(shown, key=lambda one: _RANK[one.severity]))
+
+
+def engines_ended(snapshot: Snapshot) -> list[Symptom]:
+    """Replicas that a trainer has started and that have ended while it goes on: verl waits for them without an end. At
+    the end of a training they end too."""
+    if not any(one.kind == "trainer" and one.state not in ("stopped", "failed") for one in snapshot.services):
+        return []
+    return [
+        Symptom(
+            id=f"replica_ended:{one.name}",
+            severity="critical",
+            title=f"{one.name} has ended, and its trainer goes on",
+            cause=f"{one.why}; verl does not start another one and waits for its answers",
+            fix="read what its process printed last in the trainer's log, and dmesg -T for an out-of-memory kill; "
+            "then stop the training and resume it from its last checkpoint",
+            since=one.since,
+        )
+        for one in snapshot.replicas.items
+        if one.kind == "verl" and one.state == "failed"
+    ]
+
+
+def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
+    """Trainers that live and have written nothing for long. ``quiet``: service -> the pace of its log. A step may take
+    longer than its log's usual gap: then three of the steps."""
+    longest = 3.0 * (snapshot.step_seconds or 0.0)
+    found = []
+    for name, pace in quiet.items():
+        service = snapshot.service(name)
+        if service is None or snapshot.at - pace.since <= longest:
+            continue
+        words = quiet_words(pace, snapshot.at)
+        pid = f"py-spy dump --pid {service.pid} shows where; " if service.pid is not None else ""
+        found.append(
+            Symptom(
+                id=f"log_silent:{name}",
+                severity="warning",
+                title=f"{name} writes nothing: its log stands still",
+                cause=f"{words}; a trainer that works writes sooner (allowed: {ago(pace.allowed)})",
+                fix=f"see whether it hangs: {pid}nvidia-smi shows whether its GPUs work",
+                evidence=(Evidence("", log=service.log),) if service.log is not None else (),
+                since=pace.since,
+            )
+        )
+    return found
 
 
 def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:

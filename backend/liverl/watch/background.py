@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -16,13 +17,17 @@ T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    """Calls ``work`` every ``interval`` seconds (after its end) and keeps its last result in ``value``. A call that
-    raises keeps the result before; what is no OSError is logged once per kind."""
+    """Calls ``work`` every ``interval`` seconds (after its end), or ``share`` times as long as it took where that is
+    longer, and keeps its last result in ``value``. A call that raises keeps the result before; what is no OSError is
+    logged once per kind."""
 
-    def __init__(self, name: str, work: Callable[[], T], interval: float, value: T) -> None:
+    def __init__(
+        self, name: str, work: Callable[[], T], interval: float, value: T, share: float = 0.0
+    ) -> None:
         self.value = value
         self._work = work
         self._interval = interval
+        self._share = share
         self._faults = Faults(logger)
         self._ready = threading.Event()
         self._over = threading.Event()
@@ -43,9 +48,14 @@ class Background(Generic[T]):
         self._soon.set()
         return self._ready.wait(seconds)
 
+    def soon(self) -> None:
+        """Work once more now, without waiting for it."""
+        self._soon.set()
+
     def _run(self) -> None:
         while not self._over.is_set():
             self._soon.clear()
+            began = time.monotonic()
             what = f"{self._thread.name}: the present state cannot be read"
             with (
                 self._faults.logged(what),
@@ -53,7 +63,7 @@ class Background(Generic[T]):
             ):  # storage failed; the next call tries again
                 self.value = self._work()
             self._ready.set()
-            self._soon.wait(self._interval)
+            self._soon.wait(max(self._interval, self._share * (time.monotonic() - began)))
 
     def close(self) -> None:
         """Stop after the present call; does not wait for it."""

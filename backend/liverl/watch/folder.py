@@ -26,6 +26,8 @@ _ROLES: tuple[tuple[str, Role], ...] = (
     ("trainer log", "trainer"),
     ("LiteLLM log", "proxy"),
     ("vLLM log", "replica"),
+    ("SGLang log", "replica"),
+    ("SGLang router log", "proxy"),
     ("Ray", "ray"),
 )
 ENTRIES = 20_000  # looked at in one survey

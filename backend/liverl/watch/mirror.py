@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 
 from liverl.model import Event, Level
+from liverl.observe.trials.step_times import FinishedStep
 from liverl.rundir.layout import RunDir
 from liverl.util.append import append_whole
+from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import make_directory
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -34,7 +38,7 @@ class Mirror:
     def __init__(self, folder: Path, name: str) -> None:
         self.run = RunDir(folder / "watch" / service_name(name))
         self._logs: dict[str, list[str]] = {}  # service -> targets, one per generation
-        self._trials: list[str] = []
+        self._trials: dict[str, Path] = {}  # target -> link
         self._metrics: list[str] = []
         self._seq = 0
         self.events: list[Event] = []
@@ -53,6 +57,29 @@ class Mirror:
             number = targets.index(target) + 1
         return f"attempt_001/logs/{service}.{number}.log"
 
+    def begin(self, at: float, logs: Collection[Path]) -> None:
+        """A launch has begun (Unix seconds; 0 if that is not known), with these ``logs``: what was linked of metrics
+        and trainers' logs of launches before it is no longer read as the run's, and trials from before it are none of
+        the run's."""
+        kept = {os.path.realpath(log) for log in logs}
+        record = {
+            "k": "intent",
+            "svc": "trainer",
+            "gen": 1,
+            "at": at,
+        }  # as a run of ours writes of its trainer
+        with self._lock:
+            write_atomic(self.run.journal, msgspec.json.encode(record) + b"\n")
+            for link in self._metrics_links():
+                link.unlink()
+            self._metrics.clear()
+            for number, target in enumerate(self._logs.get("trainer", ()), 1):
+                if target not in kept and _modified(target) < at:
+                    (self.run.logs(1) / f"trainer.{number}.log").unlink(missing_ok=True)
+
+    def _metrics_links(self) -> list[Path]:
+        return [path for path in self.run.attempt(1).glob("metrics.verl*.jsonl") if path.is_symlink()]
+
     def link_metrics(self, path: Path) -> None:
         """Link a file with a record per step; a later one supersedes earlier ones from its first step on."""
         target = os.path.realpath(path)
@@ -62,12 +89,16 @@ class Mirror:
             name = "metrics.verl.jsonl" if number == 1 else f"metrics.verl.{number}.jsonl"
             self._link(self.run.attempt(1) / name, target)
 
-    def link_trials(self, folder: Path) -> None:
-        """Link a folder of trials."""
+    def link_trials(self, folder: Path, named: bool = False) -> None:
+        """Link a folder of trials. ``named``: the user named it, so that all of its trials are shown; of another one
+        those that a launch before this one has made are left out."""
         target = os.path.realpath(folder)
-        if target not in self._trials:
-            self._trials.append(target)
-            self._link(self.run.path / f"trials.{len(self._trials) + 1}", target)
+        if target in self._trials:
+            return
+        free = named and self.run.trials not in self._trials.values()
+        link = self.run.trials if free else self.run.path / f"trials.{len(self._trials) + 2}"
+        self._trials[target] = link
+        self._link(link, target)
 
     def say(
         self,
@@ -84,11 +115,29 @@ class Mirror:
         self.events.append(event)
         append_whole(self.run.events, msgspec.json.encode(event) + b"\n")
 
+    def past_step(self, step: FinishedStep) -> None:
+        """Note a step that was there before the watch began, for trials that name none. It is no event."""
+        data = {"step": step.step, "after": step.after, "by": step.by}
+        event = Event(0, step.by, "step", f"step {step.step}, before the watch began", data=data)
+        append_whole(self.run.events, msgspec.json.encode(event) + b"\n")
+
     @property
     def seq(self) -> int:
         """Number of the newest event; 0 before the first."""
         return self._seq
 
+    @property
+    def trials(self) -> int:
+        """How many folders of trials are linked."""
+        return len(self._trials)
+
     @staticmethod
     def _link(link: Path, target: str) -> None:
         link.symlink_to(target)
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return -math.inf  # it is gone, and of no launch that goes on

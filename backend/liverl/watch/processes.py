@@ -1,6 +1,7 @@
 """The servers and trainers that this user runs on this host, by their command lines: kind, port, log, start.
 
-Runs of liverl-tui are left out: their processes carry a tag, and ``attach`` shows them.
+Those of runs of liverl-tui carry a tag: ``attach`` shows them, and here they count only in a folder that the user
+named.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -26,14 +28,29 @@ _VLLM_SERVER = re.compile(r"vllm\.entrypoints\.(?:openai\.)?api_server")
 _VLLM_COMMAND = re.compile(r"vllm\.entrypoints\.cli\.main|(?:.*/)?vllm")
 _TRAINER_MODULE = re.compile(r"(?:verl|recipe)(?:\.\w+)*\.\w*main\w*")
 _TRAINER_SCRIPT = re.compile(r"(?:^|/)(?:verl|recipe)/(?:\w+/)*\w*main\w*\.py$|(?:^|/)main_ppo\.py$")
-_DEFAULT_PORTS = {"replica": 8000, "proxy": 4000}
+# What runs of ours start for CPUs, by module.
+_OURS: dict[str, Kind] = {"liverl.embedded.engine": "replica", "liverl.embedded.trainer": "trainer"}
+# SGLang's servers and routers, by module or command: docs.sglang.io, sgl-model-gateway.
+_SGLANG_SERVER = re.compile(
+    r"sglang\.launch_server|sglang\.srt\.entrypoints\.(?:http|grpc)_server|.*/sglang/launch_server\.py"
+)
+_SGLANG_ROUTER = re.compile(
+    r"sglang_router\.launch_(?:router|server)|sglang_router|(?:.*/)?(?:sglang-router|smg|sgl-model-gateway)"
+)
+_SGLANG_COMMAND = re.compile(r"sglang\.cli\.main|(?:.*/)?sglang")
+_DEFAULT_PORTS = {
+    ("replica", "vllm"): 8000,
+    ("proxy", "vllm"): 4000,
+    ("replica", "sglang"): 30000,
+    ("proxy", "sglang"): 30000,
+}
 _WRITES = os.O_WRONLY | os.O_RDWR
 
 
 class Found(msgspec.Struct, frozen=True):
     """A process. ``tick``: start in clock ticks since boot; ``log``: the file that its output goes to, None if it goes
     to a terminal or cannot be told; ``port``: on which it listens, or will by its command line; ``started_at``: Unix
-    seconds."""
+    seconds; ``tagged``: it is of a run of liverl-tui."""
 
     kind: Kind
     pid: int
@@ -44,6 +61,8 @@ class Found(msgspec.Struct, frozen=True):
     log: Path | None = None
     port: int | None = None
     listens: bool = False
+    engine: str = "vllm"  # of a replica and of what routes to it: of ``engines.WATCHED``
+    tagged: bool = False
 
 
 def kind_of(argv: Sequence[str]) -> Kind | None:
@@ -53,12 +72,25 @@ def kind_of(argv: Sequence[str]) -> Kind | None:
     if ray_cluster.parse(tuple(argv)) is not None:
         return "ray"
     name, rest = _program(argv)
+    if (own := _OURS.get(name)) is not None:
+        return own
+    if _SGLANG_ROUTER.fullmatch(name):
+        return "proxy"
+    if _SGLANG_SERVER.fullmatch(name) or (_SGLANG_COMMAND.fullmatch(name) and rest[:1] == ["serve"]):
+        return "replica"
     if _VLLM_COMMAND.fullmatch(name):
         return "replica" if rest[:1] == ["serve"] else None
     if _VLLM_SERVER.fullmatch(name):
         return "replica"
     trains = _TRAINER_SCRIPT.search(name) if name.endswith(".py") else _TRAINER_MODULE.fullmatch(name)
     return "trainer" if trains else None
+
+
+def engine_of(argv: Sequence[str]) -> str:
+    """Which engine a server or its router is of: a key of ``engines.WATCHED``. Pure."""
+    name = _program(argv)[0]
+    patterns = (_SGLANG_ROUTER, _SGLANG_SERVER, _SGLANG_COMMAND)
+    return "sglang" if any(pattern.fullmatch(name) for pattern in patterns) else "vllm"
 
 
 def _program(argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -102,7 +134,7 @@ class ProcessFinder:
     def __init__(self) -> None:
         self._kinds: dict[tuple[int, int], Kind | None] = {}
         self._logs: dict[tuple[int, int], Path | None] = {}
-        self._boot = _boot_time()
+        self.boot = _boot_time()  # Unix seconds
 
     def look(self, table: Mapping[int, Proc]) -> list[Found]:
         """What runs now, the oldest first. ``table``: of ``procfs.scan``."""
@@ -121,14 +153,14 @@ class ProcessFinder:
                 return None
         except OSError:
             return None
-        kind = kind_of(procfs.arguments(pid))
-        return None if kind is not None and procfs.environment_tag(pid) is not None else kind
+        return kind_of(procfs.arguments(pid))
 
     def _found(self, pid: int, tick: int, kind: Kind) -> Found:
         argv = procfs.arguments(pid)
-        listening = procfs.listening(pid) if kind in _DEFAULT_PORTS else {}
+        engine = engine_of(argv)
+        listening = procfs.listening(pid) if (kind, engine) in _DEFAULT_PORTS else {}
         named = option(argv, "--port", "-p")
-        port = int(named) if named and named.isdigit() else _DEFAULT_PORTS.get(kind)
+        port = int(named) if named and named.isdigit() else _DEFAULT_PORTS.get((kind, engine))
         if listening and port not in listening:
             port = min(listening)
         if (pid, tick) not in self._logs:
@@ -139,10 +171,12 @@ class ProcessFinder:
             tick=tick,
             argv=argv,
             cwd=_link(f"/proc/{pid}/cwd"),
-            started_at=self._boot + tick / _TICKS,
+            started_at=self.boot + tick / _TICKS,
             log=self._logs[pid, tick],
             port=port,
             listens=port in listening,
+            engine=engine,
+            tagged=procfs.environment_tag(pid) is not None,
         )
 
 
@@ -226,5 +260,6 @@ def _link(path: str) -> str:
 
 
 def _boot_time() -> float:
-    with open("/proc/stat", encoding="ascii") as file:
-        return next((float(line.split()[1]) for line in file if line.startswith("btime ")), 0.0)
+    """Unix time of the host's start. /proc/stat has it to a second only, by which the last line of one launch would
+    be of the next."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -34,6 +34,7 @@ class ProxyFacts(msgspec.Struct, frozen=True):
     replicas: tuple[str, ...] = ()
     config_problem: str = ""
     answered: bool = True
+    engine: str = "vllm"  # of its replicas: a key of ``engines.WATCHED``
 
 
 def look(port: int) -> ProxyFacts:

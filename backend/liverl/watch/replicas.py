@@ -1,5 +1,5 @@
 """Replicas that somebody else started: asked by GET /health and GET /metrics, and nothing else. A replica that its
-trainer has put to sleep must get no completion."""
+trainer has put to sleep must get no completion; of SGLang the list of models is asked for instead of /health."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from liverl.engines import ENGINES
+from liverl.engines import ENGINES, WATCHED
 from liverl.external.model_list import Place, place
 from liverl.model import EngineFacts, ReplicaStatus, ServiceState
 from liverl.observe.engine.store import EngineStore
@@ -18,6 +18,7 @@ from liverl.watch.http import Refused, get
 ENGINE = ENGINES["vllm"]
 TIMEOUT = 3.0  # seconds for one answer; /health takes milliseconds on a server that is well
 AT_ONCE = 8
+_WANTS_A_KEY = ("returned 401", "returned 403")  # a server that refuses who asks, and lives
 MOST = 256  # replicas
 
 
@@ -32,21 +33,24 @@ class Candidate(msgspec.Struct, frozen=True):
     kind: str = "found"
     state: ServiceState | None = None
     why: str = ""
+    engine: str = "vllm"  # of ``engines.WATCHED``
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a replica answered. ``health``: None if it is well, else what is wrong; ``answered``: anything did."""
+    """What a replica answered. ``health``: None if it is well, else what is wrong; ``answered``: anything did;
+    ``note``: why its load is not known, "" if it is."""
 
     health: str | None
     answered: bool
     facts: EngineFacts | None = None
+    note: str = ""
 
 
 class ReplicaProbes:
     """Asks all candidates at once; keeps the facts of each, whose rates need two answers."""
 
     def __init__(self) -> None:
-        self._store = EngineStore(ENGINE)
+        self._stores = {name: EngineStore(engine.metrics) for name, engine in WATCHED.items()}
 
     def ask(self, candidates: Iterable[Candidate]) -> dict[str, Answer]:
         """Answers by name."""
@@ -57,24 +61,28 @@ class ReplicaProbes:
             return dict(zip((one.name for one in known), pool.map(self._ask, known), strict=True))
 
     def _ask(self, candidate: Candidate) -> Answer:
-        health, answered = _health(f"{candidate.address}/health")
+        store = self._stores[candidate.engine]
+        path = WATCHED[candidate.engine].health
+        health, answered = _health(f"{candidate.address}", path)
+        if health is not None and health.endswith(_WANTS_A_KEY):
+            return Answer(None, answered, note=f"{health}: it wants a key, so that its load is not known")
         if not answered:
-            self._store.forget(candidate.name)
+            store.forget(candidate.name)
             return Answer(health, answered)
         try:
             status, text = get(f"{candidate.address}/metrics", TIMEOUT)
         except Refused:
             return Answer(health, answered)
-        facts = self._store.scraped(candidate.name, time.monotonic(), text) if status == 200 else None
+        facts = store.scraped(candidate.name, time.monotonic(), text) if status == 200 else None
         return Answer(health, answered, facts)
 
 
-def _health(url: str) -> tuple[str | None, bool]:
+def _health(address: str, path: str) -> tuple[str | None, bool]:
     try:
-        status, _ = get(url, TIMEOUT)
+        status, _ = get(f"{address}{path}", TIMEOUT)
     except Refused as error:
-        return f"GET /health: {error}", False
-    return (None if status == 200 else f"GET /health returned {status}"), True
+        return f"GET {path}: {error}", False
+    return (None if status == 200 else f"GET {path} returned {status}"), True
 
 
 class ReplicaStates:
@@ -125,7 +133,7 @@ class ReplicaStates:
             return (candidate.state or "starting"), candidate.why or "it was not asked yet"
         if answer.health is None:
             self._served.setdefault(candidate.name, now)
-            return "ready", ""
+            return "ready", answer.note
         if candidate.name in self._served or answer.answered:
             return "degraded", answer.health
         if candidate.pid is not None:

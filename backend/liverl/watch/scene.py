@@ -11,20 +11,28 @@ import msgspec
 from liverl.external.model_list import place
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
+from liverl.watch.engines import EngineFinder
 from liverl.watch.folder import LogFound, Survey
+from liverl.watch.launches import LogSpans, launch_began, launches
 from liverl.watch.processes import Found, ProcessFinder, descendants, writers
+from liverl.watch.replicas import Candidate
 from liverl.watch.target import Target
 from liverl.watch.units import Names, Unit, address_of, belongs, units
 
 
 class Scene(msgspec.Struct, frozen=True):
     """``trees``: service -> pids of its processes; ``found``: all servers and trainers of this user, also those
-    that are not of the watched run; ``parents``: pid -> parent, of all processes."""
+    that are not of the watched run; ``parents``: pid -> parent, of all processes; ``began``: when the newest launch
+    began, Unix seconds, None if that is not known; ``earlier``: logs of launches before it, the newest first;
+    ``engines``: replicas that a trainer has started, found by their processes."""
 
     services: dict[str, Unit] = {}
     trees: dict[str, tuple[int, ...]] = {}
     found: tuple[Found, ...] = ()
     parents: dict[int, int] = {}
+    began: float | None = None
+    earlier: tuple[LogFound, ...] = ()
+    engines: tuple[Candidate, ...] = ()
 
     def below(self, leader: int) -> list[int]:
         """The process and all that descend from it."""
@@ -43,6 +51,10 @@ class SceneFinder:
         self._target = target
         self._finder, self._names = ProcessFinder(), Names()
         self._written: set[str] = set()  # logs of processes that were found once: no services of their own
+        self._spans = LogSpans()
+        self._engines = EngineFinder(self._finder.boot, all_of_them=not target.named)
+        self._begun: float | None = None  # of the newest launch whose processes were seen
+        self._trained = False  # a trainer was among them
 
     def look(self, survey: Survey) -> Scene:
         """What is there now. ``survey``: of the target's folders."""
@@ -52,22 +64,37 @@ class SceneFinder:
         self._written |= {os.path.realpath(one.log) for one in mine if one.log is not None}
         logs = [log for log in survey.logs if os.path.realpath(log.path) not in self._written]
         stats = {one.log: stat_of(one.log) for one in mine if one.log is not None}
-        named = self._names.assign(units(mine, logs, writers(log.path for log in logs), stats))
+        begun = launch_began(mine, table, self._finder.boot)
+        self._trained = self._trained or any(one.kind == "trainer" for one in mine)
+        if begun is not None:
+            self._begun = max(begun, self._begun or begun)
+        writing = writers(log.path for log in logs)
+        known = launches(logs, self._begun, writing.keys(), self._spans, self._trained)
+        named = self._names.assign(units(mine, known.current, writing, stats))
         parents = {pid: proc.ppid for pid, proc in table.items()}
-        return Scene(named, _trees(table, named), tuple(found), parents)
+        trees = _trees(table, named)
+        engines = self._engines.look(
+            table,
+            [unit.pid for unit in named.values() if unit.pid is not None],
+            {one.pid for one in mine if one.kind == "replica"},
+            [unit.log for unit in named.values() if unit.log is not None],
+            known.began,
+        )
+        return Scene(named, trees, tuple(found), parents, known.began, known.earlier, tuple(engines))
 
 
 def is_part(process: Found, target: Target) -> bool:
-    """Whether a process is part of what the user named; without any name all are. Pure."""
+    """Whether a process is part of what the user named; without any name all are but those of runs of liverl-tui.
+    Pure."""
     if not target.named:
-        return True
+        return not process.tagged
     if process.kind == "proxy" and process.port == target.litellm_port:
         return True
     if process.kind == "ray" and target.ray is not None:
         return place(address_of(process) or "") == place(target.ray)
     if target.folders:
         return belongs(process, target.folders)
-    return process.kind == "trainer"
+    return process.kind == "trainer" and not process.tagged
 
 
 def stat_of(path: Path) -> tuple[int, float]:

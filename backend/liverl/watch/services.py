@@ -16,17 +16,19 @@ from liverl.observe.boot.stages import Stage
 from liverl.plan.spec import RestartPolicy
 from liverl.procs import procfs
 from liverl.util import redact
+from liverl.watch.folder import LogFound
 from liverl.watch.mirror import Mirror
 from liverl.watch.processes import Found
 from liverl.watch.proxy import ProxyFacts
+from liverl.watch.quiet import Pace, Paces
 from liverl.watch.ray import RayFacts
 from liverl.watch.scene import Scene, stat_of
-from liverl.watch.units import Unit, address_of
+from liverl.watch.units import MOST_LOGS, Unit, address_of
 
-FRESH_S = (
-    120.0  # a log without a visible process that grew within this time is of a process that runs elsewhere
-)
 _KINDS = ("ray", "replica", "proxy", "trainer", "task")  # in the order in which they are shown
+# A log of which no process is visible is of one that runs elsewhere at most for so long, whatever its pace was.
+ELSEWHERE_S = 1800.0
+EARLIER = "earlier-runs"  # the row of the launches before the newest one
 _ENDED = ("stopped", "failed")
 _SERVERS = ("ray", "replica", "proxy")
 
@@ -55,6 +57,8 @@ class Services:
         self._down: dict[str, float | None] = {}
         self._gone: set[tuple[int, int]] = set()  # processes whose exit was reported
         self._restarts: dict[str, int] = {}
+        self._paces = Paces()
+        self.quiet: dict[str, Pace] = {}  # trainers that should write and have written nothing for long
 
     def follow(self, scene: Scene, now: float) -> None:
         """Report which processes have come and gone, and read the stages of those that start."""
@@ -95,6 +99,7 @@ class Services:
 
     def statuses(self, seen: Seen, now: float) -> tuple[ServiceStatus, ...]:
         """All services, in the order in which they are shown. ``now``: Unix seconds."""
+        self.quiet = {}
         shown = {n: u for n, u in self.known.items() if n not in seen.scene.services} | seen.scene.services
         services = []
         if seen.ray.address and not any(unit.kind == "ray" for unit in shown.values()):
@@ -105,12 +110,34 @@ class Services:
         for name, unit in sorted(shown.items(), key=lambda item: _order(item[1])):
             state, why = self._state(name, unit, seen, now)
             services.append(self._status(name, unit, state, why, seen, now))
+        if seen.scene.earlier:
+            services.append(self._earlier(seen.scene.earlier, now))
         services += [
             self._unseen_proxy(name, facts, seen, now)
             for name, facts in seen.proxies.items()
             if name not in shown
         ]
         return tuple(services)
+
+    def _earlier(self, logs: tuple[LogFound, ...], now: float) -> ServiceStatus:
+        """All launches before the newest one, as one row: its generations are their logs, the newest last."""
+        for log in reversed(logs[:MOST_LOGS]):
+            shown = self._mirror.link_log(EARLIER, log.path)
+        newest = logs[0]
+        others = "" if len(logs) == 1 else f", and {len(logs) - 1} older"
+        return ServiceStatus(
+            name=EARLIER,
+            kind="task",
+            owner="foreign",
+            state="stopped",
+            why=f"{newest.path.name} last grew {ago(now - newest.modified)} ago{others}; "
+            "liverl-tui doctor FILE says how one ended",
+            since=newest.modified,
+            pid=None,
+            log=shown,
+            generation=min(len(logs), MOST_LOGS),
+            restarts=0,
+        )
 
     def _unseen_proxy(self, name: str, facts: ProxyFacts, seen: Seen, now: float) -> ServiceStatus:
         """The proxy on the port that the user named, where its process was not found: it is another user's, or is
@@ -162,21 +189,33 @@ class Services:
 
     def _state(self, name: str, unit: Unit, seen: Seen, now: float) -> tuple[ServiceState, str]:
         process = unit.process
+        pace = self._paces.look(unit.log, now) if unit.log is not None else None
+        silent = quiet_words(pace, now) if pace is not None else ""
         if process is not None and _lives(process):
-            return self._state_of_process(name, unit, seen)
+            state, why = self._state_of_process(name, unit, seen)
+            self._note(name, unit, pace, now)
+            return state, _joined(why, silent)
         if process is None and unit.pid is not None and procfs.alive(unit.pid, None):
-            return "ready", f"pid {unit.pid} writes its log"
-        modified = unit.modified if unit.log is None else stat_of(unit.log)[1]
-        grown = f"its log last grew {ago(now - modified)} ago" if unit.log is not None else ""
+            self._note(name, unit, pace, now)
+            return "ready", _joined(f"pid {unit.pid} writes its log", silent)
+        grown = _joined(_what(unit), _grown(unit, now))
         if process is not None:
             # A server never exits by itself in good order; a trainer does.
             failed = name in seen.failed or unit.kind in _SERVERS
             return ("failed" if failed else "stopped"), _joined(f"pid {process.pid} has exited", grown)
         if name in seen.failed:
             return "failed", _joined("no process writes its log", grown)
-        if now - modified < FRESH_S:
-            return "ready", _joined(grown, "its process is not visible from here")
-        return "stopped", _joined("no process writes its log", grown)
+        # What writes polls into it lives, too.
+        grown_at = stat_of(unit.log)[1] if unit.log is not None else unit.modified
+        if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):
+            self._note(name, unit, pace, now)
+            return "ready", _joined(silent or grown, "its process is not visible from here")
+        return "stopped", _joined("no process writes its log", silent or grown)
+
+    def _note(self, name: str, unit: Unit, pace: Pace | None, now: float) -> None:
+        """Note a trainer that lives and writes nothing. Servers without requests have nothing to say."""
+        if unit.kind == "trainer" and pace is not None and pace.quiet(now) is not None:
+            self.quiet[name] = pace
 
     def _state_of_process(self, name: str, unit: Unit, seen: Seen) -> tuple[ServiceState, str]:
         replica, facts = seen.replicas.get(name), seen.proxies.get(name)
@@ -206,6 +245,30 @@ class Services:
         )
 
 
+def _what(unit: Unit) -> str:
+    """What a log without a process is; "" of a trainer's, which its name says, and of a text that tells nothing."""
+    told = unit.kind == "task" and unit.process is None and unit.what not in ("", "text")
+    return unit.what if told else ""
+
+
+def _grown(unit: Unit, now: float) -> str:
+    """When the log of a unit last grew, in words; "" without a log."""
+    if unit.log is None:
+        return ""
+    size, modified = stat_of(unit.log)
+    return f"its log last grew {ago(now - modified)} ago" if size or modified else "its log was removed"
+
+
+def quiet_words(pace: Pace, now: float) -> str:
+    """That a log has not grown for long, and how often it usually does; "" while it has not been long. Pure."""
+    seconds = pace.quiet(now)
+    if seconds is None:
+        return ""
+    polls = " but for polls" if pace.polled else ""
+    usual = f", usually every {ago(pace.usual)}" if pace.usual >= 1.0 else ""
+    return f"its log has not grown for {ago(seconds)}{polls}{usual}"
+
+
 def used_gpus(name: str, gpus: tuple[GpuStatus, ...]) -> tuple[str, ...]:
     """UUIDs of the GPUs that a service or replica has processes on. Pure."""
     return tuple(gpu.uuid for gpu in gpus if name in gpu.owner.split(" + "))
@@ -224,6 +287,8 @@ def _joined(*texts: str) -> str:
 
 
 def _stage_parser(unit: Unit) -> str | None:
+    if unit.process is not None and unit.process.engine == "sglang":
+        return None  # its start is not read
     names = {"replica": ENGINES["vllm"].boot.name, "proxy": "litellm", "trainer": "trainer"}
     return names.get(unit.kind) if unit.process is not None else None
 

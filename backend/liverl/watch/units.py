@@ -67,6 +67,8 @@ def units(
 
 
 def _title(process: Found) -> str:
+    if process.engine == "sglang":
+        return {"replica": "SGLang", "proxy": "SGLang's router"}[process.kind]
     return {"replica": "vllm serve", "proxy": "LiteLLM", "ray": "Ray", "trainer": "trainer"}[process.kind]
 
 

@@ -9,18 +9,23 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
+from liverl.causes.match import catalogue
 from liverl.causes.reading import read_log
 from liverl.model import Evidence, Symptom
 
 MOST = 64 << 20  # bytes of one log
 LOGS = 64  # the newest ones
+CLOCKS_S = 60.0  # seconds by which stamps of one host may differ from the times of its processes and files
 SHARE = 10.0  # seconds without reading per second of reading
+_BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
 class JudgedLog(msgspec.Struct, frozen=True):
-    """A log to judge. ``shown``: its path as evidence names it; ``alive``: its process still runs."""
+    """A log to judge. ``shown``: its path as evidence names it; ``alive``: its process still runs; ``began``: when that
+    was started, Unix seconds, None if it is not visible."""
 
     path: Path
     shown: str
@@ -28,6 +33,7 @@ class JudgedLog(msgspec.Struct, frozen=True):
     alive: bool
     size: int
     modified: float
+    began: float | None = None
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -59,10 +65,14 @@ class Judge:
         self._read = {log.path: self._read[log.path] for log in logs if log.path in self._read}
         living = {log.shown: log.service for log in logs if log.alive}
         exits = [Exit(service, shown, 0) for shown, service in living.items()]
-        # A process that runs has not failed, whatever its log says: of its log only symptoms are taken.
+        # A process that runs has not failed, whatever its log says: of its log symptoms are taken, and what has ended
+        # below it (an engine, a worker), which it may wait for without an end.
         ended = judge([one for one in records if one.log not in living])
         going = judge([one for one in records if one.log in living], exits) if living else Verdict()
-        self._last = judgement(ended, going, {log.shown: log.service for log in logs})
+        starts = {log.shown: log.began for log in logs}
+        going_on = (of_process(one, starts.get(one.log)) for one in records if one.log in living)
+        below = [verdict for one in going_on if (verdict := ended_below(one)) is not None]
+        self._last = judgement(ended, going, {log.shown: log.service for log in logs}, below)
         self._key = key
         self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
         return self._last
@@ -79,9 +89,37 @@ class Judge:
         return records
 
 
-def judgement(ended: Verdict, going: Verdict, services: dict[str, str]) -> Judgement:
-    """Two verdicts as alerts: on the logs of what has ended, and of what runs. ``services``: by the logs' shown paths.
-    Pure."""
+def of_process(log: LogRecords, began: float | None) -> LogRecords:
+    """``log`` without what a process before this one has appended to it. ``began``: when this one was started. Nothing
+    is left out where the stamps are not of this host's clock. Pure."""
+    last = log.last.at if log.last is not None else None
+    if began is None or last is None or log.modified is None or abs(last - log.modified) > CLOCKS_S:
+        return log
+    before = [
+        number for number, one in enumerate(log.records) if one.at is not None and one.at < began - CLOCKS_S
+    ]
+    return msgspec.structs.replace(log, records=log.records[before[-1] + 1 :]) if before else log
+
+
+def ended_below(log: LogRecords) -> Verdict | None:
+    """What the log of a process that runs says of one that has ended below it, with nothing done since: the verdict
+    that the log would get at its end. None if that is no error which ends a process: a general one of Python may have
+    been caught, and one that no signature explains may mean anything. Pure."""
+    verdict = judge([log])
+    if verdict.cause is None:
+        return None
+    signature = _BY_ID.get(verdict.cause.id)
+    if signature is not None:
+        return verdict if signature.component not in ("python", "shell") else None
+    matched = (match.signature for record in log.records for match in catalogue().of(record))
+    return verdict if any(one.tells for one in matched) else None
+
+
+def judgement(
+    ended: Verdict, going: Verdict, services: dict[str, str], below: Iterable[Verdict] = ()
+) -> Judgement:
+    """Verdicts as alerts: on the logs of what has ended, of what runs, and on what has ended ``below`` what runs.
+    ``services``: by the logs' shown paths. Pure."""
     found: dict[str, Symptom] = {}
     failed: tuple[str, ...] = ()
     text = ""
@@ -89,9 +127,12 @@ def judgement(ended: Verdict, going: Verdict, services: dict[str, str]) -> Judge
         first = next((one.log for one in ended.cause.evidence if one.log is not None), "")
         failed = (services[first],) if first in services else ()
         text = ended.cause.title
-        found[ended.cause.id] = symptom(ended.cause, ended.guesses)
+        found[f"log:{ended.cause.id}"] = symptom(ended.cause, ended.guesses)
+    for verdict in below:
+        if verdict.cause is not None:
+            found.setdefault(f"log:{verdict.cause.id}", symptom(verdict.cause, verdict.guesses))
     for one in (*ended.symptoms, *going.symptoms):
-        found.setdefault(one.id, symptom(one, ()))
+        found.setdefault(f"log:{one.id}", symptom(one, ()))
     return Judgement(tuple(found.values()), failed, text)
 
 

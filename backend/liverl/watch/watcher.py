@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ from liverl.procs.stats import ProcSampler
 from liverl.rundir.layout import hostname
 from liverl.version import __version__
 from liverl.watch import proxy as proxies
-from liverl.watch.alerts import WATCH_RULES, ended, merged
+from liverl.watch import router
+from liverl.watch.alerts import WATCH_RULES, ended, engines_ended, merged, silent
 from liverl.watch.background import Background
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import Survey, Surveyor
@@ -54,31 +55,35 @@ from liverl.watch.mirror import Mirror
 from liverl.watch.proxy import ProxyFacts
 from liverl.watch.ray import RayFacts, RayWatch
 from liverl.watch.replicas import Answer, Candidate, ReplicaProbes, ReplicaStates
-from liverl.watch.scene import SceneFinder, ray_logs, stat_of
+from liverl.watch.scene import Scene, SceneFinder, ray_logs, stat_of
 from liverl.watch.services import Seen, Services, used_gpus
+from liverl.watch.step_ends import ends_of
 from liverl.watch.target import Target, WatchError
 from liverl.watch.verdicts import Judge, JudgedLog, Judgement
 
 # Seconds between two looks.
-PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 15.0, 2.0, 5.0, 2.0, 3.0
+PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 3.0, 2.0, 5.0, 2.0, 3.0
+SHARE = 20.0  # seconds without a survey per second of one: a large folder on slow storage takes seconds
 FIRST_S = 4.0  # seconds that the first snapshot waits for answers
 _UP = ("ready", "degraded", "starting")
 TRIAL_S = (
     2400.0  # seconds that a trial may take: harbor_agent.override_timeout_sec of LiveRL, unless it is changed
 )
+NOTHING_YET = "the folder has nothing yet: waiting for a log, metrics, trials or a process"
 _Gpus = tuple[tuple[GpuStatus, ...], str | None]  # and why some are missing
 
 
 class Watcher:
-    """Watches ``target``. ``folder``: an empty private directory, which the caller removes. One thread at a time calls
-    its methods.
+    """Watches ``target``. ``folder``: an empty private directory, which the caller removes; ``wait``: a folder that has
+    nothing yet is waited for, as right behind the start of a script in the background. One thread at a time calls its
+    methods.
 
     Raises:
         WatchError: there is nothing to watch.
         OSError: the private directory cannot be written.
     """
 
-    def __init__(self, target: Target, folder: Path) -> None:
+    def __init__(self, target: Target, folder: Path, *, wait: bool = False) -> None:
         self.target = target
         self.mirror = Mirror(folder, _name(target))
         self.run = self.mirror.run
@@ -91,7 +96,8 @@ class Watcher:
         folders = (target.folder, target.trials, Path("/dev/shm"))
         names = (RUN_DIRECTORY, "trials", SHARED_MEMORY)
         self._volumes = VolumeWatch((name, path) for name, path in zip(names, folders, strict=True) if path)
-        self._step: int | None = None  # the newest one of the last poll
+        self._step: int | None = None  # the newest one so far, -1: none of it was there when the watch began
+        self._launch: float | None = None  # when the newest launch began; 0.0 if that is not known
         self._polled = False
         surveyor, finder = Surveyor(), SceneFinder(target)
         probes, gpus, self._ray = ReplicaProbes(), GpuSampler(), RayWatch("")
@@ -99,7 +105,7 @@ class Watcher:
         def survey() -> Survey:
             return surveyor.survey(target.folders, target.trials)
 
-        self._survey = Background("survey", survey, SURVEY_S, survey())
+        self._survey = Background("survey", survey, SURVEY_S, survey(), share=SHARE)
         self._scene = Background(
             "processes", lambda: finder.look(self._survey.value), PROCESSES_S, finder.look(self._survey.value)
         )
@@ -110,11 +116,11 @@ class Watcher:
         )
         self._gpus = Background[_Gpus]("gpus", lambda: gpus.sample({}, self._members()), GPUS_S, ((), None))
         self._judge = Background("judge", Judge(self._judged).look, JUDGE_S, Judgement())
-        self._require_something()
+        self._require_something(wait)
 
-    def _require_something(self) -> None:
+    def _require_something(self, wait: bool) -> None:
         target = self.target
-        if not self._survey.value.empty or self._scene.value.services or target.ray or target.litellm_port:
+        if not self.empty or (wait and target.folder is not None):
             return
         if not target.named:
             raise WatchError(
@@ -125,6 +131,13 @@ class Watcher:
         raise WatchError(
             f"nothing to watch in {where}: no log, no metrics, no trials, and no process works there"
         )
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was found so far."""
+        target, found, scene = self.target, self._services.known, self._scene.value
+        asked = target.ray is not None or target.litellm_port is not None
+        return self._survey.value.empty and not (scene.services or scene.engines or found or asked)
 
     def start(self, wait: float = FIRST_S) -> None:
         """Begin to look; returns when every server has answered once, after ``wait`` seconds at the latest."""
@@ -137,6 +150,16 @@ class Watcher:
         """Wait until the logs were judged once; whether they were."""
         return self._judge.wait(seconds)
 
+    def read_trials(self, seconds: float, told: Callable[[int], None]) -> bool:
+        """Read all trials once, for at most ``seconds``; whether that was enough. A poll reads some of them only.
+        ``told`` gets their number so far, about once a second."""
+        self.poll()  # finds their folders
+        until = time.monotonic() + seconds
+        trials = self._files.trials
+        while not trials.complete and time.monotonic() < until:
+            told(trials.scan(budget=1.0).total)
+        return trials.complete
+
     def close(self) -> None:
         """Stop looking."""
         servers: tuple[Background[Any], ...] = (self._proxies, self._rays, self._answers, self._gpus)
@@ -146,14 +169,17 @@ class Watcher:
     # --- what is looked at in threads ---
 
     def _look_at_proxies(self) -> dict[str, ProxyFacts]:
-        ports = {
-            name: unit.process.port
+        found = {
+            name: unit.process
             for name, unit in self._scene.value.services.items()
             if unit.kind == "proxy" and unit.process is not None and unit.process.port is not None
         }
+        routers = {name: process for name, process in found.items() if process.engine == "sglang"}
+        ports = {name: process.port for name, process in found.items() if name not in routers}
         if self.target.litellm_port is not None and self.target.litellm_port not in ports.values():
             ports = {"proxy": self.target.litellm_port, **ports}
-        return {name: proxies.look(port) for name, port in ports.items()}
+        routed = {name: router.look(process.port or 0, process.pid) for name, process in routers.items()}
+        return routed | {name: proxies.look(port) for name, port in ports.items() if port is not None}
 
     def _look_at_ray(self) -> RayFacts:
         address = self.target.ray or self._found_ray()
@@ -179,7 +205,10 @@ class Watcher:
         """Service or replica -> pids. Those of Ray's actors are apart from those of the Ray around them."""
         scene = self._scene.value
         members = {name: list(pids) for name, pids in scene.trees.items()}
-        for actor in self._rays.value.replicas:
+        for actor in (
+            *scene.engines,
+            *self._rays.value.replicas,
+        ):  # of the same process Ray's name is the one
             if actor.pid is not None:
                 tree = scene.below(actor.pid)
                 members = {name: [pid for pid in pids if pid not in tree] for name, pids in members.items()}
@@ -187,17 +216,17 @@ class Watcher:
         return members
 
     def _judged(self) -> Iterator[JudgedLog]:
-        """The logs that say how it goes: of what runs, and of what has ended since that began."""
+        """The logs that say how it goes: of what runs, and of what has ended since the newest launch began."""
         scene = self._scene.value
-        began = min((process.started_at for process in scene.processes), default=0.0)
         exited = {n: u for n, u in dict(self._services.known).items() if n not in scene.services}
         for name, unit in (*scene.services.items(), *exited.items()):
             alive = unit.pid is not None and name not in exited
-            if unit.log is not None and (alive or name in exited or unit.modified >= began):
+            if unit.log is not None:
                 shown = self.mirror.link_log(name, unit.log)
-                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log))
+                began = unit.process.started_at if unit.process is not None else None
+                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log), began)
         for log in ray_logs(self._survey.value):
-            if log.modified >= began:
+            if scene.began is None or log.modified >= scene.began:
                 yield JudgedLog(log.path, str(log.path), "ray", bool(scene.processes), *stat_of(log.path))
 
     # --- the snapshot ---
@@ -206,8 +235,9 @@ class Watcher:
         """The state now. Blocking: it reads what is new in metrics and trials."""
         now = time.time()
         scene, judgement = self._scene.value, self._judge.value
+        self._begin_launch(scene)
         self._services.follow(scene, now)
-        self._link(self._survey.value)
+        self._link(self._survey.value, scene.began)
         gpus, gpu_note = self._gpus.value
         trees = self._procs.sample(self._members())
         replicas = self._replicas(gpus, now)
@@ -221,8 +251,13 @@ class Watcher:
             gpus,
         )
         services = self._services.statuses(seen, now)
-        metrics, trials = self._files.metrics(), self._files.trials.scan(now=now)
-        state = _state(services, replicas, judgement)
+        metrics = self._files.metrics()
+        self._report_steps(now)
+        trials = self._files.trials.scan(now=now)
+        waits = self.empty
+        state: RunState = "starting" if waits else _state(services, replicas, judgement)
+        if waits:
+            self._survey.soon()
         began = [process.started_at for process in scene.processes]
         snapshot = Snapshot(
             seq=0,
@@ -230,11 +265,11 @@ class Watcher:
             run=f"watch/{self.run.path.name}",
             run_dir=str(self.target.folder or self.target.logs or self.target.trials or ""),
             state=state,
-            phase=_phase(state, services, replicas, metrics, trials, judgement),
+            phase=NOTHING_YET if waits else _phase(state, services, replicas, metrics, trials, judgement),
             attempt=1,
-            topology="verl" if self._rays.value.replicas else "managed",
+            topology="verl" if self._rays.value.replicas or scene.engines else "managed",
             backend=BackendInfo(os.getpid(), self._started_at, hostname(), __version__),
-            started_at=min(began, default=self._started_at),
+            started_at=scene.began or min(began, default=self._started_at),
             services=services,
             replicas=replicas,
             proxy=_proxy_status(self._proxies.value),
@@ -248,7 +283,6 @@ class Watcher:
             host=self._procs.host(),
             unreadable=self._files.trials.unreadable,
         )
-        self._report_step(snapshot)
         symptoms = self._symptoms(snapshot, judgement)
         self._polled = True
         return msgspec.structs.replace(snapshot, symptoms=symptoms, seq=self.mirror.seq)
@@ -258,11 +292,27 @@ class Watcher:
         """What has happened since the beginning of the watch, oldest first."""
         return tuple(self.mirror.events)
 
-    def _link(self, survey: Survey) -> None:
-        for path in sorted(survey.metrics, key=lambda path: stat_of(path)[1]):
-            self.mirror.link_metrics(path)
+    def _begin_launch(self, scene: Scene) -> None:
+        """Read metrics and trials from their beginning where another launch is the newest one."""
+        began = scene.began or 0.0
+        if self._launch is None or began > self._launch:
+            again, self._launch = self._launch is not None, began
+            self.mirror.begin(began, [unit.log for unit in scene.services.values() if unit.log is not None])
+            if again:
+                self._files, self._step = FileReadings(self.run.path), -1
+                self.mirror.say(
+                    time.time(), "launch", "another launch of the run has begun", service="trainer"
+                )
+
+    def _link(self, survey: Survey, began: float | None) -> None:
+        modified = {path: stat_of(path)[1] for path in survey.metrics}
+        for path in sorted(modified, key=lambda path: modified[path]):
+            if began is None or modified[path] >= began:
+                self.mirror.link_metrics(path)
+        folders = [os.path.realpath(path) for path in (self.target.trials, self.target.folder) if path]
         for path in survey.trials:
-            self.mirror.link_trials(path)
+            root = os.path.realpath(path)
+            self.mirror.link_trials(path, any(f"{folder}/".startswith(f"{root}/") for folder in folders))
 
     def _replicas(self, gpus: tuple[GpuStatus, ...], now: float) -> ReplicaSet:
         answers = self._answers.value
@@ -281,16 +331,24 @@ class Watcher:
         ready = sum(item.state == "ready" for item in items)
         return ReplicaSet(len(items), ready, sum(item.listed for item in items), items)
 
-    def _report_step(self, snapshot: Snapshot) -> None:
-        metrics = snapshot.metrics
-        if metrics is None or metrics.step == self._step:
-            return
-        if self._polled:  # steps that were there before get no event
+    def _report_steps(self, at: float) -> None:
+        """Tell of the steps that were just read; those that were there before the watch are no events."""
+        ends = {one.step: one for one in ends_of(self._files.news, self._files.written)}
+        for metrics in self._files.news:
+            end = ends.get(metrics.step)
+            if self._step is None:
+                if end is not None:
+                    self.mirror.past_step(end)
+                continue
             key = key_in("reward", metrics.values)
             reward = f": reward {metrics.values[key]:.3f}" if key is not None else ""
+            times: dict[str, Any] = {} if end is None else {"after": end.after, "by": end.by}
             text = f"step {metrics.step}{reward}"
-            self.mirror.say(snapshot.at, "step", text, service="trainer", step=metrics.step)
-        self._step = metrics.step
+            self.mirror.say(at, "step", text, service="trainer", step=metrics.step, **times)
+        if self._files.news:
+            self._step = self._files.news[-1].step
+        elif self._polled and self._step is None:
+            self._step = -1  # whatever comes is new
 
     def _symptoms(self, snapshot: Snapshot, judgement: Judgement) -> tuple[Symptom, ...]:
         processes = (unit.process for unit in self._services.known.values())
@@ -308,7 +366,12 @@ class Watcher:
         for news in self._diagnosis.update(snapshot, context):
             text, level = words(news, snapshot.at)
             self.mirror.say(snapshot.at, "symptom", text, level)
-        return merged((*judgement.symptoms, *self._diagnosis.symptoms, *ended(snapshot, judgement)))
+        stopped = (
+            *engines_ended(snapshot),
+            *silent(snapshot, self._services.quiet),
+            *ended(snapshot, judgement),
+        )
+        return merged((*judgement.symptoms, *self._diagnosis.symptoms, *stopped))
 
     def _trainer_logs(self, snapshot: Snapshot) -> list[Path]:
         return [
@@ -318,18 +381,27 @@ class Watcher:
         ]
 
     def with_real_paths(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the logs' own paths instead of those of links, for who reads it outside of this process."""
+        """The snapshot with the own paths of logs and trials instead of those of links, for who reads it outside of
+        this process."""
 
         def real(log: str | None) -> str | None:
             return None if log is None else os.path.realpath(self.run.path / log)
 
         def located(one: Evidence) -> Evidence:
             text = one.text if one.text != one.log else real(one.log) or one.text
+            text = of_trial(text) if one.log is None else text
             return msgspec.structs.replace(one, text=text, log=real(one.log))
 
+        def of_trial(path: str) -> str:
+            return os.path.realpath(self.run.path / path) if path.partition("/")[0] in roots else path
+
         replace = msgspec.structs.replace
+        roots = {root.name for root in self.run.trial_roots()}
+        newest = tuple(replace(head, path=of_trial(head.path)) for head in snapshot.trials.newest)
         return replace(
             snapshot,
+            trials=replace(snapshot.trials, newest=newest),
+            unreadable=tuple(replace(file, path=of_trial(file.path)) for file in snapshot.unreadable),
             services=tuple(replace(one, log=real(one.log)) for one in snapshot.services),
             symptoms=tuple(replace(s, evidence=tuple(map(located, s.evidence))) for s in snapshot.symptoms),
         )

@@ -35,6 +35,14 @@ _ENDINGS: Mapping[str, Span] = {
 }
 
 
+# Flags of what is wrong with a trial's rows, and the words for them.
+DAMAGED = (
+    ("unreadable", "unreadable"),
+    ("zero_logprobs", "zero log-probs"),
+    ("mask_mismatch", "mask mismatch"),
+)
+
+
 def state_of(head: TrialHead, link: Link) -> tuple[str, str]:
     """(glyph and word, style) of a trial's state. ``link``: after the end of the run an unfinished trial is cut off."""
     if head.state == "finished":
@@ -96,6 +104,7 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
     words: list[Span] = []
     if "failed_turns" in head.flags:
         words.append(("failures", "bad"))
+    words += [(text, "bad") for flag, text in DAMAGED if flag in head.flags]
     if head.finish_reason in TRUNCATED:
         words.append(("truncated", "warn"))
     if head.state == "finished" and not head.turns and not head.dumped:
@@ -150,7 +159,7 @@ def replica_name(address: str | None, names: Mapping[str, str]) -> str:
 class Tally:
     """Counts of the trials of one step. ``calling``: trials that called a tool and were not cut off; ``zero``: trials
     that ended without a tool call; ``finishes``: finish reason -> number; ``earlier``: trials from before the step was
-    begun again, which are in no other count."""
+    begun again, which are in no other count; ``damaged``: flag of ``DAMAGED`` -> number."""
 
     step: int | None
     total: int = 0
@@ -161,6 +170,7 @@ class Tally:
     finishes: Mapping[str, int] = field(default_factory=dict)
     cut_off: int = 0
     earlier: int = 0
+    damaged: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def decided(self) -> bool:
@@ -203,6 +213,7 @@ def tally_of(step: StepTrials) -> Tally:
         finishes=step.finish_reasons,
         cut_off=step.cut_off,
         earlier=step.earlier,
+        damaged=step.damaged,
     )
 
 
@@ -221,7 +232,13 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
         finishes=Counter(h.finish_reason for h in trials if h.finish_reason is not None),
         cut_off=sum(h.state == "cut_off" for h in trials),
         earlier=len(every) - len(trials),
+        damaged=Counter(flag for h in trials for flag, _ in DAMAGED if flag in h.flags),
     )
+
+
+def damage_words(tally: Tally) -> list[str]:
+    """``▲ 3 mask mismatch``: what is wrong with the rows of a step's trials."""
+    return [f"▲ {tally.damaged[flag]} {text}" for flag, text in DAMAGED if tally.damaged.get(flag)]
 
 
 def finish_words(finishes: Mapping[str, int]) -> str:

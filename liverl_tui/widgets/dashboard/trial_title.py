@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from liverl.model import TrialsStatus
 from liverl_tui.widgets.base.rows import FACTS_GAP
-from liverl_tui.widgets.base.trial_words import Tally
+from liverl_tui.widgets.base.trial_words import Tally, damage_words
 
 
 def sentence(tally: Tally, planned: int | None, of: str = "") -> str:
@@ -59,10 +59,12 @@ def newest_words(
     words = [sentence(now, planned)]
     if decided is not now and decided.zero:
         words.append(f"step {decided.step}: {without_tools(decided)}")
+    damage = damage_words(now)
+    words += damage
     words += [f"{now.earlier} of an earlier attempt"] if now.earlier else []
     more = status.zero_tool_calls - decided.zero
     words += [f"{more} earlier without tool calls"] if more > 0 else []
-    return words, decided.style if decided.zero else "dim"
+    return words, decided.style if decided.zero else "warn" if damage else "dim"
 
 
 def total_words(status: TrialsStatus, total: int, groups: bool) -> tuple[str, str]:

@@ -17,7 +17,15 @@ from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import Chosen, Column
 from liverl_tui.widgets.base.rows import FACTS_GAP, RowsPane
-from liverl_tui.widgets.base.trial_words import Tally, part_of, replica_names, state_of, tally_heads, tally_of
+from liverl_tui.widgets.base.trial_words import (
+    Tally,
+    damage_words,
+    part_of,
+    replica_names,
+    state_of,
+    tally_heads,
+    tally_of,
+)
 from liverl_tui.widgets.dashboard.trial_groups import (
     GROUP,
     GroupFacts,
@@ -303,7 +311,7 @@ class TrialsPane(RowsPane):
             return newest_words(self._status, list(self._tallies.values()), planned)
         if self._reader.busy and not self._tally.total:
             return [f"reading step {self._reader.step} …"], "info"
-        words = [sentence(self._tally, planned, "all of ")]
+        words = [sentence(self._tally, planned, "all of "), *damage_words(self._tally)]
         words += [f"{self._tally.earlier} of an earlier attempt"] if self._tally.earlier else []
         return words, self._tally.style if self._tally.zero else "dim"
 

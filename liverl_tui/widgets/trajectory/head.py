@@ -17,6 +17,9 @@ _FLAGS = {
     "moved_replica": ("▲ moved", "warn"),
     "truncated": ("▲ truncated", "warn"),
     "bad_rows": ("▲ bad rows", "bad"),
+    "zero_logprobs": ("▲ zero log-probs", "bad"),
+    "mask_mismatch": ("▲ mask mismatch", "bad"),
+    "unreadable": ("▲ unreadable", "bad"),
     "mostly_sub": ("▲ mostly sub-agents", "warn"),
 }
 

@@ -105,7 +105,7 @@ def limit(now: Snapshot, trainer: ServiceStatus, silence: Silence) -> Limit:
     else:
         found = Limit(FIRST_STEP_S, f"as long as {trainer.stage or 'a first step'} may take")
     step = now.trials.steps[0] if now.trials.steps else None
-    if step is not None and step.running and step.step > (now.step or 0):
+    if step is not None and step.running and (now.step is None or step.step > now.step):
         found = max(found, Limit(silence.trial_timeout, "as long as a trial may take"))
     return found
 

@@ -108,7 +108,7 @@ def answer_times(replica: ReplicaStatus, now: float) -> AnswerTimes | None:
     """How long the answers of a replica take; None while it does not serve, has just started, or has finished fewer
     than ``FEWEST_ANSWERS`` in the last minute. ``now``: Unix time."""
     engine = replica.engine
-    if replica.state not in SERVING or now - (replica.since or 0.0) < WARM_S:
+    if replica.state not in SERVING or replica.since is None or now - replica.since < WARM_S:
         return None
     if (
         (engine.answers or 0.0) < FEWEST_ANSWERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from liverl.engines import Engine
+from liverl.engines.adapter.metrics import MetricNames
 from liverl.model import EngineFacts
 from liverl.observe.engine.metrics import EngineMeter, parse_engine_metrics
 
@@ -10,16 +10,16 @@ NOTHING = EngineFacts()
 
 
 class EngineStore:
-    """Engine facts by the name of the replica. ``engine``: defines the names of the metrics."""
+    """Engine facts by the name of the replica. ``metrics``: their names."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, metrics: MetricNames) -> None:
+        self._metrics = metrics
         self._facts: dict[str, EngineFacts] = {}
         self._meters: dict[str, EngineMeter] = {}
 
     def scraped(self, name: str, at: float, text: str) -> EngineFacts:
         """Store and return the facts in ``text``, the replica's ``/metrics`` at time ``at`` (seconds, monotonic)."""
-        facts = parse_engine_metrics(text, self._engine.metrics)
+        facts = parse_engine_metrics(text, self._metrics)
         self._facts[name] = self._meters.setdefault(name, EngineMeter()).update(at, facts)
         return self._facts[name]
 

@@ -24,9 +24,12 @@ def cut_off(trials: TrialsStatus) -> TrialsStatus:
             step, cut_off=step.total - step.finished, calling=calling, calling_now=0
         )
 
+    calling = trials.calling - trials.calling_now if trials.calling is not None else None
     return msgspec.structs.replace(
         trials,
         running=0,
+        calling=calling,
+        calling_now=0,
         cut_off=trials.cut_off + trials.running,
         newest=tuple(map(cut_off_head, trials.newest)),
         steps=tuple(map(ended, trials.steps)),
@@ -53,8 +56,9 @@ def start_of(head: TrialHead, starts: TrainerStarts) -> int:
 
 def in_step(head: TrialHead, starts: TrainerStarts, times: StepTimes) -> tuple[TrialHead, bool]:
     """``head`` with the step that it counts for, and whether that is final. A trial that names none has that in whose
-    time it began; one from before the trainer's first start has none."""
-    if head.step is not None or age_of(head) < starts.first:
+    time it began; one from before the trainer's first start has none, nor has one of a run whose trainer was never
+    started."""
+    if head.step is not None or not starts.newest or age_of(head) < starts.first:
         return head, True
     step, final = times.step_of(age_of(head), head.ended_at)
     return msgspec.structs.replace(head, step=step), final

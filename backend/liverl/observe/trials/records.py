@@ -126,6 +126,7 @@ class _Proxy(msgspec.Struct):
     messages_snapshot: list[Message] | None = None
     messages: list[Message] | None = None
     tools: Any = None
+    rows: list[msgspec.Raw] | None = None
     traj_response_mask: list[float] | None = None
 
 
@@ -306,6 +307,23 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
         return None
     runs = sum(1 for i, bit in enumerate(mask) if bit and (i == 0 or not mask[i - 1]))
     return ProxyTrajectory(turns=runs, tool_calls=None, completion_tokens=tokens)
+
+
+def unreadable_document(data: bytes) -> str:
+    """Why ``parse_proxy_trajectory`` finds nothing in a document, in words; "" if it does."""
+    try:
+        document = _proxy.decode(data)
+    except _NOT_DECODED as error:
+        return f"it is not complete, or no such document: {error}"
+    known = (
+        document.messages_snapshot,
+        document.messages,
+        document.traj_response_mask or None,
+        document.rows,
+    )
+    if all(value is None for value in known):
+        return "it has neither messages nor rows of tokens"
+    return ""
 
 
 def parse_result(data: bytes, facts: dict[str, Any] | None = None) -> TrialResult | None:

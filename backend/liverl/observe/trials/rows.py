@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,13 +25,27 @@ PROMPT, IDS, MASK, LOGPROBS = (
 FILLED = 8
 
 
+# Flags of a trial by the rules that its rows break.
+ZERO_LOGPROBS, MASK_MISMATCH, BAD_ROWS = "zero_logprobs", "mask_mismatch", "bad_rows"
+UNREADABLE = "unreadable"  # flag of a trial whose trajectory document says nothing
+DAMAGED = frozenset((ZERO_LOGPROBS, MASK_MISMATCH, UNREADABLE))
+
+
+class Fault(NamedTuple):
+    """A rule that a row breaks: the flag of its trial, and what was found."""
+
+    flag: str
+    words: str
+
+
 class Rows(msgspec.Struct, frozen=True):
     """``kinds``: kind -> number of rows; ``sampled``: kind -> tokens with mask 1; ``faults``: rules that rows break, in
-    words."""
+    words; ``flags``: what to call them, each once."""
 
     kinds: dict[str, int] = {}
     sampled: dict[str, int] = {}
     faults: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
 
 def read_rows(document: Mapping[str, Any]) -> Rows:
@@ -43,10 +57,10 @@ def read_rows(document: Mapping[str, Any]) -> Rows:
         rows = [document] if any(name in document for name in (IDS, MASK, LOGPROBS)) else []
     kinds: Counter[str] = Counter()
     sampled: Counter[str] = Counter()
-    faults: list[str] = []
+    faults: list[Fault] = []
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            faults.append(f"row {number}: found {_kind_of(row)}, expected an object")
+            faults.append(Fault(BAD_ROWS, f"row {number}: found {_kind_of(row)}, expected an object"))
             continue
         if number == len(rows) and not any(name in row for name in (PROMPT, IDS, MASK, LOGPROBS)):
             row = {**document, **row}  # as the sessions write it: its lists are on top
@@ -55,21 +69,26 @@ def read_rows(document: Mapping[str, Any]) -> Rows:
         mask = row.get(MASK)
         sampled[kind] += sum(1 for bit in mask if bit) if isinstance(mask, list) else 0
         where = f"row {number} of {len(rows)} ({kind})" if len(rows) > 1 else "its row"
-        faults += [f"{where}: {fault}" for fault in row_faults(row)]
-    return Rows(dict(kinds), dict(sampled), tuple(faults))
+        faults += [fault._replace(words=f"{where}: {fault.words}") for fault in row_faults(row)]
+    return Rows(
+        dict(kinds),
+        dict(sampled),
+        tuple(fault.words for fault in faults),
+        tuple(dict.fromkeys(fault.flag for fault in faults)),
+    )
 
 
-def row_faults(row: Mapping[str, Any]) -> Iterator[str]:
-    """The rules that a row breaks, each in words."""
+def row_faults(row: Mapping[str, Any]) -> Iterator[Fault]:
+    """The rules that a row breaks."""
     prompt = row.get(PROMPT)
     if not isinstance(prompt, int) or isinstance(prompt, bool) or prompt < 0:
-        yield f"{PROMPT} is {_found(row, PROMPT)}, expected a number of tokens"
+        yield Fault(BAD_ROWS, f"{PROMPT} is {_found(row, PROMPT)}, expected a number of tokens")
         return
     lists: list[list[Any]] = []
     for name in (IDS, MASK, LOGPROBS):
         values = row.get(name)
         if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
-            yield f"{name} is {_found(row, name)}, expected a list of numbers"
+            yield Fault(BAD_ROWS, f"{name} is {_found(row, name)}, expected a list of numbers")
             return
         lists.append(values)
     ids, mask, logprobs = lists
@@ -82,17 +101,18 @@ def row_faults(row: Mapping[str, Any]) -> Iterator[str]:
     elif len(logprobs) != len(mask):
         length = f"{LOGPROBS} has {len(logprobs)} entries, expected {len(mask)}: as many as the mask"
     if length:  # what belongs to which token is not known, so nothing else can be said
-        yield length
+        yield Fault(MASK_MISMATCH, length)
         return
     wrong = sum(1 for bit, value in zip(mask, logprobs, strict=True) if not bit and value != 0.0)
     if wrong:
-        yield f"{wrong} tokens with mask 0 have a log-probability, expected 0.0"
+        yield Fault(MASK_MISMATCH, f"{wrong} tokens with mask 0 have a log-probability, expected 0.0")
     filled = [length for length in _filled(mask, logprobs) if length >= FILLED]
     if filled:
         replies = f"{len(filled)} repl{'y' if len(filled) == 1 else 'ies'}"
-        yield (
+        yield Fault(
+            ZERO_LOGPROBS,
             f"{replies} ({sum(filled)} tokens) have log-probability 0.0 throughout: filled with zeros instead of "
-            "measured, which training takes for certain tokens"
+            "measured, which training takes for certain tokens",
         )
 
 
@@ -123,3 +143,26 @@ def _found(row: Mapping[str, Any], name: str) -> str:
 def _kind_of(value: object) -> str:
     names = ((str, "a text"), (list, "a list"), (dict, "an object"), (int | float, "a number"))
     return next((name for kind, name in names if isinstance(value, kind)), "null")
+
+
+class _Lists(msgspec.Struct):
+    kind: Any = msgspec.UNSET
+    initial_prompt_token_len: Any = msgspec.UNSET
+    traj_acc_ids: Any = msgspec.UNSET
+    traj_response_mask: Any = msgspec.UNSET
+    traj_response_logprobs: Any = msgspec.UNSET
+    rows: Any = msgspec.UNSET
+
+
+_lists = msgspec.json.Decoder(_Lists)
+
+
+def flags_of(data: bytes) -> tuple[str, ...]:
+    """The flags of a trajectory document by its rows, without its messages, over which this passes quickly. None of a
+    document without rows, nor of one that is no JSON object: what reads its turns says that."""
+    try:
+        document = _lists.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
+    given = {name: getattr(document, name) for name in document.__struct_fields__}
+    return read_rows({name: value for name, value in given.items() if value is not msgspec.UNSET}).flags

@@ -134,6 +134,11 @@ class TrialScanner:
         scan."""
         return [folder for root in self._roots.values() for folder in root.newest_folders()]
 
+    @property
+    def complete(self) -> bool:
+        """Whether every folder was listed, and every trial in it read once."""
+        return not self.unread and all(root.listed for root in self._roots.values())
+
     def scan(self, budget: float = 2.0, now: float | None = None) -> TrialsStatus:
         """Read what is new, for about ``budget`` seconds; the rest comes first in the next scan.
 
@@ -158,7 +163,7 @@ class TrialScanner:
                 break
             changed |= self._check(*trials[order], now)
         self.unread = len(self._open) - len(self._heads)
-        if not self.unread and all(root.listed for root in self._roots.values()):
+        if self.complete:
             changed |= self._dumps.settle()
         if changed:
             self._settle()
@@ -241,6 +246,8 @@ class TrialScanner:
             steps=tallies.steps(back, unknown),
             cut_off=every.cut_off,
             dumped=every.dumped,
+            calling=every.calling,
+            calling_now=every.calling_now,
         )
 
     @property

@@ -43,9 +43,9 @@ class TurnSession(msgspec.Struct, frozen=True):
 
 class SessionFacts(msgspec.Struct, frozen=True):
     """A trial's session. ``rows``: kind -> rows; ``sampled``: kind -> sampled tokens; ``counters``: see
-    ``liverl.sessions.counters``, one that is missing is 0; ``faults``: rules that its rows break; ``ended``: the rows
-    are those that its end has written; ``overridden``: sampling parameters of which its clients asked for another value
-    than the trainer's; ``ignored``: fields of their requests that had no effect."""
+    ``liverl.sessions.counters``, one that is missing is 0; ``faults``: rules that its rows break; ``flags``: what to
+    call those; ``ended``: the rows are those that its end has written; ``overridden``: sampling parameters of which its
+    clients asked for another value than the trainer's; ``ignored``: fields of their requests that had no effect."""
 
     rows: dict[str, int] = {}
     sampled: dict[str, int] = {}
@@ -54,6 +54,7 @@ class SessionFacts(msgspec.Struct, frozen=True):
     ended: bool = False
     overridden: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
     @property
     def mostly_sub(self) -> bool:
@@ -123,6 +124,7 @@ def document_session(document: Mapping[str, Any]) -> SessionFacts | None:
         ended=True,
         overridden=_names(document.get("counters"), "overridden"),
         ignored=_names(document.get("counters"), "ignored"),
+        flags=rows.flags,
     )
 
 
@@ -139,6 +141,7 @@ def joined(running: SessionFacts | None, ended: SessionFacts | None) -> SessionF
         ended=True,
         overridden=ended.overridden or running.overridden,
         ignored=ended.ignored or running.ignored,
+        flags=ended.flags,
     )
 
 

@@ -38,8 +38,9 @@ class TrainerStarts:
 
     @property
     def first(self) -> float:
-        """The Unix time of the first start; infinite without one."""
-        return self._times[0] if self._times else math.inf
+        """The Unix time of the first start, before which no trial can be of this run; minus infinity without one: then
+        no trial is too old."""
+        return self._times[0] if self._times else -math.inf
 
     def number(self, began: float) -> int:
         """The number of the start that a trial belongs to which began at ``began`` (Unix time)."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from liverl.model import StepTrials, TrialHead
+from liverl.observe.trials.rows import DAMAGED
 from liverl.observe.trials.tools_offered import ZERO
 
 STEPS = 50  # maximum steps shown
@@ -34,6 +35,7 @@ class Tally:
     finishes: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     endings: dict[str, int] = field(default_factory=dict)
+    damaged: dict[str, int] = field(default_factory=dict)
 
     def add(self, head: TrialHead) -> None:
         """Count one trial."""
@@ -54,6 +56,8 @@ class Tally:
         if head.failure:
             kind = head.failure.partition(":")[0]
             self.failures[kind] = self.failures.get(kind, 0) + 1
+        for flag in DAMAGED.intersection(head.flags):
+            self.damaged[flag] = self.damaged.get(flag, 0) + 1
         if head.cause and head.outcome:
             ending = f"{head.cause} {head.outcome}"
             self.endings[ending] = self.endings.get(ending, 0) + 1
@@ -98,6 +102,7 @@ class Tally:
             (self.finishes, other.finishes),
             (self.failures, other.failures),
             (self.endings, other.endings),
+            (self.damaged, other.damaged),
         ):
             for name, number in others.items():
                 mine[name] = mine.get(name, 0) + number
@@ -191,5 +196,6 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         aside_tokens=tally.aside_tokens,
         failures=tally.failures,
         endings=tally.endings,
+        damaged=tally.damaged,
         dumped=tally.dumped,
     )

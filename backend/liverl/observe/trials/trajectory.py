@@ -16,7 +16,15 @@ from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
 from liverl.observe.trials.message_parts import loads
-from liverl.observe.trials.records import count, moment, parse_object, parse_reward, with_told
+from liverl.observe.trials.records import (
+    count,
+    moment,
+    parse_object,
+    parse_reward,
+    unreadable_document,
+    with_told,
+)
+from liverl.observe.trials.rows import UNREADABLE
 from liverl.observe.trials.session_facts import SessionFacts, joined
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.tools_offered import ZERO
@@ -52,7 +60,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     not_trained: dict[str, int] = {}  # reason -> sampled tokens in no row
     flags: tuple[
         str, ...
-    ] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated, bad_rows, mostly_sub
+    ] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated, mostly_sub, unreadable, and of ``rows``
     source: str | None = None  # the file of the turns, relative to the directory
     files: tuple[TrialFile, ...] = ()  # all other files of the trial
     bad_records: int = 0
@@ -84,6 +92,7 @@ class _Document(NamedTuple):
     note: str
     session: SessionFacts | None
     at_end: bool
+    why: str = ""  # it cannot be read, in words; "" if it can
 
 
 def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
@@ -147,6 +156,8 @@ class TrajectoryReader:
         turns, note = tuple(self._builder.turns), ""
         document = self._read_document()
         whole = document is not None and not turns  # the document is all that there is of its turns
+        # As in the list of trials: of one that is not ours, the end of its session is its end.
+        over = result is not None or (document is not None and whole and document.at_end and facts is None)
         if document is not None and whole:
             source, turns, note = document.name, document.turns, document.note
         if source is None and not self.path.is_dir():
@@ -159,6 +170,7 @@ class TrajectoryReader:
             config,
             result,
             turns=turns,
+            running=not over,
             ended=result is not None or (whole and document is not None and document.at_end),
             source=source,
             rewards=rewards,
@@ -166,6 +178,7 @@ class TrajectoryReader:
             bad_records=self._builder.bad,
             torn=self._torn,
             note=note,
+            unreadable=whole and document is not None and bool(document.why),
             session=joined(self._builder.session.facts, document.session if document is not None else None),
         )
         if trajectory != self._last:
@@ -222,11 +235,16 @@ class TrajectoryReader:
                 continue
             identity = (document.name, stat.st_mtime_ns, stat.st_size)
             if self._document is None or self._document[0] != identity:
-                content = loads(self._bytes(document.name) or b"")
+                data = self._bytes(document.name) or b""
+                content = loads(data)
                 value = content if isinstance(content, dict) else {}
-                read = _Document(
-                    document.name, *document.turns(value), document.session(value), document.at_end
+                turns, note = document.turns(value)
+                why = (
+                    unreadable_document(data) if document.name == documents.PROXY_TRAJECTORY and data else ""
                 )
+                note = f"{document.name} cannot be read: {why}" if why else note
+                session = document.session(value)
+                read = _Document(document.name, turns, note, session, document.at_end, why)
                 self._document = (identity, read)
             return self._document[1]
         return None
@@ -282,7 +300,9 @@ def _assemble(
     *,
     turns: tuple[Turn, ...],
     ended: bool,
+    running: bool,
     session: SessionFacts | None,
+    unreadable: bool,
     **fields: Any,
 ) -> Trajectory:
     document = result or {}
@@ -299,7 +319,7 @@ def _assemble(
         path=str(path),
         task=_task(document.get("task_name")) or _task(config.get("task")) or TASK.sub("", path.name),
         step=_step(path, config, document),
-        running=result is None,
+        running=running,
         turns=turns,
         started_at=started,
         seconds=max(0.0, finished - started) if started is not None and finished is not None else None,
@@ -311,7 +331,11 @@ def _assemble(
         **_ending(document),
         overridden=_overridden(turns, document, session),
         told_turns=count(document.get("turns")),
-        flags=(*_flags(turns, ended, len(replicas)), *_row_flags(session)),
+        flags=(
+            *_flags(turns, ended, len(replicas)),
+            *_row_flags(session),
+            *((UNREADABLE,) if unreadable else ()),
+        ),
         session=session,
         **fields,
     )
@@ -339,8 +363,7 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
 def _row_flags(session: SessionFacts | None) -> tuple[str, ...]:
     if session is None:
         return ()
-    flags = (("bad_rows", bool(session.faults)), ("mostly_sub", session.mostly_sub))
-    return tuple(name for name, is_set in flags if is_set)
+    return (*session.flags, *(("mostly_sub",) if session.mostly_sub else ()))
 
 
 def _overridden(

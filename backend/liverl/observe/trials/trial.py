@@ -10,6 +10,7 @@ from typing import Any
 
 from liverl.model import TrialHead
 from liverl.observe.trials import documents
+from liverl.observe.trials.documents import PROXY_TRAJECTORY
 from liverl.observe.trials.records import (
     Message,
     ProxyTrajectory,
@@ -20,7 +21,9 @@ from liverl.observe.trials.records import (
     parse_reward,
     parse_turn,
     preview_of,
+    unreadable_document,
 )
+from liverl.observe.trials.rows import BAD_ROWS, UNREADABLE, flags_of
 from liverl.observe.trials.session_facts import MOSTLY
 from liverl.observe.trials.tool_formats import FORMATS, ToolFormat, resembling
 from liverl.observe.trials.tools_offered import in_request
@@ -32,6 +35,9 @@ HARBOR = "harbor"  # the agent of trials whose config.json and result.json are H
 MOST_VALUES = 8  # of a sampling parameter that are kept
 SETTLE = 5.0  # seconds after result.json within which the proxy may still write the last call
 FRESH = 2.0  # seconds: a directory may change again within the resolution of its modification time
+# Seconds after the end of a session without a word of the trial's result, until which one is waited for: a verifier
+# that runs after it (Harbor's own limit for tests is half an hour), or a reward that is written beside it.
+RESULT_DUE, REWARD_DUE = 1800.0, 120.0
 LONGEST_WAIT = 30.0  # seconds between two checks of an inactive trial
 LARGEST = 256 << 20  # maximum bytes of a trajectory document
 LARGEST_RESULT = 16 << 20  # maximum bytes of result.json and config.json
@@ -64,6 +70,7 @@ class Trial:
         "_called_at",
         "_config",
         "_dir_mtime",
+        "_document_at",
         "_facts",
         "_names",
         "_offset",
@@ -101,6 +108,7 @@ class Trial:
         "reward",
         "rewrites",
         "row",
+        "row_flags",
         "sampling",
         "step",
         "sub_tokens",
@@ -136,11 +144,13 @@ class Trial:
         self.cause = self.outcome = ""  # see ``TrialHead``
         self.aside_tokens = 0
         self.sampling: dict[str, tuple[float, ...]] = {}  # parameter -> what its requests ask for
+        self.row_flags: tuple[str, ...] = ()  # what is wrong with its trajectory document
         self.row = ""  # its key in verl's dumps, without the number of the output; "" if it is not verl's
         self.updated_at = 0.0
         self.due = 0.0
         self._names: frozenset[str] = frozenset()
         self._dir_mtime = -1
+        self._document_at: float | None = None  # when the document of its whole session was written
         self._trajectory: str | None = None
         self._begun_at: float | None = None  # according to its configuration and result
         self._called_at: float | None = None  # its first call
@@ -167,6 +177,12 @@ class Trial:
     def _over(self) -> bool:
         return self._result_at is not None or self.ended or over(self.finish_reason)
 
+    @property
+    def _finished(self) -> bool:
+        """Whether it has a result, or nothing but its session's end says that it has ended: that is written by rename,
+        when the session ends."""
+        return self._result_at is not None or self._document_at is not None
+
     def check(self, lines: Lines, now: float) -> bool:
         """Read what is new; return False once the directory is removed.
 
@@ -190,10 +206,13 @@ class Trial:
         grown = self._read_trajectory(directory, lines, now)
         if self.turns == 0 and not self.ended:
             self._read_document(directory)
+        # A trial of ours, and one with the proxy's records, has a result behind it.
+        if PROXY_TRAJECTORY in self._names and FACTS not in self._names and self._trajectory is None:
+            self._read_session(directory, now)
         if self.reward is None and self._over and "verifier" in self._names:
             data, _ = self._read(f"{directory}/verifier/reward.txt")
             self.reward = parse_reward(data) if data else None
-        if self._result_at is not None and not grown and now - self._result_at > SETTLE:
+        if not grown and self._settled(now):
             self._close(directory, lines)
         idle = 0.0 if self._size < 0 else now - self.updated_at
         self.due = now + min(LONGEST_WAIT, max(0.0, idle / 10))
@@ -206,12 +225,13 @@ class Trial:
             ("moved_replica", self.moved),
             ("failed_turns", self.failed or (self.abandoned and self._result_at is not None)),
             ("mostly_sub", (self.sub_tokens or 0) > MOSTLY * self.completion_tokens),
+            *((flag, True) for flag in self.row_flags),
         )
         return TrialHead(
             name=self.name,
             step=self.step,
             task=self.task,
-            state="running" if self._result_at is None else "finished",
+            state="finished" if self._finished else "running",
             turns=max(self.turns, self._told_turns),
             tool_calls=self.calls,
             reward=self.reward,
@@ -223,7 +243,7 @@ class Trial:
             flags=tuple(name for name, is_set in flags if is_set),
             path=self.path,
             writes=self.writes.title if self.writes is not None and not self.calls else None,
-            ended_at=self.ended_at,
+            ended_at=self.ended_at if self.ended_at is not None else self._document_at,
             ended_by=self.ended_by,
             group=self.group,
             preview=self.preview,
@@ -238,6 +258,35 @@ class Trial:
             top_ps=self.sampling.get("top_p", ()),
             earlier=self.repeated,
         )
+
+    def _settled(self, now: float) -> bool:
+        """Whether nothing more will be written of it."""
+        if self._result_at is not None:
+            return now - self._result_at > SETTLE
+        if self._document_at is None:
+            return False
+        return now - self._document_at > (RESULT_DUE if "config.json" in self._names else REWARD_DUE)
+
+    def _read_session(self, directory: str, now: float) -> None:
+        """Read what the session of a trial of others has left at its end, unless that was read."""
+        path = f"{directory}/{PROXY_TRAJECTORY}"
+        try:
+            mtime = os.stat(path).st_mtime
+        except FileNotFoundError:
+            return
+        if mtime == self._document_at:
+            return
+        data, _ = self._read(path)
+        if data == b"" and now - mtime < SETTLE:
+            return  # it is none yet
+        why = self.unreadable.get(PROXY_TRAJECTORY) if data is None else unreadable_document(data)
+        self._document_at = mtime
+        self.updated_at = max(self.updated_at, mtime)
+        if why:
+            self.row_flags = (UNREADABLE,)
+            self.unreadable[PROXY_TRAJECTORY] = why
+        elif data is not None:
+            self.row_flags = tuple(flag for flag in flags_of(data) if flag != BAD_ROWS)
 
     def _read_trajectory(self, directory: str, lines: Lines, now: float) -> bool:
         """Read new records; return whether there may be more."""

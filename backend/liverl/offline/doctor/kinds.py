@@ -56,6 +56,19 @@ _TRAINER = re.compile(
 _CONTENT = (
     (re.compile(rb"^# (?:HELP|TYPE) \w", re.M), Kind("Prometheus metrics", False)),
     (_TRAINER, Kind("trainer log (verl, Ray)", True)),
+    (
+        re.compile(
+            rb"sglang_router(?:_rs)?::|\[Router \(Rust\)\]|\bsmg(?:::|_gateway)|sglang_router\.launch"
+        ),
+        Kind("SGLang router log", True),
+    ),
+    (
+        re.compile(
+            rb"The server is fired up and ready|(?:Decode|Prefill) batch[^\n]{0,40}, #|server_args=ServerArgs|"
+            rb"sglang\.srt|\bsglang/|self\.watchdog_timeout="
+        ),
+        Kind("SGLang log", True),
+    ),
     (re.compile(rb"LiteLLM|litellm\.|\blitellm\b"), Kind("LiteLLM log", True)),
     (
         re.compile(

@@ -43,8 +43,8 @@ _ENDED = re.compile(
 class Training(msgspec.Struct, frozen=True):
     """What one log, or all logs of a run, say. ``steps``: the newest ones, ascending; ``reached``: the newest step, by
     its line or the progress bar, None without one; ``total``: steps owed, as the trainer says, else as its command
-    line does; ``seconds``: a step takes; ``began``: a trainer was started; ``complete``: it says that all is done; ``ended``: the line that says that
-    its program ended without an error."""
+    line does; ``seconds``: a step takes; ``began``: a trainer was started; ``complete``: it says that all is done;
+    ``ended``: the line that says that its program ended without an error."""
 
     steps: tuple[StepMetrics, ...] = ()
     reached: int | None = None

@@ -1,0 +1,69 @@
+"""Rules for the rows that trials have left for the training: probabilities and masks that fit their tokens. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from liverl.diagnose.tracker import SHOWN, Resolved, Window
+from liverl.model import Evidence, Symptom
+
+RECENT_STEPS = 2  # the step that runs, and the one before
+
+
+class _Damage(NamedTuple):
+    """``share``: of the step's finished trials, from which on the alert is critical."""
+
+    title: str
+    cause: str
+    fix: str
+    share: float
+
+
+_DAMAGE = {
+    "zero_logprobs": _Damage(
+        "trials have log-probabilities of zero",
+        "whole replies have log-probability 0.0 throughout, which no model gives: the proxy has rebuilt these rows "
+        "from text, as after a history that the agent rewrote, and filled them. Training takes them for certain "
+        "tokens, so that its importance ratio is wrong",
+        "have them measured by the policy (LiveRL's scripts: HARBOR_RECOMPUTE_MISMATCH_LOGPROBS=1), or use an agent "
+        "that does not rewrite its history",
+        0.5,
+    ),
+    "mask_mismatch": _Damage(
+        "the mask of trials does not fit their tokens",
+        "there are more or fewer entries in traj_response_mask or traj_response_logprobs than tokens behind the "
+        "prompt, or a log-probability where the mask is 0: what is trained of them is shifted, or refused by the "
+        "trainer",
+        "look at such a trial's page, which names the row and both lengths; proxy and trainer must be of one version",
+        0.5,
+    ),
+    "unreadable": _Damage(
+        "trajectories of trials cannot be read",
+        "their proxy_trajectory.json is cut off or has another shape: the trainer cannot read it either, and the trial "
+        "is lost",
+        "look whether the disk is full (df) and whether the proxy was killed while it wrote",
+        0.5,
+    ),
+}
+
+
+def rows_damaged(window: Window) -> Iterator[Symptom | Resolved]:
+    """Trials of a recent step whose rows cannot be trained as they are. Already one is worth a word: sound rows never
+    look like that."""
+    for flag, damage in _DAMAGE.items():
+        step = next((s for s in window.now.trials.steps[:RECENT_STEPS] if s.damaged.get(flag)), None)
+        if step is None:
+            continue
+        number = step.damaged[flag]
+        heads = [h for h in window.now.trials.newest if h.step == step.step and not h.earlier]
+        told = [h for h in heads if flag in h.flags]
+        yield Symptom(
+            id=f"rows_{flag}",
+            severity="critical" if number >= damage.share * step.total else "warning",
+            title=damage.title,
+            cause=f"{number} of {step.total} trials of step {step.step}: {damage.cause}",
+            fix=damage.fix,
+            evidence=tuple(Evidence(head.path) for head in told[:SHOWN]),
+            since=min((head.updated_at for head in told), default=None),
+        )
