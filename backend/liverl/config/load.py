@@ -49,6 +49,9 @@ class LoadedConfig(Struct, frozen=True):
     kept: dict[str, Any]
     secrets: Secrets
     file: str = ""  # the path given to load_config; "" = none
+    # Key of the schema -> where the user has given its value (file:line, --set, env NAME), also one equal to the
+    # default. None: not known, as for runs of earlier versions.
+    given: dict[str, str] | None = None
 
 
 def load_config(
@@ -103,11 +106,12 @@ def load_over(
     env: Mapping[str, str] | None = None,
     read_secrets: bool = True,
     checked: bool = True,
+    given: Mapping[str, str] | None = None,
 ) -> LoadedConfig:
     """The configuration of a run, as saved in ``saved``, with the keys that profile, file and ``sets`` have in place of
     its own. Environment variables (``env``; None = those of this process) were applied when the run was created; now
     they only override keys that the profile or the file has. Warnings and user origins are those of the new keys.
-    Without ``checked``, what must hold between keys is not looked at.
+    Without ``checked``, what must hold between keys is not looked at. ``given``: ``LoadedConfig.given`` of the run.
 
     Raises:
         ConfigError: the configuration has problems; the error lists all of them.
@@ -122,15 +126,15 @@ def load_over(
             middle = from_text(profiles.profile_text(profile), f"profile {profile}", "profile")
         except ConfigError as error:
             problems.extend(error.problems)
-    given = {*middle.settings, *file.settings}
+    new = {*middle.settings, *file.settings}
     variables = [
-        Layer(layer.name, {key: value for key, value in layer.settings.items() if key in given})
+        Layer(layer.name, {key: value for key, value in layer.settings.items() if key in new})
         for layer in from_environment(env)[:2]
     ]
     layers = [_default_layer(), base, middle, file, *variables, from_sets(sets)]
     joined = _join(layers, base, problems, env, read_secrets, checked)
     layered = (str(saved), f"profile {profile}" if profile else "", str(path or ""))
-    return _loaded(
+    loaded = _loaded(
         joined,
         [],
         source=" + ".join(word for word in layered if word),
@@ -138,6 +142,8 @@ def load_over(
         kept=base.kept | file.kept,
         file=str(path or ""),
     )
+    known = None if given is None else {**given, **(loaded.given or {})}
+    return msgspec.structs.replace(loaded, given=known)
 
 
 class _Joined(Struct, frozen=True):
@@ -207,7 +213,14 @@ def _loaded(
         for key, setting in settings.items()
         if setting.layer in _BY_USER and (_changes(base, key, setting) or _is_secret(key, secrets))
     }
-    return LoadedConfig(config, origins, user_origins, tuple(warnings), source, profile, kept, secrets, file)
+    given = {
+        schema_key(".".join(key)): str(setting.where)
+        for key, setting in settings.items()
+        if setting.layer in _BY_USER
+    }
+    return LoadedConfig(
+        config, origins, user_origins, tuple(warnings), source, profile, kept, secrets, file, given
+    )
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from liverl.daemon.run import Run
+from liverl.daemon.script_event import variables_told
 from liverl.exit_codes import ExitCode
 from liverl.plan import moved
 from liverl.plan.spec import Plan
@@ -131,7 +132,8 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         began = {"era": procfs.pid_era(), "monotonic": time.monotonic()}
         await supervisor.records.journal({"k": "attempt", "n": supervisor.attempt, **began})
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
-        supervisor.say("run_started", f"run {plan.run}{again} started in {supervisor.run_dir}")
+        told = variables_told(plan)
+        supervisor.say("run_started", f"run {plan.run}{again} started in {supervisor.run_dir}{told}")
         for change in plan.changes:
             if change.attempt == supervisor.attempt:
                 supervisor.say("config_changed", f"configuration changed: {change.words} ({change.where})")

@@ -246,6 +246,11 @@ class ExternalProxy:
         pending = self.pending
         return f"restart the proxy to load {', '.join(pending)} from its configuration" if pending else ""
 
+    @property
+    def seen(self) -> bool:
+        """Whether a proxy has been found at this port."""
+        return self._generation > 0
+
     def service(self) -> ServiceStatus:
         """The proxy as a service, for the snapshot. ``owner``: adopted if it runs in the launch script's tree."""
         held, leader = self.held, self.leader

@@ -11,6 +11,7 @@ import msgspec
 
 from liverl.model import Inert
 from liverl.plan.inherit import withheld
+from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan, Probe, ServiceSpec
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
@@ -80,7 +81,10 @@ def _head(plan: Plan) -> Iterator[str]:
     yield f"run        {plan.run}"
     yield f"directory  {plan.run_dir}"
     steps = f", {_count(plan.total_steps, 'step')}" if plan.total_steps else ""
-    yield f"topology   {plan.topology}: {_count(plan.expected_replicas, 'replica')}{steps}"
+    replicas = _count(plan.expected_replicas, "replica")
+    if plan.script is not None and not plan.expected_replicas:
+        replicas = "as many replicas as the launch script starts"
+    yield f"topology   {plan.topology}: {replicas}{steps}"
     for change in plan.changes:
         yield f"changed    {change.words} (attempt {change.attempt}, {change.where})"
     for environment in plan.environments:
@@ -113,6 +117,19 @@ def _not_inherited(plan: Plan, env: Mapping[str, str]) -> Iterator[str]:
         yield _filled(names)
 
 
+def _variables(plan: Plan) -> Iterator[str]:
+    """From where the launch script's variables are, and which of LiveRL's it does not get."""
+    variables = script_variables(plan)
+    if variables is None:
+        return
+    yield ""
+    yield "variables that the launch script gets"
+    for name, (value, where) in sorted(variables.given.items()):
+        yield f"  {name}={value}  [{where}]"
+    yield "variables of LiveRL's that are not set: the launch script's own values hold"
+    yield _filled(variables.left)
+
+
 def _filled(names: Iterable[str]) -> str:
     return textwrap.fill(", ".join(names), 110, initial_indent="    ", subsequent_indent="    ")
 
@@ -124,6 +141,7 @@ def _lines(plan: Plan, env: Mapping[str, str]) -> Iterator[str]:
         count = f" x {plan.expected_replicas}" if spec is plan.replica_template else ""
         yield f"{spec.name}{count}  ({spec.kind})"
         yield from (f"  {line}" for line in _service(spec))
+    yield from _variables(plan)
     yield from _not_inherited(plan, env)
     yield from _inert(plan)
     for warning in plan.warnings:
