@@ -20,7 +20,6 @@ from liverl.sessions.settings import read_settings
 from liverl.util.modes import exclude_others
 from liverl.util.regular_file import read_text
 
-
 LOG_FORMAT = "%(asctime)s %(levelname)s liverl-sessions: %(message)s"
 
 

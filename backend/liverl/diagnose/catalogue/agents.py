@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from liverl.agents.endings import NOT_AS_MEANT, cause_words, counted
+from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
@@ -231,7 +232,7 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
         title="the agents send no requests",
         cause=f"{unfinished} of {step.total} trials of step {step.step} are running, but none has sent a request, and "
         f"{len(serving)} replicas are idle: the sandboxes or the tools may be stuck",
-        fix="check the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps) and the last tool call "
+        fix=f"check the sandboxes ({LIST_PODS}, or docker ps) and the last tool call "
         "of these trials; each trial times out after harbor_agent.override_timeout_sec seconds: lower that "
         "to end stuck trials earlier",
         evidence=tuple(Evidence(f"{h.path}: {h.turns} turns", value=h.turns) for h in heads[:SHOWN]),
