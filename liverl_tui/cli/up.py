@@ -187,8 +187,8 @@ def _from_config(options: UpOptions) -> int:
 
 
 def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
-    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it. Nobody is asked in a Slurm job
-    and where there is no terminal (nohup, cron, other batch systems): whoever submitted the command has decided.
+    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it. Nobody is asked in a Slurm
+    job and where there is no terminal (nohup, cron, other batch systems): whoever submitted the command has decided.
 
     Raises:
         CliError: there is a terminal, but stdin is none.

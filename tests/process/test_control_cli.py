@@ -491,9 +491,11 @@ def test_up_refuses(cli):
 
 
 # Makes the terminal on stdin that of its session, as a shell's is, and becomes the command.
-OWN_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-)
+OWN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def read_terminal(master):
@@ -526,7 +528,15 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     assert not run_of(tmp_path, "g").exists()
     master, slave = pty.openpty()
     os.set_inheritable(slave, True)
-    own_terminal = [sys.executable, "-c", OWN_TERMINAL, sys.executable, str(HERE / "cli_toy.py"), *GPUS, "--detach"]
+    own_terminal = [
+        sys.executable,
+        "-c",
+        OWN_TERMINAL,
+        sys.executable,
+        str(HERE / "cli_toy.py"),
+        *GPUS,
+        "--detach",
+    ]
     with subprocess.Popen(
         own_terminal, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=tmp_path, start_new_session=True
     ) as process:
@@ -546,7 +556,9 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     assert accepted.returncode == 0
 
 
-@pytest.mark.parametrize("variables", [{}, {"SLURM_JOB_ID": "7"}, {"PBS_JOBID": "7"}], ids=["cron", "slurm", "pbs"])
+@pytest.mark.parametrize(
+    "variables", [{}, {"SLURM_JOB_ID": "7"}, {"PBS_JOBID": "7"}], ids=["cron", "slurm", "pbs"]
+)
 @pytest.mark.parametrize("before", [(), ("--no-ui",)])
 def test_a_batch_job_has_decided_to_start(cli, before, variables):
     """Without a terminal nobody is asked: what comes next is said, here that the toy refuses to start."""
@@ -561,7 +573,9 @@ def test_nobody_is_asked_behind_a_terminal_that_was_left(env, tmp_path, words):
     out = (tmp_path / "out").open("wb")
     command = [*words, sys.executable, str(HERE / "cli_toy.py"), *GPUS, "--no-ui"]
     env = {**env, "TOY_REFUSES": "1"}
-    done = subprocess.run(command, stdin=slave, stdout=out, stderr=out, env=env, cwd=tmp_path, timeout=60)
+    done = subprocess.run(
+        command, stdin=slave, stdout=out, stderr=out, env=env, cwd=tmp_path, timeout=60, check=False
+    )
     os.close(slave)
     os.close(master)
     out.close()

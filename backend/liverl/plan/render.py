@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from liverl.model import Inert
+from liverl.model import Check, Inert, Unchecked
 from liverl.plan.inherit import withheld
 from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan, Probe, ServiceSpec
@@ -19,11 +19,19 @@ _EXPORTED = re.compile(r"^exported as [^;]+; ")  # the start of a reason that na
 _PATH_SUFFIXES = ("_FILE", "_PATH")  # of variables that contain the path of a secret, not the secret
 
 
-def plan_json(plan: Plan, env: Mapping[str, str] | None = None) -> str:
+def plan_json(
+    plan: Plan,
+    env: Mapping[str, str] | None = None,
+    checks: Iterable[Check] = (),
+    unchecked: Iterable[Unchecked] = (),
+) -> str:
     """The plan as indented JSON with secrets redacted; ``inert_set_by_user`` is the number of inert keys that the user
-    set, ``withheld`` the names of the caller's variables (``env``) that each service does not inherit."""
+    set, ``withheld`` the names of the caller's variables (``env``) that each service does not inherit. ``checks`` and
+    ``unchecked``: what was checked, and what was not."""
     document = msgspec.to_builtins(_redacted(plan)) | {
         "inert_set_by_user": len(_set_by_user(plan)),
+        "checks": list(checks),
+        "unchecked": list(unchecked),
         "withheld": _withheld(plan, env or {}),
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode()
