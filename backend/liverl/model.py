@@ -389,7 +389,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     replica: str | None  # API base or replica name that served the last turn
     started_at: float | None
     updated_at: float
-    flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns, mostly_sub
+    flags: tuple[str, ...] = ()  # zero_tool_calls, moved_replica, failed_turns, mostly_sub, no_reward
     path: str = ""  # relative to the run directory
     # While the trial has called no tool: the format (a title of ``observe.trials.tool_formats``) that its text
     # resembles; None if it resembles none.
@@ -413,6 +413,9 @@ class TrialHead(msgspec.Struct, frozen=True):
     cause: str = ""
     outcome: str = ""
     aside_tokens: int = 0  # tokens beside its main conversation that are not trained, as its result says
+    no_reward: str = (
+        ""  # why its rewards give none (NaN, text, several of which none is named reward); "" if they do
+    )
     # What its recorded requests ask for, ascending; without those that ask for nothing.
     temperatures: tuple[float, ...] = ()
     top_ps: tuple[float, ...] = ()

@@ -15,8 +15,7 @@ from liverl.agents.endings import Ending, told
 from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
-from liverl.observe.trials.message_parts import loads
-from liverl.observe.trials.records import count, moment, parse_object, parse_reward, with_told
+from liverl.observe.trials.records import count, moment, no_reward, parse_object, parse_reward, with_told
 from liverl.observe.trials.session_facts import SessionFacts, joined
 from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
 from liverl.observe.trials.tools_offered import ZERO
@@ -51,7 +50,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     not_trained: dict[str, int] = {}  # reason -> sampled tokens in no row
     flags: tuple[
         str, ...
-    ] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated, bad_rows, mostly_sub
+    ] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated, bad_rows, mostly_sub, no_reward
     source: str | None = None  # the file of the turns, relative to the directory
     files: tuple[TrialFile, ...] = ()  # all other files of the trial
     bad_records: int = 0
@@ -151,6 +150,8 @@ class TrajectoryReader:
         if source is None and not self.path.is_dir():
             note = "its directory was removed"
         rewards = self._rewards(result)
+        if why := no_reward(result or {}):
+            note = f"{note}; no reward: {why}" if note else f"no reward: {why}"
         for name, why in self._refused.items():
             note = f"{note}; {name} was not read: {why}" if note else f"{name} was not read: {why}"
         trajectory = _assemble(
@@ -213,19 +214,20 @@ class TrajectoryReader:
 
     def _read_document(self) -> _Document | None:
         """Return the first trajectory document; None if there is none."""
-        for document in documents.DOCUMENTS:
-            path = self.path / document.name
+        try:
+            names = os.listdir(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        for document, name in documents.present(self.path, names):
             try:
-                stat = path.stat()
+                stat = (self.path / name).stat()
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            identity = (document.name, stat.st_mtime_ns, stat.st_size)
+            identity = (name, stat.st_mtime_ns, stat.st_size)
             if self._document is None or self._document[0] != identity:
-                content = loads(self._bytes(document.name) or b"")
+                content = document.load(self._bytes(name) or b"")
                 value = content if isinstance(content, dict) else {}
-                read = _Document(
-                    document.name, *document.turns(value), document.session(value), document.at_end
-                )
+                read = _Document(name, *document.turns(value), document.session(value), document.at_end)
                 self._document = (identity, read)
             return self._document[1]
         return None
@@ -310,7 +312,11 @@ def _assemble(
         **_ending(document),
         overridden=_overridden(turns, document, session),
         told_turns=count(document.get("turns")),
-        flags=(*_flags(turns, ended, len(replicas)), *_row_flags(session)),
+        flags=(
+            *_flags(turns, ended, len(replicas)),
+            *_row_flags(session),
+            *(("no_reward",) if no_reward(document) else ()),
+        ),
         session=session,
         **fields,
     )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from liverl.observe.trials.message_parts import Part, answer_message, loads, message_parts, same_message
-from liverl.observe.trials.records import parse_turn
+from liverl.observe.trials.record_forms import parse_record
 from liverl.observe.trials.session_facts import SessionTally, TurnSession
 from liverl.observe.trials.tool_formats import resembling
 from liverl.observe.trials.tools_offered import in_request
@@ -93,7 +93,9 @@ class TurnBuilder:
 
     def add(self, line: bytes, offset: int) -> None:
         """Add one line of ``litellm-trajectory.jsonl``."""
-        head = parse_turn(line)
+        size = len(line)
+        head, usual, _, _ = parse_record(line, 0, size)
+        line = bytes(usual)
         record = _fields(line)
         if record is None or "success" not in record:
             self.bad += bool(line.strip())
@@ -135,7 +137,7 @@ class TurnBuilder:
             offered=_offered(line, session),
             note=note,
             offset=offset,
-            size=len(line),
+            size=size,
             overridden=overridden_names(_value(record, "overridden")),
             kind=session.kind if session is not None else "",
             late=session is not None and session.late,
