@@ -127,9 +127,6 @@ def _part(rank: int, text: str) -> Part:
 
 def _turns(t: Trajectory) -> str:
     """The number of turns, as the list of trials counts them, and of calls that failed."""
-    answered = sum(turn.success for turn in t.turns)
-    abandoned = sum(turn.abandoned for turn in t.turns)
-    failed = len(t.turns) - answered - abandoned
-    words = [counted(max(answered, t.told_turns), "turn")]
-    words += [counted(failed, "failed call")] if failed else []
-    return ", ".join([*words, f"{abandoned} abandoned"] if abandoned else words)
+    words = counted(max(sum(turn.success for turn in t.turns), t.told_turns), "turn")
+    failed = sum(not (turn.success or turn.abandoned) for turn in t.turns)
+    return f"{words}, {counted(failed, 'failed call')}" if failed else words
