@@ -688,6 +688,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     step_seconds: float | None = None  # median of the newest steps, to estimate the remaining time
     metrics: StepMetrics | None = None
     rewards: Rewards = Rewards()
+    # Where the trainer logs its metrics besides: ``wandb`` -> URL of the run, ``tensorboard`` -> folder.
+    trackers: dict[str, str] = {}
     policy_version: int | None = None
     trials: TrialsStatus = TrialsStatus()
     gpus: tuple[GpuStatus, ...] = ()

@@ -85,6 +85,7 @@ def _lines(s: Snapshot) -> list[Line]:
         lines.append((f"proxy     {words}", None))
     if words := sessions_words(s):
         lines.append((f"sessions  {words}", None))
+    lines += [(f"{name:<9} {one_line(where)}", None) for name, where in s.trackers.items()]
     lines += _trials(s)
     lines += _machine(s)
     return lines

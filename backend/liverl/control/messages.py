@@ -15,7 +15,7 @@ from liverl.exit_codes import ExitCode
 from liverl.model import Event, Snapshot
 from liverl.snapshot_json import decode_snapshot
 
-PROTOCOL = 3
+PROTOCOL = 4
 LINE_LIMIT = 16 * 1024 * 1024  # bytes of one line, on both ends; a snapshot of a large run is about 100 KiB
 REQUEST_LIMIT = 1024 * 1024  # bytes of one request; the longest have some hundred
 QUEUE_LIMIT = 1024 * 1024  # bytes of events waiting for one client; with more, it must resync

@@ -108,6 +108,8 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -
         yield "- " + ", ".join(f"{word}: {settings.get(key, '?')}" for key, word in _RAN.items())
     replicas = snapshot.replicas
     yield f"- topology: {snapshot.topology}, {replicas.expected} replicas, host {snapshot.backend.host}"
+    for name, where in snapshot.trackers.items():
+        yield f"- {name}: {where}"
     for changed in snapshot.changes:
         if changed.attempt == result.attempt:
             yield f"- changed for this attempt: {changed.words}"

@@ -82,7 +82,11 @@ class LaunchScript:
             return IDLE
         await self._find_ray(self._supervisor.now() - process.started_at)
         # While the dashboard starts, its silence is no problem: replicas are polled once it responds.
-        pause = SOON if self._ray_state.state in ("waiting", "starting") else await self._replicas.look()
+        if self._ray_state.state in ("waiting", "starting"):
+            await self._replicas.look_at_log()
+            pause = SOON
+        else:
+            pause = await self._replicas.look()
         self._count_replicas()
         cause = self._replicas.cause
         if cause is not None:
@@ -243,6 +247,11 @@ class LaunchScript:
     def total_steps(self) -> int | None:
         """Of the training, from the trainer's log; None before it is printed."""
         return self._replicas.total_steps
+
+    @property
+    def trackers(self) -> dict[str, str]:
+        """Where the trainer logs its metrics besides, see ``TrainerFacts``."""
+        return self._replicas.trackers
 
     def ended_unasked(self, name: str) -> bool:
         """See ``ReplicaSource.ended_unasked``."""

@@ -42,6 +42,11 @@ class ReplicaActivity:
         """Of the training, from the trainer's log; None before it is printed."""
         return self._log.facts.total_steps if self._log is not None else None
 
+    @property
+    def trackers(self) -> dict[str, str]:
+        """Where the trainer logs its metrics besides, see ``TrainerFacts``."""
+        return self._log.facts.trackers if self._log is not None else {}
+
     def boot(self, pid: int | None) -> ReplicaBoot | None:
         """The stage of the start of the actor with this pid; None if its log does not say."""
         if self._log is None or pid is None:

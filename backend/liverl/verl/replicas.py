@@ -92,16 +92,22 @@ class VerlReplicas:
 
     # --- looking ---
 
-    async def look(self) -> float:
-        """Poll Ray and the trainer's log once; returns seconds until the next poll."""
+    async def look_at_log(self) -> bool:
+        """Read what the trainer has written; returns whether it runs."""
         trainer = self._supervisor.slots.get("trainer")
         process = trainer.current.process if trainer is not None else None
         if trainer is None or process is None or trainer.state not in state_machine.LIVE:
-            return IDLE
+            return False
         if process.generation != self._trainer:
             self._trainer = process.generation
             self._discovery.expect(self._expectation(process.started_at))
         await self._read(process.log)
+        return True
+
+    async def look(self) -> float:
+        """Poll Ray and the trainer's log once; returns seconds until the next poll."""
+        if not await self.look_at_log():
+            return IDLE
         pause = await self._discovery.look(self._activity.printed)
         await self._routes.look(self._discovery.ranks)
         for rank in self._discovery.ranks:
@@ -202,6 +208,11 @@ class VerlReplicas:
     def total_steps(self) -> int | None:
         """Of the training, from the trainer's log; None before it is printed."""
         return self._activity.total_steps
+
+    @property
+    def trackers(self) -> dict[str, str]:
+        """Where the trainer logs its metrics besides, see ``TrainerFacts``."""
+        return self._activity.trackers
 
     async def close(self) -> None:
         """Stop the address client."""
