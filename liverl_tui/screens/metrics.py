@@ -33,9 +33,7 @@ def _none_yet(trackers: Mapping[str, str]) -> tuple[str, ...]:
     here. ``trackers``: where it logs them besides."""
     if not trackers:
         return ("no metrics yet: the trainer writes them after each step",)
-    where = (
-        one_line(f"tensorboard --logdir {w}" if name == "tensorboard" else w) for name, w in trackers.items()
-    )
+    where = (one_line(f"event files in {w}" if name == "tensorboard" else w) for name, w in trackers.items())
     words = f"no metrics yet; if steps have ended, the trainer logs them to {' and '.join(trackers)} only:"
     return (words, *where, "to see them here, add console or file to trainer.logger")
 

@@ -36,5 +36,5 @@ def test_they_are_shown() -> None:
 def test_a_run_without_metrics_says_where_they_are() -> None:
     assert _none_yet({}) == ("no metrics yet: the trainer writes them after each step",)
     first, where, fix = _none_yet({"tensorboard": "/runs/tb"})
-    assert "tensorboard only" in first and where == "tensorboard --logdir /runs/tb"
+    assert "tensorboard only" in first and where == "event files in /runs/tb"
     assert "trainer.logger" in fix

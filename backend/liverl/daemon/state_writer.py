@@ -19,8 +19,8 @@ from liverl.diagnose.tracker import Diagnosis, RunContext, words
 from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe import history
 from liverl.observe.oom_kills import OomKills
+from liverl.observe.trials.engine_parser import EngineParser, engine_parser
 from liverl.observe.trials.script_sampling import ScriptSampling, script_sampling
-from liverl.observe.trials.trajectory import parser_in_use
 from liverl.proxy.config import aliases
 from liverl.rundir.layout import RunDir
 from liverl.serving.replica_source import ReplicaSource
@@ -63,7 +63,7 @@ class StateWriter:
         self._diagnosis = Diagnosis(RULES, self._earlier_symptoms())
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
         plan = supervisor.plan
-        self._parser: str | None = None
+        self._parser = EngineParser()
         self._sampling: ScriptSampling | None = None
         self._parser_known = False
         self._aliases = aliases(plan.served_model, plan.replica_engine.litellm_prefix)
@@ -146,7 +146,7 @@ class StateWriter:
         unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.machine.wanted)
         if not self._parser_known:
             in_thread = asyncio.get_running_loop().run_in_executor
-            self._parser = await in_thread(None, parser_in_use, self._run.path)
+            self._parser = await in_thread(None, engine_parser, self._run.path)
             self._sampling = await in_thread(None, script_sampling, self._run.path)
             self._parser_known = True
         facts = self._facts()
@@ -158,7 +158,8 @@ class StateWriter:
             causes=causes,
             aliases=self._aliases,
             unwanted=unwanted,
-            tool_parser=self._parser,
+            tool_parser=self._parser.name,
+            parser_set=self._parser,
             oom=oom,
             silence=await self._stalls.look(snapshot, facts.log_written),
             suspects=self._stalls.suspects,

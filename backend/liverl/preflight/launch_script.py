@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from liverl.model import Check
+from liverl.observe.trials.engine_parser import VARIABLES, Place, places
 from liverl.plan.spec import Plan
 
 NAME = "launch script"
+PARSER = "tool parser"
 _SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 # Options of an interpreter that take the next word, and those after which there is no script.
 _TAKE_WORD = {"shell": ("-o", "+o", "-O", "+O"), "python": ("-W", "-X")}
@@ -26,6 +28,21 @@ def checks(plan: Plan, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     path = script.env.get("PATH") or env.get("PATH") or os.defpath
     why = problem(script.argv, cwd, path)
     yield Check(NAME, "ok" if why is None else "fail", why or f"{' '.join(script.argv)} in {cwd}")
+    wanted = next((script.env[name] for name in VARIABLES if name in script.env), None)
+    if wanted is not None and cwd.is_dir():
+        yield from _parsers(wanted, places(str(cwd)))
+
+
+def _parsers(wanted: str, found: Sequence[Place]) -> Iterator[Check]:
+    """Whether the script's own files set the parser that the configuration has: LiveRL's scripts read the variable, but
+    a name that stands in a file wins."""
+    other = [place for place in found if not place.variable and place.parser != wanted]
+    told = ", ".join(f"{place} has {place.parser}" for place in other)
+    if other:
+        words = f"model.tool_parser is {wanted}, but {told}: the engines read that file; correct one of them"
+        yield Check(PARSER, "warn", words)
+    elif found:
+        yield Check(PARSER, "ok", f"{wanted}, also in {', '.join(map(str, found))}")
 
 
 def problem(argv: Sequence[str], cwd: Path, path: str) -> str | None:

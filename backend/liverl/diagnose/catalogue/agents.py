@@ -14,7 +14,9 @@ from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, Snapshot, Symptom, TrialHead
+from liverl.observe.trials.engine_parser import EngineParser
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
+from liverl.util.plural import counted as number_of
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
 UNTRAINED_SHARE = 0.1  # of a step's trials: more than that changes what a step learns
@@ -47,7 +49,7 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     every = without == judged
     heads = tuple(h for h in heads if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags)
     counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call"
-    found = _ParserFault.of(heads, window.beside.tool_parser)
+    found = _ParserFault.of(heads, window.beside.tool_parser, window.beside.parser_set)
     yield Symptom(
         id="zero_tool_calls",
         severity="critical" if every else "warning",
@@ -88,11 +90,15 @@ class _ParserFault(NamedTuple):
     guess: bool = False
 
     @classmethod
-    def of(cls, heads: Sequence[TrialHead], parser: str | None) -> _ParserFault:
+    def of(cls, heads: Sequence[TrialHead], parser: str | None, set_at: EngineParser) -> _ParserFault:
+        """``parser``: of the engine, None if it is unknown; ``set_at``: where it is set."""
         formats = Counter(head.writes for head in heads if head.writes is not None)
         written, count = formats.most_common(1)[0] if formats else ("", 0)
         readers = readers_of(written)
-        present = f"{PARSER_KEY} is {parser}" if parser is not None else f"{PARSER_KEY} does not read that"
+        key = set_at.place or PARSER_KEY
+        present = f"{key} is {parser}" if parser is not None else f"{PARSER_KEY} does not read that"
+        if set_at.place:
+            present = f"{key} sets {parser}"
         in_use = f"parser is {parser}" if parser is not None else "the parser does not read that"
         texts = f"what the model wrote in {count} of them looks like {written}"
         if parser is not None and parser in readers:
@@ -107,8 +113,11 @@ class _ParserFault(NamedTuple):
             return cls(
                 f": model writes {written}, {in_use}",
                 f"{texts}, which the parser {' or '.join(readers)} reads; {present}",
-                f"set {PARSER_KEY}={readers[0]}: liverl-tui fix does it",
-                {PARSER_KEY: readers[0]},
+                f"set {PARSER_KEY}={readers[0]}: liverl-tui fix does it"
+                if not set_at.place or set_at.variable
+                else f"write {readers[0]} in its place in {set_at.place}, and start the script again: no key of this "
+                "run's configuration reaches that line",
+                {PARSER_KEY: readers[0]} if not set_at.place or set_at.variable else {},
                 len(readers) > 1,
             )
         if written:
@@ -182,12 +191,16 @@ def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
     """verl's own agent loops ran trials: those call its replicas as Ray actors, so that nothing carries their requests.
     Of their trials there are only rows in verl's dump; without a dump, steps are done but there is no trial."""
     now, trials = window.now, window.now.trials
-    ours = now.topology == "verl" and now.service(now.carrier) is not None  # a launch script starts its own
+    carries = now.service(now.carrier)
+    ours = (
+        now.topology == "verl" and carries is not None and carries.owner == "ours"
+    )  # none of a launch script's
     unseen = bool(now.step) and not trials.total and not now.traffic.requests
     if not ours or not (trials.dumped or unseen):
         return
     carrier = now.carrier_words.name
-    none = f"{now.step} steps are done, but {carrier} carried no request and there are no trials to show"
+    done = f"{number_of(now.step or 0, 'step')} {'is' if now.step == 1 else 'are'} done"
+    none = f"{done}, but {carrier} carried no request and there are no trials to show"
     some = f"{carrier} carried no request of {trials.dumped} of {trials.total} trials"
     yield Symptom(
         id="trained_past_the_proxy",

@@ -17,7 +17,7 @@ from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
 from liverl.observe.trials.records import count, moment, no_reward, parse_object, parse_reward, with_told
 from liverl.observe.trials.session_facts import SessionFacts, joined
-from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
+from liverl.observe.trials.tool_formats import explain_no_calls
 from liverl.observe.trials.tools_offered import ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
@@ -89,25 +89,13 @@ def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
     return TrajectoryReader(trial_dir).read()
 
 
-def no_tools(trajectory: Trajectory, parser: str | None) -> tuple[str, ...]:
-    """Return sentences that explain why no tool may have been called; none if one was."""
+def no_tools(trajectory: Trajectory, parser: str | None, place: str = "") -> tuple[str, ...]:
+    """Return sentences that explain why no tool may have been called; none if one was. ``parser`` and ``place``: see
+    ``explain_no_calls``."""
     if "zero_tool_calls" not in trajectory.flags:
         return ()
     texts = [turn.written for turn in trajectory.turns]
-    return explain_no_calls(texts, parser, truncated="truncated" in trajectory.flags)
-
-
-def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
-    """Return the tool-call parser in the run's configuration; None if it cannot be determined."""
-    import yaml
-
-    try:
-        settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
-    except (OSError, yaml.YAMLError, RecursionError):
-        return None
-    for key in PARSER_KEY.split("."):
-        settings = settings.get(key) if isinstance(settings, dict) else None
-    return settings if isinstance(settings, str) and settings else None
+    return explain_no_calls(texts, parser, "truncated" in trajectory.flags, place)
 
 
 class TrajectoryReader:
