@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
+from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.text.facts import (
     disk_words,
@@ -175,7 +176,9 @@ def _trials(s: Snapshot) -> list[Line]:
     lines: list[Line] = [(f"trials    {trial_counts(s)}", None)]
     if trials.zero_tool_calls:
         share = trials.zero_tool_calls / max(1, trials.finished)
-        text = f"▲ {trials.zero_tool_calls} finished trials ({share:.0%}) made no tool call at all"
+        text = (
+            f"▲ {quantity(trials.zero_tool_calls, 'finished trial')} ({share:.0%}) made no tool call at all"
+        )
         lines.append((text, "33"))
     for step in trials.steps[:3]:
         counted = step.calling is not None and step.judged

@@ -14,6 +14,7 @@ from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.util.plural import quantity
 from liverl_tui.app.settings import check_theme
 from liverl_tui.cli.check_keys import table_of
 from liverl_tui.cli.mode import Mode, interface, mode, show
@@ -230,7 +231,7 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
         failed += check.status == "fail"
     if failed:
         raise CliError(
-            f"{failed} preflight check{'s' if failed > 1 else ''} failed; nothing was started",
+            f"{quantity(failed, 'preflight check')} failed; nothing was started",
             ExitCode.PREFLIGHT,
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import Event, Snapshot
+from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 from liverl_tui.data.own_files import write_own
 from liverl_tui.data.view import View
@@ -90,7 +91,7 @@ def _restarted(visit: Visit, snapshot: Snapshot) -> list[str]:
     grown = {name: count - before.get(name, 0) for name, count in _restarts(snapshot).items()}
     grown = {name: count for name, count in grown.items() if count > 0}
     if len(grown) > _NAMED:
-        return [f"{sum(grown.values())} restarts of {len(grown)} services"]
+        return [f"{quantity(sum(grown.values()), 'restart')} of {quantity(len(grown), 'service')}"]
     return [f"{name} restarted{'' if count == 1 else f' {count} times'}" for name, count in grown.items()]
 
 

@@ -30,8 +30,7 @@ def pairs(node: Node) -> Iterator[tuple[Node, Node]]:
 
 def _pair(item: Node) -> tuple[Node, Node]:
     if item.kind == "map" and len(item.pairs) == 1:
-        key, value = item.pairs[0]  # "- key: value"
-        return key, value
+        return item.pairs[0]  # "- key: value"
     if item.kind != "scalar":
         raise Bad(item, FORM)
     text = re.sub(r"\s+\\$", "", item.text.strip())

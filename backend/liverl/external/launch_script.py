@@ -32,7 +32,7 @@ from liverl.serving.registry import ReplicaRegistry
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.observed_state import ObservedState
 from liverl.supervise.services.supervisor import Supervisor
-from liverl.util.plural import counted
+from liverl.util.plural import quantity
 from liverl.verl.discovery.layout import replica_count
 from liverl.verl.discovery.ray_rest import RayError, RayRest
 from liverl.verl.replicas import IDLE, VerlReplicas
@@ -104,7 +104,7 @@ class LaunchScript:
             return
         replicas.recount(count)
         if configured and count != configured:
-            text = f"the launch script has {counted(count, 'replica')}; the configuration's sizes give {configured}"
+            text = f"the launch script has {quantity(count, 'replica')}; the configuration's sizes give {configured}"
             self._supervisor.say("replicas", text, service="trainer")
 
     @property

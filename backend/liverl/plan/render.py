@@ -13,6 +13,7 @@ from liverl.model import Check, Inert, Unchecked
 from liverl.plan.inherit import withheld
 from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan, Probe, ServiceSpec
+from liverl.util.plural import plural, quantity
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
 _EXPORTED = re.compile(r"^exported as [^;]+; ")  # the start of a reason that names a key's variables
@@ -71,9 +72,9 @@ def _brief(plan: Plan) -> Iterator[str]:
     for spec in _services(plan):
         replicas = spec is plan.replica_template
         gpus = spec.gpus * (plan.expected_replicas if replicas else 1)
-        facts = [_count(gpus, "GPU")] if gpus else []
+        facts = [quantity(gpus, "GPU")] if gpus else []
         facts += [f"{port.name} {port.host}:{port.number}" for port in spec.ports if port.number]
-        name = _count(plan.expected_replicas, "replica") if replicas else spec.name
+        name = quantity(plan.expected_replicas, "replica") if replicas else spec.name
         yield f"starts     {name}" + (f": {', '.join(facts)}" if facts else "")
     if plan.ray is not None and plan.ray.owner == "foreign" and plan.ray.address:
         yield f"uses       the existing Ray cluster {plan.ray.address}"
@@ -81,15 +82,11 @@ def _brief(plan: Plan) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _head(plan: Plan) -> Iterator[str]:
     yield f"run        {plan.run}"
     yield f"directory  {plan.run_dir}"
-    steps = f", {_count(plan.total_steps, 'step')}" if plan.total_steps else ""
-    replicas = _count(plan.expected_replicas, "replica")
+    steps = f", {quantity(plan.total_steps, 'step')}" if plan.total_steps else ""
+    replicas = quantity(plan.expected_replicas, "replica")
     if plan.script is not None and not plan.expected_replicas:
         replicas = "as many replicas as the launch script starts"
     yield f"topology   {plan.topology}: {replicas}{steps}"
@@ -166,7 +163,7 @@ def _inert(plan: Plan) -> Iterator[str]:
         return
     by_user = _set_by_user(plan)
     yield ""
-    yield f"inert here ({len(plan.inert)} keys; {len(by_user)} of them set by you)"
+    yield f"inert here ({quantity(len(plan.inert), 'key')}; {len(by_user)} of them set by you)"
     for inert in by_user:
         yield f"  {inert.key}: inert here: {inert.why}  [{inert.where}]"
     reasons: dict[str, list[str]] = {}
@@ -194,7 +191,9 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
         yield f"after     {need.on}: {need.condition.replace('_', ' ')}{count}"
     yield f"ready     {_probe(spec.probes.startup)}, within {spec.probes.startup_deadline:g} s"
     if spec.probes.live:
-        yield f"alive     {_probe(spec.probes.live)}, {spec.probes.live.failures} failures cause a restart"
+        failures = spec.probes.live.failures
+        causes = f"{quantity(failures, 'failure')} {plural(failures, 'causes', 'cause')}"
+        yield f"alive     {_probe(spec.probes.live)}, {causes} a restart"
     restart = spec.restart
     if restart.mode == "never":
         yield "restart   never"
@@ -208,7 +207,7 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
     if spec.drain:
         yield "replaced  " + ", ".join(f"{s.signal} {s.target} {s.grace:g} s" for s in spec.drain)
     for file in spec.files:
-        yield f"file      {file.path} ({len(file.text)} bytes)"
+        yield f"file      {file.path} ({quantity(len(file.text), 'byte')})"
     if spec.ends_run:
         yield "the run ends when this service exits"
 

@@ -8,6 +8,6 @@ def plural(number: float, noun: str, many: str = "") -> str:
     return noun if number == 1 else many or f"{noun}s"
 
 
-def counted(number: float, noun: str, many: str = "") -> str:
+def quantity(number: float, noun: str, many: str = "") -> str:
     """``1 step``, ``2 steps``, ``12,000 rows``. ``many``: as for ``plural``."""
     return f"{number:,} {plural(number, noun, many)}"

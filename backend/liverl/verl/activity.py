@@ -10,6 +10,7 @@ from pathlib import Path
 
 from liverl.observe.boot.replica_stages import EngineEvent, ReplicaBoot, TrainerLog
 from liverl.observe.engine.activity import Activity, ActivitySigns, ActivityState, Cycle
+from liverl.util.plural import quantity
 
 
 class ReplicaActivity:
@@ -103,5 +104,4 @@ def cycle_words(cycles: Iterable[Cycle]) -> str:
         longest((c.wake_seconds for c in cycles), "took {:.2f} s to wake up"),
         longest((c.freed_gib for c in cycles), "freed {:.1f} GiB"),
     )
-    count = f"{len(cycles)} replica{'s' * (len(cycles) != 1)}"
-    return f"{count} {', '.join(part for part in parts if part)}"
+    return f"{quantity(len(cycles), 'replica')} {', '.join(part for part in parts if part)}"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from liverl.agents.endings import CAUSES
 from liverl.observe.trials.trajectory import Trajectory
-from liverl.util.plural import counted
+from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, duration, one_line
 from liverl_tui.widgets.base.cells import Row, Span, fit
@@ -89,7 +89,7 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         if t.dumped
         else (NO_TOOLS, "alarm")
         if "zero_tool_calls" in t.flags
-        else (counted(t.tool_calls, "call"), "text")
+        else (quantity(t.tool_calls, "call"), "text")
     )
     rewards = [f"{one_line(key)} {reward_word(value)}" for key, value in t.rewards.items()]
     main = (
@@ -127,6 +127,6 @@ def _part(rank: int, text: str) -> Part:
 
 def _turns(t: Trajectory) -> str:
     """The number of turns, as the list of trials counts them, and of calls that failed."""
-    words = counted(max(sum(turn.success for turn in t.turns), t.told_turns), "turn")
+    words = quantity(max(sum(turn.success for turn in t.turns), t.told_turns), "turn")
     failed = sum(not (turn.success or turn.abandoned) for turn in t.turns)
-    return f"{words}, {counted(failed, 'failed call')}" if failed else words
+    return f"{words}, {quantity(failed, 'failed call')}" if failed else words

@@ -16,7 +16,7 @@ from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, Snapshot, Symptom, TrialHead
 from liverl.observe.trials.engine_parser import EngineParser
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
-from liverl.util.plural import counted as number_of
+from liverl.util.plural import plural, quantity
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
 UNTRAINED_SHARE = 0.1  # of a step's trials: more than that changes what a step learns
@@ -199,7 +199,7 @@ def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
     if not ours or not (trials.dumped or unseen):
         return
     carrier = now.carrier_words.name
-    done = f"{number_of(now.step or 0, 'step')} {'is' if now.step == 1 else 'are'} done"
+    done = f"{quantity(now.step or 0, 'step')} {'is' if now.step == 1 else 'are'} done"
     none = f"{done}, but {carrier} carried no request and there are no trials to show"
     some = f"{carrier} carried no request of {trials.dumped} of {trials.total} trials"
     yield Symptom(
@@ -286,7 +286,8 @@ def trials_unattributed(window: Window) -> Iterator[Symptom | Resolved]:
             id="trials_unattributed",
             severity="info",
             title="requests without a trial name",
-            cause=f"{proxy.unattributed} requests so far named no trial and were not counted for any trial",
+            cause=f"{_so_far(proxy.unattributed)} named no trial and {_were(proxy.unattributed)} not counted for any "
+            "trial",
             fix="give each trial its own API key (<run key>.<trial>), or send the header x-litellm-routing-key",
             evidence=(Evidence("", log="trials/_unattributed/litellm-trajectory.jsonl"),),
         )
@@ -303,8 +304,8 @@ def model_unknown(window: Window) -> Iterator[Symptom | Resolved]:
             id="model_unknown",
             severity="warning",
             title=f"agents request {names[0]}, which is not served",
-            cause=f"{proxy.unknown} requests so far asked for {requested} and were rejected; their trials end as if "
-            "the model had not answered",
+            cause=f"{_so_far(proxy.unknown)} asked for {requested} and {_were(proxy.unknown)} rejected; their trials "
+            "end as if the model had not answered",
             fix=f"set the agents' model name to one of: {', '.join(served)}"
             if served
             else "set the agents' model name to a model that is served",
@@ -320,7 +321,7 @@ def request_too_large(window: Window) -> Iterator[Symptom | Resolved]:
             id="request_too_large",
             severity="warning",
             title="requests are too large",
-            cause=f"{proxy.too_large} requests so far were answered with 413, because they have more bytes than "
+            cause=f"{_so_far(proxy.too_large)} {_were(proxy.too_large)} answered with 413: more bytes than "
             "proxy.max_body_bytes allows; their trials fail",
             fix="shorten what the agents send, or raise proxy.max_body_bytes and resume the run",
             evidence=(Evidence(proxy.address),) if proxy.address else (),
@@ -335,7 +336,7 @@ def records_lost(window: Window) -> Iterator[Symptom | Resolved]:
             id="records_lost",
             severity="warning",
             title="turns are missing in the trials' records",
-            cause=f"{proxy.unrecorded} requests so far were answered, but their record could not be written",
+            cause=f"{_so_far(proxy.unrecorded)} {_were(proxy.unrecorded)} answered, but no record could be written",
             fix="remove the cause that the error names; the missing records cannot be restored",
             evidence=(Evidence(proxy.record_error or "the error is in the proxy's log"),),
         )
@@ -349,9 +350,17 @@ def key_refused(window: Window) -> Iterator[Symptom | Resolved]:
             id="key_refused",
             severity="warning",
             title="requests have no valid key",
-            cause=f"{proxy.refused} requests so far were rejected because they had no valid key: the agents "
+            cause=f"{_so_far(proxy.refused)} {_were(proxy.refused)} rejected for lack of a valid key: the agents "
             f"belong to another run or were "
             "given another key",
             fix="give the agents the key in secrets/run_key as their API key, or <that key>.<trial>",
             evidence=(Evidence(proxy.address),) if proxy.address else (),
         )
+
+
+def _so_far(number: float) -> str:
+    return f"{quantity(round(number), 'request')} so far"
+
+
+def _were(number: float) -> str:
+    return plural(round(number), "was", "were")

@@ -143,9 +143,9 @@ def _observed(event: Mapping[str, Any]) -> Message:
 def _text(event: Mapping[str, Any]) -> str:
     arguments = event.get("args")
     arguments = arguments if isinstance(arguments, dict) else {}
-    texts = (arguments.get("thought"), arguments.get("content"), event.get("message"))
-    if event.get("action") not in ("message", "system"):
-        texts = texts[:1]
+    texts = [arguments.get("thought")]
+    if event.get("action") in ("message", "system"):
+        texts += [arguments.get("content"), event.get("message")]
     return next((text for text in texts if isinstance(text, str) and text), "")
 
 

@@ -22,6 +22,7 @@ from liverl.observe.trials.preview import short, text_preview
 from liverl.observe.trials.records import parse_object
 from liverl.observe.trials.tallies import Tally
 from liverl.observe.trials.trial import FRESH
+from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError
 
 DUMPS = "rollouts"
@@ -255,7 +256,7 @@ class Dumps:
         except (RefusedFileError, PermissionError) as error:
             dump.problem, dump.whole = error.strerror or str(error), True
             return False
-        dump.problem = f"{dump.bad} lines are no rows of verl's" if dump.bad else ""
+        dump.problem = _bad_lines(dump.bad) if dump.bad else ""
         return news
 
     def settle(self) -> bool:
@@ -285,3 +286,9 @@ class Dumps:
             if len(found) >= most:
                 break
         return found[:most]
+
+
+def _bad_lines(number: int) -> str:
+    if number == 1:
+        return "1 line is no row of verl's"
+    return f"{quantity(number, 'line')} are no rows of verl's"

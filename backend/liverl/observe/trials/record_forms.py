@@ -59,8 +59,7 @@ def _of_payload(payload: dict[str, Any]) -> dict[str, Any] | None:
     if payload.get("status") not in ("success", "failure") or "response" not in payload:
         return None
     success = payload["status"] == "success"
-    asked = payload.get("model_parameters")
-    asked = asked if isinstance(asked, dict) else {}
+    asked = _dict(payload.get("model_parameters"))
     messages = payload.get("messages")
     request = {
         "model": payload.get("model_group") or payload.get("model"),
@@ -68,8 +67,8 @@ def _of_payload(payload: dict[str, Any]) -> dict[str, Any] | None:
         "messages": messages if isinstance(messages, list) else [{"role": "user", "content": messages}],
     }
     began, ended = payload.get("startTime"), payload.get("endTime")
-    seconds = payload.get("response_time")
-    if not _is_number(seconds) and _is_number(began) and _is_number(ended):
+    seconds: Any = payload.get("response_time")
+    if not _is_number(seconds) and isinstance(began, int | float) and isinstance(ended, int | float):
         seconds = ended - began
     tokens = {name: payload.get(name) for name in ("prompt_tokens", "completion_tokens")}
     return {
@@ -87,8 +86,7 @@ def _of_payload(payload: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _failure(payload: Mapping[str, Any]) -> dict[str, Any]:
-    told = payload.get("error_information")
-    told = told if isinstance(told, dict) else {}
+    told = _dict(payload.get("error_information"))
     return {
         "error_type": told.get("error_class") or "error",
         "status_code": told.get("error_code"),
@@ -139,7 +137,7 @@ def _of_openai(chunks: list[dict[str, Any]]) -> dict[str, Any]:
         if not isinstance(choice, dict) or choice.get("index") not in (0, None):
             continue
         finish = choice.get("finish_reason") or finish
-        delta = choice.get("delta") if isinstance(choice.get("delta"), dict) else {}
+        delta = _dict(choice.get("delta"))
         if isinstance(choice.get("text"), str):  # of the API without messages
             delta = {"content": choice["text"]}
         for name in ("content", "reasoning_content", "reasoning", "refusal"):
@@ -178,7 +176,7 @@ def _of_anthropic(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     inputs: dict[int, str] = {}
     for chunk in chunks:
         index = chunk["index"] if isinstance(chunk.get("index"), int) else 0
-        delta = chunk.get("delta") if isinstance(chunk.get("delta"), dict) else {}
+        delta = _dict(chunk.get("delta"))
         match chunk.get("type"):
             case "message_start" if isinstance(started := chunk.get("message"), dict):
                 whole |= {name: value for name, value in started.items() if name != "content"}
@@ -200,6 +198,10 @@ def _of_anthropic(chunks: list[dict[str, Any]]) -> dict[str, Any]:
             decoded = loads(text.encode("utf-8", "replace"))
             blocks[index]["input"] = text if decoded is None else decoded
     return {**whole, "content": [blocks[index] for index in sorted(blocks)]}
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _is_number(value: object) -> bool:

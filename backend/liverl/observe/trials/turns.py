@@ -18,6 +18,7 @@ from liverl.observe.trials.session_facts import SessionTally, TurnSession
 from liverl.observe.trials.tool_formats import resembling
 from liverl.observe.trials.tools_offered import in_request
 from liverl.sessions.joined_turns import JoinedTurns, reply_json
+from liverl.util.plural import quantity
 
 _CONVERSATIONS = 8  # maximum conversations distinguished at a time
 _LATE = "its request is not known: it could not be written at its time, and its reply was kept by the session"
@@ -186,11 +187,13 @@ class TurnBuilder:
         parts = [part for raw in messages[shared:] for part in message_parts(loads(raw), names)]
         note = ""
         if best is not None:
-            kept = f"the first {shared} of the {len(best.messages)} messages of turn {best.turn + 1}"
+            kept = (
+                f"the first {shared} of the {quantity(len(best.messages), 'message')} of turn {best.turn + 1}"
+            )
             others = len(messages) - shared
-            note = f"the agent has rewritten the conversation: it repeats {kept}, then has {others} others"
+            note = f"the agent has rewritten the conversation: it repeats {kept}, then has {quantity(others, 'other')}"
         elif self.turns:
-            note = f"a separate conversation of {len(messages)} messages"
+            note = f"a separate conversation of {quantity(len(messages), 'message')}"
         conversation = _Conversation(messages, index, names)
         self._conversations = [*self._conversations, conversation][-_CONVERSATIONS:]
         return conversation, parts, note
