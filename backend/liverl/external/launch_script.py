@@ -287,12 +287,15 @@ class LaunchScript:
     def services(self) -> list[ServiceStatus]:
         """Ray and the proxy of the launch script; the script itself is the service ``trainer``. A proxy that nobody has
         asked for, and that has not been seen once a step has ended, is none of the script's."""
-        without = self.generated and not self._proxy_asked_for and not self.proxy.seen
-        return [self._ray(), *([] if without else [self.proxy.service()])]
+        return [self._ray(), *([] if self._has_no_proxy else [self.proxy.service()])]
+
+    @property
+    def _has_no_proxy(self) -> bool:
+        return self.generated and not self._proxy_asked_for and not self.proxy.seen
 
     def proxy_status(self) -> ProxyStatus:
         """The proxy's address and routes, for the snapshot. Its requests are not counted."""
-        return self.proxy.status()
+        return ProxyStatus() if self._has_no_proxy else self.proxy.status()
 
     def _ray(self) -> ServiceStatus:
         cluster = self._cluster
