@@ -125,7 +125,8 @@ def _script(config: RunConfig, run_dir: Path, given: Mapping[str, str] | None) -
     Raises:
         SizeError: see ``launch_script.expected_replicas``.
     """
-    expected = launch_script.expected_replicas(config, given)
+    # In verl's workers nothing counts the replicas that a script has, see ``external.LaunchScript``.
+    expected = launch_script.expected_replicas(config, None if conditions.in_workers(config) else given)
     return _Parts(
         (launch_script.service(config, run_dir, given),),
         expected,
