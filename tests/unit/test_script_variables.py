@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from liverl.daemon.script_event import variables_told
 from liverl.plan import make_plan
 from liverl.plan.render import plan_text
 from liverl.plan.spec import Plan
+from liverl.preflight import launch_script
 from liverl.rundir.layout import RunDir
 
 BASE = "run: {topology: verl, engine: vllm}\ntrainer: {kind: command, command: [bash, start.sh]}\n"
@@ -144,6 +146,29 @@ def test_the_first_event_and_the_plan_say_what_was_set_and_what_was_not(tmp_path
         {name for name, _ in VARIABLES} - {"PROJECT_NAME", "NUM_WORKERS", "HARBOR_TRIALS_DIR"} - secrets
     )
     assert variables_told(replace(made, script=None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("script", "warned"),
+    [
+        ("ray start --port $RAY_PORT", "$RAY_PORT (infrastructure.ray_port)"),
+        ('echo "${RAY_PORT}"', "$RAY_PORT (infrastructure.ray_port)"),
+        ("echo ${RAY_PORT:-6379}", ""),
+        ("RAY_PORT=6379; echo $RAY_PORT", ""),
+        (': "${RAY_PORT:=6379}"; echo $RAY_PORT', ""),
+        ("echo $RAY_PORT_OF_MINE $PROJECT_NAME", ""),
+        ("echo $NUM_WORKERS", ""),  # in the shell
+    ],
+)
+def test_a_script_that_needs_what_nobody_has_set_is_told_before_the_start(
+    tmp_path: Path, script: str, warned: str
+) -> None:
+    (tmp_path / "start.sh").write_text(script)
+    made = plan(tmp_path, "experiment: {project_name: swe}\n")
+    found = {c.name: c for c in launch_script.checks(made, {"PATH": os.environ["PATH"], "NUM_WORKERS": "3"})}
+    assert ("variables" in found) == bool(warned)
+    if warned:
+        assert found["variables"].status == "warn" and warned in found["variables"].text
 
 
 def test_what_was_given_is_known_to_later_attempts(tmp_path: Path) -> None:
