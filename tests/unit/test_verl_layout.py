@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from liverl.verl.discovery.assess import Expectation, RankFacts, assess
+from liverl.verl.discovery.discovery import Discovery
 from liverl.verl.discovery.layout import highest_found, replica_count
 from liverl.verl.discovery.ray_rest import RayActor
 
@@ -44,3 +48,29 @@ def test_ranks_beyond_the_expected_ones_are_found() -> None:
         assert highest_found(seen.ranks, seen.others) == 4, "policy replicas of node 0 only"
     nothing = assess(Expectation(count=6, since=0.0), [], RankFacts(), now=1.0)
     assert highest_found(nothing.ranks, nothing.others) == 0
+
+
+def test_other_numbers_keep_what_is_known_of_those_that_stay(tmp_path: Path) -> None:
+    found = Discovery(
+        None,  # type: ignore[arg-type]
+        lambda: None,
+        None,
+        Expectation(count=6, since=5.0),
+        lambda: ([], {}),
+        tmp_path / "log",
+        lambda *_: None,
+        clock=lambda: 9.0,
+    )
+    known = msgspec.structs.replace(found.ranks[0], stage="healthy", generation=3, incarnation="a")
+    found.ranks = (known, *found.ranks[1:])
+    found.recount(2)
+    assert [rank.rank for rank in found.ranks] == [0, 1] and found.ranks[0] is known
+    found.recount(4)
+    assert [(rank.rank, rank.stage) for rank in found.ranks[1:]] == [
+        (1, "missing"),
+        (2, "missing"),
+        (3, "missing"),
+    ]
+    assert found.ranks[0] is known
+    found.recount(0)
+    assert found.ranks == () and found.all_healthy
