@@ -385,4 +385,6 @@ def test_plan_exits_with_3_if_a_check_fails(
     out = capsys.readouterr().out
     assert ("fail       b: row 10" in out) is fails and "check      c: fine" in out
     assert cli.run([*words, "--json"]) == (3 if fails else 0)
-    assert [c["status"] for c in json.loads(capsys.readouterr().out)["checks"]][:3] == [c.status for c in checks]
+    assert [c["status"] for c in json.loads(capsys.readouterr().out)["checks"]][:3] == [
+        c.status for c in checks
+    ]
