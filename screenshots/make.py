@@ -21,13 +21,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests"), str(HERE.parent / "backend"), str(HERE.parent)]
 
+import msgspec  # noqa: E402
 from kit.pictures import svg  # noqa: E402
 from kit.terminal import Terminal, clean_environment  # noqa: E402
 from kit.waiting import wait_until  # noqa: E402
+from msgspec.structs import replace  # noqa: E402
 
 from liverl.control import blocking  # noqa: E402
 from liverl.control.messages import ControlError  # noqa: E402
@@ -49,6 +52,19 @@ CAST_KEYS = (
     ("q", 3.0),
 )
 LARGEST_DEMO = 300_000  # bytes
+# Prints access lines of the sessions as fast as sixteen trials cause them; the first word is where liverl is.
+SESSIONS = """
+import itertools, logging, sys, time
+sys.path.insert(0, sys.argv[1])
+from liverl.sessions.__main__ import LOG_FORMAT
+from liverl.sessions.access_log import access_logger
+logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+for n in itertools.count():
+    trial = f"gsm8k-{n % 16}-aa11"
+    for path, status in ((f"/sess/{trial}/v1/chat/completions", 200), ("/sessions", 201), (f"/sessions/{trial}", 200)):
+        access_logger.info('%s "%s %s HTTP/%s" %d, %.3f s', "127.0.0.1", "POST", path, "1.1", status, 0.25)
+    time.sleep(0.05)
+"""
 SETTLE_S = 1.5  # for a screen to show what was asked for
 
 
@@ -159,6 +175,38 @@ def healthy(studio: Studio) -> None:
             studio.save("run", events, cut=True)
 
 
+def verl_like(studio: Studio) -> None:
+    """The log pane beside sessions that serve some sixty requests a second. Simulated: the trainer prints what verl has
+    printed on two H200s, the sessions only their access lines, by their own logger."""
+    from kit.runs import QUICK_STOP, make_run
+
+    from liverl.plan.spec import Plan, Probes, RestartPolicy, ServiceSpec
+
+    def service(name: str, kind: Literal["trainer", "sessions"], argv: tuple[str, ...]) -> ServiceSpec:
+        never = RestartPolicy(mode="never")
+        return ServiceSpec(name, kind, argv, probes=Probes(), stop=QUICK_STOP, restart=never)
+
+    log = HERE.parent / "tests" / "data" / "recordings" / "h200" / "verl.log"
+    replay = f"while IFS= read -r line; do printf '%s\\n' \"$line\"; sleep 0.02; done < {log}; sleep 600"
+    trainer = replace(
+        service("trainer", "trainer", ("bash", "-c", replay)), stage_parser="trainer", ends_run=True
+    )
+    sessions = service("sessions", "sessions", (sys.executable, "-c", SESSIONS, str(HERE.parent / "backend")))
+    run = make_run(studio.root, (trainer, sessions), name="verl")
+    path = run.run_dir / "plan.json"
+    plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    path.write_bytes(msgspec.json.encode(replace(plan, carrier="sessions")))
+    try:
+        run.start()
+        with studio.program("attach", str(run.run_dir)) as terminal:
+            wait_until(lambda: (run.snapshot().step or 0) >= 6, 120, "step 6")
+            press(terminal, "escape")
+            studio.save("verl-logs-120x40", terminal)
+            press(terminal, "q")
+    finally:
+        run.end()
+
+
 def wrong_parser(studio: Studio) -> None:
     """A model that writes one tool format, and an engine that parses another: most trials call no tool. Of the packaged
     recording."""
@@ -247,6 +295,7 @@ def main() -> None:
         studio = Studio(root, args.png)
         if not args.replay:
             healthy(studio)
+            verl_like(studio)
         wrong_parser(studio)
         cast(studio)
     finally:

@@ -389,7 +389,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     replica: str | None  # API base or replica name that served the last turn
     started_at: float | None
     updated_at: float
-    # zero_tool_calls, moved_replica, failed_turns, mostly_sub; of its proxy_trajectory.json: zero_logprobs,
+    # zero_tool_calls, moved_replica, failed_turns, mostly_sub, no_reward; of its proxy_trajectory.json: zero_logprobs,
     # mask_mismatch, unreadable
     flags: tuple[str, ...] = ()
     path: str = ""  # relative to the run directory
@@ -415,6 +415,9 @@ class TrialHead(msgspec.Struct, frozen=True):
     cause: str = ""
     outcome: str = ""
     aside_tokens: int = 0  # tokens beside its main conversation that are not trained, as its result says
+    no_reward: str = (
+        ""  # why its rewards give none (NaN, text, several of which none is named reward); "" if they do
+    )
     # What its recorded requests ask for, ascending; without those that ask for nothing.
     temperatures: tuple[float, ...] = ()
     top_ps: tuple[float, ...] = ()
@@ -662,6 +665,13 @@ class Check(msgspec.Struct, frozen=True):
     text: str
 
 
+class Unchecked(msgspec.Struct, frozen=True):
+    """Something that ``plan`` does not check. ``text`` says why, and who does."""
+
+    name: str
+    text: str
+
+
 class ConfigChange(msgspec.Struct, frozen=True):
     """A configuration key with which attempt number ``attempt`` began otherwise than the one before it, or that was
     changed in it at the Unix time ``at``. ``before`` and ``after``: plain values; ``where``: file:line, --set, env NAME
@@ -707,6 +717,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     step_seconds: float | None = None  # median of the newest steps, to estimate the remaining time
     metrics: StepMetrics | None = None
     rewards: Rewards = Rewards()
+    # Where the trainer logs its metrics besides: ``wandb`` -> URL of the run, ``tensorboard`` -> folder.
+    trackers: dict[str, str] = {}
     policy_version: int | None = None
     trials: TrialsStatus = TrialsStatus()
     gpus: tuple[GpuStatus, ...] = ()

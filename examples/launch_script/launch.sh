@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # A launch script for `trainer.kind: command`: Ray, then LiteLLM, then verl, as LiveRL's own scripts do it.
 #
-# liverl-tui passes the configuration as environment variables (all of them: `liverl-tui plan`), and the directory of
-# the run as LIVERL_RUN_DIR. The working directory is that of the configuration file. liverl-tui recognizes the
+# liverl-tui passes the keys that its user has set as environment variables (`liverl-tui plan` lists them); for the others
+# the defaults of this script hold. The directory of the run is LIVERL_RUN_DIR. The working directory is that of the configuration file. liverl-tui recognizes the
 # proxy by its port, LITELLM_PORT, and by LiteLLM's command line, and Ray by the processes that this script starts.
 # The end of this script is the end of the run, and its exit code is the trainer's. What it has started ends with it.
 set -euo pipefail
+: "${RAY_PORT:=6379}" "${RAY_DASHBOARD_PORT:=8265}" "${NNODES:=1}" "${NGPUS_PER_NODE:=8}"
 bin="$VENV_PATH/bin"
 proxy_config="$LIVERL_RUN_DIR/litellm.yaml"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from liverl.model import IN_WORKERS, ServiceStatus
+from liverl.util.plural import quantity
 from liverl_tui.data.verbs import (
     COMMANDS,
     FITS,
@@ -37,8 +38,7 @@ def answer_words(what: str, answer: dict[str, Any]) -> str:
     if "replicas" in answer:
         changed = [f"+{name}" for name in answer.get("added", ())]
         changed += [f"-{name}" for name in answer.get("removed", ())]
-        count = answer["replicas"]
-        total = f"{count} replica{'s' if count != 1 else ''} now"
+        total = f"{quantity(answer['replicas'], 'replica')} now"
         return f"{what}: done, {total} ({', '.join(changed) or 'nothing changed'})"
     if answer.get("generation") is not None:
         pid = f", pid {answer['pid']}" if answer.get("pid") else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.commands import resume_command
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl_tui.cli.client import command_client
 from liverl_tui.cli.options import UpOptions, run_options, trust_option
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.target import require_trusted
@@ -190,7 +190,7 @@ def _reconfigure(run: RunDir, values: dict[str, str]) -> str:
     from liverl.control.blocking import Connection
 
     with Connection(run.path) as connection:
-        answer = connection.command("reconfigure", {"values": values}, client=f"cli pid {os.getpid()}")
+        answer = connection.command("reconfigure", {"values": values}, client=command_client())
     return str(answer.get("text", "done"))
 
 
@@ -204,7 +204,7 @@ def _next_attempt(run: RunDir, sets: Sequence[str], live: bool) -> str:
     from liverl_tui.cli.up import up
 
     if live:
-        stop_run(run.path, now=False, wait=True, client=f"cli pid {os.getpid()}", on_note=_note)
+        stop_run(run.path, now=False, wait=True, client=command_client(), on_note=_note)
     code = up(UpOptions(resume=str(run.path), sets=tuple(sets), detach=True, yes=True))
     if code != ExitCode.OK:
         raise CliError(f"the next attempt did not begin (exit code {code})", code)

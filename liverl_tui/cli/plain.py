@@ -118,6 +118,11 @@ class StopSignals:
         """How often a stop was requested."""
         return self._requests.count
 
+    @property
+    def newest(self) -> str:
+        """The name of the signal that has requested the newest stop: ``SIGTERM``."""
+        return self._requests.newest
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._requests.received(number)
 
@@ -251,9 +256,9 @@ class Follower:
             else "stopping services in dependency order; press Ctrl-C again to kill immediately"
         )
         try:
-            connection.command(
-                "stop", {"now": now}, client=f"cli pid {os.getpid()}", wait=False, timeout=ANSWER_S
-            )
+            assert self.signals is not None
+            client = f"{self.signals.newest} to up (pid {os.getpid()})"
+            connection.command("stop", {"now": now}, client=client, wait=False, timeout=ANSWER_S)
         except CommandError as error:
             self.lines.note(f"the backend refused the stop command: {error}", "error")
 

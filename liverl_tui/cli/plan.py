@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
-    from liverl.model import Check
+    from liverl.model import Check, Unchecked
     from liverl.plan.spec import Plan
 
 
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 @config_options
 @run_options
 def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
-    """Show what a configuration would start; with --run, what that run was started as. Starts nothing. Exits with 3
-    if a check of your data, agents or tasks fails; with --json there are no checks."""
+    """Show what a configuration would start, what was checked and what was not; with --run, what that run was started
+    as. Starts nothing. Exits with 3 if a check of your data, agents, tasks, model or launch script fails."""
+    from liverl.model import Unchecked
     from liverl.plan.render import plan_json, plan_text
 
-    checks: Iterable[Check] = ()
-    failed = False
+    checks: list[Check] = []
     if run is not None:
         plan, env = _stored(find_run(run, values["run_root"])), None
+        left = [Unchecked("plan", "it is shown as the run was started with it, and nothing is looked at")]
     else:
         from liverl_tui.cli.target import load_target
 
@@ -45,25 +46,36 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
         for warning in target.loaded.warnings:
             echo(f"warning: {warning}", err=True)
         plan, env = target.plan(), os.environ
-        checks = _own_run(plan, target.loaded.config)
+        checks, left = _checked(plan, target.loaded.config)
     if as_json:
-        echo_json(plan_json(plan, env).rstrip("\n"))
+        echo_json(plan_json(plan, env, checks, left).rstrip("\n"))
     else:
         echo(plan_text(plan, env).rstrip("\n"))
         for check in checks:
             echo(f"{'check' if check.status == 'ok' else check.status:<10} {check.name}: {check.text}")
-            failed = failed or check.status == "fail"
-    return ExitCode.PREFLIGHT if failed else ExitCode.OK
+        for one in left:
+            echo(f"unchecked  {one.name}: {one.text}")
+    return ExitCode.PREFLIGHT if any(check.status == "fail" for check in checks) else ExitCode.OK
 
 
-def _own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
-    """What is found of the user's data, agents and tasks; the environments that exist are asked."""
-    if config.trainer.kind != "verl":
-        return
-    from liverl.preflight import harbor, verl
+def _checked(plan: Plan, config: RunConfig) -> tuple[list[Check], list[Unchecked]]:
+    """What was checked, and what was not."""
+    from liverl.preflight.unchecked import unchecked
 
-    yield from verl.own_run(plan, config)
-    yield from harbor.checks(plan, config)
+    left = list(unchecked(plan, config))
+    names = {one.name for one in left}  # a check that was not made says ok
+    made = _checks(plan, config)
+    return [check for check in made if check.status != "ok" or check.name not in names], left
+
+
+def _checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
+    """What can be checked on any host with the files: the user's data, agents, tasks, model and launch script. The
+    environments that exist are asked."""
+    from liverl.preflight import launch_script, verl
+
+    if config.trainer.kind == "verl":
+        yield from verl.checks(plan, config)
+    yield from launch_script.checks(plan)
 
 
 def _stored(run: RunDir) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
+from liverl_tui.cli.client import command_client
 from liverl_tui.cli.options import run_options, trust_option
 from liverl_tui.cli.output import echo
 from liverl_tui.cli.target import require_trusted
@@ -39,7 +39,7 @@ def _send(run: RunDir, name: str, args: dict[str, Any], what: str, *, wait: bool
 
     with Connection(run.path) as connection:
         try:
-            answer = connection.command(name, args, client=f"cli pid {os.getpid()}", wait=wait)
+            answer = connection.command(name, args, client=command_client(), wait=wait)
         except CommandError as error:
             if error.code != "unknown_service":
                 raise
@@ -119,7 +119,7 @@ def _stop_run(run: RunDir, *, now: bool, wait: bool) -> int:
     if isinstance(backend_alive(run.path), DeadBackend) and (previous := run.read_result()) is not None:
         echo(f"run {run.name} has ended: {previous.summary or previous.state}")
         return ExitCode.OK
-    client = f"cli pid {os.getpid()}"
+    client = command_client()
     progress = StopProgress()
     result = stop_run(
         run.path,

@@ -7,6 +7,7 @@ from textwrap import wrap
 
 from liverl.diagnose.muting import muted_words
 from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
+from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.text.facts import (
     damaged_words,
@@ -90,6 +91,7 @@ def _lines(s: Snapshot) -> list[Line]:
         lines.append((f"proxy     {words}", None))
     if words := sessions_words(s):
         lines.append((f"sessions  {words}", None))
+    lines += [(f"{name:<9} {one_line(where)}", None) for name, where in s.trackers.items()]
     lines += _trials(s)
     lines += _machine(s)
     return lines
@@ -178,7 +180,10 @@ def _trials(s: Snapshot) -> list[Line]:
         return []
     lines: list[Line] = [(f"trials    {trial_counts(s)}", None)]
     if trials.zero_tool_calls:
-        text = f"▲ {trials.zero_tool_calls} of {trials.judged} trials ({without_tools(s):.0%}) made no tool call at all"
+        text = (
+            f"▲ {trials.zero_tool_calls} of {quantity(trials.judged, 'trial')} ({without_tools(s):.0%}) made no tool"
+            " call at all"
+        )
         lines.append((text, "33"))
     for step in trials.steps[:3]:
         counted = step.calling is not None and step.judged

@@ -14,6 +14,7 @@ from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.util.plural import quantity
 from liverl_tui.app.settings import check_theme
 from liverl_tui.cli.check_alerts import check_muted
 from liverl_tui.cli.check_keys import table_of
@@ -189,21 +190,22 @@ def _from_config(options: UpOptions) -> int:
 
 
 def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
-    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it, and so does a Slurm job
-    without the interface: whoever submitted the job has decided.
+    """Show the short plan of a run that takes GPUs and wait for Enter. ``--yes`` skips it. Nobody is asked in a Slurm
+    job and where there is no terminal (nohup, cron, other batch systems): whoever submitted the command has decided.
 
     Raises:
-        CliError: stdin is no terminal.
+        CliError: there is a terminal, but stdin is none.
         click.Abort: stdin ended.
     """
     from liverl_tui.cli.target import needs_gpus
+    from liverl_tui.cli.terminal import somebody_there
 
-    in_batch = bool(os.environ.get("SLURM_JOB_ID")) and _mode(options) != "interface"
-    if options.yes or in_batch or not needs_gpus(plan, config):
+    in_batch = bool(os.environ.get("SLURM_JOB_ID")) or not somebody_there()
+    if options.yes or (in_batch and _mode(options) != "interface") or not needs_gpus(plan, config):
         return
     if not sys.stdin.isatty():
         raise CliError(
-            "this run uses GPUs, and there is no terminal to confirm on; to start it:\n"
+            "this run uses GPUs, and stdin is no terminal to confirm on; to start it:\n"
             f"  {options.command_line('--yes')}",
             ExitCode.USAGE,
         )
@@ -231,7 +233,7 @@ def _preflight(plan: Plan, config: RunConfig) -> None:
         failed += check.status == "fail"
     if failed:
         raise CliError(
-            f"{failed} preflight check{'s' if failed > 1 else ''} failed; nothing was started",
+            f"{quantity(failed, 'preflight check')} failed; nothing was started",
             ExitCode.PREFLIGHT,
         )
 

@@ -8,6 +8,7 @@ import msgspec
 
 from liverl.model import Event, Snapshot
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 from liverl_tui.data.own_files import write_own
 from liverl_tui.data.view import View
@@ -91,7 +92,7 @@ def _restarted(visit: Visit, snapshot: Snapshot) -> list[str]:
     grown = {name: count - before.get(name, 0) for name, count in _restarts(snapshot).items()}
     grown = {name: count for name, count in grown.items() if count > 0}
     if len(grown) > _NAMED:
-        return [f"{sum(grown.values())} restarts of {len(grown)} services"]
+        return [f"{quantity(sum(grown.values()), 'restart')} of {quantity(len(grown), 'service')}"]
     return [f"{name} restarted{'' if count == 1 else f' {count} times'}" for name, count in grown.items()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -10,6 +11,7 @@ from textual.binding import Binding
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.screens.run_metrics import metrics_of
+from liverl_tui.text.words import one_line
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.metrics.axes import number
@@ -24,6 +26,16 @@ if TYPE_CHECKING:
 POLL_S = 1.0  # seconds between two polls of the metrics files; a poll of an unchanged file is one stat
 
 _KEYS: list[BindingType] = [*bindings("metrics"), Binding("escape", "back", show=False)]
+
+
+def _none_yet(trackers: Mapping[str, str]) -> tuple[str, ...]:
+    """What is shown without a metric. Without the loggers ``console`` and ``file`` verl writes none that could be read
+    here. ``trackers``: where it logs them besides."""
+    if not trackers:
+        return ("no metrics yet: the trainer writes them after each step",)
+    where = (one_line(f"event files in {w}" if name == "tensorboard" else w) for name, w in trackers.items())
+    words = f"no metrics yet; if steps have ended, the trainer logs them to {' and '.join(trackers)} only:"
+    return (words, *where, "to see them here, add console or file to trainer.logger")
 
 
 class MetricsScreen(RunScreen):
@@ -92,7 +104,7 @@ class MetricsScreen(RunScreen):
         grid.empty = (
             ("reading the metrics ...",)
             if not metrics.done and not metrics.problem
-            else ("no metrics yet: the trainer writes them after each step",)
+            else _none_yet(view.snapshot.trackers if view.snapshot is not None else {})
             if not charts.series.series
             else (_no_chart(),)
         )

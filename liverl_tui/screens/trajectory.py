@@ -11,8 +11,9 @@ from textual.binding import BindingType
 
 from liverl.model import TrialHead
 from liverl.observe.trials.dumped_trajectory import Reader, reader_of
+from liverl.observe.trials.engine_parser import EngineParser, engine_parser
 from liverl.observe.trials.files import head_of_file
-from liverl.observe.trials.trajectory import Trajectory, no_tools, parser_in_use
+from liverl.observe.trials.trajectory import Trajectory, no_tools
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
@@ -67,7 +68,7 @@ class TrajectoryScreen(RunScreen):
         self._reader: Reader | None = None
         self._reading = False
         self._reads_after_end = 0  # reads since the trial has ended
-        self._parser: str | None = None  # the tool parser in use; read once a trial has no tool calls
+        self._parser = EngineParser()  # the tool parser in use; read once a trial has no tool calls
         self._problem = ""  # why the last read failed
         self._names: dict[str, str] = {}  # replicas by root address
         self._head: TrialHead | None = None  # of the shown trial, as the list had it last
@@ -154,8 +155,8 @@ class TrajectoryScreen(RunScreen):
         problem, trajectory = "", None
         try:
             trajectory = await asyncio.to_thread(reader.read)
-            if "zero_tool_calls" in trajectory.flags and self._parser is None:
-                self._parser = await asyncio.to_thread(parser_in_use, self.liverl.source.run.path)
+            if "zero_tool_calls" in trajectory.flags and self._parser.name is None:
+                self._parser = await asyncio.to_thread(engine_parser, self.liverl.source.run.path)
         except OSError as error:
             problem = f"cannot read this trial: {error.strerror or error}"
         if reader is not self._reader:
@@ -181,7 +182,7 @@ class TrajectoryScreen(RunScreen):
             return
         blocks = build(
             trajectory,
-            why=no_tools(trajectory, self._parser),
+            why=no_tools(trajectory, self._parser.name, self._parser.place),
             hidden=self._hidden,
             names=self._names,
             files=self._files,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.data.own_files import write_own
 
@@ -35,7 +36,7 @@ def amount(text: str) -> str:
     lines = text.count("\n") + (not text.endswith("\n"))
     size = len(text.encode(errors="replace"))
     size_words = f"{size} B" if size < 1000 else f"{size / 1000:.0f} KB"
-    return f"{lines} line{'s' if lines != 1 else ''} ({size_words})"
+    return f"{quantity(lines, 'line')} ({size_words})"
 
 
 def osc52(text: str) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from liverl.agents.endings import NOT_AS_MEANT, counted
 from liverl.diagnose.muting import muted_words
 from liverl.model import GpuStatus, SessionsStatus, Snapshot, StepTrials
+from liverl.util.plural import plural, quantity
 from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
 from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
 
@@ -116,7 +117,8 @@ def proxy_words(s: Snapshot) -> str | None:
     proxy = s.proxy
     if proxy.address is None:
         return None
-    words = f"{proxy.address}, {_counter(proxy.requests)} requests, {_counter(proxy.failures)} failed"
+    requests = f"{_counter(proxy.requests)} {plural(proxy.requests or 0, 'request')}"
+    words = f"{proxy.address}, {requests}, {_counter(proxy.failures)} failed"
     if proxy.unattributed:
         words += f", {proxy.unattributed} without a trial"
     if proxy.cooled_down:
@@ -132,14 +134,13 @@ def sessions_words(s: Snapshot) -> str | None:
         return None
     where = hosts_words(sessions) if s.carrier == "workers" else str(sessions.address)
     failed = int(sessions.counters.get("num_failed", 0))
-    words = f"{where}, {sessions.requests} requests, {failed} failed"
+    words = f"{where}, {sessions.requests} {plural(sessions.requests, 'request')}, {failed} failed"
     return f"{words}; {open_words(s, sessions)}"
 
 
 def hosts_words(sessions: SessionsStatus) -> str:
     """``in 2 agent-loop workers``: where verl's workers host the sessions."""
-    many = len(sessions.workers)
-    return f"in {many} agent-loop worker{'s' * (many != 1)}"
+    return f"in {quantity(len(sessions.workers), 'agent-loop worker')}"
 
 
 def open_words(s: Snapshot, sessions: SessionsStatus) -> str:

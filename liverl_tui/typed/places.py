@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from liverl.logs.times import parse_moment
 from liverl.model import TrialHead
+from liverl.util.plural import quantity
 from liverl_tui.typed.command import (
     Act,
     Command,
@@ -82,7 +83,7 @@ def _complete_goto(text: str, here: Here) -> Iterator[Completion]:
     ]
     snapshot = here.snapshot
     steps = snapshot.trials.steps if snapshot is not None else ()
-    numbers = [Completion(f"{_STEP} {step.step}", f"its {step.total} trials") for step in steps]
+    numbers = [Completion(f"{_STEP} {step.step}", f"its {quantity(step.total, 'trial')}") for step in steps]
     trials = [Completion(head.name, f"trial of step {head.step}, {head.task}") for head in _trials(here)]
     yield from starting(text, [*numbers[:3], *places, *numbers[3:], *trials])
 

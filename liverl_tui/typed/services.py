@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from liverl.model import ServiceStatus
+from liverl.util.plural import plural, quantity
 from liverl_tui.data.verbs import FITS, Verb
 from liverl_tui.data.view import actors, processes
 from liverl_tui.text.words import state_word
@@ -86,7 +87,9 @@ def _parse_scale(text: str, here: Here) -> Act:
             f"scale: found {text}, which leaves {wanted} replicas of {now}; expected at least 1 to stay"
         )
     if wanted == now:
-        raise TypedError(f"scale: there are {now} replicas already; nothing to do")
+        raise TypedError(
+            f"scale: there {plural(now, 'is', 'are')} {quantity(now, 'replica')} already; nothing to do"
+        )
     if sign:
         return lambda host: host.commands.scale(delta=wanted - now)
     return lambda host: host.commands.scale(to=wanted)
@@ -96,7 +99,7 @@ def _complete_scale(text: str, here: Here) -> Iterable[Completion]:
     now = _replicas(here)
     offered = [Completion("+1", f"add one: {now + 1} replicas" if now else "add one")]
     if now > 1:
-        offered.append(Completion("-1", f"drain and remove one: {now - 1} replicas"))
+        offered.append(Completion("-1", f"drain and remove one: {quantity(now - 1, 'replica')}"))
     offered += [
         Completion(str(number), f"{number} replicas, {now} now") for number in (now + 1, now + 2) if now
     ]

@@ -21,7 +21,7 @@ from msgspec import inspect
 
 from liverl.control.messages import PROTOCOL
 from liverl.exit_codes import rows
-from liverl.model import SCHEMA, Event, Result
+from liverl.model import SCHEMA, Check, Event, Result, Unchecked
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
 from liverl.plan.spec import Plan
@@ -80,6 +80,10 @@ def introspected() -> dict[str, Any]:
             "withheld": "map",
             "withheld{}": "array",
             "withheld{}[]": "text",
+            "checks": "array",
+            **dict(fields(Check, "checks[]")),
+            "unchecked": "array",
+            **dict(fields(Unchecked, "unchecked[]")),
         },
     }
     context = click.Context(cli)

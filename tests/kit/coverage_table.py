@@ -14,7 +14,7 @@ KNOWN = {"B": 26, "R": 22, "T": 20, "V": 7, "P": 40, "E": 58}
 
 class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``by``: signatures, ``rule:`` of diagnose, ``check:`` of a module; ``line``: what is printed; ``unseen``: why
-    nothing can find it."""
+    nothing finds it."""
 
     symptom: str
     by: tuple[str, ...] = ()

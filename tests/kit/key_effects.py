@@ -120,7 +120,8 @@ def effects(loaded: LoadedConfig, config: RunConfig) -> dict[str, Any]:
     fixed = resolved(config, env=ENV, cwd=Path("/w"), now=0.0)
     folder = run_directory(fixed)
     try:
-        plan = make_plan(replace(loaded, config=fixed), folder)
+        # A key counts as given when its value is changed, so all of them do.
+        plan = make_plan(replace(loaded, config=fixed, given=None), folder)
     except PlanError as error:
         return {"liverl.plan": str(error)}
     return {

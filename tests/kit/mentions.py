@@ -210,6 +210,8 @@ OTHERS: dict[str, str] = {
     "ray.kill": "Ray's function that ends an actor, in its words about one that has ended",
     "data.prompt_key": "the name of the column with the messages, in verl's configuration",
     "trainer.default_local_dir": "the directory of the checkpoints, in verl's configuration",
+    "trainer.logger": "where metrics are logged, in verl's configuration",
+    "trainer.save_freq": "steps between two checkpoints, in verl's configuration",
     "trainer.resume_from_path": "the checkpoint to resume from, in verl's configuration",
     "verl.trainer.ppo.v1.trainer_separate_async": "the name of a logger of verl's",
     "reward.reward_model.enable": "whether a model rewards, in verl's configuration",

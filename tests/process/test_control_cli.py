@@ -164,11 +164,11 @@ def test_sigterm_stops_in_order_and_a_second_one_now(background, tmp_path):
     backend_of(run_dir)
     toy.wait_until(lambda: "serves" in out(), "it follows")
     process.send_signal(signal.SIGTERM)
-    toy.wait_until(lambda: "stop now=False by cli pid" in out(), "an orderly stop")
+    toy.wait_until(lambda: f"stop now=False by SIGTERM to up (pid {process.pid})" in out(), "an orderly stop")
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 5
-    assert "stop now=True by cli pid" in out()
+    assert f"stop now=True by SIGINT to up (pid {process.pid})" in out()
     assert "Traceback" not in out()
 
 
@@ -490,21 +490,56 @@ def test_up_refuses(cli):
     assert refused.stderr.endswith("liverl-tui: the toy refuses to start\n")
 
 
+# Makes the terminal on stdin that of its session, as a shell's is, and becomes the command.
+OWN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def read_terminal(master):
+    """What was written to a terminal until its last process has ended."""
+    text = b""
+    while True:
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # EIO: nobody has it open
+            return text.decode()
+        text += data
+
+
 GPUS = ("up", "--name", "g", "--profile", "vllm-managed", "--set", "model.model_path=/models/some")
 
 
 def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
-    refused = cli(*GPUS)
-    assert refused.returncode == 2
-    message, line = refused.stderr.splitlines()
-    assert message == "liverl-tui: this run uses GPUs, and there is no terminal to confirm on; to start it:"
+    pid, master = pty.fork()
+    if pid == 0:  # a person at a terminal, and a pipe as stdin
+        os.chdir(tmp_path)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execve(sys.executable, [sys.executable, str(HERE / "cli_toy.py"), *GPUS], env)
+    message, line = read_terminal(master).splitlines()
+    os.close(master)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+    assert message == "liverl-tui: this run uses GPUs, and stdin is no terminal to confirm on; to start it:"
     assert line == (
         "  liverl-tui up --set model.model_path=/models/some --profile vllm-managed --name g --yes"
     )
     assert not run_of(tmp_path, "g").exists()
     master, slave = pty.openpty()
-    command = [sys.executable, HERE / "cli_toy.py", *GPUS, "--detach"]
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=tmp_path) as process:
+    os.set_inheritable(slave, True)
+    own_terminal = [
+        sys.executable,
+        "-c",
+        OWN_TERMINAL,
+        sys.executable,
+        str(HERE / "cli_toy.py"),
+        *GPUS,
+        "--detach",
+    ]
+    with subprocess.Popen(
+        own_terminal, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=tmp_path, start_new_session=True
+    ) as process:
         os.close(slave)
         text = b""
         while b"Press Enter to start" not in text:
@@ -521,11 +556,31 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     assert accepted.returncode == 0
 
 
+@pytest.mark.parametrize(
+    "variables", [{}, {"SLURM_JOB_ID": "7"}, {"PBS_JOBID": "7"}], ids=["cron", "slurm", "pbs"]
+)
 @pytest.mark.parametrize("before", [(), ("--no-ui",)])
-def test_a_batch_job_has_decided_to_start(cli, before):
-    """In a Slurm job nobody is asked: what comes next is said, here that the toy refuses to start."""
-    job = cli(*before, *GPUS, TOY_REFUSES="1", SLURM_JOB_ID="7")
+def test_a_batch_job_has_decided_to_start(cli, before, variables):
+    """Without a terminal nobody is asked: what comes next is said, here that the toy refuses to start."""
+    job = cli(*before, *GPUS, TOY_REFUSES="1", **variables)
     assert (job.returncode, job.stderr.splitlines()[-1]) == (1, "liverl-tui: the toy refuses to start")
+
+
+@pytest.mark.parametrize("words", [("setsid",), ("nohup",)], ids=["setsid", "nohup"])
+def test_nobody_is_asked_behind_a_terminal_that_was_left(env, tmp_path, words):
+    """``setsid ... &`` keeps the terminal as stdin, and must not read from it."""
+    master, slave = pty.openpty()
+    out = (tmp_path / "out").open("wb")
+    command = [*words, sys.executable, str(HERE / "cli_toy.py"), *GPUS, "--no-ui"]
+    env = {**env, "TOY_REFUSES": "1"}
+    done = subprocess.run(
+        command, stdin=slave, stdout=out, stderr=out, env=env, cwd=tmp_path, timeout=60, check=False
+    )
+    os.close(slave)
+    os.close(master)
+    out.close()
+    assert done.returncode == 1
+    assert (tmp_path / "out").read_text().splitlines()[-1] == "liverl-tui: the toy refuses to start"
 
 
 def test_a_run_is_named_behind_the_command(cli, live):
@@ -647,7 +702,7 @@ def test_following_to_an_end_without_a_goodbye(live, background, ended):
 
 def test_steering(cli, live):
     run_dir = live()
-    assert cli("restart", "proxy").stdout.startswith("proxy restarted for cli pid")
+    assert cli("restart", "proxy").stdout.startswith("proxy restarted for liverl-tui restart (pid")
     wrong = cli("restart", "proxi")
     assert wrong.returncode == 2
     assert "did you mean proxy? (proxy, replica-0)" in wrong.stderr

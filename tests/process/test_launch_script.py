@@ -116,11 +116,11 @@ def test_a_script_of_liverls_shape_runs_unchanged(launch: Launch) -> None:
 @pytest.mark.parametrize(
     ("prepare", "words", "root"),
     [
-        ("unset HARBOR_TRIALS_DIR", (), f"{UPSTREAM}/harbor_trials/liverl/exp"),
+        ("unset HARBOR_TRIALS_DIR", (), f"{UPSTREAM}/harbor_trials/swe-lego-live-rl/exp"),
         (
             f"unset HARBOR_TRIALS_DIR; exec bash {UPSTREAM}/scripts/sync_1node_cc.sh",
             (),
-            "harbor_trials/liverl/exp",
+            "harbor_trials/swe-lego-live-rl/exp",
         ),
         ("true", ("--set", "experiment.trials_dir=kept/trials"), "kept/trials"),
         (
@@ -154,7 +154,7 @@ def test_trials_are_found_in_every_root(
 @pytest.mark.timeout(120)
 def test_trials_of_several_hosts_are_added(launch: Launch) -> None:
     launch.quick()
-    other = "harbor_trials/liverl/exp-20260101-000030"
+    other = "harbor_trials/swe-lego-live-rl/exp-20260101-000030"
     launch.before("unset HARBOR_TRIALS_DIR")
     launch.edit(launch.inner, "for s in", f"mkdir -p {other}; for s in")
     launch.edit(launch.inner, "  echo 0 >", f'  cp -r "$d" {other}; echo 0 >')

@@ -94,7 +94,7 @@ def test_what_lives_is_stopped_in_order_and_what_died_stays_dead(make: Make) -> 
     assert out.returncode == 0, out
     assert (result.state, result.exit_code) == ("stopped", 5)
     assert out.stdout == f"run tests/toy: {result.summary}\n"
-    assert result.summary.startswith("stopped by cli pid ")
+    assert result.summary.startswith("stopped by liverl-tui stop (pid ")
     assert result.summary.endswith(" after the backend had exited unexpectedly")
     notes = out.stderr.splitlines()
     assert notes[0] == "the backend of tests/toy is not running; starting one to stop the run"

@@ -149,6 +149,7 @@ def start(tmp_path: Path, python: Path, ending: Callable[[ToyRun], ToyRun]) -> L
         f"trainer.command={json.dumps(command)}",
         f"infrastructure.litellm_port={port}",
         f"infrastructure.ray_dashboard_port={dashboard}",
+        "infrastructure.nnodes=1",
         "infrastructure.ngpus_per_node=2",
         "vllm.gen_tp=1",
         "run.engine=vllm",

@@ -676,7 +676,9 @@ def test_what_the_proxy_closed_refused_and_lost() -> None:
     assert symptoms["proxy_clients"].severity == "info"
     assert "2 requests so far" in symptoms["request_too_large"].cause
     assert "proxy.max_body_bytes" in symptoms["request_too_large"].fix
-    assert proof(symptoms["records_lost"]) == (why,) and "1 requests" in symptoms["records_lost"].cause
+    assert (
+        proof(symptoms["records_lost"]) == (why,) and "1 request so far was" in symptoms["records_lost"].cause
+    )
     assert found(snapshot(proxy=proxy), snapshot(proxy=proxy)) == {}
     assert found(snapshot(proxy=proxy)) == {}, "nothing is known of before"
     silent = replace(proxy, record_error=None)

@@ -648,5 +648,6 @@ def test_of_several_runs_the_newest_is_judged(tmp_path: Path) -> None:
     found = examine([tmp_path])
     assert told(found) == []
     assert any(
-        re.match(r"an earlier run, not judged: failed, attempt 1, 8 h (\d+ min )?ago", one.what) for one in found.files
+        re.match(r"an earlier run, not judged: failed, attempt 1, 8 h (\d+ min )?ago", one.what)
+        for one in found.files
     )

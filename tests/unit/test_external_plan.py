@@ -26,7 +26,7 @@ def test_only_the_script_is_a_service_and_ray_and_proxy_are_looked_for() -> None
     made = plan()
     assert [service.name for service in made.services] == ["trainer"]
     assert all(not service.ports for service in made.services)  # nothing is bound
-    assert made.adopted_port == 8002 and made.expected_replicas == 2
+    assert made.adopted_port == 8002 and made.expected_replicas == 0, "only the script knows its size"
     ray = made.ray
     assert ray is not None and (ray.owner, ray.address, ray.service, ray.earlier) == (
         "foreign",
@@ -101,11 +101,11 @@ def test_where_outputs_are_looked_for(tmp_path: Path) -> None:
     made = script(tmp_path, "infrastructure.nnodes=2", "trainer.logs=[a/*.log, /b.log]").script
     home, upstream = str(tmp_path), f"{tmp_path}/repos/harbor-verl-train"
     assert made is not None and made.nodes == 2
-    assert made.trials == (
-        "/runs/project/exp/trials",
-        f"{home}/harbor_trials/liverl/exp",
-        f"{upstream}/harbor_trials/liverl/exp",
-    )
+    assert made.trials == ("/runs/project/exp/trials",)
+    assert made.trial_globs == (f"{home}/harbor_trials/*/exp", f"{upstream}/harbor_trials/*/exp")
+    given = script(tmp_path, "experiment.project_name=mine").script
+    assert given is not None and given.trial_globs == ()
+    assert given.trials[1:] == (f"{home}/harbor_trials/mine/exp", f"{upstream}/harbor_trials/mine/exp")
     assert made.train_logs == (f"{home}/logs/exp.log", f"{upstream}/logs/exp.log")
     assert made.vllm_logs == (f"{home}/logs/exp_vllm.log", f"{upstream}/logs/exp_vllm.log")
     assert made.logs == (f"{home}/a/*.log", "/b.log")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession, web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,8 @@ from liverl.logs import picking, segment
 from liverl.logs.access_lines import is_access_line
 from liverl.logs.prefixes import plain
 from liverl.logs.query import Picked, Query, needle
+from liverl.sessions.__main__ import LOG_FORMAT
+from liverl.sessions.access_log import AccessLogger, access_logger
 from liverl_tui.widgets.log import seek
 from liverl_tui.widgets.log.frame import Filter, Frame
 from liverl_tui.widgets.log.rows import rows_of
@@ -39,6 +43,11 @@ CALL = '(APIServer pid=1) INFO:     127.0.0.1:40000 - "POST /v1/chat/completions
         '10.1.1.1 [20/Nov/2026:10:00:00 +0000] "GET /health HTTP/1.1" 204 150 "-" "curl/8"',
         '(vLLMHttpServer pid=4, ip=10.0.0.1) INFO:     10.0.0.2:1 - "POST /generate HTTP/1.1" 200 OK '
         "[repeated 31x across cluster]",
+        '2026-11-27 09:00:01,861 INFO liverl-sessions: 127.0.0.1 "POST /sess/t-1-aa/v1/chat/completions HTTP/1.1" 200, '
+        "0.255 s",
+        '2026-11-27 09:00:01,970 INFO liverl-sessions: unix "POST /sessions/t-1-aa/finish HTTP/1.1" 200, 0.010 s',
+        '2026-11-27 09:00:01,986 INFO liverl-sessions: unix "POST /sessions HTTP/1.1" 201, 0.002 s',
+        '2026-11-27 09:00:01,986 INFO liverl-sessions: ::1 "GET /sess/t/v1/models HTTP/1.1" 200, 12.002 s',
     ],
 )
 def test_polls_and_model_calls_that_succeeded(line):
@@ -61,10 +70,37 @@ def test_polls_and_model_calls_that_succeeded(line):
         CALL + ", but the answer had no choices",
         CALL + " " + "x" * 5000,
         'ERROR said: "no" - "GET /health HTTP/1.1" 200 OK',
+        '2026-11-27 09:00:01,861 INFO liverl-sessions: ::1 "POST /sess/t/v1/messages HTTP/1.1" 404, 0.003 s',
+        '2026-11-27 09:00:01,861 INFO liverl-sessions: ::1 "POST /sess/t/v1/messages HTTP/1.1" 503, 90.003 s',
+        '2026-11-27 09:00:01,861 INFO liverl-sessions: ::1 "POST /other HTTP/1.1" 200, 0.003 s',
+        '2026-11-27 09:00:01,861 WARNING liverl-sessions: "POST /sess/t/v1/messages HTTP/1.1" 200, but no answer',
+        '2026-11-27 09:00:01,861 INFO other: ::1 "POST /sess/t/v1/messages HTTP/1.1" 200, 0.003 s',
     ],
 )
 def test_failures_and_other_lines_are_not_among_them(line):
     assert not is_access_line(line)
+
+
+async def test_the_log_of_the_sessions_as_they_write_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A real server with the logger of the sessions, a request that succeeds and one that fails."""
+
+    async def reply(request: web.Request) -> web.Response:
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_post("/sess/{id}/v1/chat/completions", reply)
+    runner = web.AppRunner(app, access_log=access_logger, access_log_class=AccessLogger)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    with caplog.at_level(logging.INFO, access_logger.name):
+        async with ClientSession(f"http://{host}:{port}") as client:
+            for path in ("/sess/a/v1/chat/completions", "/sess/a/v1/other"):
+                async with client.post(path, json={}):
+                    pass
+        await runner.cleanup()
+    written = [logging.Formatter(LOG_FORMAT).format(record) for record in caplog.records]
+    assert [is_access_line(line) for line in written] == [True, False], written
 
 
 @pytest.mark.parametrize(

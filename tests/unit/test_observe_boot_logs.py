@@ -162,6 +162,20 @@ def test_what_is_said_last_counts() -> None:
     [
         ("Total training steps: 12", TrainerFacts(total_steps=12)),
         ("Total training steps:7", TrainerFacts(total_steps=7)),
+        (
+            "(TaskRunner pid=9) wandb: 🚀 View run at https://wandb.ai/me/p/runs/ab12",
+            TrainerFacts(trackers={"wandb": "https://wandb.ai/me/p/runs/ab12"}),
+        ),
+        (
+            "wandb: 🚀 View run small grpo at: http://wandb.local:8080/me/p/runs/ab12?apiKey=secret",
+            TrainerFacts(trackers={"wandb": "http://wandb.local:8080/me/p/runs/ab12"}),
+        ),
+        ("wandb: ⭐️ View project at https://wandb.ai/me/p", TrainerFacts()),
+        ("View run at https://elsewhere.invalid/x", TrainerFacts()),
+        (
+            "Saving tensorboard log to tensorboard_log/p/e.",
+            TrainerFacts(trackers={"tensorboard": "tensorboard_log/p/e"}),
+        ),
         ("LLMServerManager: ['h:1', '[::1]:2']", TrainerFacts(addresses=("h:1", "[::1]:2"))),
         ("AgentLoopManager: ['h:1']", TrainerFacts(addresses=("h:1",))),
         ("OtherManager: ['h:1']", TrainerFacts()),

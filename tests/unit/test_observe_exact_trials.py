@@ -14,6 +14,7 @@ import pytest
 
 from liverl.observe.trials import scanner as trials
 from liverl.observe.trials import steps
+from liverl.observe.trials.engine_parser import engine_parser
 from liverl.observe.trials.message_parts import answer_message, loads, message_parts
 from liverl.observe.trials.records import (
     moment,
@@ -25,7 +26,7 @@ from liverl.observe.trials.records import (
 )
 from liverl.observe.trials.scanner import LineReader, TrialScanner
 from liverl.observe.trials.steps import heads_of_step
-from liverl.observe.trials.trajectory import TrajectoryReader, parser_in_use, read_trajectory
+from liverl.observe.trials.trajectory import TrajectoryReader, read_trajectory
 from liverl.observe.trials.trial import Trial
 from liverl.observe.trials.turns import TurnBuilder
 
@@ -147,7 +148,7 @@ def test_a_record_that_is_no_utf8_is_shown_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_parser_is_read_from_the_runs_configuration(tmp_path: Path) -> None:
-    assert parser_in_use(tmp_path) is None
+    assert engine_parser(tmp_path).name is None
     for text, parser in (
         ("model: {tool_parser: hermes}", "hermes"),
         ("model: {tool_parser: ''}", None),
@@ -156,7 +157,7 @@ def test_the_parser_is_read_from_the_runs_configuration(tmp_path: Path) -> None:
         ("", None),
     ):
         (tmp_path / "config.yaml").write_text(text)
-        assert parser_in_use(tmp_path) == parser
+        assert engine_parser(tmp_path).name == parser
 
 
 # -- heads of trials

@@ -21,6 +21,7 @@ from liverl.observe.trials.message_parts import (
 )
 from liverl.observe.trials.tool_formats import FORMATS, explain_no_calls, look, resembling
 from liverl.observe.trials.turns import Turn, TurnBuilder, turns_of_messages
+from liverl.util.plural import quantity
 
 # -- the parts of one message
 
@@ -40,7 +41,7 @@ IMAGE = {"type": "image", "source": {}}
 
 def rewritten(first: int, of: int, turn: int, others: int) -> str:
     repeats = f"the first {first} of the {of} messages of turn {turn}"
-    return f"the agent has rewritten the conversation: it repeats {repeats}, then has {others} others"
+    return f"the agent has rewritten the conversation: it repeats {repeats}, then has {quantity(others, 'other')}"
 
 
 @pytest.mark.parametrize(
@@ -483,7 +484,7 @@ def test_of_several_conversations_the_one_with_most_in_common_is_changed() -> No
     assert [turn.note for turn in turns] == [
         "",
         rewritten(1, 3, 1, 1),
-        "a separate conversation of 1 messages",
+        "a separate conversation of 1 message",
         rewritten(2, 3, 1, 1),
         "",
     ]
@@ -530,7 +531,7 @@ def test_requests_without_messages_are_conversations_of_their_own() -> None:
     assert [turn.note for turn in turns] == [
         "",
         "a separate conversation of 0 messages",
-        "a separate conversation of 1 messages",
+        "a separate conversation of 1 message",
     ]
 
 
@@ -544,7 +545,7 @@ def test_every_message_is_shown(requests: list[list[str]]) -> None:
         assert texts[len(texts) - len(shown) :] == shown, "the new ones are the last ones"
         if shown and len(shown) < len(texts):
             assert f"repeats the first {len(texts) - len(shown)} of" in turn.note
-            assert f"then has {len(shown)} others" in turn.note
+            assert f"then has {quantity(len(shown), 'other')}" in turn.note
 
 
 # -- conversations without records

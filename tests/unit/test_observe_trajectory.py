@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from liverl.model import TrialHead
 from liverl.observe.trials import documents, message_parts
 from liverl.observe.trials import turns as trajectory_turns
+from liverl.observe.trials.engine_parser import engine_parser
 from liverl.observe.trials.files import HEAD_LINES, head_of_file
 from liverl.observe.trials.message_parts import Part, loads, pretty_arguments
 from liverl.observe.trials.records import ProxyTrajectory
@@ -26,7 +27,6 @@ from liverl.observe.trials.trajectory import (
     Trajectory,
     TrajectoryReader,
     no_tools,
-    parser_in_use,
     read_trajectory,
 )
 from liverl.observe.trials.trial import SETTLE
@@ -275,13 +275,13 @@ def test_no_tools_and_why(trial: Trial) -> None:
         "seconds after its last turn, without a result"
     )
     assert found.turns[0].resembles == ("Qwen3-Coder XML",) and found.turns[0].raw == QWEN
-    assert parser_in_use(run) == "hermes"
-    what, setting = no_tools(found, parser_in_use(run))
+    assert engine_parser(run).name == "hermes"
+    what, setting = no_tools(found, engine_parser(run).name)
     assert "Qwen3-Coder XML (<function=...>)" in what and "qwen3_coder" in what
     assert setting == "the run's tool-call parser is hermes (model.tool_parser in config.yaml)"
     assert "is the call complete" in no_tools(found, "qwen3_coder")[0]
     (run / "config.yaml").write_text("model: [")
-    assert parser_in_use(run) is None and "model.tool_parser" in no_tools(found, None)[1]
+    assert engine_parser(run).name is None and "model.tool_parser" in no_tools(found, None)[1]
     trial.write(record([*FIRST, says(QWEN), TASK], says("", call(1))))
     assert trial.read().flags == () and no_tools(trial.read(), None) == ()
 

@@ -559,10 +559,14 @@ def test_a_launch_script_as_a_service() -> None:
     assert plan.adopted_port == 8002
 
 
-def test_a_launch_script_is_told_every_port() -> None:
+def test_a_launch_script_is_told_the_ports_that_its_user_gives() -> None:
     """Zero, any free one, is refused for it by the configuration."""
-    told = service(plan_of(*_SCRIPT, profile="liverl-gen1"), "trainer").env
-    assert (told["LITELLM_PORT"], told["RAY_PORT"], told["RAY_DASHBOARD_PORT"]) == ("8002", "6379", "8265")
+    ports = {"litellm_port": "8012", "ray_port": "6380", "ray_dashboard_port": "8266"}
+    sets = [f"infrastructure.{key}={port}" for key, port in ports.items()]
+    told = service(plan_of(*_SCRIPT, *sets, profile="liverl-gen1"), "trainer").env
+    assert (told["LITELLM_PORT"], told["RAY_PORT"], told["RAY_DASHBOARD_PORT"]) == tuple(ports.values())
+    unset = service(plan_of(*_SCRIPT, profile="liverl-gen1"), "trainer").env
+    assert not [name for name in unset if name.endswith("_PORT")], "the script's own hold"
 
 
 # --- the smoke model ----------------------------------------------------------------------------------------

@@ -437,10 +437,12 @@ def test_faults_reach_the_replicas() -> None:
 
 
 def test_a_launch_script_is_all_that_is_started() -> None:
-    plan = plan_of("trainer.kind=command", "trainer.command=[bash, run.sh]", profile="liverl-gen1")
+    sizes = ("infrastructure.nnodes=1", "infrastructure.ngpus_per_node=8", "vllm.gen_tp=4")
+    given = ("trainer.kind=command", "trainer.command=[bash, run.sh]", *sizes)
+    plan = plan_of(*given, profile="liverl-gen1")
     (spec,) = plan.services
     assert (spec.name, spec.argv, plan.expected_replicas) == ("trainer", ("bash", "run.sh"), 2)
-    assert spec.env["MODEL_PATH"] == "Qwen/Qwen3-30B-A3B-Instruct-2507"
+    assert "MODEL_PATH" not in spec.env, "a profile's value must not override the script's own"
     assert spec.env["NGPUS_PER_NODE"] == "8"
     assert spec.secret_env == {"ANTHROPIC_API_KEY": "/runs/p/n/secrets/run_key"}
     assert plan.environments == ()

@@ -356,12 +356,12 @@ def test_it_is_said_that_no_row_was_read_where_nothing_can_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1" + b"x" * 20 + b"PAR1")
-    monkeypatch.setattr(verl, "_python", lambda plan: None)
+    monkeypatch.setattr(verl, "interpreter", lambda plan: None)
     sets = (f"data.train_index={tmp_path}/t.parquet", f"data.val_index={tmp_path}/t.parquet")
     loaded = load_config(profile="cpu-verl", sets=[*SMALL, *sets], env={})
     checks = list(verl.own_run(make_plan(loaded, tmp_path / "run"), loaded.config))
     assert [c.text.partition(":")[0] for c in checks if c.name == "data rows"] == ["no row was read"]
-    monkeypatch.setattr(verl, "_python", lambda plan: tmp_path / "none")
+    monkeypatch.setattr(verl, "interpreter", lambda plan: tmp_path / "none")
     checks = list(verl.own_run(make_plan(loaded, tmp_path / "run"), loaded.config))
     assert [(c.status, c.text.partition(":")[0]) for c in checks if c.name == "data rows"] == [
         ("warn", "no row was read")
@@ -384,4 +384,7 @@ def test_plan_exits_with_3_if_a_check_fails(
     assert cli.run(words) == (3 if fails else 0)
     out = capsys.readouterr().out
     assert ("fail       b: row 10" in out) is fails and "check      c: fine" in out
-    assert cli.run([*words, "--json"]) == 0
+    assert cli.run([*words, "--json"]) == (3 if fails else 0)
+    assert [c["status"] for c in json.loads(capsys.readouterr().out)["checks"]][:3] == [
+        c.status for c in checks
+    ]

@@ -306,7 +306,7 @@ async def test_what_is_removed_is_an_event_of_the_run(tmp_path: Path) -> None:
     for _ in range(2):
         await Run._retain(run)  # type: ignore[arg-type]
     assert [(kind, text.partition(" (")[0]) for kind, text in said] == [
-        ("retention", "removed the turns of 1 trials of step 1")
+        ("retention", "removed the turns of 1 trial of step 1")
     ], "a low /dev/shm is no low disk"
     (tmp_path / "trials").rename(tmp_path / "moved")
     (tmp_path / "trials").symlink_to(tmp_path / "moved")

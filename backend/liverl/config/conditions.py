@@ -161,8 +161,8 @@ def limits_trials(c: RunConfig) -> bool:
 
 
 def logs_to_wandb(c: RunConfig) -> bool:
-    """Whether a trainer that can log to wandb runs and wandb is not disabled."""
-    return verl_or_command(c) and c.credentials.wandb_mode != "disabled"
+    """Whether a trainer that can log to wandb runs and wandb is not disabled. A launch script has its own mode."""
+    return command(c) or (verl_trainer(c) and c.credentials.wandb_mode != "disabled")
 
 
 def counts_replicas(c: RunConfig) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from liverl.config.schema import RunConfig, value_of
@@ -93,20 +94,30 @@ def value_from(name: str, text: str) -> str:
     return SPELLINGS.get(name, {}).get(text, text)
 
 
-def liverl_environment(config: RunConfig) -> dict[str, str]:
+# Keys whose value the run takes from another key where only that one was given.
+_ALSO = {"experiment.exp_name": "run.name"}
+
+
+def liverl_environment(config: RunConfig, given: Collection[str] | None = None) -> dict[str, str]:
     """The variables that a LiveRL launch script reads, from the configuration and without secrets.
 
     As in LiveRL, an empty value is left out (the script then uses its own default), except a null in ``NULL_KEYS``, and
-    switches are True or False.
+    switches are True or False. ``given``: the keys to export; None = all. Defaults must not override those of a script
+    (``${NNODES:-16}``), so it gets only the keys that its user has given.
     """
     variables: dict[str, str] = {}
     for name, key in VARIABLES:
-        if key in SECRET_KEYS:
+        if key in SECRET_KEYS or not was_given(key, given):
             continue
         text = _exported(config, name, key)
         if text:
             variables[name] = text
     return variables
+
+
+def was_given(key: str, given: Collection[str] | None) -> bool:
+    """Whether the user has given the value of ``key``. ``given``: the keys that the user has given; None = all."""
+    return given is None or key in given or _ALSO.get(key) in given
 
 
 def variables_set(config: RunConfig, key: str) -> tuple[str, ...]:

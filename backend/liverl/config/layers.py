@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec import inspect as types
 
+from liverl.config import hydra_words
 from liverl.config.coerce import Bad, convert, is_text, plain_type, to_plain
 from liverl.config.env_vars import SECRET_FILES, SECRET_KEYS, VARIABLES, value_from
 from liverl.config.errors import Problem, Where
@@ -19,6 +20,10 @@ from liverl.util.nearest import did_you_mean, nearest
 
 LayerName = Literal["default", "profile", "file", "liverl env", "env", "set"]
 PREFIX = "LIVERL_"
+# Open mappings that may also be a list of words, and who reads it.
+WORD_LISTS: dict[Path, Callable[[Node], Iterable[tuple[Node, Node]]]] = {
+    ("trainer", "overrides"): hydra_words.pairs
+}
 # LiveRL's sections that configure nothing; they are saved with the run.
 KEPT = ("meta_info", "status", "evolving")
 _NOT_SHOWN = (*SECRET_KEYS, "notify.targets")  # keys whose value may be a secret
@@ -140,18 +145,35 @@ def walk(layer: Layer, path: Path, node: Node, kind: types.Type) -> None:
     elif isinstance(kind, types.DictType):
         if node.is_null:
             return
-        if node.kind != "map":
-            layer.refuse(
-                Problem(node.where, ".".join(path), "wrong value", allowed="a mapping of names to values")
+        try:
+            pairs = _pairs(path, node)
+        except Bad as bad:
+            problem = Problem(
+                bad.node.where, ".".join(path), "wrong value", bad.found, bad.expected, bad.hint
             )
+            layer.refuse(problem, path)
             return
-        for key, value in node.pairs:
+        for key, value in pairs:
             if key.text:
                 walk(layer, (*path, key.text), value, kind.value_type)
             else:
                 layer.refuse(Problem(key.where, ".".join(path), "an empty key"))
     else:
         layer.put(path, node, kind)
+
+
+def _pairs(path: Path, node: Node) -> list[tuple[Node, Node]]:
+    """The keys and values of an open mapping.
+
+    Raises:
+        Bad: ``node`` is no mapping, or holds an item that is no pair.
+    """
+    if node.kind == "map":
+        return node.pairs
+    if node.kind == "list" and path in WORD_LISTS:
+        return list(WORD_LISTS[path](node))
+    also = f", or a list of {hydra_words.FORM}" if path in WORD_LISTS else ""
+    raise Bad(node, f"a mapping of names to values{also}")
 
 
 def unknown_key(path: Path, name: str, where: Where, section: Mapping[str, Any]) -> Problem:

@@ -199,7 +199,9 @@ def _signals(run: Run) -> None:
     def stop(number: signal.Signals) -> None:
         requests = run.outcome.stop_requests
         if requests.received(number):
-            run.outcome.request_stop(now=requests.count > 1, who=f"{number.name} sent to the backend")
+            run.outcome.request_stop(
+                now=requests.count > 1, who=f"{number.name} to the backend (pid {os.getpid()})"
+            )
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)

@@ -54,7 +54,7 @@ def changed_run(
     before = load_over(run.config, read_secrets=False).config
 
     def load(checked: bool) -> LoadedConfig:
-        loaded = load_over(run.config, config, profile=profile, sets=sets, checked=checked)
+        loaded = load_over(run.config, config, profile=profile, sets=sets, checked=checked, given=_given(run))
         named = _named(loaded.config, before)
         final = resolved(named, env=os.environ, cwd=Path.cwd(), now=time.time(), file=config)
         return replace(loaded, config=final)
@@ -107,6 +107,21 @@ def present_values(run: RunDir) -> dict[str, str]:
         key: value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for key, value in values.items()
     }
+
+
+def _given(run: RunDir) -> dict[str, str] | None:
+    """The keys that the user of ``run`` has given, as its plan has them (``LoadedConfig.given``); None if it does not
+    say."""
+    import msgspec
+
+    from liverl.plan.spec import Plan
+    from liverl.util.regular_file import read_regular
+
+    try:
+        plan = msgspec.json.decode(read_regular(run.plan), type=Plan)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return plan.script.given if plan.script is not None else None
 
 
 def _named(config: RunConfig, before: RunConfig) -> RunConfig:

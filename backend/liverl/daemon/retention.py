@@ -19,6 +19,7 @@ import msgspec
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.trajectory import read_trajectory
 from liverl.sessions.trial_log import ROWS, TURNS
+from liverl.util.plural import plural, quantity
 from liverl.util.regular_file import RefusedFileError
 
 LOOK_S = 30.0  # seconds between two looks for steps whose files may go
@@ -41,9 +42,10 @@ class Removed(msgspec.Struct):
     def words(self) -> str:
         """The event's text."""
         what = "turns and rows" if self.last else "turns"
-        kept = f"; {self.kept} failed or flagged trials keep theirs" if self.kept else ""
+        whose = f"{quantity(self.kept, 'failed or flagged trial')} {plural(self.kept, 'keeps', 'keep')}"
+        kept = f"; {whose} theirs" if self.kept else ""
         why = "the disk is nearly full" if self.last else "retention.keep_steps"
-        of = f"{self.trials} trials of step {self.step} ({self.bytes / 1e9:.2f} GB)"
+        of = f"{quantity(self.trials, 'trial')} of step {self.step} ({self.bytes / 1e9:.2f} GB)"
         return f"removed the {what} of {of}: {why}{kept}"
 
 

@@ -111,6 +111,7 @@ class Run:
         )
         keep = settings.keep_steps
         self._retention = None if keep is None else Retention(run_dir / "trials", keep)
+        self._trackers: dict[str, str] = {}  # those that an event has named
         self._removals = BlockingCalls[list[Removed]]()
         repair = Repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)
@@ -185,8 +186,17 @@ class Run:
             if self.source is not None and self.source.total_steps is not None:
                 # verl's number, where the configuration sets none
                 trainer["total_steps"] = self.source.total_steps
+            if self.source is not None and self.source.trackers:
+                trainer["trackers"] = self.source.trackers
+                self._tell_trackers(self.source.trackers)
         held_up = facts.held_up(self.supervisor.now())
         return await self.replicas.look(facts.trials, trainer, self.scaling.drain, held_up=held_up)
+
+    def _tell_trackers(self, trackers: dict[str, str]) -> None:
+        for name, where in trackers.items():
+            if self._trackers.get(name) != where:
+                self._trackers[name] = where
+                self.supervisor.say("tracker", f"metrics are also at {name}: {where}", service="trainer")
 
     # --- what the control socket calls ---
 

@@ -90,6 +90,7 @@ class SnapshotBuilder:
             step_seconds=facts.step_seconds,
             metrics=facts.metrics,
             rewards=facts.rewards,
+            trackers=self._replicas.trainer.get("trackers") or {},
             policy_version=self._replicas.policy_version,
             trials=trials,
             gpus=facts.gpus,

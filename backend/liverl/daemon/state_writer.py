@@ -20,8 +20,8 @@ from liverl.model import Cause, HostStats, ServiceStatus, Snapshot, Symptom, Tre
 from liverl.observe import history
 from liverl.observe.memory import MemoryWatch, memory_growth
 from liverl.observe.oom_kills import OomKills
+from liverl.observe.trials.engine_parser import EngineParser, engine_parser
 from liverl.observe.trials.script_sampling import ScriptSampling, script_sampling
-from liverl.observe.trials.trajectory import parser_in_use
 from liverl.procs.memory_limit import MemoryLimit
 from liverl.proxy.config import aliases
 from liverl.rundir.layout import RunDir
@@ -71,7 +71,7 @@ class StateWriter:
         self._memory, self._memory_limit = MemoryWatch(), MemoryLimit()
         self._causes: dict[str, tuple[int, Cause]] = {}  # service -> generation, line of its log
         plan = supervisor.plan
-        self._parser: str | None = None
+        self._parser = EngineParser()
         self._sampling: ScriptSampling | None = None
         self._parser_known = False
         self._aliases = aliases(plan.served_model, plan.replica_engine.litellm_prefix)
@@ -161,7 +161,7 @@ class StateWriter:
         unwanted = frozenset(s.name for s in supervisor.slots.values() if not s.current.machine.wanted)
         if not self._parser_known:
             in_thread = asyncio.get_running_loop().run_in_executor
-            self._parser = await in_thread(None, parser_in_use, self._run.path)
+            self._parser = await in_thread(None, engine_parser, self._run.path)
             self._sampling = await in_thread(None, script_sampling, self._run.path)
             self._parser_known = True
         facts = self._facts()
@@ -173,7 +173,8 @@ class StateWriter:
             causes=causes,
             aliases=self._aliases,
             unwanted=unwanted,
-            tool_parser=self._parser,
+            tool_parser=self._parser.name,
+            parser_set=self._parser,
             oom=oom,
             silence=await self._stalls.look(snapshot, facts.log_written),
             suspects=self._stalls.suspects,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from liverl.daemon.run import Run
+from liverl.daemon.script_event import variables_told
 from liverl.exit_codes import ExitCode
 from liverl.plan import moved
 from liverl.plan.spec import Plan
@@ -133,7 +134,7 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         again = f" (attempt {supervisor.attempt})" if supervisor.attempt > 1 else ""
         supervisor.say(
             "run_started",
-            f"run {plan.run}{again} started in {supervisor.run_dir}",
+            f"run {plan.run}{again} started in {supervisor.run_dir}{variables_told(plan)}",
             attempt=supervisor.attempt,
         )
         for change in plan.changes:

@@ -13,6 +13,7 @@ from liverl.diagnose.titles import sentences
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
 from liverl.observe.metrics.rewards import change
 from liverl.rundir.commands import next_command
+from liverl.util.plural import quantity
 
 MOST_ALERTS = 20  # of an attempt; the earliest ones
 MOST_EVIDENCE = 3  # lines per alert
@@ -113,7 +114,9 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -
     if settings:
         yield "- " + ", ".join(f"{word}: {settings.get(key, '?')}" for key, word in _RAN.items())
     replicas = snapshot.replicas
-    yield f"- topology: {snapshot.topology}, {replicas.expected} replicas, host {snapshot.backend.host}"
+    yield f"- topology: {snapshot.topology}, {quantity(replicas.expected, 'replica')}, host {snapshot.backend.host}"
+    for name, where in snapshot.trackers.items():
+        yield f"- {name}: {where}"
     for changed in snapshot.changes:
         if changed.attempt == result.attempt:
             yield f"- changed for this attempt: {changed.words}"

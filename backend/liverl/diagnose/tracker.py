@@ -17,6 +17,7 @@ from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.memory import Growth
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.observe.silence import Silence
+from liverl.observe.trials.engine_parser import EngineParser
 from liverl.observe.trials.script_sampling import ScriptSampling
 from liverl.observe.volumes import Volume
 
@@ -57,9 +58,10 @@ class RunContext(msgspec.Struct, frozen=True):
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
     ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately; ``ray_load``: of the
     Ray cluster, while a replica of verl's has no process yet; ``failure``: why the run fails, once it does;
-    ``sampling``: what the trials of a launch script are to be sampled with; ``unreached``: targets of ``notify``;
-    ``memory``: how memory fills up, None: it does not; ``engine_versions``: of the replicas' engines, as far as their
-    logs say; ``mute``: ids of alerts that are not to be raised (``diagnose.muting``)."""
+    ``sampling``: what the trials of a launch script are to be sampled with; ``parser_set``: where the parser is set;
+    ``unreached``: targets of ``notify``; ``memory``: how memory fills up, None: it does not; ``engine_versions``: of
+    the replicas' engines, as far as their logs say; ``mute``: ids of alerts that are not to be raised
+    (``diagnose.muting``)."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -68,6 +70,7 @@ class RunContext(msgspec.Struct, frozen=True):
     aliases: tuple[str, ...] = ()
     unwanted: frozenset[str] = frozenset()
     tool_parser: str | None = None
+    parser_set: EngineParser = EngineParser()
     oom: str = ""
     silence: Silence | None = None
     suspects: tuple[tuple[int, str], ...] = ()

@@ -33,6 +33,8 @@ from liverl.serving.registry import ReplicaRegistry
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.observed_state import ObservedState
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.plural import quantity
+from liverl.verl.discovery.layout import replica_count
 from liverl.verl.discovery.ray_rest import RayError, RayRest
 from liverl.verl.replicas import IDLE, VerlReplicas
 
@@ -54,6 +56,8 @@ class LaunchScript:
     def __init__(self, supervisor: Supervisor, plan: Plan) -> None:
         assert plan.ray is not None and plan.adopted_port is not None
         self.proxy = ExternalProxy(supervisor, plan.adopted_port)
+        given = plan.script.given if plan.script is not None else None
+        self._proxy_asked_for = given is None or "infrastructure.litellm_port" in given
         self._supervisor = supervisor
         self._plan: RayPlan = plan.ray
         self._cluster: RayCluster | None = None
@@ -64,6 +68,8 @@ class LaunchScript:
         self._ray_gone_since: float | None = None  # Unix time; None while it is there, and before it was
         self._generation = 0
         self._steps = ScriptSteps()
+        # Whether the trainer has ended a step, so that all its replicas have been there
+        self.generated = False
         self._logs: Path | None = None  # the folder of the logs of the script's own Ray
 
     # --- polling ---
@@ -78,7 +84,12 @@ class LaunchScript:
         await self._count_steps(process.log)
         await self._find_ray(self._supervisor.now() - process.started_at)
         # While the dashboard starts, its silence is no problem: replicas are polled once it responds.
-        pause = SOON if self._ray_state.state in ("waiting", "starting") else await self._replicas.look()
+        if self._ray_state.state in ("waiting", "starting"):
+            await self._replicas.look_at_log()
+            pause = SOON
+        else:
+            pause = await self._replicas.look()
+        self._count_replicas()
         cause = self._replicas.cause
         if cause is not None:
             self._once("discovery", "trainer", cause.text)
@@ -92,6 +103,27 @@ class LaunchScript:
             await asyncio.to_thread(self._steps.look, log)
         except OSError as error:
             self._supervisor.records.cannot_read(f"cannot read {log.name}: {error.strerror}")
+
+    def _count_replicas(self) -> None:
+        """Expect the replicas that the script has. Those of another layout are not missing."""
+        replicas, configured = self._replicas, self._plan.expected
+        count = replica_count(configured, replicas.found, replicas.printed, generated=self.generated)
+        if count == replicas.count:
+            return
+        replicas.recount(count)
+        if configured and count != configured:
+            text = f"the launch script has {quantity(count, 'replica')}; the configuration's sizes give {configured}"
+            self._supervisor.say("replicas", text, service="trainer")
+
+    @property
+    def expected(self) -> int:
+        """Number of replicas that the script has; before they are known, that of the configuration, 0 = not known."""
+        return self._replicas.count
+
+    @property
+    def layout_known(self) -> bool:
+        """Whether it is known how many replicas the script will have."""
+        return bool(self._plan.expected or self._replicas.printed or self.generated)
 
     def _look_after_script(self) -> None:
         """Note what has exited since the launch script did."""
@@ -224,6 +256,11 @@ class LaunchScript:
         """Of the training, from the trainer's log; None before it is printed."""
         return self._steps.total
 
+    @property
+    def trackers(self) -> dict[str, str]:
+        """Where the trainer logs its metrics besides, see ``TrainerFacts``."""
+        return self._replicas.trackers
+
     def ended_unasked(self, name: str) -> bool:
         """See ``ReplicaSource.ended_unasked``."""
         return self._replicas.ended_unasked(name)
@@ -256,12 +293,17 @@ class LaunchScript:
         }
 
     def services(self) -> list[ServiceStatus]:
-        """Ray and the proxy of the launch script; the script itself is the service ``trainer``."""
-        return [self._ray(), self.proxy.service()]
+        """Ray and the proxy of the launch script; the script itself is the service ``trainer``. A proxy that nobody has
+        asked for, and that has not been seen once a step has ended, is none of the script's."""
+        return [self._ray(), *([] if self._has_no_proxy else [self.proxy.service()])]
+
+    @property
+    def _has_no_proxy(self) -> bool:
+        return self.generated and not self._proxy_asked_for and not self.proxy.seen
 
     def proxy_status(self) -> ProxyStatus:
         """The proxy's address and routes, for the snapshot. Its requests are not counted."""
-        return self.proxy.status()
+        return ProxyStatus() if self._has_no_proxy else self.proxy.status()
 
     def _ray(self) -> ServiceStatus:
         cluster = self._cluster
@@ -298,6 +340,8 @@ class LaunchScriptReplicas(ReplicaRegistry):
 
     def update(self) -> None:
         """Set ``listed`` to the replicas that the proxy has loaded. Called on every change."""
+        self._script.generated = bool(self.trainer.get("step"))
+        self.expected = self._script.expected
         endpoints, routed = self.endpoints(), self._script.routed()
         for endpoint in endpoints:
             if not endpoint.serving:
@@ -307,7 +351,8 @@ class LaunchScriptReplicas(ReplicaRegistry):
         for name in sorted(self.listed - routed):
             self._delist(name)
         self.listed = routed
-        self.complete = bool(self.expected) and len(routed) >= self.expected
+        routed_to_all = self._script.layout_known and len(routed) >= self.expected
+        self.complete = bool(self.expected and routed_to_all) or self._script.generated
 
     def proxy_status(self) -> ProxyStatus:
         """That of the launch script's proxy."""

@@ -126,7 +126,8 @@ class OutputLinks:
                 yield f"reading the trials in {real}"
 
     def _trial_folders(self, script: RunningScript) -> Iterator[str]:
-        own = [*self._named_paths("trials"), *self._outputs.trials]
+        found = (path for pattern in self._outputs.trial_globs for path in sorted(glob.iglob(pattern)))
+        own = [*self._named_paths("trials"), *self._outputs.trials, *found]
         yield from own
         if self._outputs.nodes > 1:
             for folder in own:

@@ -23,6 +23,7 @@ from liverl.supervise.services.observed_state import ObservedState
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 from liverl.util.base_url import base_url
+from liverl.util.plural import quantity
 from liverl.util.regular_file import read_text
 
 NAME = "proxy"
@@ -126,7 +127,7 @@ class ExternalProxy:
         self._owner = "adopted" if runs_in_launch(self._supervisor)(self.leader.pid) else "foreign"
         self._remember()
         others = len(held.holders) - 1
-        count = f" and {others} other process{'es' * (others != 1)}" if others else ""
+        count = f" and {quantity(others, 'other process', 'other processes')}" if others else ""
         lists = ", ".join(self.listed) or "no replica"
         text = f"the proxy on port {self.port} is {litellm.words(self.leader)}{count}"
         self._supervisor.say("adopted", f"{text}; {self.launch.config} lists {lists}", service=NAME)
@@ -245,6 +246,11 @@ class ExternalProxy:
     def _pending_words(self) -> str:
         pending = self.pending
         return f"restart the proxy to load {', '.join(pending)} from its configuration" if pending else ""
+
+    @property
+    def seen(self) -> bool:
+        """Whether a proxy has been found at this port."""
+        return self._generation > 0
 
     def service(self) -> ServiceStatus:
         """The proxy as a service, for the snapshot. ``owner``: adopted if it runs in the launch script's tree."""

@@ -20,6 +20,12 @@ _LINE = re.compile(
     # "OK", or size, referrer and client; what Ray appends to equal lines
     r"(?: [A-Z][A-Za-z -]{0,40}| [\d-]+(?: .{0,400})?)?(?: \[repeated \d+x across cluster\].*)?\s*$"
 )
+# Of the sessions (liverl.sessions): trials, and the trainer that opens and ends them. Any other request is an event.
+_SESSIONS = re.compile(
+    r'"(?:GET|HEAD|POST|PUT) /(?:sess/[^\s?"]+|sessions(?:/[^\s?"]*)?|health|backends)/?(?:\?[^\s"]*)?'
+    r' HTTP/\d(?:\.\d)?" 2\d\d, \d+\.\d+ s(?: \[repeated \d+x across cluster\].*)?\s*$'
+)
+_OF_SESSIONS = re.compile(r"liverl-sessions: \S{1,80} $")
 _MARK = " HTTP/"
 _HEAD = 400  # leading characters in which the request of every such line begins
 _LONGEST = 600  # characters from there on
@@ -32,13 +38,15 @@ def may_have(text: str) -> bool:
 
 def is_access_line(line: str) -> bool:
     """Whether a plain line is the access line of a poll or a model call that succeeded, in the format of uvicorn (vLLM,
-    SGLang, LiteLLM) or in the common log format."""
+    SGLang, LiteLLM), in the common log format, or in that of the sessions."""
     if _MARK not in line:
         return False
     quote = line.find('"', 0, _HEAD)
-    if quote < 0 or len(line) - quote > _LONGEST or not line.endswith((" - ", "] "), 0, quote):
+    if quote < 0 or len(line) - quote > _LONGEST:
         return False
-    return _succeeded(line[quote:])
+    if line.endswith((" - ", "] "), 0, quote):
+        return _succeeded(line[quote:])
+    return bool(_OF_SESSIONS.search(line, 0, quote)) and _SESSIONS.match(line, quote) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -30,8 +30,8 @@ from liverl.model import (
     TrialsStatus,
 )
 from liverl.observe.trials.cut_off import cut_off
+from liverl.observe.trials.engine_parser import engine_parser
 from liverl.observe.trials.script_sampling import script_sampling
-from liverl.observe.trials.trajectory import parser_in_use
 from liverl.offline.readings import FileReadings
 from liverl.offline.services import (
     OrphanedServices,
@@ -89,7 +89,7 @@ class OfflineRun:
         self._last = _Cached(run.read_snapshot, run.snapshot)
         self._plan = _Cached(self._read_plan, run.plan)
         self._result = _Cached(run.read_result, run.result)
-        self._parser = _Cached(lambda: parser_in_use(self.run_dir), run.config)
+        self._parser = _Cached(lambda: engine_parser(self.run_dir), run.config)
         self._sampling = _Cached(lambda: script_sampling(self.run_dir), run.config)
         self._event = _Cached(self._read_event, run.events)
         self._records = _Cached(lambda: read_records(self.run_dir), run.journal, run.members)
@@ -257,12 +257,14 @@ class OfflineRun:
         plan = self._plan.get()
         self._files.ray = plan is None or plan.may_use_ray
         causes = {s.name: c for s in snapshot.services if (c := self._files.cause(s, snapshot.services))}
+        parser = self._parser.get()
         window = Window(
             snapshot,
             None,
             RunContext(
                 causes=causes,
-                tool_parser=self._parser.get(),
+                tool_parser=parser.name,
+                parser_set=parser,
                 recent=self._files.recent,
                 sampling=self._sampling.get(),
             ),

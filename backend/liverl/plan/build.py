@@ -47,7 +47,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
     """
     config = loaded.config
     _check_placeholders(loaded)
-    parts = _managed(config, run_dir) if config.run.topology == "managed" else _verl(config, run_dir)
+    parts = _managed(config, run_dir) if config.run.topology == "managed" else _verl(loaded, run_dir)
     needs = (need for s in parts.everything for need in s.depends_on if need.condition == "environment_ready")
     names = {s.environment for s in parts.everything if s.environment} | {need.on for need in needs}
     trains = config.trainer.kind in ("embedded", "verl")
@@ -124,22 +124,31 @@ def _managed(config: RunConfig, run_dir: Path) -> _Parts:
     return _Parts(tuple(services), config.run.replicas, template, arguments, token_file=replica.TOKEN)
 
 
-def _verl(config: RunConfig, run_dir: Path) -> _Parts:
+def _script(config: RunConfig, run_dir: Path, given: Mapping[str, str] | None) -> _Parts:
+    """A launch script starts Ray, replicas and proxy, and the backend adopts them. ``given``: see ``LoadedConfig``.
+
+    Raises:
+        SizeError: see ``launch_script.expected_replicas``.
+    """
+    # In verl's workers nothing counts the replicas that a script has, see ``external.LaunchScript``.
+    expected = launch_script.expected_replicas(config, None if conditions.in_workers(config) else given)
+    return _Parts(
+        (launch_script.service(config, run_dir, given),),
+        expected,
+        ray=ray.script_plan(config, expected),
+        adopted_port=None if conditions.in_workers(config) else config.infrastructure.litellm_port,
+        script=launch_script.outputs(config, run_dir, given),
+    )
+
+
+def _verl(loaded: LoadedConfig, run_dir: Path) -> _Parts:
+    config = loaded.config
     try:
+        if config.trainer.kind == "command":
+            return _script(config, run_dir, loaded.given)
         expected = sizing.expected_replicas(config)
     except sizing.SizeError as error:
         raise PlanError(f"trainer.overrides.{error}") from None
-    if (
-        config.trainer.kind == "command"
-    ):  # the script starts Ray, replicas and proxy, and the backend adopts them
-        port = None if conditions.in_workers(config) else config.infrastructure.litellm_port
-        return _Parts(
-            (launch_script.service(config, run_dir),),
-            expected,
-            ray=ray.script_plan(config),
-            adopted_port=port,
-            script=launch_script.outputs(config, run_dir),
-        )
     if expected < 1 or sizing.generating_gpus(config) % sizing.replica_gpus(config):
         gpus, each = sizing.generating_gpus(config), sizing.replica_gpus(config)
         raise PlanError(

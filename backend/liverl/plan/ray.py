@@ -170,9 +170,9 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
     )
 
 
-def script_plan(config: RunConfig) -> RayPlan:
+def script_plan(config: RunConfig, expected: int) -> RayPlan:
     """The cluster that a launch script starts or uses: the configured addresses, else the defaults of LiveRL's scripts.
-    The backend finds the rest from the script's processes."""
+    The backend finds the rest from the script's processes. ``expected``: number of replicas; 0 = not known."""
     verl, infra, given = config.verl, config.infrastructure, config.ray
     host = given.address.rpartition(":")[0] or HOST
     venv = config.environments[ENVIRONMENT].venv_path or config.environment.venv_path
@@ -183,7 +183,7 @@ def script_plan(config: RunConfig) -> RayPlan:
         namespace="",
         environment="",
         token_file=given.auth_token_file,
-        expected=sizing.expected_replicas(config),
+        expected=expected,
         actor_deadline=verl.actor_deadline,
         address_deadline=verl.address_deadline,
         health_deadline=verl.health_deadline,

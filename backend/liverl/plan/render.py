@@ -9,20 +9,30 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from liverl.model import Inert
+from liverl.model import Check, Inert, Unchecked
 from liverl.plan.inherit import withheld
+from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import NotifyTarget, Plan, Probe, ServiceSpec
+from liverl.util.plural import plural, quantity
 
 _SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
 _EXPORTED = re.compile(r"^exported as [^;]+; ")  # the start of a reason that names a key's variables
 _PATH_SUFFIXES = ("_FILE", "_PATH")  # of variables that contain the path of a secret, not the secret
 
 
-def plan_json(plan: Plan, env: Mapping[str, str] | None = None) -> str:
+def plan_json(
+    plan: Plan,
+    env: Mapping[str, str] | None = None,
+    checks: Iterable[Check] = (),
+    unchecked: Iterable[Unchecked] = (),
+) -> str:
     """The plan as indented JSON with secrets redacted; ``inert_set_by_user`` is the number of inert keys that the user
-    set, ``withheld`` the names of the caller's variables (``env``) that each service does not inherit."""
+    set, ``withheld`` the names of the caller's variables (``env``) that each service does not inherit. ``checks`` and
+    ``unchecked``: what was checked, and what was not."""
     document = msgspec.to_builtins(_redacted(plan)) | {
         "inert_set_by_user": len(_set_by_user(plan)),
+        "checks": list(checks),
+        "unchecked": list(unchecked),
         "withheld": _withheld(plan, env or {}),
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode()
@@ -62,9 +72,9 @@ def _brief(plan: Plan) -> Iterator[str]:
     for spec in _services(plan):
         replicas = spec is plan.replica_template
         gpus = spec.gpus * (plan.expected_replicas if replicas else 1)
-        facts = [_count(gpus, "GPU")] if gpus else []
+        facts = [quantity(gpus, "GPU")] if gpus else []
         facts += [f"{port.name} {port.host}:{port.number}" for port in spec.ports if port.number]
-        name = _count(plan.expected_replicas, "replica") if replicas else spec.name
+        name = quantity(plan.expected_replicas, "replica") if replicas else spec.name
         yield f"starts     {name}" + (f": {', '.join(facts)}" if facts else "")
     if plan.ray is not None and plan.ray.owner == "foreign" and plan.ray.address:
         yield f"uses       the existing Ray cluster {plan.ray.address}"
@@ -72,15 +82,14 @@ def _brief(plan: Plan) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _head(plan: Plan) -> Iterator[str]:
     yield f"run        {plan.run}"
     yield f"directory  {plan.run_dir}"
-    steps = f", {_count(plan.total_steps, 'step')}" if plan.total_steps else ""
-    yield f"topology   {plan.topology}: {_count(plan.expected_replicas, 'replica')}{steps}"
+    steps = f", {quantity(plan.total_steps, 'step')}" if plan.total_steps else ""
+    replicas = quantity(plan.expected_replicas, "replica")
+    if plan.script is not None and not plan.expected_replicas:
+        replicas = "as many replicas as the launch script starts"
+    yield f"topology   {plan.topology}: {replicas}{steps}"
     for change in plan.changes:
         yield f"changed    {change.words} (attempt {change.attempt}, {change.where})"
     if plan.settings.mute:
@@ -127,6 +136,19 @@ def _not_inherited(plan: Plan, env: Mapping[str, str]) -> Iterator[str]:
         yield _filled(names)
 
 
+def _variables(plan: Plan) -> Iterator[str]:
+    """From where the launch script's variables are, and which of LiveRL's it does not get."""
+    variables = script_variables(plan)
+    if variables is None:
+        return
+    yield ""
+    yield "variables that the launch script gets"
+    for name, (value, where) in sorted(variables.given.items()):
+        yield f"  {name}={value}  [{where}]"
+    yield "variables of LiveRL's that are not set: the launch script's own values hold"
+    yield _filled(variables.left)
+
+
 def _filled(names: Iterable[str]) -> str:
     return textwrap.fill(", ".join(names), 110, initial_indent="    ", subsequent_indent="    ")
 
@@ -138,6 +160,7 @@ def _lines(plan: Plan, env: Mapping[str, str]) -> Iterator[str]:
         count = f" x {plan.expected_replicas}" if spec is plan.replica_template else ""
         yield f"{spec.name}{count}  ({spec.kind})"
         yield from (f"  {line}" for line in _service(spec))
+    yield from _variables(plan)
     yield from _not_inherited(plan, env)
     yield from _inert(plan)
     for warning in plan.warnings:
@@ -154,7 +177,7 @@ def _inert(plan: Plan) -> Iterator[str]:
         return
     by_user = _set_by_user(plan)
     yield ""
-    yield f"inert here ({len(plan.inert)} keys; {len(by_user)} of them set by you)"
+    yield f"inert here ({quantity(len(plan.inert), 'key')}; {len(by_user)} of them set by you)"
     for inert in by_user:
         yield f"  {inert.key}: inert here: {inert.why}  [{inert.where}]"
     reasons: dict[str, list[str]] = {}
@@ -182,7 +205,9 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
         yield f"after     {need.on}: {need.condition.replace('_', ' ')}{count}"
     yield f"ready     {_probe(spec.probes.startup)}, within {spec.probes.startup_deadline:g} s"
     if spec.probes.live:
-        yield f"alive     {_probe(spec.probes.live)}, {spec.probes.live.failures} failures cause a restart"
+        failures = spec.probes.live.failures
+        causes = f"{quantity(failures, 'failure')} {plural(failures, 'causes', 'cause')}"
+        yield f"alive     {_probe(spec.probes.live)}, {causes} a restart"
     restart = spec.restart
     if restart.mode == "never":
         yield "restart   never"
@@ -196,7 +221,7 @@ def _service(spec: ServiceSpec) -> Iterator[str]:
     if spec.drain:
         yield "replaced  " + ", ".join(f"{s.signal} {s.target} {s.grace:g} s" for s in spec.drain)
     for file in spec.files:
-        yield f"file      {file.path} ({len(file.text)} bytes)"
+        yield f"file      {file.path} ({quantity(len(file.text), 'byte')})"
     if spec.ends_run:
         yield "the run ends when this service exits"
 

@@ -270,16 +270,20 @@ class RayPlan(msgspec.Struct, frozen=True):
 class ScriptOutputs(msgspec.Struct, frozen=True):
     """Where a launch script may write, besides the trials in the run directory and its standard output; all absolute.
 
-    ``trials``: folders of trials. On ``nodes`` > 1 hosts each host may have one of its own beside them. ``logs``: globs
-    that the user gave; without any, the first of ``train_logs`` and of ``vllm_logs`` that the script writes, unless its
-    output names another.
+    ``trials``: folders of trials; ``trial_globs``: the same for a name of the project that only the script knows. On
+    ``nodes`` > 1 hosts each host may have one of its own beside them. ``logs``: globs that the user gave; without any,
+    the first of ``train_logs`` and of ``vllm_logs`` that the script writes, unless its output names another.
     """
 
     trials: tuple[str, ...]
+    trial_globs: tuple[str, ...] = ()
     nodes: int = 1
     logs: tuple[str, ...] = ()
     train_logs: tuple[str, ...] = ()
     vllm_logs: tuple[str, ...] = ()
+    # ``LoadedConfig.given``: the keys that the user has given. None: not known, as in plans of earlier versions, in
+    # which the script got the variables of all keys.
+    given: dict[str, str] | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):

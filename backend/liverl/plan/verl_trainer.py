@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from liverl.config import conditions, sizing
-from liverl.config.env_vars import liverl_environment
+from liverl.config.env_vars import liverl_environment, was_given
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
 from liverl.plan import agent_loops, harbor, ray, sessions
@@ -131,14 +132,14 @@ def _plugin(module: str) -> tuple[FileSpec, ...]:
     )
 
 
-def script_env(config: RunConfig) -> dict[str, str]:
+def script_env(config: RunConfig, given: Collection[str] | None = None) -> dict[str, str]:
     """LiveRL's variables for launch scripts and agents. Ports of 0 are left out; paths of the smoke model are filled
-    in."""
-    env = liverl_environment(config)
+    in. ``given``: the keys to export; None = all."""
+    env = liverl_environment(config, given)
     for name in ("LITELLM_PORT", "RAY_PORT", "RAY_DASHBOARD_PORT"):
         if env.get(name) == "0":  # any free port; only the trainer gets the number, once it is chosen
             del env[name]
-    if sizing.is_smoke(config):
+    if sizing.is_smoke(config) and was_given("model.model_path", given):
         paths = {
             "MODEL_PATH": sizing.model_path(config),
             "TRAIN_INDEX": sizing.train_file(config),
@@ -185,7 +186,7 @@ def worker_env(config: RunConfig) -> dict[str, str]:
 def secret_env(config: RunConfig) -> dict[str, str]:
     """Variable -> file of each secret that is configured as ``file:``. A secret in a variable is inherited instead."""
     name = config.credentials.wandb_api_key
-    if config.credentials.wandb_mode == "disabled" or not name.startswith(FILE_SCHEME):
+    if not conditions.logs_to_wandb(config) or not name.startswith(FILE_SCHEME):
         return {}
     return {"WANDB_API_KEY": name.removeprefix(FILE_SCHEME)}
 

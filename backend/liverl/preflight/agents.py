@@ -13,6 +13,7 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.preflight.data_rows import Answer
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
 
 
 def modules(config: RunConfig) -> tuple[str, ...]:
@@ -92,7 +93,7 @@ def _tools(file: Path, answer: Answer | None) -> Check:
         found = _in_module("agent.tools", module, bare, answer)
         if found.status == "fail":
             return found
-    return Check("agent.tools", "ok", f"{file}: {len(classes)} tools")
+    return Check("agent.tools", "ok", f"{file}: {quantity(len(classes), 'tool')}")
 
 
 def _classes(file: Path) -> list[str]:

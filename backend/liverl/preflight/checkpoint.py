@@ -12,6 +12,7 @@ from liverl.config.sizing import SizeError, override, trainer_gpus
 from liverl.model import Check
 from liverl.observe.checkpoints import newest_checkpoint
 from liverl.plan.verl_trainer import SAVED_TO
+from liverl.util.plural import quantity
 
 NAME = "checkpoint"
 # FSDP saves one file of each kind for each GPU, and reads those of its own number only.
@@ -31,14 +32,14 @@ def checks(config: RunConfig, run_dir: Path) -> Iterator[Check]:
     if not saved:
         return
     if have in saved:
-        yield Check(NAME, "ok", f"{folder}: saved with {have} GPUs")
+        yield Check(NAME, "ok", f"{folder}: saved with {quantity(have, 'GPU')}")
         return
     yield Check(
         NAME,
         "fail",
-        f"{folder} was saved with {saved[-1]} GPUs that train, and this run has {have}: verl resumes only with the "
-        "same number. Set infrastructure.ngpus_per_node and infrastructure.nnodes to it, or begin a new run "
-        "(run.name) from weights that python -m verl.model_merger has merged",
+        f"{folder} was saved with {quantity(saved[-1], 'GPU')} for training, and this run has {have}: verl resumes "
+        "only with the same number. Set infrastructure.ngpus_per_node and infrastructure.nnodes to it, or begin a new "
+        "run (run.name) from weights that python -m verl.model_merger has merged",
     )
 
 

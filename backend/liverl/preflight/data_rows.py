@@ -26,6 +26,7 @@ from liverl.preflight import rows_program
 from liverl.preflight.interpreter import ask_python, module_path
 from liverl.preflight.rows_program import AS_TEXT, NO_MESSAGES, NO_TEXT
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import plural
 from liverl.util.regular_file import read_text
 
 _PROMPT_KEY = "data.prompt_key"
@@ -253,7 +254,8 @@ def _too_few(config: RunConfig, file: File) -> str:
     batch = config.training.train_batch_size
     if file.count >= batch:
         return ""
-    return f"has {file.count} rows, and training.train_batch_size is {batch}: verl trains whole batches only"
+    rows = f"{file.count} {plural(file.count, 'row')}"
+    return f"has {rows}, and training.train_batch_size is {batch}: verl trains whole batches only"
 
 
 def _unscored(config: RunConfig, scored: Scored | None, _number: int, row: Mapping[str, Any]) -> str:
@@ -304,7 +306,7 @@ def _kinds(config: RunConfig, file: File) -> str:
         note += f"; {as_text} of them have {AS_TEXT} of their prompt, the first is row {first}: it is sent as it is"
     if file.looked is not None and file.looked < file.count:
         note += f"; only the first {file.looked:,} rows were looked at, as reading took too long"
-    return f"{file.count} rows: {told}{note}"
+    return f"{file.count} {plural(file.count, 'row')}: {told}{note}"
 
 
 def _kind_counts(config: RunConfig, file: File) -> Counter[str]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from liverl.config.env_vars import VARIABLES as VARIABLES_OF
 from liverl.model import Check
+from liverl.observe.trials.engine_parser import VARIABLES, Place, places
+from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan
+from liverl.util.regular_file import read_regular
 
 NAME = "launch script"
+PARSER = "tool parser"
+UNSET = "variables"
 _SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 # Options of an interpreter that take the next word, and those after which there is no script.
 _TAKE_WORD = {"shell": ("-o", "+o", "-O", "+O"), "python": ("-W", "-X")}
@@ -26,6 +33,45 @@ def checks(plan: Plan, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     path = script.env.get("PATH") or env.get("PATH") or os.defpath
     why = problem(script.argv, cwd, path)
     yield Check(NAME, "ok" if why is None else "fail", why or f"{' '.join(script.argv)} in {cwd}")
+    if why is None:
+        yield from _unset(plan, script.argv, cwd, env)
+    wanted = next((script.env[name] for name in VARIABLES if name in script.env), None)
+    if wanted is not None and cwd.is_dir():
+        yield from _parsers(wanted, places(str(cwd)))
+
+
+def _unset(plan: Plan, argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Iterator[Check]:
+    """Whether the script uses a variable of LiveRL's that nobody has set, without a default of its own. Before this
+    version it got those of all keys."""
+    variables, file = script_variables(plan), script_of(argv)
+    if variables is None or file is None:
+        return
+    try:
+        text = read_regular(cwd / file).decode("utf-8", "replace")
+    except OSError:
+        return
+    keys = dict(VARIABLES_OF)
+    bare = [
+        f"${name} ({keys[name]})"
+        for name in variables.left
+        if name not in env and re.search(rf"\$(?:{name}\b|{{{name}}})", text)
+        and not re.search(rf"\b{name}=|\${{{name}:?[-=?+]|\bread\b[^\n]*\b{name}\b", text)
+    ]  # fmt: skip
+    if bare:
+        words = f"{file} uses {', '.join(bare)}, which nobody has set: set the key, or give a default in the script"
+        yield Check(UNSET, "warn", words)
+
+
+def _parsers(wanted: str, found: Sequence[Place]) -> Iterator[Check]:
+    """Whether the script's own files set the parser that the configuration has: LiveRL's scripts read the variable, but
+    a name that stands in a file wins."""
+    other = [place for place in found if not place.variable and place.parser != wanted]
+    told = ", ".join(f"{place} has {place.parser}" for place in other)
+    if other:
+        words = f"model.tool_parser is {wanted}, but {told}: the engines read that file; correct one of them"
+        yield Check(PARSER, "warn", words)
+    elif found:
+        yield Check(PARSER, "ok", f"{wanted}, also in {', '.join(map(str, found))}")
 
 
 def problem(argv: Sequence[str], cwd: Path, path: str) -> str | None:

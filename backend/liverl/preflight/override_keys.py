@@ -12,6 +12,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sizing import bare_key
 from liverl.model import Check
 from liverl.plan.verl_overrides import overrides
+from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 
 NAME = "verl's keys"
@@ -37,7 +38,7 @@ def check(python: Path, config: RunConfig) -> Check:
     users = {bare_key(key) for key in config.trainer.overrides}
     faults = unknown(given, known)
     if not faults:
-        return Check(NAME, "ok", f"{len(given)} keys")
+        return Check(NAME, "ok", quantity(len(given), "key"))
     words = []
     for key, near in faults.items():
         hint = f"; did you mean {near}?" if near else f" (+{key} would add it as a new one)"

@@ -29,7 +29,7 @@ from liverl.util.regular_file import open_binary
 MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
 _DISTRIBUTIONS = ("verl", "ray", "torch", "vllm", "TransferQueue", "transformers")
 _IMPORT_SECONDS = 60.0  # a cold network disk is slow
-_UNREAD = "no row was read: there is no verl environment yet; they are read once it has been built, before the start"
+UNREAD = "no row was read: there is no verl environment yet; they are read once it has been built, before the start"
 # verl/utils/tracking.py; verl rejects an unknown one only when all engines are up.
 LOGGERS = (
     "wandb",
@@ -121,7 +121,7 @@ def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
     files = list(data_files(config))
     there = {check.name for check in files if check.status == "ok"}
     names = {key: name for key, name in _files(config).items() if key in there and "://" not in name}
-    python, answer, modules = _python(plan), None, agents.modules(config)
+    python, answer, modules = interpreter(plan), None, agents.modules(config)
     if python is not None and (names or modules):
         prompts = data_rows.prompts_of(config)
         try:
@@ -129,7 +129,7 @@ def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
         except ValueError as error:
             yield Check("data rows", "warn", f"no row was read: {python} cannot be asked: {error}")
     elif names:
-        yield Check("data rows", "ok", _UNREAD)
+        yield Check("data rows", "ok", UNREAD)
     read = {c.name: c for c in data_rows.checks(config, answer, names)} if answer is not None else {}
     if python is not None:
         yield override_keys.check(python, config)
@@ -153,7 +153,7 @@ def _with_tasks(config: RunConfig, answer: Answer | None, check: Check, names: M
     return check
 
 
-def _python(plan: Plan) -> Path | None:
+def interpreter(plan: Plan) -> Path | None:
     """The interpreter of verl's environment; None if it has still to be built, or cannot be found."""
     spec = next((e for e in plan.environments if e.name == "verl"), None)
     try:

@@ -18,8 +18,8 @@ from liverl.diagnose.tracker import Diagnosis, RunContext
 from liverl.model import Snapshot, StepMetrics, TrialsStatus
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.trials.cut_off import cut_off
+from liverl.observe.trials.engine_parser import EngineParser, engine_parser
 from liverl.observe.trials.script_sampling import ScriptSampling, script_sampling
-from liverl.observe.trials.trajectory import parser_in_use
 from liverl.offline.readings import FileReadings
 from liverl.replay.archive import Recording, RecordingError
 from liverl.replay.clock import ReplayClock
@@ -49,7 +49,7 @@ class Player:
         self._indexed: dict[str, tuple[int, float]] = {}  # log -> its size, time of its newest index entry
         self._files = FileReadings(self.run.path)
         self._diagnosis = Diagnosis(RULES)
-        self._parser: str | None = None  # as soon as config.yaml is there
+        self._parser = EngineParser()  # as soon as config.yaml is there
         self._sampling: ScriptSampling | None = None
         self._mute: tuple[str, ...] = ()
         self.run.path.mkdir(parents=True)
@@ -84,7 +84,8 @@ class Player:
         self._read_config()
         context = RunContext(
             causes=causes,
-            tool_parser=self._parser,
+            tool_parser=self._parser.name,
+            parser_set=self._parser,
             recent=self._files.recent,
             sampling=self._sampling,
             mute=self._mute,
@@ -94,8 +95,8 @@ class Player:
         return msgspec.structs.replace(snapshot, symptoms=found.symptoms, muted=found.muted)
 
     def _read_config(self) -> None:
-        if self._parser is None:
-            self._parser, self._sampling = parser_in_use(self.run.path), script_sampling(self.run.path)
+        if self._parser.name is None:
+            self._parser, self._sampling = engine_parser(self.run.path), script_sampling(self.run.path)
             settings = (read_object(self.run.plan) or {}).get("settings")
             self._mute = tuple(settings.get("mute", ())) if isinstance(settings, dict) else ()
 

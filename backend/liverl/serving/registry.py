@@ -45,6 +45,7 @@ from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.newest_file import NewestFile
+from liverl.util.plural import plural, quantity
 from liverl.util.ticks import until_tick
 
 REPORT_LIMIT = 10.0  # seconds after which reading the reports of trainer and proxy counts as hanging
@@ -147,7 +148,8 @@ class ReplicaRegistry:
             then = (
                 f"adding them to {self._carrier.name}" if self._carrier.keeps_list else "new trials can start"
             )
-            self.supervisor.say("replicas_found", f"{serving} of {self.expected} replicas are up; {then}")
+            up = f"{serving} of {quantity(self.expected, 'replica')} {plural(serving, 'is', 'are')} up"
+            self.supervisor.say("replicas_found", f"{up}; {then}")
         for endpoint in endpoints:
             name = endpoint.name
             if not endpoint.serving:

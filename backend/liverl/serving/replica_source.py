@@ -23,6 +23,10 @@ class ReplicaSource(Protocol):
         """Steps of the training, from the trainer's log; None before they are printed."""
 
     @property
+    def trackers(self) -> dict[str, str]:
+        """Where the trainer logs its metrics besides: ``wandb`` -> URL of the run, ``tensorboard`` -> folder."""
+
+    @property
     def ray_load(self) -> RayLoad | None:
         """The load of the Ray cluster, while a replica has no process yet; else None."""
 

@@ -19,6 +19,7 @@ from liverl.supervise.services.operations import refuse_while_stopping
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.nearest import nearest
+from liverl.util.plural import quantity
 
 QUIET = 2.0  # seconds without a request after which a leaving replica counts as drained
 MOST = 256  # replicas of one run
@@ -161,7 +162,7 @@ class Scaling:
         crashpoint("mid_scale")
         new = {index: self.ensure_slot(index) for index in chosen}
         names = ", ".join(slot.name for slot in new.values())
-        self.supervisor.say("scale", f"{len(self.indices)} replicas requested; adding {names}")
+        self.supervisor.say("scale", f"{quantity(len(self.indices), 'replica')} requested; adding {names}")
         self.supervisor.kick()
         return new
 
@@ -246,7 +247,9 @@ class Scaling:
             raise _not_written("removed", error) from None
         self.replicas.listed.difference_update(names)
         crashpoint("mid_scale")
-        self.supervisor.say("scale", f"{len(self.indices)} replicas requested; draining {', '.join(names)}")
+        self.supervisor.say(
+            "scale", f"{quantity(len(self.indices), 'replica')} requested; draining {', '.join(names)}"
+        )
         self.replicas.update()
         return old
 

@@ -20,6 +20,8 @@ from liverl.sessions.settings import read_settings
 from liverl.util.modes import exclude_others
 from liverl.util.regular_file import read_text
 
+LOG_FORMAT = "%(asctime)s %(levelname)s liverl-sessions: %(message)s"
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the service; returns the exit code."""
@@ -30,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
-        format="%(asctime)s %(levelname)s liverl-sessions: %(message)s",
+        format=LOG_FORMAT,
     )
     try:
         settings = read_settings(args.config)

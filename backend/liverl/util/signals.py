@@ -20,6 +20,7 @@ class StopRequests:
     def __init__(self, window: float = SAME_REQUEST_S, clock: Callable[[], float] = time.monotonic) -> None:
         """``window``: seconds after the first request in which a SIGTERM is no other one."""
         self.count = 0
+        self.newest = ""  # name of the newest signal that was a request of its own
         self._window = window
         self._clock = clock
         self._first = 0.0  # when the first request came
@@ -32,6 +33,7 @@ class StopRequests:
         if not self.count:
             self._first = now
         self.count += 1
+        self.newest = signal.Signals(number).name
         return True
 
     def requested(self) -> None:

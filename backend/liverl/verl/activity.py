@@ -10,6 +10,7 @@ from pathlib import Path
 
 from liverl.observe.boot.replica_stages import EngineEvent, ReplicaBoot, TrainerLog
 from liverl.observe.engine.activity import Activity, ActivitySigns, ActivityState, Cycle
+from liverl.util.plural import quantity
 
 
 class ReplicaActivity:
@@ -41,6 +42,11 @@ class ReplicaActivity:
     def total_steps(self) -> int | None:
         """Of the training, from the trainer's log; None before it is printed."""
         return self._log.facts.total_steps if self._log is not None else None
+
+    @property
+    def trackers(self) -> dict[str, str]:
+        """Where the trainer logs its metrics besides, see ``TrainerFacts``."""
+        return self._log.facts.trackers if self._log is not None else {}
 
     def boot(self, pid: int | None) -> ReplicaBoot | None:
         """The stage of the start of the actor with this pid; None if its log does not say."""
@@ -98,5 +104,4 @@ def cycle_words(cycles: Iterable[Cycle]) -> str:
         longest((c.wake_seconds for c in cycles), "took {:.2f} s to wake up"),
         longest((c.freed_gib for c in cycles), "freed {:.1f} GiB"),
     )
-    count = f"{len(cycles)} replica{'s' * (len(cycles) != 1)}"
-    return f"{count} {', '.join(part for part in parts if part)}"
+    return f"{quantity(len(cycles), 'replica')} {', '.join(part for part in parts if part)}"

@@ -30,6 +30,7 @@ from liverl.verl.activity import ReplicaActivity
 from liverl.verl.discovery.address_client import AddressClientGone, Command, address_argv
 from liverl.verl.discovery.assess import Expectation, Rank
 from liverl.verl.discovery.discovery import Discovery
+from liverl.verl.discovery.layout import highest_found
 from liverl.verl.route_checks import RouteChecks
 
 _STATES: dict[str, ServiceState] = {
@@ -59,7 +60,7 @@ IDLE = 1.0  # seconds between looks while no trainer runs
 
 class VerlReplicas:
     """The replicas of the run's trainer. ``cause``: why the run fails; set once a replica was lost and not replaced,
-    or a deadline has passed."""
+    or a deadline has passed. ``count``: the number that is expected."""
 
     def __init__(
         self, supervisor: Supervisor, ray: RayPlan, replica_token_file: str = "", sessions_model: str = ""
@@ -69,6 +70,7 @@ class VerlReplicas:
         self.cause: Cause | None = None
         self._supervisor = supervisor
         self._ray = ray
+        self.count = ray.expected
         self._trainer = 0  # generation of the trainer whose replicas are watched
         self._served: dict[int, int] = {}  # rank -> generation that has been healthy
         self._short = False  # whether verl waits for more than Ray has free
@@ -90,16 +92,22 @@ class VerlReplicas:
 
     # --- looking ---
 
-    async def look(self) -> float:
-        """Poll Ray and the trainer's log once; returns seconds until the next poll."""
+    async def look_at_log(self) -> bool:
+        """Read what the trainer has written; returns whether it runs."""
         trainer = self._supervisor.slots.get("trainer")
         process = trainer.current.process if trainer is not None else None
         if trainer is None or process is None or trainer.state not in state_machine.LIVE:
-            return IDLE
+            return False
         if process.generation != self._trainer:
             self._trainer = process.generation
             self._discovery.expect(self._expectation(process.started_at))
         await self._read(process.log)
+        return True
+
+    async def look(self) -> float:
+        """Poll Ray and the trainer's log once; returns seconds until the next poll."""
+        if not await self.look_at_log():
+            return IDLE
         pause = await self._discovery.look(self._activity.printed)
         await self._routes.look(self._discovery.ranks)
         for rank in self._discovery.ranks:
@@ -182,9 +190,29 @@ class VerlReplicas:
         )
 
     @property
+    def found(self) -> int:
+        """Number of replicas up to the highest rank that Ray has listed, expected or not."""
+        return highest_found(self._discovery.ranks, self._discovery.others)
+
+    @property
+    def printed(self) -> int:
+        """Number of replicas whose addresses the trainer has printed; 0 until all of them serve."""
+        return len(self._activity.printed)
+
+    def recount(self, count: int) -> None:
+        """Expect this number of replicas from now on."""
+        self.count = count
+        self._discovery.recount(count)
+
+    @property
     def total_steps(self) -> int | None:
         """Of the training, from the trainer's log; None before it is printed."""
         return self._activity.total_steps
+
+    @property
+    def trackers(self) -> dict[str, str]:
+        """Where the trainer logs its metrics besides, see ``TrainerFacts``."""
+        return self._activity.trackers
 
     async def close(self) -> None:
         """Stop the address client."""
@@ -193,7 +221,7 @@ class VerlReplicas:
     def _expectation(self, since: float) -> Expectation:
         ray = self._ray
         return Expectation(
-            count=ray.expected,
+            count=self.count,
             since=since,
             actor_deadline=ray.actor_deadline,
             address_deadline=ray.address_deadline,

@@ -109,6 +109,8 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
         words.append(("truncated", "warn"))
     if head.state == "finished" and not head.turns and not head.dumped:
         words.append(("no turn", "warn"))
+    if "no_reward" in head.flags:
+        words.append(("no reward", "bad"))
     if "moved_replica" in head.flags:
         words.append(("moved", "warn"))
     if "mostly_sub" in head.flags:

@@ -15,6 +15,7 @@ from liverl.model import (
     SessionsStatus,
     Snapshot,
 )
+from liverl.util.plural import plural, quantity
 from liverl_tui.text.facts import ended, hosts_words, open_words
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel
 from liverl_tui.text.words import UNKNOWN, age, count, number, one_line, percent, short_name, size
@@ -318,7 +319,7 @@ def unready(
         filled, rest = bar(progress, METER)
         row.add(" ").add(filled, "meter").add(rest, "meter_off")
     if restarts:
-        row.add(f" {restarts} restart{'s' * (restarts > 1)}", "warn")
+        row.add(f" {quantity(restarts, 'restart')}", "warn")
     return row.add(f" {one_line(why)}" if why and why != label.words else "", "dim")
 
 
@@ -340,31 +341,29 @@ def service_line(
     if service.kind == "proxy":
         proxy = snapshot.proxy
         if proxy.requests is not None:
-            facts.append(f"{count(proxy.requests)} requests")
+            facts.append(f"{count(proxy.requests)} {plural(proxy.requests, 'request')}")
         if proxy.failures:
             facts.append(f"{count(proxy.failures)} failed")
         if proxy.unattributed:
             facts.append(f"{count(proxy.unattributed)} unattributed")
         if proxy.cooled_down:
-            cooled = len(proxy.cooled_down)
-            facts.append(f"{cooled} replica{'s' * (cooled > 1)} in cooldown")
+            facts.append(f"{quantity(len(proxy.cooled_down), 'replica')} in cooldown")
     elif service.kind == "sessions" and snapshot.sessions is not None:
         facts += _session_facts(snapshot, snapshot.sessions)
     elif service.kind == "trainer" and snapshot.policy_version is not None:
         facts.append(f"policy v{snapshot.policy_version}")
     if service.restarts:
-        facts.append(f"{service.restarts} restart{'s' * (service.restarts > 1)}")
+        facts.append(quantity(service.restarts, "restart"))
     if service.ready_at is not None:
         facts.append(f"up {age(now - service.ready_at)}")
     if service.tree.processes and snapshot.gpus:
-        facts.append(
-            f"{size(service.tree.rss_bytes)} in {service.tree.processes} process{'es' * (service.tree.processes > 1)}"
-        )
+        processes = quantity(service.tree.processes, "process", "processes")
+        facts.append(f"{size(service.tree.rss_bytes)} in {processes}")
     return row.add("  ".join(facts), "text")
 
 
 def _session_facts(snapshot: Snapshot, sessions: SessionsStatus) -> Iterator[str]:
-    yield f"{count(sessions.requests)} requests"
+    yield f"{count(sessions.requests)} {plural(sessions.requests, 'request')}"
     if sessions.counters.get("num_failed"):
         yield f"{count(sessions.counters['num_failed'])} failed"
     yield open_words(snapshot, sessions)

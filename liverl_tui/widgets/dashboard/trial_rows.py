@@ -9,6 +9,7 @@ from functools import lru_cache
 from liverl.model import TrialHead
 from liverl.observe.trials.preview import LONGEST
 from liverl.observe.trials.steps import GroupKey, group_of
+from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, number, one_line, short_name
 from liverl_tui.widgets.base.arranging import Wanted, fitted, matches
@@ -270,4 +271,4 @@ def untouched(head: TrialHead) -> bool:
 
 def untouched_row(number: int, state: Span, key: str) -> Row:
     """One line for all running trials without a turn, which are in ``state``. ``key`` lists them."""
-    return Row(state).add(f"  {number} trials, no turn yet ({key} lists them)", "dim")
+    return Row(state).add(f"  {quantity(number, 'trial')}, no turn yet ({key} lists them)", "dim")

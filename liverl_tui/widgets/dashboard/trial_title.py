@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from liverl.model import TrialsStatus
+from liverl.util.plural import plural
 from liverl_tui.widgets.base.rows import FACTS_GAP
 from liverl_tui.widgets.base.trial_words import Tally, damage_words
 
@@ -37,7 +38,7 @@ def shortest_sentence(tally: Tally) -> str:
 def without_tools(tally: Tally) -> str:
     """``▲ 2 call no tool``, or that none of those does that have ended."""
     if tally.calling or tally.zero < tally.done:
-        return f"{tally.glyph} {tally.zero} call{'s' if tally.zero == 1 else ''} no tool"
+        return f"{tally.glyph} {tally.zero} {plural(tally.zero, 'calls', 'call')} no tool"
     return f"{tally.glyph} none of {tally.zero} calls a tool"
 
 

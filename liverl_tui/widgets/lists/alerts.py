@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from liverl.diagnose.evidence import log_place
 from liverl.model import ServiceStatus, Snapshot, Symptom
+from liverl.util.plural import quantity
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
@@ -111,7 +112,7 @@ def first_trial(symptom: Symptom) -> str | None:
 def _counted(serious: int, notices: int) -> str:
     """``2 alerts, 1 notice``; ``none``."""
     counts = ((serious, "alert"), (notices, "notice"))
-    return ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count) or "none"
+    return ", ".join(quantity(count, word) for count, word in counts if count) or "none"
 
 
 class AlertList(RowsPane):

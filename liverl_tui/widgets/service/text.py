@@ -62,6 +62,11 @@ class About:
         return next((replica for replica in replicas if replica.name == self.name), None)
 
     @property
+    def trackers(self) -> dict[str, str]:
+        """Where the trainer logs its metrics besides."""
+        return self.snapshot.trackers if self.snapshot is not None else {}
+
+    @property
     def kind(self) -> str:
         """The kind of the service, in words for a replica that is none."""
         if self.service is not None:
@@ -150,6 +155,9 @@ def _state(about: About, width: int) -> Iterator[Row]:
         yield from _fact("ports", ", ".join(f"{name} {port}" for name, port in others.items()), width)
     if service.log is not None:
         yield from _fact("log", service.log, width)
+    if service.kind == "trainer":
+        for name, where in about.trackers.items():
+            yield from _fact(name, where, width)
     if service.depends_on:
         conditions = about.detail.depends_on if about.detail is not None else ()
         yield from _fact("needs", "; ".join(conditions or service.depends_on), width)

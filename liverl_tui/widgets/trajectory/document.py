@@ -14,6 +14,7 @@ from liverl.observe.trials.message_parts import Part, PartKind
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.trial import TRUNCATED
 from liverl.observe.trials.turns import Turn
+from liverl.util.plural import plural, quantity
 from liverl_tui.text.words import count, one_line, size
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.trial_words import replica_name
@@ -124,7 +125,7 @@ def build(
     if trajectory.torn:
         blocks.append(_note("torn", 0, "the last record is incomplete; its writer died or the disk was full"))
     if trajectory.bad_records:
-        blocks.append(_note("bad", 0, f"{trajectory.bad_records} records could not be read"))
+        blocks.append(_note("bad", 0, f"{quantity(trajectory.bad_records, 'record')} could not be read"))
     if trajectory.files:
         blocks.append(Block("files", 0, (("files of this trial", "title"),), rule=True))
         blocks += [_file(file.name, file.size, files or {}) for file in trajectory.files]
@@ -191,7 +192,7 @@ def _rule(turn: Turn, names: Mapping[str, str]) -> tuple[Span, ...]:
         facts.append((one_line(KIND_WORDS.get(turn.kind, turn.kind)), "info"))
     if turn.completion_tokens is not None:
         prompt = f"{count(turn.prompt_tokens)} → " if turn.prompt_tokens is not None else ""
-        facts.append((f"{prompt}{turn.completion_tokens} tokens", "dim"))
+        facts.append((f"{prompt}{turn.completion_tokens} {plural(turn.completion_tokens, 'token')}", "dim"))
     if turn.seconds is not None:
         facts.append((f"{turn.seconds:.1f} s", "dim"))
     if turn.abandoned:
@@ -226,7 +227,7 @@ def head_row(block: Block, width: int, opened: bool) -> Row:
     if opened or block.text is None:
         return row
     lines = block.text.count("\n") + (not block.text.endswith("\n"))
-    length = f" ({lines} line{'s' if lines != 1 else ''}, {size(len(block.text))})"
+    length = f" ({lines} {plural(lines, 'line')}, {size(len(block.text))})"
     room = width - len(row.text) - len(length) - 1
     begin = one_line(" ".join(block.text[: 4 * width].split()))
     if block.form == "arguments":

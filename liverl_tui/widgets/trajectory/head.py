@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from liverl.agents.endings import CAUSES
 from liverl.observe.trials.trajectory import Trajectory
+from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import count, duration, one_line
 from liverl_tui.widgets.base.cells import Row, Span, fit
@@ -21,6 +22,7 @@ _FLAGS = {
     "mask_mismatch": ("▲ mask mismatch", "bad"),
     "unreadable": ("▲ unreadable", "bad"),
     "mostly_sub": ("▲ mostly sub-agents", "warn"),
+    "no_reward": ("▲ no reward", "bad"),
 }
 
 
@@ -90,7 +92,7 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         if t.dumped
         else (NO_TOOLS, "alarm")
         if "zero_tool_calls" in t.flags
-        else (_counted(t.tool_calls, "call"), "text")
+        else (quantity(t.tool_calls, "call"), "text")
     )
     rewards = [f"{one_line(key)} {reward_word(value)}" for key, value in t.rewards.items()]
     main = (
@@ -104,7 +106,7 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         _always(state),
         _part(3, f"step {t.step}" if t.step is not None else ""),
         _part(2, f"task {one_line(t.task)}"),
-        _part(1, "" if t.dumped else _counted(max(len(t.turns), t.told_turns), "turn")),
+        _part(1, "" if t.dumped else _turns(t)),
         _always(calls),
         Part(4, tuple([(text, "strong")] if text else () for text in ("  ".join(rewards) or main, main, ""))),
         *(_always(_FLAGS[flag]) for flag in t.flags if flag in _FLAGS),
@@ -126,5 +128,8 @@ def _part(rank: int, text: str) -> Part:
     return Part(rank, (((text, "text"),), ()) if text else ((),))
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
+def _turns(t: Trajectory) -> str:
+    """The number of turns, as the list of trials counts them, and of calls that failed."""
+    words = quantity(max(sum(turn.success for turn in t.turns), t.told_turns), "turn")
+    failed = sum(not (turn.success or turn.abandoned) for turn in t.turns)
+    return f"{words}, {quantity(failed, 'failed call')}" if failed else words

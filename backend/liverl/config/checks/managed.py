@@ -46,6 +46,8 @@ def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> li
             if mirrored(config, finding.key):
                 continue
             blamed = _setting(settings, finding.key)
+            if _of_the_script(config, finding.key, blamed):
+                continue
             for packaged in (("default", "profile"), ("default",)):
                 if blamed is None or blamed.layer in packaged:
                     chosen = (_setting(settings, key) for key in keys)
@@ -66,6 +68,13 @@ def mirrored(config: RunConfig, key: str) -> bool:
         return why_inert(config, schema_key(key)) == MIRRORED
     except KeyError:
         return False
+
+
+def _of_the_script(config: RunConfig, key: str, setting: Setting | None) -> bool:
+    """Whether ``key`` describes a model that only the user's launch script knows: its value is a default, and the
+    script does not get it."""
+    packaged = setting is None or setting.layer in ("default", "profile")
+    return when.command(config) and key.startswith("model.") and packaged
 
 
 def _setting(settings: dict[Path, Setting], key: str) -> Setting | None:
@@ -130,8 +139,10 @@ def _script_env(c: RunConfig) -> Iterator[Finding]:
             yield Finding(key, words, "a value (not shown)", hint=hint)
 
 
-@_rule("run.topology", "run.engine", "model.model_path")
+@_rule("run.topology", "run.engine", "trainer.kind", "model.model_path")
 def _model(c: RunConfig) -> Iterator[Finding]:
+    if when.command(c):
+        return  # the script serves it, by whatever means
     path = c.model.model_path
     builtin = path.removeprefix(BUILTIN) if path.startswith(BUILTIN) else None
     engine = ENGINES[c.run.engine]

@@ -9,11 +9,14 @@ from typing import NamedTuple
 import msgspec
 
 from liverl.agents.endings import NOT_AS_MEANT, cause_words, counted
+from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, Snapshot, Symptom, TrialHead
+from liverl.observe.trials.engine_parser import EngineParser
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
+from liverl.util.plural import plural, quantity
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it
 UNTRAINED_SHARE = 0.1  # of a step's trials: more than that changes what a step learns
@@ -46,7 +49,7 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     every = without == judged
     heads = tuple(h for h in heads if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags)
     counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call"
-    found = _ParserFault.of(heads, window.beside.tool_parser)
+    found = _ParserFault.of(heads, window.beside.tool_parser, window.beside.parser_set)
     yield Symptom(
         id="zero_tool_calls",
         severity="critical" if every else "warning",
@@ -87,11 +90,15 @@ class _ParserFault(NamedTuple):
     guess: bool = False
 
     @classmethod
-    def of(cls, heads: Sequence[TrialHead], parser: str | None) -> _ParserFault:
+    def of(cls, heads: Sequence[TrialHead], parser: str | None, set_at: EngineParser) -> _ParserFault:
+        """``parser``: of the engine, None if it is unknown; ``set_at``: where it is set."""
         formats = Counter(head.writes for head in heads if head.writes is not None)
         written, count = formats.most_common(1)[0] if formats else ("", 0)
         readers = readers_of(written)
-        present = f"{PARSER_KEY} is {parser}" if parser is not None else f"{PARSER_KEY} does not read that"
+        key = set_at.place or PARSER_KEY
+        present = f"{key} is {parser}" if parser is not None else f"{PARSER_KEY} does not read that"
+        if set_at.place:
+            present = f"{key} sets {parser}"
         in_use = f"parser is {parser}" if parser is not None else "the parser does not read that"
         texts = f"what the model wrote in {count} of them looks like {written}"
         if parser is not None and parser in readers:
@@ -106,8 +113,11 @@ class _ParserFault(NamedTuple):
             return cls(
                 f": model writes {written}, {in_use}",
                 f"{texts}, which the parser {' or '.join(readers)} reads; {present}",
-                f"set {PARSER_KEY}={readers[0]}: liverl-tui fix does it",
-                {PARSER_KEY: readers[0]},
+                f"set {PARSER_KEY}={readers[0]}: liverl-tui fix does it"
+                if not set_at.place or set_at.variable
+                else f"write {readers[0]} in its place in {set_at.place}, and start the script again: no key of this "
+                "run's configuration reaches that line",
+                {PARSER_KEY: readers[0]} if not set_at.place or set_at.variable else {},
                 len(readers) > 1,
             )
         if written:
@@ -181,12 +191,16 @@ def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
     """verl's own agent loops ran trials: those call its replicas as Ray actors, so that nothing carries their requests.
     Of their trials there are only rows in verl's dump; without a dump, steps are done but there is no trial."""
     now, trials = window.now, window.now.trials
-    ours = now.topology == "verl" and now.service(now.carrier) is not None  # a launch script starts its own
+    carries = now.service(now.carrier)
+    ours = (
+        now.topology == "verl" and carries is not None and carries.owner == "ours"
+    )  # none of a launch script's
     unseen = bool(now.step) and not trials.total and not now.traffic.requests
     if not ours or not (trials.dumped or unseen):
         return
     carrier = now.carrier_words.name
-    none = f"{now.step} steps are done, but {carrier} carried no request and there are no trials to show"
+    done = f"{quantity(now.step or 0, 'step')} {'is' if now.step == 1 else 'are'} done"
+    none = f"{done}, but {carrier} carried no request and there are no trials to show"
     some = f"{carrier} carried no request of {trials.dumped} of {trials.total} trials"
     yield Symptom(
         id="trained_past_the_proxy",
@@ -231,7 +245,7 @@ def agents_silent(window: Window) -> Iterator[Symptom | Resolved]:
         title="the agents send no requests",
         cause=f"{unfinished} of {step.total} trials of step {step.step} are running, but none has sent a request, and "
         f"{len(serving)} replicas are idle: the sandboxes or the tools may be stuck",
-        fix="check the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps) and the last tool call "
+        fix=f"check the sandboxes ({LIST_PODS}, or docker ps) and the last tool call "
         "of these trials; each trial times out after harbor_agent.override_timeout_sec seconds: lower that "
         "to end stuck trials earlier",
         evidence=tuple(Evidence(f"{h.path}: {h.turns} turns", value=h.turns) for h in heads[:SHOWN]),
@@ -272,7 +286,8 @@ def trials_unattributed(window: Window) -> Iterator[Symptom | Resolved]:
             id="trials_unattributed",
             severity="info",
             title="requests without a trial name",
-            cause=f"{proxy.unattributed} requests so far named no trial and were not counted for any trial",
+            cause=f"{_so_far(proxy.unattributed)} named no trial and {_were(proxy.unattributed)} not counted for any "
+            "trial",
             fix="give each trial its own API key (<run key>.<trial>), or send the header x-litellm-routing-key",
             evidence=(Evidence("", log="trials/_unattributed/litellm-trajectory.jsonl"),),
         )
@@ -289,8 +304,8 @@ def model_unknown(window: Window) -> Iterator[Symptom | Resolved]:
             id="model_unknown",
             severity="warning",
             title=f"agents request {names[0]}, which is not served",
-            cause=f"{proxy.unknown} requests so far asked for {requested} and were rejected; their trials end as if "
-            "the model had not answered",
+            cause=f"{_so_far(proxy.unknown)} asked for {requested} and {_were(proxy.unknown)} rejected; their trials "
+            "end as if the model had not answered",
             fix=f"set the agents' model name to one of: {', '.join(served)}"
             if served
             else "set the agents' model name to a model that is served",
@@ -306,7 +321,7 @@ def request_too_large(window: Window) -> Iterator[Symptom | Resolved]:
             id="request_too_large",
             severity="warning",
             title="requests are too large",
-            cause=f"{proxy.too_large} requests so far were answered with 413, because they have more bytes than "
+            cause=f"{_so_far(proxy.too_large)} {_were(proxy.too_large)} answered with 413: more bytes than "
             "proxy.max_body_bytes allows; their trials fail",
             fix="shorten what the agents send, or raise proxy.max_body_bytes and resume the run",
             evidence=(Evidence(proxy.address),) if proxy.address else (),
@@ -321,7 +336,7 @@ def records_lost(window: Window) -> Iterator[Symptom | Resolved]:
             id="records_lost",
             severity="warning",
             title="turns are missing in the trials' records",
-            cause=f"{proxy.unrecorded} requests so far were answered, but their record could not be written",
+            cause=f"{_so_far(proxy.unrecorded)} {_were(proxy.unrecorded)} answered, but no record could be written",
             fix="remove the cause that the error names; the missing records cannot be restored",
             evidence=(Evidence(proxy.record_error or "the error is in the proxy's log"),),
         )
@@ -335,9 +350,17 @@ def key_refused(window: Window) -> Iterator[Symptom | Resolved]:
             id="key_refused",
             severity="warning",
             title="requests have no valid key",
-            cause=f"{proxy.refused} requests so far were rejected because they had no valid key: the agents "
+            cause=f"{_so_far(proxy.refused)} {_were(proxy.refused)} rejected for lack of a valid key: the agents "
             f"belong to another run or were "
             "given another key",
             fix="give the agents the key in secrets/run_key as their API key, or <that key>.<trial>",
             evidence=(Evidence(proxy.address),) if proxy.address else (),
         )
+
+
+def _so_far(number: float) -> str:
+    return f"{quantity(round(number), 'request')} so far"
+
+
+def _were(number: float) -> str:
+    return plural(round(number), "was", "were")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
+from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.catalogue.serving import SERVING, replica_slow
 from liverl.diagnose.tracker import FEWEST, GOING, SHOWN, Resolved, Window
@@ -166,7 +167,7 @@ def gpus_loaded_but_idle(window: Window) -> Iterator[Symptom | Resolved]:
         ),
         fix=f"check the list of replicas of {now.carrier_words.name}; add those that are missing and restart it"
         if busy
-        else "check the sandboxes (kubectl get pods -l harbor-managed=true, or docker ps)",
+        else f"check the sandboxes ({LIST_PODS}, or docker ps)",
         evidence=tuple(
             Evidence(f"GPU {gpu.index} of {name}: {gpu.utilization or 0:.0%} busy", value=gpu.utilization)
             for name in sorted(idle)

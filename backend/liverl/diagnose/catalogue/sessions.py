@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from statistics import median
 
+from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.agents import agents_silent
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
@@ -127,8 +128,8 @@ def session_silent(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"{number} of {now.sessions.open} open sessions had no request for more than {SILENT_SESSION_S / 60:.0f} "
         "minutes: the agent of such a trial has died, waits for a tool that does not return, or its sandbox cannot "
         "reach the sessions; the step waits until the trial times out",
-        fix="open the trial and look at its last tool call; check its sandbox (docker ps, or kubectl get pods -l "
-        "harbor-managed=true); harbor_agent.override_timeout_sec ends a stuck trial: lower it to end them earlier",
+        fix=f"open the trial and look at its last tool call; check its sandbox (docker ps, or {LIST_PODS}); "
+        "harbor_agent.override_timeout_sec ends a stuck trial: lower it to end them earlier",
         evidence=tuple(
             Evidence(f"{paths.get(one.id, one.id)}: no request for {(now.at - one.since) / 60:.0f} minutes")
             for one in silent[:SHOWN]

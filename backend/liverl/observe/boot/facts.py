@@ -42,6 +42,8 @@ class TrainerFacts(msgspec.Struct, frozen=True):
     )
     saving: str | None = None  # directory of the newest checkpoint, perhaps still being written
     finished: bool = False
+    # Where it logs its metrics besides: ``wandb`` -> URL of the run, ``tensorboard`` -> folder of its event files.
+    trackers: dict[str, str] = {}
 
 
 _TYPES: dict[str, type[int] | type[str]] = {
@@ -60,6 +62,10 @@ _ADDRESS = re.compile(r"'([^']+)'")
 _RESUMED = re.compile(r"setting global step to (\d{1,18})")
 _ROLLOUTS = re.compile(r"pending: (\d+), running: (\d+), finished: (\d+), failure: (\d+)")
 _SAVING = re.compile(r"Saving checkpoint to ([^\r\n]*\S)")
+# wandb: "wandb: 🚀 View run at https://...", at its end "... View run NAME at: https://..."; the query of an anonymous
+# run has its key. verl/utils/tracking.py: the folder of tensorboard.
+_WANDB = re.compile(r"\bView run\b[^\r\n]{0,200}? at:? (https?://[^\s\x00-\x1f?#]{1,500})")
+_TENSORBOARD = re.compile(r"Saving tensorboard log to ([^\r\n]{1,1000}?)\.?\s*$")
 
 
 def engine_facts(facts: BootFacts, lines: Iterable[str], log: BootLog, *, started: bool = False) -> BootFacts:
@@ -107,7 +113,17 @@ def trainer_facts(facts: TrainerFacts, lines: Iterable[str]) -> TrainerFacts:
             news["saving"] = match.group(1)
         elif "Final validation metrics:" in line:
             news["finished"] = True
+        elif "View run" in line and "wandb" in line and (match := _WANDB.search(line)):
+            news["trackers"] = {**_known(facts, news), "wandb": match.group(1)}
+        elif "Saving tensorboard log to" in line and (match := _TENSORBOARD.search(line)):
+            news["trackers"] = {**_known(facts, news), "tensorboard": match.group(1)}
     return msgspec.structs.replace(facts, **news) if news else facts
+
+
+def _known(facts: TrainerFacts, news: dict[str, object]) -> dict[str, str]:
+    found = news.get("trackers", facts.trackers)
+    assert isinstance(found, dict)
+    return found
 
 
 def _float(text: str) -> float:

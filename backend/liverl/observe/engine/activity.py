@@ -14,6 +14,7 @@ import msgspec
 
 from liverl.model import EngineFacts
 from liverl.observe.boot.replica_stages import EngineEvent
+from liverl.util.plural import plural, quantity
 
 What = Literal["booting", "asleep", "waking", "updating", "serving", "idle", "unknown"]
 KEPT = 256  # maximum finished cycles kept per replica
@@ -165,12 +166,12 @@ def judge(
         waiting = facts.waiting if facts is not None else None
         return (
             "asleep",
-            f"{waiting:.0f} requests are waiting for it" if waiting else "the trainer is using its GPUs",
+            f"{_requests(waiting)} waiting for it" if waiting else "the trainer is using its GPUs",
         )
     if cycle is not None and cycle.woke_at is not None:
         return "updating", "its weights are loaded, but its KV cache is not"
     if facts is not None and facts.running:
-        return "serving", f"{facts.running:.0f} requests are running"
+        return "serving", f"{_requests(facts.running)} running"
     if signs.trainer_phase == "sync":
         return "updating", "the trainer is sending weights"
     if facts is None:
@@ -181,7 +182,7 @@ def judge(
             f"it has policy version {facts.policy_version}, the trainer has {signs.policy_version}",
         )
     if facts.waiting:
-        return "serving", f"{facts.waiting:.0f} requests are waiting, none is running"
+        return "serving", f"{_requests(facts.waiting)} waiting, none is running"
     if signs.hybrid and not updated:
         return "booting", "it has not received weights from the trainer yet"
     return "idle", "no requests"
@@ -197,3 +198,8 @@ def _behind(facts: EngineFacts, signs: ActivitySigns) -> bool:
     if facts.policy_version is None or signs.policy_version is None:
         return False
     return facts.policy_version < signs.policy_version
+
+
+def _requests(number: float) -> str:
+    """``1 request is``, ``3 requests are``."""
+    return f"{quantity(round(number), 'request')} {plural(round(number), 'is', 'are')}"

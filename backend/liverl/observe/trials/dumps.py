@@ -23,6 +23,7 @@ from liverl.observe.trials.records import parse_object
 from liverl.observe.trials.tallies import Tally
 from liverl.observe.trials.trial import FRESH
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError
 
 DUMPS = "rollouts"
@@ -256,7 +257,7 @@ class Dumps:
         except (RefusedFileError, PermissionError) as error:
             dump.problem, dump.whole = error.strerror or str(error), True
             return False
-        dump.problem = f"{dump.bad} lines are no rows of verl's" if dump.bad else ""
+        dump.problem = _bad_lines(dump.bad) if dump.bad else ""
         return news
 
     def settle(self) -> bool:
@@ -286,3 +287,9 @@ class Dumps:
             if len(found) >= most:
                 break
         return found[:most]
+
+
+def _bad_lines(number: int) -> str:
+    if number == 1:
+        return "1 line is no row of verl's"
+    return f"{quantity(number, 'line')} are no rows of verl's"

@@ -82,6 +82,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     outcome: str = ""
     aside_tokens: int = 0  # sampled beside its main conversation, and not trained
     row: str = ""  # its key in verl's dumps, see ``dumps.DumpRow.trial``
+    no_reward: str = ""  # why its rewards give none, although it has some
 
 
 class _Choice(msgspec.Struct):
@@ -297,12 +298,8 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
     tokens = sum(1 for bit in mask if bit)
     messages = document.messages_snapshot if document.messages_snapshot is not None else document.messages
     if messages is not None:
-        spoken = [message for message in messages if message.role == "assistant"]
-        calls = sum(map(_calls, spoken))
-        last = preview_of(spoken[-1]) if spoken else ""
-        written = "" if calls else "\n".join(map(_said, spoken))
         offered = bool(document.tools) if isinstance(document.tools, list) else None
-        return ProxyTrajectory(len(spoken), calls, tokens, written, last, offered)
+        return _of_messages(messages, tokens, offered)
     if not mask:
         return None
     runs = sum(1 for i, bit in enumerate(mask) if bit and (i == 0 or not mask[i - 1]))
@@ -326,6 +323,20 @@ def unreadable_document(data: bytes) -> str:
     return ""
 
 
+def parse_messages(messages: list[Any]) -> ProxyTrajectory:
+    """The counts of a conversation, given as messages of OpenAI's chat API."""
+    document = _proxy.decode(msgspec.json.encode({"messages": messages}))
+    return _of_messages(document.messages or [], 0, None)
+
+
+def _of_messages(messages: list[Message], tokens: int, offered: bool | None) -> ProxyTrajectory:
+    spoken = [message for message in messages if message.role == "assistant"]
+    calls = sum(map(_calls, spoken))
+    last = preview_of(spoken[-1]) if spoken else ""
+    written = "" if calls else "\n".join(map(_said, spoken))
+    return ProxyTrajectory(len(spoken), calls, tokens, written, last, offered)
+
+
 def parse_result(data: bytes, facts: dict[str, Any] | None = None) -> TrialResult | None:
     """Parse a ``result.json``; None while it is not a complete JSON object. ``facts``: the trial's ``liverl.json``."""
     document = parse_object(data)
@@ -337,6 +348,7 @@ def parse_result(data: bytes, facts: dict[str, Any] | None = None) -> TrialResul
         task=_task(document.get("task_name")),
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
         reward=_reward(document.get("verifier_result")),
+        no_reward=no_reward(document),
         started_at=moment(document.get("started_at")),
         turns=count(document.get("turns")),
         ended_at=moment(document.get("finished_at")),
@@ -447,6 +459,22 @@ def _reward(verdict: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return _finite(value)
+
+
+def no_reward(document: dict[str, Any]) -> str:
+    """Why the rewards in a ``result.json`` give no reward of the trial; "" if they do, or if there are none."""
+    rewards = _rewards(document)
+    if not rewards or _reward({"rewards": rewards}) is not None:
+        return ""
+    name = "reward" if "reward" in rewards else next(iter(rewards))
+    if "reward" not in rewards and len(rewards) > 1:
+        told = ", ".join(f"{short(str(key))} {_shown(value)}" for key, value in list(rewards.items())[:4])
+        return f"{len(rewards)} rewards and none is named reward: {told}"
+    return f"{short(name)} is {_shown(rewards[name])}, which is no finite number"
+
+
+def _shown(value: object) -> str:
+    return short(json.dumps(value, ensure_ascii=False))
 
 
 def _ended_by(document: dict[str, Any]) -> str | None:

@@ -72,15 +72,17 @@ def look(formats: Sequence[ToolFormat]) -> str:
     return " and ".join(f"{f.title} ({f.mark})" for f in formats)
 
 
-def explain_no_calls(texts: Iterable[str], parser: str | None, truncated: bool = False) -> tuple[str, ...]:
+def explain_no_calls(
+    texts: Iterable[str], parser: str | None, truncated: bool = False, place: str = ""
+) -> tuple[str, ...]:
     """Return sentences that explain why a trial may have called no tool.
 
     ``texts``: the model's output; ``parser``: the run's parser, None if unknown; ``truncated``: the last turn
-    reached the token limit.
+    reached the token limit; ``place``: file and line that set the parser, "" = PARSER_KEY.
     """
     written = [text for text in texts if text.strip()]
     setting = (
-        f"the run's tool-call parser is {parser} ({PARSER_KEY} in config.yaml)"
+        f"the run's tool-call parser is {parser} ({place or f'{PARSER_KEY} in config.yaml'})"
         if parser
         else (f"the tool-call parser is set by {PARSER_KEY} in config.yaml")
     )

@@ -15,10 +15,10 @@ from liverl.agents.endings import Ending, told
 from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
-from liverl.observe.trials.message_parts import loads
 from liverl.observe.trials.records import (
     count,
     moment,
+    no_reward,
     parse_object,
     parse_reward,
     unreadable_document,
@@ -26,7 +26,7 @@ from liverl.observe.trials.records import (
 )
 from liverl.observe.trials.rows import UNREADABLE
 from liverl.observe.trials.session_facts import SessionFacts, joined
-from liverl.observe.trials.tool_formats import PARSER_KEY, explain_no_calls
+from liverl.observe.trials.tool_formats import explain_no_calls
 from liverl.observe.trials.tools_offered import ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
@@ -58,9 +58,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     )
     outcome: str = ""  # see ``TrialHead.outcome``
     not_trained: dict[str, int] = {}  # reason -> sampled tokens in no row
-    flags: tuple[
-        str, ...
-    ] = ()  # zero_tool_calls, moved_replica, failed_turns, truncated, mostly_sub, unreadable, and of ``rows``
+    # zero_tool_calls, moved_replica, failed_turns, truncated, mostly_sub, no_reward, unreadable, and those of ``rows``
+    flags: tuple[str, ...] = ()
     source: str | None = None  # the file of the turns, relative to the directory
     files: tuple[TrialFile, ...] = ()  # all other files of the trial
     bad_records: int = 0
@@ -100,25 +99,13 @@ def read_trajectory(trial_dir: str | os.PathLike[str]) -> Trajectory:
     return TrajectoryReader(trial_dir).read()
 
 
-def no_tools(trajectory: Trajectory, parser: str | None) -> tuple[str, ...]:
-    """Return sentences that explain why no tool may have been called; none if one was."""
+def no_tools(trajectory: Trajectory, parser: str | None, place: str = "") -> tuple[str, ...]:
+    """Return sentences that explain why no tool may have been called; none if one was. ``parser`` and ``place``: see
+    ``explain_no_calls``."""
     if "zero_tool_calls" not in trajectory.flags:
         return ()
     texts = [turn.written for turn in trajectory.turns]
-    return explain_no_calls(texts, parser, truncated="truncated" in trajectory.flags)
-
-
-def parser_in_use(run_dir: str | os.PathLike[str]) -> str | None:
-    """Return the tool-call parser in the run's configuration; None if it cannot be determined."""
-    import yaml
-
-    try:
-        settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
-    except (OSError, yaml.YAMLError, RecursionError):
-        return None
-    for key in PARSER_KEY.split("."):
-        settings = settings.get(key) if isinstance(settings, dict) else None
-    return settings if isinstance(settings, str) and settings else None
+    return explain_no_calls(texts, parser, "truncated" in trajectory.flags, place)
 
 
 class TrajectoryReader:
@@ -163,6 +150,8 @@ class TrajectoryReader:
         if source is None and not self.path.is_dir():
             note = "its directory was removed"
         rewards = self._rewards(result)
+        if why := no_reward(result or {}):
+            note = f"{note}; no reward: {why}" if note else f"no reward: {why}"
         for name, why in self._refused.items():
             note = f"{note}; {name} was not read: {why}" if note else f"{name} was not read: {why}"
         trajectory = _assemble(
@@ -227,24 +216,24 @@ class TrajectoryReader:
 
     def _read_document(self) -> _Document | None:
         """Return the first trajectory document; None if there is none."""
-        for document in documents.DOCUMENTS:
-            path = self.path / document.name
+        try:
+            names = os.listdir(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        for document, name in documents.present(self.path, names):
             try:
-                stat = path.stat()
+                stat = (self.path / name).stat()
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            identity = (document.name, stat.st_mtime_ns, stat.st_size)
+            identity = (name, stat.st_mtime_ns, stat.st_size)
             if self._document is None or self._document[0] != identity:
-                data = self._bytes(document.name) or b""
-                content = loads(data)
+                data = self._bytes(name) or b""
+                content = document.load(data)
                 value = content if isinstance(content, dict) else {}
                 turns, note = document.turns(value)
-                why = (
-                    unreadable_document(data) if document.name == documents.PROXY_TRAJECTORY and data else ""
-                )
-                note = f"{document.name} cannot be read: {why}" if why else note
-                session = document.session(value)
-                read = _Document(document.name, turns, note, session, document.at_end, why)
+                why = unreadable_document(data) if name == documents.PROXY_TRAJECTORY and data else ""
+                note = f"{name} cannot be read: {why}" if why else note
+                read = _Document(name, turns, note, document.session(value), document.at_end, why)
                 self._document = (identity, read)
             return self._document[1]
         return None
@@ -335,6 +324,7 @@ def _assemble(
             *_flags(turns, ended, len(replicas)),
             *_row_flags(session),
             *((UNREADABLE,) if unreadable else ()),
+            *(("no_reward",) if no_reward(document) else ()),
         ),
         session=session,
         **fields,

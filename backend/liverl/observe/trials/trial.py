@@ -11,6 +11,7 @@ from typing import Any
 from liverl.model import TrialHead
 from liverl.observe.trials import documents
 from liverl.observe.trials.documents import PROXY_TRAJECTORY
+from liverl.observe.trials.record_forms import parse_record
 from liverl.observe.trials.records import (
     Message,
     ProxyTrajectory,
@@ -19,7 +20,6 @@ from liverl.observe.trials.records import (
     parse_object,
     parse_result,
     parse_reward,
-    parse_turn,
     preview_of,
     unreadable_document,
 )
@@ -98,6 +98,7 @@ class Trial:
         "judged",
         "moved",
         "name",
+        "no_reward",
         "offered",
         "outcome",
         "path",
@@ -140,7 +141,7 @@ class Trial:
         self.reward: float | None = None
         self.ended_at: float | None = None
         self.ended_by: str | None = None
-        self.group = self.preview = self.failure = ""
+        self.group = self.preview = self.failure = self.no_reward = ""
         self.cause = self.outcome = ""  # see ``TrialHead``
         self.aside_tokens = 0
         self.sampling: dict[str, tuple[float, ...]] = {}  # parameter -> what its requests ask for
@@ -226,6 +227,7 @@ class Trial:
             ("failed_turns", self.failed or (self.abandoned and self._result_at is not None)),
             ("mostly_sub", (self.sub_tokens or 0) > MOSTLY * self.completion_tokens),
             *((flag, True) for flag in self.row_flags),
+            ("no_reward", bool(self.no_reward)),
         )
         return TrialHead(
             name=self.name,
@@ -254,6 +256,7 @@ class Trial:
             cause=self.cause,
             outcome=self.outcome,
             aside_tokens=self.aside_tokens,
+            no_reward=self.no_reward,
             temperatures=self.sampling.get("temperature", ()),
             top_ps=self.sampling.get("top_p", ()),
             earlier=self.repeated,
@@ -325,7 +328,7 @@ class Trial:
             self._answer = None
 
     def _add(self, data: bytes | bytearray, start: int, end: int) -> None:
-        turn = parse_turn(data, start, end)
+        turn, data, start, end = parse_record(data, start, end)
         if turn is None:
             self.bad += 1 if data[start:end].strip() else 0
             return
@@ -392,6 +395,7 @@ class Trial:
             self.task = result.task or self.task
             self.step = self.step if self.step is not None else result.step
             self.reward = result.reward
+            self.no_reward = result.no_reward
             self._told_turns = result.turns
             self._begun_at = _earlier(self._begun_at, result.started_at)
             self.ended_by = result.ended_by
@@ -435,14 +439,13 @@ class Trial:
             self.step = self.step if self.step is not None else config.step
 
     def _read_document(self, directory: str) -> None:
-        for document in documents.DOCUMENTS:
+        for document, name in documents.present(directory, self._names):
             if not document.at_end and self._result_at is None:
                 continue
-            if document.name.partition("/")[0] in self._names:
-                data, mtime = self._read(f"{directory}/{document.name}")
-                if data and mtime is not None:
-                    self._take_counts(document.counts(data), mtime)
-                    return
+            data, mtime = self._read(f"{directory}/{name}")
+            if data and mtime is not None:
+                self._take_counts(document.counts(data), mtime)
+                return
 
     def _take_counts(self, parsed: ProxyTrajectory | None, mtime: float) -> None:
         self.ended = True

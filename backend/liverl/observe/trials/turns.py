@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 
 from liverl.observe.trials.message_parts import Part, answer_message, loads, message_parts, same_message
-from liverl.observe.trials.records import parse_turn
+from liverl.observe.trials.record_forms import parse_record
 from liverl.observe.trials.session_facts import SessionTally, TurnSession
 from liverl.observe.trials.tool_formats import resembling
 from liverl.observe.trials.tools_offered import in_request
 from liverl.sessions.joined_turns import JoinedTurns, reply_json
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.plural import quantity
 
 _CONVERSATIONS = 8  # maximum conversations distinguished at a time
 _LATE = "its request is not known: it could not be written at its time, and its reply was kept by the session"
@@ -94,7 +95,9 @@ class TurnBuilder:
 
     def add(self, line: bytes, offset: int) -> None:
         """Add one line of ``litellm-trajectory.jsonl``."""
-        head = parse_turn(line)
+        size = len(line)
+        head, usual, _, _ = parse_record(line, 0, size)
+        line = bytes(usual)
         record = _fields(line)
         if record is None or "success" not in record:
             self.bad += bool(line.strip())
@@ -136,7 +139,7 @@ class TurnBuilder:
             offered=_offered(line, session),
             note=note,
             offset=offset,
-            size=len(line),
+            size=size,
             overridden=overridden_names(_value(record, "overridden")),
             kind=session.kind if session is not None else "",
             late=session is not None and session.late,
@@ -185,11 +188,13 @@ class TurnBuilder:
         parts = [part for raw in messages[shared:] for part in message_parts(loads(raw), names)]
         note = ""
         if best is not None:
-            kept = f"the first {shared} of the {len(best.messages)} messages of turn {best.turn + 1}"
+            kept = (
+                f"the first {shared} of the {quantity(len(best.messages), 'message')} of turn {best.turn + 1}"
+            )
             others = len(messages) - shared
-            note = f"the agent has rewritten the conversation: it repeats {kept}, then has {others} others"
+            note = f"the agent has rewritten the conversation: it repeats {kept}, then has {quantity(others, 'other')}"
         elif self.turns:
-            note = f"a separate conversation of {len(messages)} messages"
+            note = f"a separate conversation of {quantity(len(messages), 'message')}"
         conversation = _Conversation(messages, index, names)
         self._conversations = [*self._conversations, conversation][-_CONVERSATIONS:]
         return conversation, parts, note

@@ -99,6 +99,12 @@ class Discovery:
         self.ranks = assess(expectation, (), RankFacts(), self._clock(), before).ranks
         self.others, self.verdict, self.load = (), None, None
 
+    def recount(self, count: int) -> None:
+        """Expect this number of replicas from now on; what is known of those that stay is kept."""
+        self._expected = msgspec.structs.replace(self._expected, count=count)
+        further = assess(self._expected, (), RankFacts(), self._clock()).ranks[len(self.ranks) :]
+        self.ranks = (*self.ranks[:count], *further)
+
     async def look(self, printed: Mapping[int, str] = NOTHING_PRINTED) -> float:
         """Poll once; returns the seconds until the next poll. If the dashboard fails, ``ranks`` stay as they were.
 

@@ -1,0 +1,40 @@
+"""Where a trainer logs its metrics besides: the URL of its run at wandb, the folder of its tensorboard files."""
+
+from __future__ import annotations
+
+from kit.screens import snapshot
+from msgspec.structs import replace
+
+from liverl.observe.boot.facts import TrainerFacts, trainer_facts
+from liverl_tui.cli.status_table import render
+from liverl_tui.screens.metrics import _none_yet
+from liverl_tui.widgets.service.text import About, detail_rows
+
+URL = "https://wandb.ai/me/p/runs/ab12"
+
+
+def test_both_are_known_and_the_newest_counts() -> None:
+    lines = [
+        "Saving tensorboard log to /t.",
+        "wandb: 🚀 View run at https://w/old",
+        f"wandb: 🚀 View run at {URL}",
+    ]
+    known = trainer_facts(trainer_facts(TrainerFacts(), lines[:2]), lines[2:])
+    assert known.trackers == {"tensorboard": "/t", "wandb": URL}
+
+
+def test_they_are_shown() -> None:
+    shown = replace(snapshot(), trackers={"wandb": URL})
+    assert f"wandb     {URL}" in render(shown, width=100).splitlines()
+    trainer = next(service for service in shown.services if service.kind == "trainer")
+    rows = [row.text for row in detail_rows(About("trainer", 0.0, shown, trainer), 100)]
+    assert any("wandb" in row and URL in row for row in rows)
+    replica = next(service for service in shown.services if service.kind == "replica")
+    assert URL not in "".join(row.text for row in detail_rows(About("r0", 0.0, shown, replica), 100))
+
+
+def test_a_run_without_metrics_says_where_they_are() -> None:
+    assert _none_yet({}) == ("no metrics yet: the trainer writes them after each step",)
+    first, where, fix = _none_yet({"tensorboard": "/runs/tb"})
+    assert "tensorboard only" in first and where == "event files in /runs/tb"
+    assert "trainer.logger" in fix
