@@ -30,6 +30,7 @@ from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util import redact
 from liverl.util.blocking_call import BlockingCalls
 from liverl.verl.replicas import VerlReplicas
 
@@ -117,10 +118,10 @@ class Run:
             supervisor.spawn_task(supervisor.forever(self._retain))
 
     def conclude(self, unkilled: list[str]) -> Result:
-        """The attempt's result. ``unkilled``: processes that could not be killed; empty if every service has ended."""
-        return self.outcome.conclude(
-            unkilled, self.snapshots.step() or 0, self.state_writer.diagnosis, self.sampler.facts.rewards
-        )
+        """The attempt's result, without secrets. ``unkilled``: processes that could not be killed; empty if every
+        service has ended."""
+        steps, rewards = self.snapshots.step() or 0, self.sampler.facts.rewards
+        return redact.struct(self.outcome.conclude(unkilled, steps, self.state_writer.diagnosis, rewards))
 
     async def _retain(self) -> float:
         """Remove files of earlier steps' trials."""

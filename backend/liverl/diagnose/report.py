@@ -13,6 +13,7 @@ from liverl.diagnose.titles import sentences
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
 from liverl.observe.metrics.rewards import change
 from liverl.rundir.commands import next_command
+from liverl.util import redact
 
 MOST_ALERTS = 20  # of an attempt; the earliest ones
 MOST_EVIDENCE = 3  # lines per alert
@@ -76,8 +77,8 @@ def report(
     present: Container[str],
     settings: Mapping[str, str] | None = None,
 ) -> str:
-    """The page. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of ``files`` exist;
-    ``settings``: the run's configuration, dotted key -> value."""
+    """The page, without secrets. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of
+    ``files`` exist; ``settings``: the run's configuration, dotted key -> value."""
     lines = [
         f"# {snapshot.run}, attempt {result.attempt}: {result.summary}",
         "",
@@ -87,7 +88,7 @@ def report(
         *_alerts(snapshot, result, alerts),
         *_files(snapshot, result, present),
     ]
-    return "\n".join(lines) + "\n"
+    return redact.value("\n".join(lines) + "\n")
 
 
 def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -> Iterator[str]:

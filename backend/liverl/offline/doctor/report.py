@@ -11,15 +11,16 @@ import msgspec
 
 from liverl.causes.finding import Evidence, Explanation
 from liverl.offline.doctor.examine import Examination, explanations
+from liverl.util import redact
 
 WIDTH = 100  # columns at most
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
 def as_json(examination: Examination) -> str:
-    """``{"cause": ..., "symptoms": [...], "guesses": [...], "files": [...]}``."""
+    """``{"cause": ..., "symptoms": [...], "guesses": [...], "files": [...]}``, without secrets."""
     verdict = examination.verdict
-    return json.dumps(
+    document = redact.document(
         {
             "cause": None if verdict.cause is None else _cause(verdict.cause),
             "symptoms": [_symptom(one, examination) for one in explanations(verdict)],
@@ -28,10 +29,9 @@ def as_json(examination: Examination) -> str:
                 for one in verdict.guesses
             ],
             "files": [msgspec.to_builtins(one) for one in examination.files],
-        },
-        ensure_ascii=False,
-        indent=1,
+        }
     )
+    return json.dumps(document, ensure_ascii=False, indent=1)
 
 
 def _cause(cause: Explanation) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def _symptom(one: Explanation, examination: Examination) -> dict[str, Any]:
 
 
 def as_text(examination: Examination, width: int = WIDTH) -> str:
-    """The report: the cause with its proof and what to do, what else is wrong, and what was read. ``width``: columns
-    in which sentences are wrapped; lines of logs and commands are not."""
+    """The report, without secrets: the cause with its proof and what to do, what else is wrong, and what was read.
+    ``width``: columns in which sentences are wrapped; lines of logs and commands are not."""
     verdict = examination.verdict
     lines: list[str] = []
     if verdict.cause is not None:
@@ -94,7 +94,7 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
     lines += [f"  {one.path}: {one.what}" for one in shown]
     if len(examination.files) > len(shown):
         lines.append(f"  and {len(examination.files) - len(shown)} more; --json lists all")
-    return "\n".join(lines)
+    return redact.value("\n".join(lines))
 
 
 def _explained(label: str, one: Explanation, examination: Examination, width: int) -> Iterator[str]:
