@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from liverl.util.secret_names import Strength, is_password, names_path, strength
+from liverl.util.secret_names import Strength, is_password, is_phrase, names_path, strength
 
 HIDDEN = "***"
 _Record = TypeVar("_Record", bound=msgspec.Struct)
@@ -89,7 +89,7 @@ _OPTIONS = re.compile(
 )
 # The form of Kubernetes and of others: {"name": "HF_TOKEN", "value": "..."}.
 _ENTRY = re.compile(
-    r"name\\*+[\"']?+[ \t]*+:[ \t]*+\\*+[\"']?+(?P<name>\w{1,128}+)\\*+(?P<close>[\"'])?+[ \t]*+,?"
+    r"name\\*+[\"']?+[ \t]*+:[ \t]*+\\*+[\"']?+(?P<name>\w{1,128}+)(?P<close>\\*+[\"'])?+[ \t]*+,?"
     r"(?:\s|\\n){0,200}+\\*+[\"']?+value\\*+[\"']?+(?P<sep>[ \t]*+:[ \t]*+)",
     re.I,
 )
@@ -318,7 +318,7 @@ class _Value:
 
     def _bare_end(self, name: str, match: re.Match[str], text: str, limit: int) -> int:
         form = _BARE
-        if "authorization" in name.lower() or "cookie" in name.lower():
+        if "authorization" in name.lower() or "cookie" in name.lower() or is_phrase(name):
             form = _PHRASE_QUOTED
         elif not match.groupdict().get("close") and (line := _begun_line(text, match.start())) is not None:
             if line.startswith("\\"):  # in a string of JSON
@@ -381,7 +381,7 @@ def _ends(run: int, level: int) -> bool:
     return run >= level and (run - level) % (2 * (level + 1)) == 0
 
 
-_JSON = re.compile(r"\"[ \t\n]*+[:,}\]]")
+_JSON = re.compile(r"\"(?:[ \t\n]|\\n)*+[:,}\]]")
 _CLOSING = {quote: re.compile(rf"\\*+{quote}|[\n\r]") for quote in "\"'"}
 
 
@@ -429,4 +429,7 @@ def _below(name: str, item: Any) -> Any:
         return HIDDEN if how is not None and _is_secret(name, item, how, True, '"') else value(item)
     if how == "strong" and isinstance(item, list | tuple):
         return [_below(name, one) for one in item]
+    if how == "strong" and isinstance(item, Mapping):
+        below = document(item)
+        return {k: HIDDEN if isinstance(v, str) and _random(v) else v for k, v in below.items()}
     return document(item)

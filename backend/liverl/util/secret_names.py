@@ -229,8 +229,13 @@ def strength(name: str) -> Strength | None:
 
 
 def is_password(name: str) -> bool:
-    """Whether the value may be a phrase of several words."""
+    """Whether the value may have any form, also that of a number or of several words."""
     return _PASSWORDS.search(name.lower()) is not None
+
+
+def is_phrase(name: str) -> bool:
+    """Whether the value has several words."""
+    return "passphrase" in name.lower().replace("_", "")
 
 
 def names_path(name: str) -> bool:
