@@ -14,6 +14,7 @@ from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.retention import LOOK_S, Removed, Retention
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
+from liverl.daemon.stack_saver import StackSaver
 from liverl.daemon.state_writer import StateWriter
 from liverl.daemon.verdict import RunOutcome
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
@@ -28,6 +29,7 @@ from liverl.plan.spec import Plan
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
+from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import redact
@@ -64,7 +66,9 @@ class Run:
             unwritten=self._unwritten,
             environment_checks=environment_checks(plan, run_dir / "config.yaml"),
             oom_kills=oom_kills,
+            before_kill=self._before_kill,
         )
+        self.stacks = StackSaver(supervisor)
         supervisor.end_causes.ray = plan.may_use_ray
         if plan.ray is not None and plan.ray.temp_dir:
             supervisor.end_causes.below = partial(ray_logs, Path(plan.ray.temp_dir))
@@ -97,6 +101,7 @@ class Run:
             lambda: sampler.facts,
             source,
             lambda: outcome.failure,
+            self.stacks,
         )
         keep = settings.keep_steps
         self._retention = None if keep is None else Retention(run_dir / "trials", keep)
@@ -155,6 +160,9 @@ class Run:
             self.replicas.update()
         self.outcome.update()
         self.state_writer.services_changed()
+
+    async def _before_kill(self, instance: Instance, why: str) -> None:
+        await self.stacks.before_kill(instance, why)
 
     def _unwritten(self, kind: str) -> str | None:
         return self.replicas.unwritten(kind)

@@ -20,6 +20,7 @@ import msgspec
 
 from liverl.exit_codes import ExitCode
 from liverl.model import Snapshot, TrialHead
+from liverl.observe.hung_stacks import SUFFIX
 from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
@@ -200,6 +201,8 @@ def _files(run: RunDir, snapshot: Snapshot) -> Iterator[tuple[Path, str, int]]:
     for folder in map(run.attempt, run.attempts()):
         for name in filter(_METRICS.fullmatch, sorted(os.listdir(folder))):
             yield folder / name, f"metrics/{folder.name}/{name}", METRICS
+    for path in sorted(run.stacks(snapshot.attempt).glob(f"*{SUFFIX}")):
+        yield path, f"stacks/{path.name}", LARGEST
     for head in sample(snapshot.trials.newest):
         for name in _OF_TRIAL:
             if (run.path / head.path / name).exists():

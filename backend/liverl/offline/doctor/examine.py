@@ -17,6 +17,7 @@ from liverl.model import Cause
 from liverl.offline.doctor.going_on import judge_files, of_trials
 from liverl.offline.doctor.inputs import GENERATION, Input, collect
 from liverl.offline.doctor.kinds import TRANSCRIPT
+from liverl.offline.doctor.stacks import with_stacks
 from liverl.util.regular_file import open_binary
 
 MOST = 2 << 30  # bytes of one log that are read, its last ones
@@ -65,6 +66,7 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
             part += f"; of its warnings and errors {records.left_out} in the middle were left out"
         files.append(msgspec.structs.replace(one, what=one.what + part))
     verdict = _located(_as_stated(_of_last_processes(logs, inputs.exits), inputs.stated))
+    verdict = with_stacks(verdict, files)
     return Examination(verdict, tuple(files), dict(_lines(verdict)))
 
 

@@ -12,6 +12,7 @@ import msgspec
 from liverl import model
 from liverl.causes.finding import Exit
 from liverl.model import Cause, Snapshot
+from liverl.observe.hung_stacks import SUFFIX
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.regular_file import RefusedFileError, open_regular, read_regular
@@ -133,6 +134,8 @@ def _of_run(run: RunDir) -> Iterator[Input]:
     for name in names:
         if not name.endswith(".idx"):
             yield look(folder / name, named=False, own=True)
+    for path in sorted(run.stacks(attempts[-1]).glob(f"*{SUFFIX}")):
+        yield look(path, named=True)
 
 
 def _standing(run: RunDir) -> str:
