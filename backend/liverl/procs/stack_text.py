@@ -42,7 +42,7 @@ class Frame(NamedTuple):
     @property
     def own(self) -> bool:
         """Whether the user has written it."""
-        return _INSTALLED.search(self.file) is None
+        return self.file.endswith(".py") and _INSTALLED.search(self.file) is None
 
 
 class Thread(NamedTuple):
