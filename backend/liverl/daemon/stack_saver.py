@@ -138,7 +138,7 @@ def _take(
     folder: Path, occasion: str, key: str, process: Member, title: str, why: str, py_spy: Path | None
 ) -> Saved | str:
     """Save the stacks of one process; why there are none, if so."""
-    taken = stacks.take(process, py_spy, folder / ON_SIGNAL)
+    taken = stacks.take(process, py_spy, folder.parent / ON_SIGNAL)
     if not taken.text:
         return taken.problem
     shown = " ".join(redact.command(title.split()))[:300]

@@ -14,7 +14,7 @@ import signal
 from pathlib import Path
 
 VARIABLE = "LIVERL_STACKS"
-ON_SIGNAL = ".on_signal"  # that folder's name, in the one of the attempt's stacks
+ON_SIGNAL = ".on_signal"  # that folder's name, in the attempt's
 SIGNAL = signal.SIGUSR2
 
 

@@ -119,7 +119,7 @@ def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[s
     env["LIVERL_RUN"] = tag
     env["LIVERL_RUN_DIR"] = str(values.run_dir)
     env["LIVERL_GENERATION"] = str(values.generation)
-    env[STACKS_VARIABLE] = str(values.attempt_dir / "stacks" / ON_SIGNAL)
+    env[STACKS_VARIABLE] = str(values.attempt_dir / ON_SIGNAL)
     return env
 
 
