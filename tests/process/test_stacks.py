@@ -14,6 +14,7 @@ import pytest
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
+from liverl.daemon import stack_saver
 from liverl.offline.archive import archive
 from liverl.offline.doctor.examine import examine
 from liverl.plan.spec import Probe, Probes, RestartPolicy, ServiceSpec, StopStage
@@ -95,6 +96,40 @@ def test_a_process_that_has_this_pid_by_now_is_not_looked_at(start: Start, tmp_p
     pid, tick = member(process)
     taken = stacks.take((pid, tick + 1), PY_SPY, folder)
     assert (taken.text, taken.problem) == ("", "it has ended")
+
+
+def test_rank_0_comes_first_and_other_programs_than_python_are_left_out(start: Start) -> None:
+    second, driver, first = (
+        start(HANG.format(register=""), **env) for env in ({"RANK": "1"}, {}, {"RANK": "0"})
+    )
+    other = subprocess.Popen(["sleep", "100"])
+    try:
+        members = [(other.pid, procfs.start_tick(other.pid) or 0), *map(member, (second, driver, first))]
+        assert stacks.in_order(members, {}) == [member(first), member(second), member(driver)]
+        titles = {
+            driver.pid: "ray::TaskRunner.run",
+            first.pid: "ray::WorkerDict.x",
+            second.pid: "ray::WorkerDict.x",
+        }
+        assert stacks.in_order(members, titles) == [member(driver), member(first), member(second)]
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_at_most_20_processes_are_looked_at_those_of_the_first_services_first(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, engine = start(HANG.format(register="")), start(HANG.format(register=""))
+    members = {"trainer.1": {member(trainer)}, "engine.1": {member(engine)}}
+    chosen = stack_saver._choose(members, frozenset())
+    assert [(key, process) for key, process, _ in chosen] == [
+        *(("trainer.1", member(trainer)), ("engine.1", member(engine))),
+    ]
+    assert [key for key, _, _ in stack_saver._choose(members, frozenset({trainer.pid}))] == ["engine.1"]
+    assert stack_saver.MOST == 20
+    monkeypatch.setattr(stack_saver, "MOST", 1)
+    assert [key for key, _, _ in stack_saver._choose(members, frozenset())] == ["trainer.1"]
 
 
 def test_outside_of_a_run_nothing_is_registered(start: Start) -> None:
