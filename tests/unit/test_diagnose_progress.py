@@ -274,6 +274,15 @@ def test_a_line_of_the_log_counts_from_its_own_time() -> None:
     assert clock(START, after(), written=NOW + 300).since == NOW, "a clock of a file server"
 
 
+# What verl 0.9.1 printed every five minutes while a reward function of it hung.
+STATISTICS = (
+    "(TransferQueueController pid=4434) 2026-11-27 18:13:26,589 - INFO - transfer_queue.utils.perf_utils - "
+    "TQ_CONTROLLER_5c2d6127: [Performance] Total success requests: 317, Total req/min: 63.34, Total avg process time: "
+    "0.0002s; \n(TransferQueueController pid=4434) Time range: last 5.00 minutes; \n"
+    "(TransferQueueController pid=4434) Per-operation statistics: KV_RETRIEVE_META: req_count=66, req/min=13.19\n"
+)
+
+
 def test_a_heartbeat_that_repeats_its_numbers_is_no_line(tmp_path: Path) -> None:
     log, other, writes = tmp_path / "trainer.1.log", tmp_path / "train.1.log", LogWrites()
 
@@ -294,6 +303,9 @@ def test_a_heartbeat_that_repeats_its_numbers_is_no_line(tmp_path: Path) -> None
     assert write(beat.format(3, 3), 190.0) == 190.0
     assert write("something else\n", 250.0) == 250.0
     assert write(beat.format(4, 3), 310.0) == 310.0, "another line was between them"
+    assert write(STATISTICS + beat.format(5, 3), 340.0) == 310.0
+    assert write(STATISTICS, 341.0) == 310.0, "a table says nothing new"
+    assert write(beat.format(6, 3), 342.0) == 310.0, "and the heartbeat before it is still known"
     os.utime(log, (370.0, 370.0))
     assert writes.last([log, other]) == 310.0, "touched, not written"
     other.write_text("x\n")

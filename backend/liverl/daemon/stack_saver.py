@@ -27,7 +27,7 @@ AT_ONCE = 4
 # Seconds for all of them: a process takes under one, unless the host swaps or the kernel holds the process. Before a
 # kill there is less time: its stages go on meanwhile.
 STALL_S, KILL_S = 30.0, 8.0
-ALERT_WAITS_S = 5.0  # seconds that an alert waits for stacks; what comes later is added to it
+ALERT_WAITS_S = 2.0  # seconds that an alert waits for stacks; what comes later is added to it
 _STALLED = ".stalled"
 _FIRST = ("trainer", "ray")  # kinds of services in whose processes the training runs
 
