@@ -108,9 +108,10 @@ class StackSaver:
             await asyncio.wait(work, timeout=limit)
         done = [task.result() for task in work if task.done()]
         saved = tuple(in_order(found for _, found in done if isinstance(found, Saved)))
-        failed = [(pid, found) for pid, found in done if isinstance(found, str)]
+        failed = [(pid, found) for pid, found in done if isinstance(found, str) and found != stacks.ENDED]
         for (_, process, _), task in zip(chosen, work, strict=True):
             if not task.done():
+                task.cancel()  # one that waits for its turn
                 failed.append((process[0], f"no answer within {limit:.0f} s"))
         if not failed:
             return HungStacks(saved, relative)

@@ -27,6 +27,7 @@ SECONDS = 10.0  # for one process
 _ON_SIGNAL_S = (
     2.0  # faulthandler writes within milliseconds, unless the kernel does not run the process at all
 )
+ENDED = "it has ended"
 _CAN_PTRACE = 1 << 19  # CAP_SYS_PTRACE
 _COMMAND = re.compile(r"\AProcess \d+: .*?(?=^Python v\d)", re.DOTALL | re.MULTILINE)  # may hold secrets
 _NOT_PERMITTED = re.compile(r"permission denied|operation not permitted|\(os error (?:1|13)\)", re.IGNORECASE)
@@ -65,14 +66,14 @@ def take(process: Member, py_spy: Path | None, on_signal: Path | None = None) ->
     """The stacks of one process; blocks for ``SECONDS`` and a little at most. ``on_signal``: the folder in which
     processes of ours register for ``faulthandler``."""
     if not procfs.alive(*process):
-        return Taken("", problem="it has ended")
+        return Taken("", problem=ENDED)
     taken = Taken("", problem="py-spy is not installed")
     if py_spy is not None:
         taken = _by_py_spy(process, py_spy)
     if not taken.text and on_signal is not None and (text := _by_signal(process, on_signal)):
         taken = Taken(text, "faulthandler")
     # Whoever has the pid by now must not be taken for it.
-    return taken if procfs.alive(*process) else Taken("", problem="it has ended")
+    return taken if procfs.alive(*process) else Taken("", problem=ENDED)
 
 
 def _by_py_spy(process: Member, py_spy: Path) -> Taken:
