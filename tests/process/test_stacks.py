@@ -28,9 +28,8 @@ needs_py_spy = pytest.mark.skipif(PY_SPY is None, reason="py-spy is not installe
 HANG = """
 import sys, threading, time
 {register}
-def grade(): time.sleep(1e6)
+def grade(): print("up", flush=True); time.sleep(1e6)
 def reward(api_key="sk-marked0123456789"): grade()
-print("up", flush=True)
 reward()
 """
 REGISTER = "from liverl.util import stack_signal; stack_signal.register()"
@@ -106,6 +105,8 @@ def test_rank_0_comes_first_and_other_programs_than_python_are_left_out(start: S
     try:
         members = [(other.pid, procfs.start_tick(other.pid) or 0), *map(member, (second, driver, first))]
         assert stacks.in_order(members, {}) == [member(first), member(second), member(driver)]
+        served = dict.fromkeys((first.pid, second.pid), "python -m ray.scripts.scripts start --head")
+        assert stacks.in_order(members, served) == [member(driver), member(first), member(second)]
         titles = {
             driver.pid: "ray::TaskRunner.run",
             first.pid: "ray::WorkerDict.x",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -98,12 +98,15 @@ class StackSaver:
         py_spy = await loop.run_in_executor(None, stacks.find_py_spy, list(supervisor.pythons().values()))
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def one(key: str, process: Member, title: str) -> tuple[int, Saved | str]:
+        at = time.time()
+
+        async def one(place: int, key: str, process: Member, title: str) -> tuple[int, Saved | str]:
             async with turns:
-                take = partial(_take, folder, occasion, key, process, title, why, py_spy)
+                content = partial(file_text, key, process[0], _shown(title), why, at, place=place)
+                take = partial(_take, folder / f"{occasion}.{process[0]}{SUFFIX}", process, py_spy, content)
                 return process[0], await loop.run_in_executor(None, take)
 
-        work = [asyncio.ensure_future(one(*each)) for each in chosen]
+        work = [asyncio.ensure_future(one(place, *each)) for place, each in enumerate(chosen)]
         if work:
             await asyncio.wait(work, timeout=limit)
         done = [task.result() for task in work if task.done()]
@@ -135,21 +138,25 @@ def _choose(members: dict[str, set[Member]], not_ours: frozenset[int]) -> list[t
     return found[:MOST]
 
 
+def _shown(title: str) -> str:
+    return " ".join(redact.command(title.split()))[:300]
+
+
 def _take(
-    folder: Path, occasion: str, key: str, process: Member, title: str, why: str, py_spy: Path | None
+    path: Path, process: Member, py_spy: Path | None, content: Callable[[str, str], str]
 ) -> Saved | str:
-    """Save the stacks of one process; why there are none, if so."""
-    taken = stacks.take(process, py_spy, folder.parent / ON_SIGNAL)
+    """Save the stacks of one process; why there are none, if so. ``content``: of the file, from what took them and
+    what that printed."""
+    taken = stacks.take(process, py_spy, path.parent.parent / ON_SIGNAL)
     if not taken.text:
         return taken.problem
-    shown = " ".join(redact.command(title.split()))[:300]
-    text = file_text(key, process[0], shown, why, time.time(), taken.by, redact.value(taken.text))
+    text = content(taken.by, redact.value(taken.text))
     saved = parse(text)
     if saved is None:
         return f"{taken.by} showed no thread of Python"
     try:
-        make_directory(folder, 0o700)
-        write_atomic(folder / f"{occasion}.{process[0]}{SUFFIX}", text.encode(), 0o600, sync=False)
+        make_directory(path.parent, 0o700)
+        write_atomic(path, text.encode(), 0o600, sync=False)
     except OSError as error:
         return f"they cannot be written: {error.strerror}"
     return saved

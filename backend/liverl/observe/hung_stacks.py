@@ -49,7 +49,7 @@ class HungStacks(msgspec.Struct, frozen=True):
 
 
 def saved_in(folder: Path, occasion: str = "") -> list[Saved]:
-    """The stacks saved in ``folder``, in the order in which they were taken: of one ``occasion``, with which their
+    """The stacks saved in ``folder``, those of the same time by their place: of one ``occasion``, with which their
     names begin, or all. Blocks."""
     found = []
     try:
@@ -65,4 +65,4 @@ def saved_in(folder: Path, occasion: str = "") -> list[Saved]:
                 continue
             if saved is not None:
                 found.append(saved)
-    return sorted(found, key=lambda one: one.at)
+    return sorted(found, key=lambda one: (one.at, one.place))

@@ -56,7 +56,8 @@ class Thread(NamedTuple):
 
 class Saved(NamedTuple):
     """One file of saved stacks. ``service``: name and generation; ``why``: what the process did not do; ``at``: Unix
-    seconds; ``by``: what took them; ``first``: the line of the file at which the stacks begin, from 0."""
+    seconds; ``by``: what took them; ``first``: the line of the file at which the stacks begin, from 0;
+    ``place``: among those that were saved at once, what tells most first."""
 
     service: str
     pid: int
@@ -66,6 +67,7 @@ class Saved(NamedTuple):
     by: str
     threads: tuple[Thread, ...]
     first: int = 0
+    place: int = 0
 
     @property
     def name(self) -> str:
@@ -114,9 +116,19 @@ def threads(text: str) -> tuple[Thread, ...]:
     return tuple(Thread(name, main, tuple(frames), at) for name, main, frames, at in found if frames)
 
 
-def file_text(service: str, pid: int, title: str, why: str, at: float, by: str, stacks: str) -> str:
+def file_text(
+    service: str, pid: int, title: str, why: str, at: float, by: str, stacks: str, place: int = 0
+) -> str:
     """The content of a file of saved stacks; see ``Saved``."""
-    fields = {"service": service, "pid": pid, "process": title, "why": why, "at": f"{at:.3f}", "by": by}
+    fields = {
+        "service": service,
+        "pid": pid,
+        "process": title,
+        "why": why,
+        "at": f"{at:.3f}",
+        "place": place,
+        "by": by,
+    }
     head = [f"# {name}: {' '.join(str(value).split())}" for name, value in fields.items()]
     return "\n".join((MAGIC, *head, "", stacks.rstrip("\n"), ""))
 
@@ -149,6 +161,7 @@ def parse(text: str) -> Saved | None:
         fields.get("by", ""),
         found,
         first,
+        int(_number(fields.get("place", "0"))),
     )
 
 

@@ -232,8 +232,8 @@ def in_order(processes: Iterable[Member], titles: dict[int, str]) -> list[Member
     )
 
 
-_LATE = re.compile(
-    r"ray[./](?:dashboard|_private/(?:log_monitor|runtime_env|workers/default_worker))|ray::IDLE|ray-dashboard"
+_LATE = re.compile(  # what only serves Ray
+    r"\bray[./](?:dashboard|_private|scripts|util[./]client|autoscaler)|ray::IDLE|ray-dashboard"
 )
 _EARLY = tuple(
     re.compile(text)
