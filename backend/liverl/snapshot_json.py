@@ -21,6 +21,7 @@ from liverl.model import (
     Symptom,
     published_facts,
 )
+from liverl.util import redact
 
 _ENGINE = "engine"
 _OWN = tuple(field for field in ReplicaStatus.__struct_fields__ if field != _ENGINE)
@@ -63,13 +64,13 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ReadSnapshot)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """``snapshot`` as JSON text in UTF-8."""
-    return msgspec.json.encode(_flat(snapshot))
+    """``snapshot`` as JSON text in UTF-8, without secrets: a cause may quote a log, a message an address."""
+    return redact.data(msgspec.json.encode(_flat(snapshot)))
 
 
 def plain_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    """``snapshot`` as dictionaries and lists, in the shape of its JSON form."""
-    plain: dict[str, Any] = msgspec.to_builtins(_flat(snapshot))
+    """``snapshot`` as dictionaries and lists, in the shape of its JSON form, and without secrets as that one."""
+    plain: dict[str, Any] = redact.document(msgspec.to_builtins(_flat(snapshot)))
     return plain
 
 

@@ -35,16 +35,16 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
     from liverl.offline.doctor import report
     from liverl.offline.doctor.examine import examine
     from liverl.offline.doctor.unpacked import unpacked
+    from liverl.util import redact
 
     try:
         with Progress() as progress, unpacked(paths) as given:
             examination = given.named(examine(given.paths, progress.say))
         text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
     except Exception as error:
-        echo("".join(traceback.format_exception(error)), err=True)
-        message = (
-            f"doctor itself failed: {type(error).__name__}: {error}; please report it with the lines above"
-        )
+        echo(redact.value("".join(traceback.format_exception(error))), err=True)
+        what = redact.value(f"{type(error).__name__}: {error}")
+        message = f"doctor itself failed: {what}; please report it with the lines above"
         raise CliError(message, ExitCode.INTERNAL) from error
     (echo_json if as_json else echo)(text)
     if not examination.read and not examination.found:

@@ -318,6 +318,7 @@ _IMITATED = {
     "backend/liverl/agents/chat_api.py": "the embedded engine answers with vLLM's own error texts",
     "backend/liverl/embedded": "the embedded engine answers with vLLM's own error texts",
     "backend/liverl/sessions/routes.py": "a refusal names the option of vLLM that opens its routes",
+    "backend/liverl/util/redact.py": "options of other programs, behind which a secret stands",
     "backend/liverl/verl_runtime": "the smoke model's program has options of its own",
 }
 _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")

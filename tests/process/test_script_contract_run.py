@@ -148,11 +148,11 @@ def test_it_says_its_schema(told: Told) -> None:
 
 
 # What this run need not have: that of a trainer and of LiteLLM, sockets of what has ended, and what comes with time.
-ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "checkpoints", "config.yaml",
-             "control.sock", "history.old.jsonl", "keeper.sock", "metrics.jsonl", "notify", "proxy", "trainer.json",
-             "trials")  # fmt: skip
+ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "attempt_NNN/stacks", "checkpoints",
+             "attempt_NNN/.on_signal", "config.yaml", "control.sock", "history.old.jsonl", "keeper.sock",
+             "metrics.jsonl", "notify", "proxy", "trainer.json", "trials")  # fmt: skip
 _PARTS = {"NNNN": r"\d{4,}", "NNN": r"\d{3,}", "N": r"\d+", "SERVICE": r"[\w-]+", "GENERATION": r"\d+",
-          "TRIAL": r"[^/]+", "NAME": r"\w+"}  # fmt: skip
+          "TRIAL": r"[^/]+", "NAME": r"\w+", "OCCASION": r"\w+", "PID": r"\d+", "TICK": r"\d+"}  # fmt: skip
 
 
 def _pattern(path: str) -> re.Pattern[str]:

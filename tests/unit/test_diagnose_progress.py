@@ -33,8 +33,11 @@ from liverl.model import (
     TreeStats,
     TrialsStatus,
 )
+from liverl.observe.hung_stacks import HungStacks
 from liverl.observe.silence import BUSY_CPU, LogWrites, Silence, SilenceClock
 from liverl.observe.training_processes import training_processes
+from liverl.procs.stack_text import file_text, parse
+from liverl.procs.stacks import Ptrace, refused
 from liverl.replay.archive import read
 from liverl.replay.clock import ReplayClock
 from liverl.replay.player import Player
@@ -83,6 +86,44 @@ def test_a_silence_of_three_medians_is_a_stall_and_names_process_step_stage_and_
     assert symptom.evidence[0].text == "the last sign of progress was its last log line"
     assert "90 s, 3 times the median step of 30 s" in symptom.evidence[1].text
     assert symptom.evidence[2].log == QUIET.log
+
+
+STACK = """Process 4711: python
+Python v3.11.7 (/usr/bin/python3)
+
+Thread 4711 (idle): "MainThread"
+    grade (/home/me/reward.py:10)
+    score (/home/me/reward.py:15)
+"""
+
+
+def test_saved_stacks_are_quoted_first_and_named_in_what_to_do() -> None:
+    one = parse(file_text("trainer.1", 4711, "python", "it makes no progress", NOW, "py-spy", STACK))
+    assert one is not None
+    hung = HungStacks((one,), "attempt_001/stacks")
+    symptom = fired(after(), silent(90.0), suspects=((4711, "trainer"),), stacks=hung)
+    assert symptom is not None
+    assert symptom.evidence[0].text == (
+        "trainer (pid 4711) hangs in grade (reward.py:10) < score (reward.py:15)"
+    )
+    assert symptom.fix.startswith(
+        "read where it hangs: the stacks of 1 process are in attempt_001/stacks; then restart trainer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "command"),
+    [
+        (refused(Ptrace(scope=1)), "sudo py-spy dump --pid 4711"),
+        (refused(Ptrace()), "py-spy dump --pid 4711 (trainer)"),
+    ],
+)
+def test_where_stacks_are_refused_the_alert_says_which_and_the_command(problem: str, command: str) -> None:
+    hung = HungStacks((), "attempt_001/stacks", problem, 4711)
+    symptom = fired(after(), silent(90.0), suspects=((4711, "trainer"),), stacks=hung)
+    assert symptom is not None
+    assert symptom.evidence[-1].text == f"no stacks of pid 4711: {problem}"
+    assert symptom.fix.startswith(f"see where it hangs: {command}; then restart trainer")
 
 
 @pytest.mark.parametrize(
@@ -233,6 +274,15 @@ def test_a_line_of_the_log_counts_from_its_own_time() -> None:
     assert clock(START, after(), written=NOW + 300).since == NOW, "a clock of a file server"
 
 
+# What verl 0.9.1 printed every five minutes while a reward function of it hung.
+STATISTICS = (
+    "(TransferQueueController pid=4434) 2026-11-27 18:13:26,589 - INFO - transfer_queue.utils.perf_utils - "
+    "TQ_CONTROLLER_5c2d6127: [Performance] Total success requests: 317, Total req/min: 63.34, Total avg process time: "
+    "0.0002s; \n(TransferQueueController pid=4434) Time range: last 5.00 minutes; \n"
+    "(TransferQueueController pid=4434) Per-operation statistics: KV_RETRIEVE_META: req_count=66, req/min=13.19\n"
+)
+
+
 def test_a_heartbeat_that_repeats_its_numbers_is_no_line(tmp_path: Path) -> None:
     log, other, writes = tmp_path / "trainer.1.log", tmp_path / "train.1.log", LogWrites()
 
@@ -253,6 +303,9 @@ def test_a_heartbeat_that_repeats_its_numbers_is_no_line(tmp_path: Path) -> None
     assert write(beat.format(3, 3), 190.0) == 190.0
     assert write("something else\n", 250.0) == 250.0
     assert write(beat.format(4, 3), 310.0) == 310.0, "another line was between them"
+    assert write(STATISTICS + beat.format(5, 3), 340.0) == 310.0
+    assert write(STATISTICS, 341.0) == 310.0, "a table says nothing new"
+    assert write(beat.format(6, 3), 342.0) == 310.0, "and the heartbeat before it is still known"
     os.utime(log, (370.0, 370.0))
     assert writes.last([log, other]) == 310.0, "touched, not written"
     other.write_text("x\n")
@@ -308,7 +361,16 @@ class Watched:
         self.at = NOW
         plan = SimpleNamespace(trial_timeout=60.0)
         pace = SimpleNamespace(changed=lambda: self.asked.append(self.at - NOW))
-        self.watch = StallWatch(SimpleNamespace(plan=plan, pace=pace))  # type: ignore[arg-type]
+        self.watch = StallWatch(SimpleNamespace(plan=plan, pace=pace), self)  # type: ignore[arg-type]
+        self.over = 0  # how often a stall has ended
+
+    def stall_over(self) -> None:
+        """As that of the saver of stacks."""
+        self.over += 1
+
+    async def of_stall(self, services: object, since: float) -> HungStacks:
+        """As that of the saver of stacks."""
+        return HungStacks(folder=f"since {since - NOW:g}")
 
     @classmethod
     async def begun(cls) -> Watched:
@@ -335,8 +397,10 @@ async def test_everything_is_sampled_anew_before_a_stall_is_told() -> None:
     assert await run.look(LEAST_S + CONFIRMED_S - 0.1) is None and run.asked == [LEAST_S]
     silence = await run.look(LEAST_S + CONFIRMED_S)
     assert silence is not None and silence.since == NOW and run.watch.suspects == ((QUIET.pid, "trainer"),)
-    assert run.pause(15.0) == 15.0
+    assert run.pause(15.0) == 15.0 and run.watch.stacks.folder == "since 0" and not run.over
     assert fired(after(at=run.at), silence) is not None
+    await run.look(LEAST_S + 6.0, policy_version=9)
+    assert run.watch.stacks == HungStacks() and run.over == 1, "the next stall has its own"
 
 
 async def test_a_sign_that_only_a_new_sample_shows_ends_it() -> None:

@@ -28,12 +28,17 @@ def environments(text: str) -> dict[str, Any]:
     return dict(yaml.safe_load(text).get("environments") or {})
 
 
+STACKS = [str(Requirement(text)) for text in PROJECT["optional-dependencies"]["stacks"]]
+
+
 @functools.cache
 def component_versions() -> dict[str, str]:
     """The one source: ``environments`` of default.yaml; torch stands in the one profile that installs it itself."""
     found: dict[str, str] = {}
     for entry in environments(default_text()).values():
         for requirement in map(Requirement, entry["requirements"]):
+            if str(requirement) in STACKS:
+                continue  # a tool beside the components, of any version with the same output
             (pinned,) = requirement.specifier
             assert (
                 pinned.operator == "=="
@@ -99,7 +104,8 @@ def test_another_version_is_found(text: str) -> None:
 def test_extras_install_what_the_environments_of_the_same_name_have() -> None:
     """So that ``venv_path: self`` finds it. LiteLLM and Textual cannot share an environment."""
     extras, wanted = PROJECT["optional-dependencies"], environments(default_text())
-    assert set(extras) == {"test", "dev", "notify", "ray", "vllm", "verl"}
+    assert set(extras) == {"test", "dev", "notify", "ray", "vllm", "verl", "stacks"}
+    assert all(set(extras["stacks"]) <= set(entry["requirements"]) for entry in wanted.values())
     for name in ("vllm", "verl"):
         assert extras[name] == wanted[name]["requirements"]
     assert extras["ray"] == [r for r in wanted["verl"]["requirements"] if r.startswith("ray[")]

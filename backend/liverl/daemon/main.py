@@ -32,6 +32,7 @@ from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.diagnose.report import files, past_alerts, report
 from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
+from liverl.observe.hung_stacks import saved_in
 from liverl.plan.slurm import within_batch_limits
 from liverl.procs import procfs
 from liverl.proxy.keys import ensure_keys, ensure_ray_token, ensure_replica_token, ensure_sessions_key
@@ -353,7 +354,8 @@ async def _write_report(run: Run, result: Result, directory: OpenDirectory) -> N
     def write() -> None:
         present = {name for name in files(result.attempt) if (where / name).exists()}
         alerts = past_alerts(run.events_since(0), result.started_at)
-        text = report(snapshot, result, alerts, present, present_values(RunDir(where)))
+        hung = saved_in(RunDir(where).stacks(result.attempt))
+        text = report(snapshot, result, alerts, present, present_values(RunDir(where)), hung)
         write_atomic(path, text.encode())
 
     try:

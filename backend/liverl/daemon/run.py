@@ -14,6 +14,7 @@ from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.retention import LOOK_S, Removed, Retention
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
+from liverl.daemon.stack_saver import StackSaver
 from liverl.daemon.state_writer import StateWriter
 from liverl.daemon.verdict import RunOutcome
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
@@ -29,8 +30,10 @@ from liverl.plan.spec import Plan
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
+from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util import redact
 from liverl.util.blocking_call import BlockingCalls
 from liverl.verl.replicas import VerlReplicas
 
@@ -64,7 +67,9 @@ class Run:
             unwritten=self._unwritten,
             environment_checks=environment_checks(plan, run_dir / "config.yaml"),
             oom_kills=oom_kills,
+            before_kill=self._before_kill,
         )
+        self.stacks = StackSaver(supervisor)
         supervisor.end_causes.ray = plan.may_use_ray
         if plan.ray is not None and plan.ray.temp_dir:
             supervisor.end_causes.below = partial(ray_logs, Path(plan.ray.temp_dir))
@@ -108,6 +113,7 @@ class Run:
             source,
             lambda: outcome.failure,
             lambda: notifier.unreached,
+            self.stacks,
         )
         keep = settings.keep_steps
         self._retention = None if keep is None else Retention(run_dir / "trials", keep)
@@ -131,14 +137,16 @@ class Run:
             supervisor.spawn_task(supervisor.forever(self._retain))
 
     def conclude(self, unkilled: list[str]) -> Result:
-        """The attempt's result. ``unkilled``: processes that could not be killed; empty if every service has ended."""
-        return self.outcome.conclude(
+        """The attempt's result, without secrets. ``unkilled``: processes that could not be killed; empty if every
+        service has ended."""
+        result = self.outcome.conclude(
             unkilled,
             self.snapshots.step() or 0,
             self.state_writer.diagnosis,
             self.sampler.facts.rewards,
             self.snapshots.total_steps(),
         )
+        return redact.struct(result)
 
     async def _retain(self) -> float:
         """Remove files of earlier steps' trials."""
@@ -172,6 +180,9 @@ class Run:
             self.replicas.update()
         self.outcome.update()
         self.state_writer.services_changed()
+
+    async def _before_kill(self, instance: Instance, why: str) -> None:
+        await self.stacks.before_kill(instance, why)
 
     def _unwritten(self, kind: str) -> str | None:
         return self.replicas.unwritten(kind)

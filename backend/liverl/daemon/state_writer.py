@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.daemon.sampler import SampledFacts
+from liverl.daemon.stack_saver import StackSaver
 from liverl.daemon.stall_watch import StallWatch
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.failures import is_end
@@ -47,10 +48,11 @@ class StateWriter:
         source: ReplicaSource | None = None,
         failure: Callable[[], Cause | None] = lambda: None,
         unreached: Callable[[], tuple[Unreached, ...]] = lambda: (),
+        stacks: StackSaver | None = None,
     ) -> None:
         """``facts``: the newest samples, of which rules see what is not in a snapshot. ``source``: of the replicas that
         verl manages; None if there are none. ``failure``: why the run fails, once it does and that is known.
-        ``unreached``: targets of notifications."""
+        ``unreached``: targets of notifications. ``stacks``: saves those of processes that hang."""
         self._supervisor = supervisor
         self._snapshot = snapshot
         self._run = RunDir(supervisor.run_dir)
@@ -59,7 +61,7 @@ class StateWriter:
         self._source = source
         self._failure = failure
         self._unreached = unreached
-        self._stalls = StallWatch(supervisor)
+        self._stalls = StallWatch(supervisor, stacks or StackSaver(supervisor))
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
         self._told: frozenset[tuple[str, float]] = (
             frozenset()
@@ -178,6 +180,7 @@ class StateWriter:
             oom=oom,
             silence=await self._stalls.look(snapshot, facts.log_written),
             suspects=self._stalls.suspects,
+            stacks=self._stalls.stacks,
             recent=facts.recent,
             live_logs=facts.live_logs,
             ray_load=self._source.ray_load if self._source is not None else None,

@@ -12,10 +12,13 @@ from liverl.diagnose.failures import ids_for
 from liverl.diagnose.titles import sentences
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
 from liverl.observe.metrics.rewards import change
+from liverl.procs.stack_text import Saved, in_order, quoted
 from liverl.rundir.commands import next_command
+from liverl.util import redact
 from liverl.util.plural import quantity
 
 MOST_ALERTS = 20  # of an attempt; the earliest ones
+MOST_STACKS = 5  # processes of which the innermost frames are quoted
 MOST_EVIDENCE = 3  # lines per alert
 _LONGEST = 300  # characters of a line that is quoted
 
@@ -67,6 +70,7 @@ def files(attempt: int) -> dict[str, str]:
     return {
         "config.yaml": "the configuration as it was used",
         f"{own}/logs": "what each service printed",
+        f"{own}/stacks": "where processes hung, a file each",
         "events.jsonl": "what happened, a line each",
         "metrics.jsonl": "the trainer's metrics, a line per step",
         "trials": "trajectories and rewards",
@@ -81,9 +85,11 @@ def report(
     alerts: Sequence[PastAlert],
     present: Container[str],
     settings: Mapping[str, str] | None = None,
+    stacks: Sequence[Saved] = (),
 ) -> str:
-    """The page. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of ``files`` exist;
-    ``settings``: the run's configuration, dotted key -> value."""
+    """The page, without secrets. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of
+    ``files`` exist; ``settings``: the run's configuration, dotted key -> value; ``stacks``: of processes that hung, as
+    they were saved."""
     lines = [
         f"# {snapshot.run}, attempt {result.attempt}: {result.summary}",
         "",
@@ -91,9 +97,10 @@ def report(
         "",
         *_why(snapshot, result),
         *_alerts(snapshot, result, alerts),
+        *_hangs(stacks),
         *_files(snapshot, result, present),
     ]
-    return "\n".join(lines) + "\n"
+    return redact.value("\n".join(lines) + "\n")
 
 
 def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -> Iterator[str]:
@@ -197,6 +204,22 @@ def _help(symptom: Symptom) -> Iterator[str]:
         yield f"  - change: `{key}: {value}`"
     for one in symptom.evidence[:MOST_EVIDENCE]:
         yield f"  - seen: {_quoted(one.words)}"
+
+
+def _hangs(stacks: Sequence[Saved]) -> Iterator[str]:
+    if not stacks:
+        return
+    yield "## Where it hung"
+    yield ""
+    for one in in_order(stacks)[:MOST_STACKS]:
+        why = f", {one.why}" if one.why else ""
+        yield f"- {one.name} (pid {one.pid}) at {_clock(one.at)}{why}: {_quoted(one.title)}"
+        yield ""
+        yield from (f"      {line}" for line in quoted(one))
+        yield ""
+    if len(stacks) > MOST_STACKS:
+        yield f"and {len(stacks) - MOST_STACKS} more processes"
+        yield ""
 
 
 def _files(snapshot: Snapshot, result: Result, present: Container[str]) -> Iterator[str]:

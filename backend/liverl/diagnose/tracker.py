@@ -13,6 +13,7 @@ from liverl.causes.ray_shortage import RayLoad
 from liverl.diagnose.muting import mutes
 from liverl.diagnose.titles import point, sentences
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom
+from liverl.observe.hung_stacks import HungStacks
 from liverl.observe.live_logs.facts import LiveLog
 from liverl.observe.memory import Growth
 from liverl.observe.metrics.recent import RecentSteps
@@ -56,7 +57,8 @@ class RunContext(msgspec.Struct, frozen=True):
     agents may request; ``unwanted``: services that a user stopped; ``tool_parser``: the engine's, None if it is
     unknown; ``oom``: what shows that the OOM killer ended a process lately, empty if nothing does; ``silence``: since
     when nothing shows that the trainer makes progress; ``suspects``: pid and title of processes that may hang;
-    ``recent``: the newest steps; ``live_logs``: what the logs of services that run said lately; ``ray_load``: of the
+    ``stacks``: of these and others, as they were saved; ``recent``: the newest steps; ``live_logs``: what the logs of
+    services that run said lately; ``ray_load``: of the
     Ray cluster, while a replica of verl's has no process yet; ``failure``: why the run fails, once it does;
     ``sampling``: what the trials of a launch script are to be sampled with; ``parser_set``: where the parser is set;
     ``unreached``: targets of ``notify``; ``memory``: how memory fills up, None: it does not; ``engine_versions``: of
@@ -74,6 +76,7 @@ class RunContext(msgspec.Struct, frozen=True):
     oom: str = ""
     silence: Silence | None = None
     suspects: tuple[tuple[int, str], ...] = ()
+    stacks: HungStacks = HungStacks()
     recent: RecentSteps = RecentSteps()
     live_logs: tuple[LiveLog, ...] = ()
     ray_load: RayLoad | None = None

@@ -18,9 +18,13 @@ BUSY_GPU = 0.05  # utilization (0..1) from which a GPU counts as busy, as on the
 # embedded trainer under 1, the processes of a Ray head together 10 to 20.
 BUSY_CPU = 50.0
 _TRAINS = ("trainer", "ray")  # kinds of services in whose processes the training runs
-_TAIL = 4096  # bytes at the end of a log in which its last line is looked for
+_TAIL = 16384  # bytes of a log that are looked at; more than that at once is always news
 # verl prints this every 60 s while it waits for trials, whether or not they go on.
 _HEARTBEAT = re.compile(rb"pending: \d+, running: \d+, finished: \d+, failure: \d+")
+# verl's transfer queue prints this every 300 s, in three lines, also if nothing but the heartbeat used it.
+_STATISTICS = re.compile(
+    rb"\[Performance\] Total success requests: |Time range: last [\d.]+ minutes|Per-operation statistics: "
+)
 
 
 class Silence(msgspec.Struct, frozen=True):
@@ -48,7 +52,7 @@ class LogWrites:
 
     def last(self, logs: Iterable[Path]) -> float | None:
         """Unix time at which one of ``logs`` was last written to; None if none of them can be read. A heartbeat that
-        repeats the numbers of the one before is no news."""
+        repeats the numbers of the one before is no news, nor is a table of statistics."""
         logs = list(logs)
         self._known = {log: entry for log, entry in self._known.items() if log in logs}
         times = [at for log in logs if (at := self._look(log)) is not None]
@@ -59,8 +63,15 @@ class LogWrites:
             status = os.stat(log)
             known = self._known.get(log)
             if known is None or known[0] != status.st_size:
-                beat = _heartbeat(log, status.st_size)
-                same = known is not None and beat and beat == known[2]
+                grown = known is not None and known[0] < status.st_size <= known[0] + _TAIL
+                lines = _lines(log, known[0] if known is not None and grown else status.st_size - _TAIL)
+                lines = [line for line in lines if _STATISTICS.search(line) is None]
+                beats = [
+                    match[0] if (match := _HEARTBEAT.search(line)) is not None else b"" for line in lines
+                ]
+                before = known[2] if known is not None else b""
+                beat = beats[-1] if beats else before
+                same = known is not None and grown and all(one and one == before for one in beats)
                 at = known[1] if known is not None and same else status.st_mtime
                 known = self._known[log] = (status.st_size, at, beat)
         except OSError:
@@ -68,13 +79,11 @@ class LogWrites:
         return known[1]
 
 
-def _heartbeat(log: Path, size: int) -> bytes:
-    """The numbers of the heartbeat that is the last line of a log; empty if the last line is another."""
+def _lines(log: Path, start: int) -> list[bytes]:
+    """The lines of a log from byte ``start`` on, without empty ones."""
     with open_binary(log) as file:
-        file.seek(max(0, size - _TAIL))
-        lines = file.read(_TAIL).rstrip().splitlines()
-    match = _HEARTBEAT.search(lines[-1]) if lines else None
-    return match[0] if match is not None else b""
+        file.seek(max(0, start))
+        return [line for line in file.read(_TAIL).splitlines() if line.strip()]
 
 
 class _Facts(NamedTuple):

@@ -20,6 +20,7 @@ import msgspec
 
 from liverl.exit_codes import ExitCode
 from liverl.model import Snapshot, TrialHead
+from liverl.observe.hung_stacks import SUFFIX
 from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Plan
 from liverl.procs import procfs
@@ -47,6 +48,8 @@ _OF_TRIAL = (
         "verifier/report.json",
     ),
 )
+_CHUNK = 4 << 20  # bytes of lines that are copied at a time
+_STARS = re.compile(rb"(?m)(?<=[:=-] )\*{3}(?=[ \t]*(?:#.*)?\r?$)")
 _METRICS = re.compile(r"metrics\.verl(?:\.\d+)?\.jsonl")
 _PART = re.compile(r"\.(?P<host>.+)\.(?P<pid>\d+)\.(?P<tick>\d+)\.part")
 
@@ -200,6 +203,8 @@ def _files(run: RunDir, snapshot: Snapshot) -> Iterator[tuple[Path, str, int]]:
     for folder in map(run.attempt, run.attempts()):
         for name in filter(_METRICS.fullmatch, sorted(os.listdir(folder))):
             yield folder / name, f"metrics/{folder.name}/{name}", METRICS
+    for path in sorted(run.stacks(snapshot.attempt).glob(f"*{SUFFIX}")):
+        yield path, f"stacks/{path.name}", LARGEST
     for head in sample(snapshot.trials.newest):
         for name in _OF_TRIAL:
             if (run.path / head.path / name).exists():
@@ -234,8 +239,14 @@ def _plan(run: RunDir) -> Plan | None:
         return None
 
 
+def _without_secrets(text: bytes, target: Path) -> bytes:
+    hidden = redact.data(text)
+    # In YAML a word that begins with * names another place of the document.
+    return _STARS.sub(b'"***"', hidden) if target.suffix in (".yaml", ".yml") else hidden
+
+
 def _copy(source: Path, target: Path, most: int) -> str:
-    """Copy one file. Returns why it was not copied; "" if it was, or is not there."""
+    """Copy one file, without what looks like a secret. Returns why it was not copied; "" if it was, or is not there."""
     try:
         with open_binary(source) as file:
             size = os.fstat(file.fileno()).st_size
@@ -243,7 +254,8 @@ def _copy(source: Path, target: Path, most: int) -> str:
                 return f"{size >> 20} MiB, more than {most >> 20}"
             make_directory(target.parent, 0o700)
             with open(target, "xb") as copy:
-                shutil.copyfileobj(file, copy)
+                while lines := file.readlines(_CHUNK):
+                    copy.write(_without_secrets(b"".join(lines), target))
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -266,8 +278,7 @@ def _copy_tail(source: Path, target: Path) -> str:
     if size > LOG_TAIL:
         data = data[data.find(b"\n") + 1 :]
         head = f"[the first {size - len(data)} bytes are left out]\n".encode()
-    text = data.decode("utf-8", "surrogateescape")
-    _write(target, head + redact.value(text).encode("utf-8", "surrogateescape"))
+    _write(target, head + redact.data(data))
     return ""
 
 
@@ -293,4 +304,4 @@ def _metadata(run: RunDir, snapshot: Snapshot, row: Row, left_out: list[str]) ->
         "trials": {"total": snapshot.trials.total, "finished": snapshot.trials.finished},
         "left_out": left_out,
     }
-    return yaml.safe_dump(fields, sort_keys=False, width=1 << 20).encode()
+    return yaml.safe_dump(redact.document(fields), sort_keys=False, width=1 << 20).encode()

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 
-from liverl.util.redact import HIDDEN
+from liverl.util import redact
 
 _ADDRESS = re.compile(r"(?<![\w.])(?!127\.|0\.|255\.)(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 _USER = re.compile(r"(?<=/home/)[^/\s\"']+")
-# Keys and tokens. None may end with a quote or a backslash: the text may be JSON, and stays so.
-_KEY = re.compile(
-    r"(?i:(?<=bearer ))[\w.~+/=-]+|\bsk-(?!dummy\b)[\w.~+/=-]{8,}|\b(?:hf|ghp|gho|ghs|wandb_v1)_[A-Za-z0-9_]{16,}"
-    r"|(?<=://)[^/\s:@\"\\]*:[^/\s@\"\\]+(?=@)"
-)
 # Folders at the root of the recording machine, and what stands for each.
 _FOLDERS = {"root": "/home/user", "tmp": "/scratch", "work": "/srv", "mnt": "/srv"}
 _FOLDER = re.compile(rf"(?<![\w.~-])/({'|'.join(_FOLDERS)})(?=/|\b)")
@@ -36,7 +31,7 @@ class Scrub:
         text = _USER.sub("user", text)
         if self._host is not None:
             text = self._host.sub(HOST, text)
-        return _KEY.sub(HIDDEN, _ADDRESS.sub("10.0.0.1", text))
+        return redact.value(_ADDRESS.sub("10.0.0.1", text))
 
     def data(self, data: bytes) -> bytes:
         """The same for bytes; what is no UTF-8 stays."""

@@ -171,6 +171,10 @@ class RunDir:
         """Directory of the service logs of one attempt."""
         return self.attempt(attempt) / "logs"
 
+    def stacks(self, attempt: int) -> Path:
+        """Directory of the stacks of processes that hung in one attempt; exists once one did."""
+        return self.attempt(attempt) / "stacks"
+
     def report(self, attempt: int) -> Path:
         """What this attempt came to, on one page; exists once it has ended."""
         return self.attempt(attempt) / "report.md"

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from liverl.sessions.service import Keys, Service
 from liverl.sessions.settings import read_settings
+from liverl.util import stack_signal
 from liverl.util.modes import exclude_others
 from liverl.util.regular_file import read_text
 
@@ -29,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--config", required=True, type=Path, help="JSON file with the service's settings")
     args = parser.parse_args(argv)
     exclude_others()
+    stack_signal.register()
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,

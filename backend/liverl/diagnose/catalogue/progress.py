@@ -23,6 +23,7 @@ FIRST_LINE_S = 300.0
 # Until the first step has ended there is no median. Loading takes 10 to 20 minutes and LiveRL's own script waits 30
 # (liverl.md §4); a first step of 20 to 40 minutes is normal, but not without a sign for 30.
 FIRST_STEP_S = 1800.0
+QUOTED = 3  # processes whose innermost frames an alert quotes
 _TRAINS = ("starting", "ready", "degraded")
 
 
@@ -58,7 +59,11 @@ def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
     ]
     if trainer.log is not None:
         evidence.append(Evidence("", log=trainer.log))
-    dumps = [f"py-spy dump --pid {pid} ({title})" for pid, title in window.beside.suspects]
+    stacks = window.beside.stacks
+    hang = [f"{one.name} (pid {one.pid}) hangs in {one.words}" for one in stacks.saved[:QUOTED]]
+    evidence[:0] = [Evidence(text) for text in hang]
+    if stacks.pid is not None:
+        evidence.append(Evidence(f"no stacks of pid {stacks.pid}: {stacks.problem}"))
     again = (
         f"restart {trainer.name}, which goes on from its last checkpoint, or from the first step without one"
     )
@@ -68,11 +73,22 @@ def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
         title=f"{trainer.name} makes no progress: {doing(now, trainer)}",
         cause=f"for {_time(quiet)} {_pid(trainer)} has written no line to its log and no metrics, no trial has begun "
         f"or changed, and {idle}",
-        fix=f"see where it hangs: {'; '.join(dumps)}; then {again}" if dumps else again,
+        fix=f"{_looking(window)}{again}",
         evidence=tuple(evidence),
         since=since,
         action=f"restart {trainer.name}" if trainer.owner == "ours" else None,
     )
+
+
+def _looking(window: Window) -> str:
+    """What to look at first: the stacks that were saved, or the commands that show them."""
+    stacks = window.beside.stacks
+    if stacks.saved:
+        return f"read where it hangs: {stacks.count} in {stacks.folder}; then "
+    if stacks.pid is not None and stacks.command.startswith("sudo"):
+        return f"see where it hangs: {stacks.command}; then "
+    dumps = [f"py-spy dump --pid {pid} ({title})" for pid, title in window.beside.suspects]
+    return f"see where it hangs: {'; '.join(dumps)}; then " if dumps else ""
 
 
 def stalls_at(now: Snapshot, silence: Silence) -> float | None:

@@ -32,7 +32,7 @@ from liverl.embedded.startup_log import (
     graphs_progress,
     shards_progress,
 )
-from liverl.util import token_guard
+from liverl.util import stack_signal, token_guard
 from liverl.util.token_guard import Token
 
 _CACHED_CONTEXTS = 8  # size of the prefix cache, in contexts of full length
@@ -159,6 +159,7 @@ async def serve(
 
 def main(argv: list[str] | None = None) -> int:
     """Run the engine; returns the exit code."""
+    stack_signal.register()
     parser = build_parser()
     args = parser.parse_args(argv)
     args.model = args.model or args.model_tag

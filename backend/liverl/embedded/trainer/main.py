@@ -32,6 +32,7 @@ from liverl.embedded.trainer.history import MetricsFiles, Status, step_line
 from liverl.embedded.trainer.step_metrics import step_metrics
 from liverl.embedded.trainer.trials import TrialOutcome, TrialPlan, run_batch
 from liverl.embedded.trainer.weights import WeightSync
+from liverl.util import stack_signal
 from liverl.util.modes import exclude_others
 
 _HEARTBEAT = 60.0  # seconds; verl's VERL_REPLAY_BUFFER_DEBUG_INTERVAL_SECONDS
@@ -302,6 +303,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--config", required=True, type=Path, help="JSON file with the trainer's settings")
     args = parser.parse_args(argv)
     exclude_others()
+    stack_signal.register()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         config = read_settings(args.config)

@@ -22,6 +22,7 @@ from liverl.offline.doctor.moments import When, moment, moments
 from liverl.offline.doctor.reading import Reading, read_logs
 from liverl.offline.doctor.rules import Judged, judged_files, judged_run, steps_of
 from liverl.offline.doctor.scope import as_files, scope
+from liverl.offline.doctor.stacks import with_stacks
 from liverl.offline.doctor.starts import INTERRUPTED, interrupted_start
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
@@ -78,10 +79,11 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     failed = [one for read in trials for one in failures(read, progress)]
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
     often = [one for one in failed if not one.is_usual]
-    verdict = _located(joined(verdict, judged, often, silent, inputs.left_out))
+    files = as_files(inputs, found, reading.remarks | words, reading.unread)
+    verdict = with_stacks(_located(joined(verdict, judged, often, silent, inputs.left_out)), files)
     return Examination(
         verdict,
-        as_files(inputs, found, reading.remarks | words, reading.unread),
+        files,
         dict(_lines(verdict)),
         moments(evidence_of(verdict), {log.path: log for log in found.logs}),
         (*(n for one in judged for n in one.notes), *(one.explanation for one in failed if one.is_usual)),

@@ -15,6 +15,7 @@ from liverl import model
 from liverl.causes.finding import Exit
 from liverl.causes.shown import words_of
 from liverl.model import Cause, Snapshot
+from liverl.observe.hung_stacks import SUFFIX
 from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
 from liverl.offline.doctor.ages import ago
@@ -225,6 +226,8 @@ def _of_run(run: RunDir) -> Iterator[Input]:
     for name in names:
         if not name.endswith(".idx"):
             yield look(folder / name, named=False, own=True)
+    for path in sorted(run.stacks(attempts[-1]).glob(f"*{SUFFIX}")):
+        yield look(path, named=True)
 
 
 def _standing(run: RunDir) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from liverl.procs.stack_text import is_stacks
+
 HEAD = 64 << 10  # bytes at each end of a file that are looked at
 _CONTROL = re.compile(
     rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]"
@@ -29,6 +31,7 @@ _DATA = {
     **dict.fromkeys((".zst", ".zip", ".tar", ".tgz"), "compressed; unpack it first"),
     ".idx": "an index of log times",
 }
+STACKS = "stacks of a process that hung"
 TRANSCRIPT = "transcript of a trial: what fails in its sandbox belongs to its task"
 _RAY_NAMES = (
     (re.compile(r"raylet\.(?:\d+\.)?(?:out|err|log)$"), "log of Ray's raylet"),
@@ -103,6 +106,8 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
         return Kind(data or "binary", False)
     if data is not None:
         return Kind(data, False)
+    if is_stacks(head[:4096].decode("utf-8", "replace")):
+        return Kind(STACKS, False)
     sample = head + b"\n" + tail
     if not own and _TRANSCRIPT.search(sample) and not _TRAINER.search(sample):
         return Kind(TRANSCRIPT, True)

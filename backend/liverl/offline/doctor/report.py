@@ -16,6 +16,7 @@ from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.examine import Examination, explanations
 from liverl.offline.doctor.inputs import MORE, Input
 from liverl.offline.doctor.moments import When
+from liverl.util import redact
 
 WIDTH = 100  # columns at most
 _HOW = {"stamp": "", "near": "about ", "file": "at the latest "}
@@ -24,9 +25,10 @@ LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
 def as_json(examination: Examination) -> str:
-    """``{"cause": ..., "symptoms": [...], "guesses": [...], "notes": [...], "left_out": "", "files": [...]}``."""
+    """``{"cause": ..., "symptoms": [...], "guesses": [...], "notes": [...], "left_out": "", "files": [...]}``, without
+    secrets."""
     verdict = examination.verdict
-    return json.dumps(
+    document = redact.document(
         {
             "cause": None if verdict.cause is None else _cause(verdict.cause, examination),
             "symptoms": [_symptom(one, examination) for one in explanations(verdict)],
@@ -37,10 +39,9 @@ def as_json(examination: Examination) -> str:
             "notes": [_symptom(one, examination) for one in examination.notes],
             "left_out": examination.left_out,
             "files": [msgspec.to_builtins(one) for one in examination.files],
-        },
-        ensure_ascii=False,
-        indent=1,
+        }
     )
+    return json.dumps(document, ensure_ascii=False, indent=1)
 
 
 def _cause(cause: Explanation, examination: Examination) -> dict[str, Any]:
@@ -88,8 +89,8 @@ def _symptom(one: Explanation, examination: Examination) -> dict[str, Any]:
 
 
 def as_text(examination: Examination, width: int = WIDTH) -> str:
-    """The report: the cause with its proof and what to do, what else is wrong, and what was read. ``width``: columns
-    in which sentences are wrapped; lines of logs and commands are not."""
+    """The report, without secrets: the cause with its proof and what to do, what else is wrong, and what was read.
+    ``width``: columns in which sentences are wrapped; lines of logs and commands are not."""
     verdict = examination.verdict
     lines: list[str] = []
     if verdict.cause is not None:
@@ -112,7 +113,7 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
         for one in examination.notes:
             lines += _wrapped("  ", sentences(one.title, one.cause), width)
     lines += ["", "files:", *_files(examination.files)]
-    return "\n".join(lines)
+    return redact.value("\n".join(lines))
 
 
 def _files(files: Sequence[Input]) -> Iterator[str]:

@@ -13,6 +13,7 @@ import msgspec
 from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile
 from liverl.supervise.services.state_machine import MachineState
+from liverl.util import redact
 from liverl.util.regular_file import open_binary
 
 KEPT = 2000  # newest events in memory, for clients that reconnect and read the ones they missed
@@ -45,9 +46,10 @@ class EventLog:
         self, kind: str, text: str, level: Level = "info", service: str | None = None, **data: Any
     ) -> Event:
         """Add an event and return it. It is written in the background; ``service`` is the one that it is about,
-        ``data`` its further fields in JSON."""
+        ``data`` its further fields in JSON. Secrets are hidden in both: an event may quote a log or an error."""
         self._seq += 1
-        event = Event(self._seq, self._now(), kind, text, level, service, data)
+        shown = redact.document(data)
+        event = Event(self._seq, self._now(), kind, redact.value(text), level, service, shown)
         self.newest.append(event)
         self._file.append(event).add_done_callback(self._written)
         for listener in self._listeners:

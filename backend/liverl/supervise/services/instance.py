@@ -68,6 +68,9 @@ class InstanceHost(Protocol):
     def service_ports(self) -> dict[str, int]:
         """Port numbers of all services, by ``service.port`` and by service name."""
 
+    async def before_kill(self, instance: Instance, why: str) -> None:
+        """Called before processes that hang get a signal, for what can only be seen while they live."""
+
     def kick(self) -> None:
         """Request a ``reconcile`` soon."""
 
@@ -99,6 +102,7 @@ class Instance:
         self._probing: asyncio.Task[None] | None = None
         self._emptying: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._hangs = ""  # why the next signal is for a process that hangs; "" if it is not
 
     # --- identity ---
 
@@ -146,7 +150,21 @@ class Instance:
         machine, actions = state_machine.step(
             before, event, self.hub.now(), self.rules, random.uniform(-1, 1)
         )
+        self._hangs = self._hung(event, before, machine) or self._hangs
         self._apply(before, machine, actions)
+
+    def _hung(self, event: state_machine.Input, before: MachineState, machine: MachineState) -> str:
+        """Why the process hangs, if this event says so: its time to start or to end is over, or it does not answer."""
+        if machine.state != "stopping" or self.role == "retiring":
+            return ""
+        if isinstance(event, state_machine.LivenessFailed) and before.state != "stopping":
+            return event.why
+        if not isinstance(event, state_machine.DeadlinePassed):
+            return ""
+        if before.state == "starting":
+            return machine.why
+        stage = self.rules.stop[before.stage]
+        return f"has not ended {stage.grace:.0f} s after SIG{stage.signal}"
 
     def adopt(self) -> None:
         """Set the timers and repeat the actions of a state that was restored from the journal."""
@@ -392,8 +410,11 @@ class Instance:
             return
         if self._emptying is None or self._emptying.done():
             self._emptying = self.hub.spawn_task(self._until_empty(generation))
+        hangs, self._hangs = self._hangs, ""
         # Journal the stop before the signal: a later backend must not take the exit for a failure.
         await self.hub.records.journalled()
+        if hangs:
+            await self.hub.before_kill(self, hangs)
         number = signal.Signals[f"SIG{stage.signal}"]
         if stage.target == "leader":
             targets = set() if self.machine.leader_gone else {process.member}

@@ -15,6 +15,8 @@ from liverl.plan.spec import PLACEHOLDER, PortSpec, ServiceSpec
 from liverl.procs import procfs
 from liverl.util.atomic_file import write_atomic
 from liverl.util.regular_file import read_text
+from liverl.util.stack_signal import ON_SIGNAL
+from liverl.util.stack_signal import VARIABLE as STACKS_VARIABLE
 
 
 class PrepareProblem(Exception):
@@ -117,6 +119,7 @@ def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[s
     env["LIVERL_RUN"] = tag
     env["LIVERL_RUN_DIR"] = str(values.run_dir)
     env["LIVERL_GENERATION"] = str(values.generation)
+    env[STACKS_VARIABLE] = str(values.attempt_dir / ON_SIGNAL)
     return env
 
 

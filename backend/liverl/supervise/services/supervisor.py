@@ -51,12 +51,14 @@ class Supervisor:
         unwritten: Callable[[str], str | None] = lambda kind: None,
         environment_checks: Mapping[str, Check] | None = None,
         oom_kills: OomKills | None = None,
+        before_kill: Callable[[Instance, str], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called after every change of
         a service, from ``start`` on. ``found_serving`` returns how many of verl's replicas serve now.
         ``unwritten`` gets the kind of a service, and names a file that it reads when it starts as long as the newest
         content is not written; worded to follow "waiting for". ``environment_checks``: see ``Environments``; as long as
-        one of them has not succeeded, no service starts.
+        one of them has not succeeded, no service starts. ``before_kill`` gets an instance whose processes hang, and
+        why, before they are sent a signal, which waits for it.
 
         Raises:
             OSError: the run directory cannot be written.
@@ -91,6 +93,7 @@ class Supervisor:
         )
         self.turns = StartStagger(plan.settings.replica_stagger)
         self._on_change = on_change
+        self._before_kill = before_kill
         self._scheduled = False  # a reconcile is due
         self._populated = False  # every service has its slot; nothing is decided before
         self._closing = False
@@ -143,6 +146,12 @@ class Supervisor:
     ) -> Event:
         """Add an event; ``service`` is the one that it is about."""
         return self.records.say(kind, text, level, service, **data)
+
+    async def before_kill(self, instance: Instance, why: str) -> None:
+        """Called before processes that hang get a signal; an error in it is reported, and the signal sent."""
+        if self._before_kill is not None:
+            with self.records.guarded():
+                await self._before_kill(instance, why)
 
     def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]:
         """Reserve ``count`` GPUs for a service; returns their UUIDs. They are released when it ends.
