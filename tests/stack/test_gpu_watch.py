@@ -18,10 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 from kit.beside import attached, told, watched
+from kit.gpu_fixtures import smoke as smoke
 from kit.gpu_runs import FREED, GIB, LOADED, NEEDS_GPU, PYTHON, VENV, training, used_memory
 from kit.plain_verl import DATA, REWARD, overrides
 from kit.runs import ToyRun
-from kit.verl_runs import SMOKE, Launch
+from kit.verl_runs import Launch
 from kit.waiting import wait_until
 
 from liverl.model import Snapshot
@@ -40,17 +41,6 @@ ON_GPU = (
 )
 
 
-@pytest.fixture(scope="session")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the smoke model and its tasks."""
-    if SMOKE:
-        return Path(SMOKE)
-    folder = tmp_path_factory.mktemp("smoke") / "made"
-    command = [str(Path(VENV) / "bin" / "liverl-tui"), "make-smoke", str(folder)]
-    subprocess.run(command, check=True, timeout=400)
-    return folder
-
-
 @contextmanager
 def by_hand(folder: Path, smoke: Path, steps: int) -> Iterator[subprocess.Popen[bytes]]:
     """verl as a user starts it, without anything of ours; its whole tree ends with it."""
@@ -59,7 +49,11 @@ def by_hand(folder: Path, smoke: Path, steps: int) -> Iterator[subprocess.Popen[
     subprocess.run([PYTHON, "-c", DATA, smoke / "train.parquet", folder / "train.parquet"], check=True)
     taken = {word.split("=")[0] for word in ON_GPU}
     words = [word for word in overrides(folder, smoke, steps) if word.split("=")[0] not in taken]
-    env = {name: text for name, text in os.environ.items() if not name.startswith(("RAY_", "LIVERL_"))}
+    env = {
+        name: text
+        for name, text in os.environ.items()
+        if name != "RAY_ADDRESS" and not name.startswith("LIVERL_")
+    }
     with (folder / "train.log").open("wb") as log:
         process = subprocess.Popen(
             [PYTHON, "-m", "verl.trainer.main_ppo", *words, *ON_GPU],
