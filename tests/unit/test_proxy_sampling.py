@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -153,25 +154,24 @@ def chosen(desk: Desk, whose: str) -> tuple[str | None, dict[str, float]]:
 WHOSE = ("training", "validation", "its own", "no directory", "no trial")
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("whose", WHOSE)
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", ASKED)
-@pytest.mark.parametrize("inside", [False, True], ids=["beside", "in extra_body"])
-async def test_each_parameter_is_the_trainers(
-    desk: Desk, name: str, path: str, whose: str, stream: bool, inside: bool
-) -> None:
-    trial, expected = chosen(desk, whose)
-    asked = {name: ASKED[name]}
-    body = request(path, stream=stream, stop=["x"], **({"extra_body": asked} if inside else asked))
-    status, _ = await desk.ask(path, body, trial)
-    assert status == 200
-    found = desk.forwarded()
-    kept = {**request(path, stream=stream, stop=["x"]), **({"extra_body": {}} if inside else {})}
-    assert found == {**kept, **expected}
-    record = desk.records[-1]
-    assert record["overridden"] == asked
-    assert record["request_body"] == found  # what was done; ``overridden`` has what was asked
+async def test_each_parameter_is_the_trainers(tmp_path: Path, path: str, whose: str) -> None:
+    """By name, in the body or in its extra_body, streamed or not."""
+    for number, (name, inside, stream) in enumerate(product(ASKED, (False, True), (False, True))):
+        (tmp_path / str(number)).mkdir()
+        desk = Desk(tmp_path / str(number), POLICY)
+        trial, expected = chosen(desk, whose)
+        asked = {name: ASKED[name]}
+        body = request(path, stream=stream, stop=["x"], **({"extra_body": asked} if inside else asked))
+        status, _ = await desk.ask(path, body, trial)
+        assert status == 200
+        found = desk.forwarded()
+        kept = {**request(path, stream=stream, stop=["x"]), **({"extra_body": {}} if inside else {})}
+        assert found == {**kept, **expected}, (name, inside, stream)
+        record = desk.records[-1]
+        assert record["overridden"] == asked, (name, inside, stream)
+        assert record["request_body"] == found  # what was done; ``overridden`` has what was asked
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -184,17 +184,26 @@ OUTLETS: dict[str, Outlet] = {
 }
 
 
-@pytest.mark.parametrize("outlet", OUTLETS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_no_form_of_a_secret_passes_any_way_out(shape: str, outlet: str, tmp_path: Path) -> None:
-    out = OUTLETS[outlet](SHAPES[shape].replace("§", SECRET), tmp_path)
-    assert SECRET not in out and redact.HIDDEN in out
+def _fresh(folder: Path, number: int) -> Path:
+    made = folder / str(number)
+    made.mkdir()
+    return made
 
 
 @pytest.mark.parametrize("outlet", OUTLETS)
-@pytest.mark.parametrize("text", HARMLESS)
-def test_what_is_no_secret_passes(text: str, outlet: str, tmp_path: Path) -> None:
-    assert redact.HIDDEN not in OUTLETS[outlet](text, tmp_path)
+def test_no_form_of_a_secret_passes_any_way_out(outlet: str, tmp_path: Path) -> None:
+    passed = []
+    for number, (shape, text) in enumerate(SHAPES.items()):
+        out = OUTLETS[outlet](text.replace("§", SECRET), _fresh(tmp_path, number))
+        if SECRET in out or redact.HIDDEN not in out:
+            passed.append(shape)
+    assert passed == []
+
+
+@pytest.mark.parametrize("outlet", OUTLETS)
+def test_what_is_no_secret_passes(outlet: str, tmp_path: Path) -> None:
+    made = ((text, OUTLETS[outlet](text, _fresh(tmp_path, at))) for at, text in enumerate(HARMLESS))
+    assert [text for text, out in made if redact.HIDDEN in out] == []
 
 
 def test_an_archived_configuration_stays_yaml(tmp_path: Path) -> None:
