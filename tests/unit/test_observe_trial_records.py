@@ -225,7 +225,10 @@ def test_counts_of_a_proxy_trajectory(document: object, expected: ProxyTrajector
         ({"task_name": {"path": 3}}, TrialResult()),
         ({"task_name": "", "turns": -1, "step": 2.0}, TrialResult()),
         ({"verifier_result": {"rewards": {"tests": 2}}}, TrialResult(reward=2.0)),
-        ({"verifier_result": {"rewards": {"tests": 2, "style": 3}}}, TrialResult()),
+        (
+            {"verifier_result": {"rewards": {"tests": 2, "style": 3}}},
+            TrialResult(no_reward="2 rewards and none of them is named reward"),
+        ),
         ({"verifier_result": {"rewards": {"tests": 2, "reward": 3}}}, TrialResult(reward=3.0)),
         ({"verifier_result": {"rewards": {}}}, TrialResult()),
         ({"verifier_result": {"rewards": [1]}}, TrialResult()),

@@ -439,7 +439,7 @@ def test_plan_tells_what_is_found_of_data_agents_and_harbor(
     wrong = "harbor 0.24.0 has no agent terminus2; did you mean terminus-2?"
     assert f"fail       harbor_agent.agent_name: {wrong}" in lines
     assert any(line.startswith(f"check      {NAME}: harbor 0.24.0, Python 3.") for line in lines)
-    assert cli.run([*told, "--json"]) == 0
+    assert cli.run([*told, "--json"]) == 3
     assert wrong not in capsys.readouterr().out
     assert cli.run(["plan", "--name", "n"]) == 0
     assert "check      data" not in capsys.readouterr().out

@@ -115,11 +115,12 @@ def _given(run: RunDir) -> dict[str, str] | None:
     import msgspec
 
     from liverl.plan.spec import Plan
+    from liverl.util.bad_json import BAD_JSON
     from liverl.util.regular_file import read_regular
 
     try:
         plan = msgspec.json.decode(read_regular(run.plan), type=Plan)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *BAD_JSON):
         return None
     return plan.script.given if plan.script is not None else None
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
+
 from liverl.observe.trials.tool_formats import PARSER_KEY
 from liverl.util.regular_file import read_regular
 
@@ -131,6 +133,6 @@ def _given(plan: Path) -> dict[str, str] | None:
     try:
         script = msgspec.json.decode(read_regular(plan))["script"]
         given = script["given"]
-    except (OSError, msgspec.DecodeError, LookupError, TypeError):
+    except (OSError, LookupError, TypeError, *BAD_JSON):
         return None
     return given if isinstance(given, dict) else None

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from liverl.util.bad_json import BAD_JSON
+
 PROMPT, IDS, MASK, LOGPROBS = (
     "initial_prompt_token_len",
     "traj_acc_ids",
@@ -162,7 +164,7 @@ def flags_of(data: bytes) -> tuple[str, ...]:
     document without rows, nor of one that is no JSON object: what reads its turns says that."""
     try:
         document = _lists.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD_JSON:
         return ()
     given = {name: getattr(document, name) for name in document.__struct_fields__}
     return read_rows({name: value for name, value in given.items() if value is not msgspec.UNSET}).flags
