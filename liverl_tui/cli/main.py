@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "wait": ("wait", "Wait until a run is ready or done."),
     "plan": ("plan", "Show what a configuration would start."),
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),
-    "notify": ("notify", "Show who is told of a run, and send each a test message."),
+    "notify": ("notify", "List the notification targets of a run, and test them."),
     "ls": ("ls", "List runs, live and ended."),
     "archive": ("archive", "Keep what is worth keeping of a run that has ended."),
     "config": ("config", "Print the default configuration with comments, or a resolved one."),

@@ -38,7 +38,7 @@ def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
     checks: list[Check] = []
     if run is not None:
         plan, env = _stored(find_run(run, values["run_root"])), None
-        left = [Unchecked("plan", "it is shown as the run was started with it, and nothing is looked at")]
+        left = [Unchecked("plan", "this is the plan with which the run was started; nothing is checked")]
     else:
         from liverl_tui.cli.target import load_target
 

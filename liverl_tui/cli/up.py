@@ -205,7 +205,7 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
         return
     if not sys.stdin.isatty():
         raise CliError(
-            "this run uses GPUs, and stdin is no terminal to confirm on; to start it:\n"
+            "this run uses GPUs and must be confirmed, but stdin is not a terminal; to start it:\n"
             f"  {options.command_line('--yes')}",
             ExitCode.USAGE,
         )

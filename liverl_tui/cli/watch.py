@@ -60,7 +60,7 @@ def watch_command(
 ) -> int:
     """Show a run that was started by other means, read-only: vllm serve, LiteLLM, verl, LiveRL's scripts, Slurm.
 
-    DIR: a folder with its logs, metrics or trials; one that has nothing yet is waited for, but not with --once.
+    DIR: a folder with its logs, metrics or trials; if it is empty, watch waits for its first file (not with --once).
     Without DIR and options, shows what this user runs on this host. Nothing of the run is touched: no signal, no file,
     no request but GET. Ctrl-C ends only this command.
     """

@@ -65,7 +65,7 @@ def of_events(
     over = kind in ("alert", "stalled") and events[-1].data.get("what") == "cleared"
     title, said = point(last.text), last.text
     if kind == "resumed" and last.kind == "symptom":
-        title = "the trainer goes on after a stall"
+        title = "the trainer makes progress again after a stall"
     elif kind == "resumed":
         title = said = f"attempt {last.data.get('attempt', about.attempt)} has begun"
     fix = next((str(e.data["fix"]) for e in (last, *reversed(absorbed)) if e.data.get("fix")), "")
@@ -75,7 +75,7 @@ def of_events(
         "done": f"To see it: {about.attach}",
         "resumed": "",
     }.get(kind, fix)
-    told = said + (", and is over already" if over else "")
+    told = said + ("; it is over already" if over else "")
     level: Severity = (
         "critical" if kind == "failed" else "info" if kind in ("done", "resumed") else severity(last)
     )
@@ -115,7 +115,7 @@ def trial_message(about: About, at: float) -> Message:
         "info",
         "a test of the notifications",
         event.text,
-        "Nothing is to be done",
+        "No action is needed",
         "",
         1,
     )

@@ -49,7 +49,9 @@ def problem(target: NotifyTarget, env: Mapping[str, str]) -> str | None:
             program = target.words[0]
             if shutil.which(program, path=surroundings(env)["PATH"]) is None:
                 return (
-                    f"{program} is no program on PATH" if "/" not in program else f"{program} is no program"
+                    f"{program} was not found in PATH"
+                    if "/" not in program
+                    else f"{program} is not an executable file"
                 )
         elif target.kind == "webhook":
             address(Path(target.file))

@@ -145,7 +145,7 @@ def _variables(plan: Plan) -> Iterator[str]:
     yield "variables that the launch script gets"
     for name, (value, where) in sorted(variables.given.items()):
         yield f"  {name}={value}  [{where}]"
-    yield "variables of LiveRL's that are not set: the launch script's own values hold"
+    yield "LiveRL's variables that are not set (the launch script's own values apply)"
     yield _filled(variables.left)
 
 

@@ -91,7 +91,7 @@ def _job_ended(
         JOB_FAILED,
         "critical" if end == "failed" else "warning",
         f"{words}{after}",
-        error or "Ray reports it; the exit code 0 of the script hides it.",
+        error or "Ray reports this; the script exited with 0 all the same.",
         "Read the log of the job: its last error is the cause.",
         job_command(job).replace(" -f ", " "),
         evidence=() if proof is None else (proof,),

@@ -33,7 +33,7 @@ def _targets(c: RunConfig) -> Iterator[Finding]:
         else:
             yield from _file(f"{key}.{given[0]}", getattr(target, given[0]))
         if target in c.notify.targets[:number]:
-            yield Finding(key, "given twice: it would be told of each event twice")
+            yield Finding(key, "given twice: it would get each message twice")
 
 
 def _command(key: str, words: tuple[str, ...]) -> Iterator[Finding]:

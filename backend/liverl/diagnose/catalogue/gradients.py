@@ -63,11 +63,11 @@ def gradient_spikes(window: Window) -> Iterator[Symptom | Resolved]:
         id="gradient_spikes",
         severity="warning",
         title=f"the gradient norm spikes, up to {highest:.3g}",
-        cause=f"in {len(spikes)} of the last {OF} steps {_NORM} was more than {AN_ORDER:.0f} times what it was below "
-        "in nine of ten steps before: a few samples with a very small probability or a very large advantage rule the "
-        "update",
-        fix="look at the rewards and lengths of these steps' trials; then halve algorithm.learning_rate, and let "
-        "actor_rollout_ref.actor.grad_clip be 1.0 or lower (a key of trainer.overrides)",
+        cause=f"in {len(spikes)} of the last {OF} steps {_NORM} was more than {AN_ORDER:.0f} times the 90th "
+        "percentile of the steps before: a few samples with a very small probability or a very large advantage "
+        "dominate the update",
+        fix="look at the rewards and lengths of these steps' trials; then halve algorithm.learning_rate, and set "
+        "actor_rollout_ref.actor.grad_clip to 1.0 or lower (in trainer.overrides)",
         evidence=evidence(spikes, _NORM),
     )
 

@@ -18,8 +18,8 @@ def notify_failing(window: Window) -> Iterator[Symptom | Resolved]:
             id=f"{NOT_TOLD}:{target.id}",
             severity="warning",
             title=f"notifications do not reach target {target.number}",
-            cause=f"{target.words}: {target.why}; {waiting} wait, and are tried again",
-            fix=f"mend that, then try it: liverl-tui notify --test --run {window.now.run}",
+            cause=f"{target.words}: {target.why}; {waiting} will be sent again",
+            fix=f"correct this, then test it: liverl-tui notify --test --run {window.now.run}",
             evidence=(Evidence(f"notify.targets[{target.number - 1}]: {target.words}"),),
             since=target.since,
         )

@@ -40,7 +40,7 @@ _WHAT_TO_DO = (
     (
         "",
         "look for other processes on the GPUs and for clocks that are held down: nvidia-smi -q -d PERFORMANCE,CLOCK; "
-        "end what is not of the run",
+        "stop processes that do not belong to the run",
     ),
 )
 

@@ -22,10 +22,10 @@ def log_stops(run: Training, over: float, line: Evidence, now: float) -> Explana
         STOPS,
         "warning",
         f"The log stops at {where}, without an error",
-        f"Nothing was written since {clock(over)} ({ago(now - over)} ago): the trainer was killed from outside, its "
-        "host went down, or it hangs. The log does not say which.",
-        "If its processes still run, it hangs: py-spy dump shows where. Else look at the batch system and the "
-        "kernel's log for who ended it, and resume it.",
+        f"Nothing has been written since {clock(over)} ({ago(now - over)} ago): the trainer was killed from outside, "
+        "its host went down, or it hangs. The log does not show which.",
+        "If its processes still run, it hangs: py-spy dump --pid PID shows where. Otherwise check the batch system and "
+        "the kernel log for what ended it, and resume the run.",
         "pgrep -af 'main_ppo|TaskRunner|train'; dmesg -T | grep -iE 'out of memory|killed process'",
         evidence=(line,),
     )

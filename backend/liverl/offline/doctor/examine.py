@@ -70,7 +70,7 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     verdict = _of_a_start(verdict, reading, found.logs)
     words: dict[str, str] = {}
     if run is not None:
-        progress(f"asking the rules for runs: {run.path}")
+        progress(f"applying the rules of a live run: {run.path}")
         of_run, trials = judged_run(run)
         judged = [of_run]
     else:
@@ -103,7 +103,7 @@ def _trials(
         one = read_trials(folder, max(1.0, until - time.monotonic()))
         read.append(one)
         if one.unread:
-            words[str(folder.path)] = f"; {one.unread} of them, of the oldest steps, were not read"
+            words[str(folder.path)] = f"; {one.unread} of the oldest ones were not read"
     return read, words
 
 

@@ -142,9 +142,7 @@ class _Search:
             return []
         self._entries -= len(entries)
         if self._entries < 0:
-            self._limit(
-                f"more than {ENTRIES} files and folders; those deeper than {folder} were not looked at"
-            )
+            self._limit(f"more than {ENTRIES} files and folders; those below {folder} were not examined")
             return []
         folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         found = trial_folder(folder, folders)
@@ -167,7 +165,7 @@ class _Search:
         self._note_metrics(path)
         self._logs += one.read
         if self._logs > FILES:
-            self._limit(f"more than {FILES} logs; those behind {path} were not looked at")
+            self._limit(f"more than {FILES} logs; those after {path} were not examined")
 
     def _note_metrics(self, path: Path) -> None:
         if path.suffix == ".jsonl" and has_steps(path):

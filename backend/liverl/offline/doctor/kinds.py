@@ -27,7 +27,7 @@ _DATA = {
     **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "tabular data"),
     **dict.fromkeys((".md", ".rst", ".html"), "a document"),
     **dict.fromkeys((".safetensors", ".pt", ".pth", ".bin", ".distcp"), "model weights"),
-    **dict.fromkeys((".gz", ".xz", ".bz2"), "compressed; read only if it is named itself"),
+    **dict.fromkeys((".gz", ".xz", ".bz2"), "compressed; read only if you name it"),
     **dict.fromkeys((".zst", ".zip", ".tar", ".tgz"), "compressed; unpack it first"),
     ".idx": "an index of log times",
 }

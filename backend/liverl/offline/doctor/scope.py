@@ -49,7 +49,7 @@ def scope(inputs: Inputs, named: frozenset[str], now: float) -> Scope:
 
 
 def _words(what: str, age: float) -> str:
-    return f"{what}; of an earlier launch, written until {ago(age)} ago, not judged"
+    return f"{what}; of an earlier launch, last written {ago(age)} ago, not judged"
 
 
 def _of_launch(
