@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("services", "Stop the run, or some of its services."),
     "scale": ("services", "Add or remove replicas."),
     "fix": ("fix", "Show what would mend an alert, and apply it."),
-    "doctor": ("doctor", "Tell from logs what is wrong with a run, also one started by other means."),
+    "doctor": ("doctor", "Find out from logs what is wrong with a run, also one started by other means."),
     "watch": ("watch", "Show a run that was started by other means, read-only."),
     "wait": ("wait", "Wait until a run is ready or done."),
     "plan": ("plan", "Show what a configuration would start."),

@@ -135,7 +135,7 @@ TABLE = [
         total(10) + steps(1, 10),
         "done",
         0,
-        "done: 10 of 10 steps (by its log; 20 by training.total_steps (my.yaml:4))",
+        "done: 10 of 10 steps (from its log; 20 from training.total_steps (my.yaml:4))",
         given=FILE,
     ),
     Row(
@@ -143,7 +143,7 @@ TABLE = [
         total(12800) + bar(0, 20, 0) + steps(1, 20) + bar(20, 20),
         "done",
         0,
-        "done: 20 of 20 steps (by its progress bar; 12800 by its log)",
+        "done: 20 of 20 steps (from its progress bar; 12800 from its log)",
     ),
     Row(
         "all, as transformers' Trainer draws it",
@@ -238,7 +238,7 @@ TABLE = [
         total(10) + steps(1, 3),
         "stopped",
         5,
-        "stopped: ended without an error after step 3 of 10 (by its log; 20 by training.total_steps (my.yaml:4))",
+        "stopped: ended without an error after step 3 of 10 (from its log; 20 from training.total_steps (my.yaml:4))",
         given=FILE,
         cause="ended-early",
     ),
@@ -257,7 +257,7 @@ TABLE = [
         "stopped",
         5,
         "stopped: ended without an error after step 25 of 100. The data loader has 25 batches and trainer.total_epochs "
-        "is 1: 1 x 25 = 25 steps, fewer than 100 (by its log)",
+        "is 1: 1 x 25 = 25 steps, fewer than 100 (from its log)",
         cause="epochs-too-few",
         made=5,
     ),
@@ -267,7 +267,7 @@ TABLE = [
         "stopped",
         5,
         "stopped: ended without an error after step 50 of 100. The data loader has 25 batches and 2 epochs were read: "
-        "2 x 25 = 50 steps, fewer than 100 (by its log)",
+        "2 x 25 = 50 steps, fewer than 100 (from its log)",
         cause="epochs-too-few",
     ),
     Row(

@@ -1,5 +1,5 @@
-"""Tells the targets of a run's plan what happens in it: joins events to messages, delivers them, and journals both, so
-that each event is told once although backends die. A failure to tell somebody never ends the run."""
+"""Sends the events of a run to the targets in its plan: joins events to messages, delivers them, and journals both, so
+that each event is sent once although backends die. A failed delivery never ends the run."""
 
 from __future__ import annotations
 

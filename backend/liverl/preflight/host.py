@@ -50,7 +50,7 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
 
 
 def notifications(plan: Plan) -> list[Check]:
-    """Whether those whom the run is to tell could be told. Never a failure: a run must not depend on it."""
+    """Whether the notification targets can be used. Never a failure: a run must not depend on it."""
     found = [(target_words(target), problem(target, os.environ)) for target in plan.notify.targets]
     bad = [f"{who} cannot be used: {why}" for who, why in found if why is not None]
     if bad:

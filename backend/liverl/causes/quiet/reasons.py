@@ -202,7 +202,7 @@ def _too_few(title: str, told: Told, owed: Owed, batches: int, epochs: int, key:
         "warning",
         title,
         f"The data loader has {batches} batches and {known}: {epochs} x {batches} = {steps_word(epochs * batches)}, "
-        f"fewer than {owed.steps} (by {owed.source}).",
+        f"fewer than {owed.steps} (from {owed.source}).",
         f"Set {key} to at least {needed} ({needed} x {batches} = {needed * batches}), or the number of steps to "
         f"{epochs * batches}; {_GO_ON}.",
         patch={key: str(needed)} if key.startswith("training.") else {},

@@ -1,4 +1,4 @@
-"""Rules between configuration keys about who is told of a run. An address is a secret: it is never shown, and only a
+"""Rules between configuration keys about notification targets. An address is a secret: it is never shown, and only a
 file may hold it."""
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ _WHAT_TO_DO = {
     "sessions": "restart the sessions between two steps; halve harbor_runtime.num_workers, so that fewer sessions are "
     "open at once",
     "replica": "restart the replica; halve vllm.max_num_seqs",
-    "trainer": "stop the run before the kernel does, and resume it from its last checkpoint; if the GPUs have room, "
-    "set training.actor_offload: false and training.ref_offload: false",
+    "trainer": "stop the run before the kernel kills it, and resume it from its last checkpoint; if the GPUs have "
+    "room, set training.actor_offload: false and training.ref_offload: false",
     "ray": "see which objects are kept: ray memory --stats-only; stop processes that do not belong to the run",
 }
 _UNKNOWN = (

@@ -1,4 +1,4 @@
-"""The rule for notifications that do not reach who is to be told. Pure."""
+"""The rule for notifications that cannot be delivered. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from liverl.diagnose.tracker import Resolved, Window
 from liverl.model import Evidence, Symptom
 
-NOT_TOLD = "notify_failing"  # how the ids of these alerts begin: nobody is notified of them
+NOT_TOLD = "notify_failing"  # how the ids of these alerts begin: no notification is sent about them
 
 
 def notify_failing(window: Window) -> Iterator[Symptom | Resolved]:

@@ -39,7 +39,7 @@ _WHAT_TO_DO = (
     ("agent_loop", "look at the slowest trials of the newest step"),
     (
         "",
-        "look for other processes on the GPUs and for clocks that are held down: nvidia-smi -q -d PERFORMANCE,CLOCK; "
+        "look for other processes on the GPUs and for throttled GPU clocks: nvidia-smi -q -d PERFORMANCE,CLOCK; "
         "stop processes that do not belong to the run",
     ),
 )

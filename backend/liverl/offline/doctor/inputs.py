@@ -71,7 +71,7 @@ def collect(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     runs = sorted(search.runs, key=_newest, reverse=True)
     for run in runs[:1]:
         search.files[str(run.path)] = Input(
-            str(run.path), f"a run of this program: {_standing(run)}", read=True
+            str(run.path), f"a run of liverl-tui: {_standing(run)}", read=True
         )
         for one in _of_run(run):
             search.add(one)
@@ -135,7 +135,7 @@ class _Search:
         run = RunDir(folder)
         if names & {"plan.json", "backend.json", "journal.jsonl"} and run.is_run():
             self.runs.append(run)
-            self.add(Input(str(run.path), "a run of this program"))
+            self.add(Input(str(run.path), "a run of liverl-tui"))
             return []
         if is_trial(names):
             self._trials(TrialFolder(folder, 1, 0, os.stat(folder).st_mtime, single=True))

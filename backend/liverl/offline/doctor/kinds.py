@@ -120,7 +120,7 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
     elif found is not None and found.log and _SLURM.search(sample):
         found = Kind(f"Slurm output with a {found.words}", True)
     if own and _OWN_LOG.search(name):
-        return Kind(f"log of {name.split('.')[0]} of this program", True)
+        return Kind(f"liverl-tui's log of {name.split('.')[0]}", True)
     if found is not None:
         return found
     return Kind("text", named or _LOG_NAME.search(name) is not None)
