@@ -111,7 +111,7 @@ def _show(notify: NotifyPlan, whose: str, as_json: bool) -> None:
         facts = {"events": notify.events, "min_level": notify.min_level, "timeout": notify.timeout}
         echo_json(json.dumps({"targets": targets, **facts}, indent=2))
         return
-    level = f" (from {notify.min_level} on)" if "alert" in notify.events else ""
+    level = f" (alerts from {notify.min_level} on)" if "alert" in notify.events else ""
     echo(f"{whose} sends: {', '.join(notify.events) or 'nothing'}{level}")
     for number, (who, why) in enumerate(found, 1):
         echo(f"  {number}  {who}" + (f": {why}" if why else ""))

@@ -85,8 +85,8 @@ def test_what_the_plan_says(tmp_path: Path) -> None:
         NotifyTarget("command", words=("tell",)),
     )
     assert plan.notify == NotifyPlan(targets, ("done", "alert"), "warning", 5.0)
-    assert f"notify     command {tmp_path}/tell -q: done, alert (from warning on)\n" in plan_text(plan)
-    assert "notify     webhook in /home/user/hook: done, alert (from warning on)\n" in plan_text(plan)
+    assert f"notify     command {tmp_path}/tell -q: done, alert (alerts from warning on)\n" in plan_text(plan)
+    assert "notify     webhook in /home/user/hook: done, alert (alerts from warning on)\n" in plan_text(plan)
     assert '"file": "/home/user/hook"' in plan_json(plan)
 
 

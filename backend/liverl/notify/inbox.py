@@ -25,8 +25,8 @@ _FINAL: tuple[Kind, ...] = ("failed", "done", "stopped")
 
 @dataclass
 class Batch:
-    """Events that become one message. ``many``: they are different alerts. ``absorbed``: further alerts that the message
-    includes."""
+    """Events that become one message. ``many``: they are different alerts. ``absorbed``: further alerts in the
+    message."""
 
     kind: Kind
     events: list[Event]

@@ -100,7 +100,7 @@ def reason(
     found = _of_data(title, told, owed, step, passed or Passed())
     if found is not None:
         return replace(found, evidence=found.evidence + proofs)
-    last = "" if not told.closed else f" It ended with: {told.closed.rstrip('.')}."
+    last = "" if not told.closed else f' It ended with the line "{told.closed}".'
     return Explanation(
         EARLY,
         "warning",

@@ -12,8 +12,8 @@ QUIET_STEPS = 5.0  # or within this many times what a step takes
 
 
 def log_stops(run: Training, over: float, line: Evidence, now: float) -> Explanation | None:
-    """A training with steps left whose log ends without a word, and has not grown for long. ``over``: when the log was
-    last written; ``line``: its last one."""
+    """The finding that a log stops without an error although steps are left. ``over``: when the log was last
+    written; ``line``: its last one."""
     quiet = max(QUIET_S, QUIET_STEPS * (run.seconds or 0.0))
     if not run.unfinished or run.ended or now - over < quiet:
         return None

@@ -1,4 +1,4 @@
-"""Files to a verdict, with the line and the byte of each piece of evidence."""
+"""Examines files and gives a verdict, with the line and the byte of each piece of evidence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRACEBACK = 16 << 10  # bytes of a log from an interrupt on
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """``files``: what was judged and what was only looked at; ``notes``: what is worth to know and no fault;
+    """``files``: what was judged and what was only looked at; ``notes``: worth knowing, but no faults;
     ``left_out``: why there is more that was not looked at, empty if all was; ``lines``: of (log, offset), the number of
     its line, from 1; ``times``: when it was written; ``at``: the Unix time of this examination."""
 
@@ -122,7 +122,7 @@ def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[Trials
 
 
 def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verdict:
-    """The verdict on a start that was interrupted: what did not return is what was wrong."""
+    """The verdict on an interrupted start: its cause is the call that did not return."""
     cause = verdict.cause
     if cause is None or cause.id not in INTERRUPTED or reading.training.reached is not None:
         return verdict

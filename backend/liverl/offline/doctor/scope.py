@@ -1,4 +1,4 @@
-"""What of all that was found is of the newest launch: an old failure is no verdict on the run of today."""
+"""Selects the files of the newest launch, so that an old failure is not the verdict on today's run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Since when a log shows no work: how it ends, and whether only polls and heartbeats stand there."""
+"""Finds hangs: since when a log shows no work, because its end has only polls and heartbeats."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _last_work(lines: Sequence[tuple[int, str]], beats: frozenset[str]) -> int |
 
 
 def shows_no_work(text: str) -> bool:
-    """Whether a line only says that a server is there, or that it waits."""
+    """Whether a line shows no work: a poll, a heartbeat, or a message that something waits."""
     if _BUSY.search(text) is not None:
         return False
     return _LOOKS.search(text) is not None or _IDLE.search(text) is not None
@@ -210,7 +210,7 @@ def _judged(work: Sequence[tuple[int, str]], behind: Sequence[tuple[int, str]], 
 
 
 def hang(logs: Sequence[tuple[Log, Tail]], run: Training, now: float) -> Explanation | None:
-    """A run whose logs go on with polls and heartbeats only, for longer than its steps took; None for any other.
+    """The finding that a run hangs: its logs have only polls and heartbeats, for longer than a step; else None.
     ``now``: Unix seconds."""
     known = [(log, tail) for log, tail in logs if tail.at is not None]
     if not known or run.complete or run.ended or not (run.began or any(log.trains for log, _ in known)):
@@ -246,7 +246,7 @@ def hang(logs: Sequence[tuple[Log, Tail]], run: Training, now: float) -> Explana
 
 
 def engine_stuck(log: Log, tail: Tail) -> Explanation | None:
-    """An engine that holds requests and has generated nothing for long; None for any other log."""
+    """The finding that an engine holds requests and has generated nothing for long; else None."""
     if not tail.stuck or tail.stuck_s < LEAST_S / 2:
         return None
     return Explanation(

@@ -1,4 +1,4 @@
-"""A start that did not return, and that somebody interrupted: the interrupt is not what was wrong. Pure."""
+"""A start that hung until somebody interrupted it: the interrupt is not its cause. Pure."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _WAITS: tuple[tuple[re.Pattern[str], str, str, str], ...] = (
 
 
 def interrupted_start(cause: Explanation, traceback: str, last: float | None) -> Explanation:
-    """An interrupt before the first step, told as what it interrupted. ``traceback``: of the log, from the interrupt
-    on; ``last``: Unix time of the last line before it, None if no stamp tells."""
+    """The finding for an interrupt before the first step: it names the call that hung. ``traceback``: of the log, from
+    the interrupt on; ``last``: Unix time of the last line before it, None if no stamp tells."""
     frames = list(_FRAME.finditer(traceback))
     found = next((one for one in _WAITS if one[0].search(traceback)), None)
     if found is None and not frames:
