@@ -127,7 +127,7 @@ def test_who_could_not_be_told_is_named_before_the_start(tmp_path: Path) -> None
     plan = plan_of(f"notify.targets=[{{webhook: 'file:{hook}'}}, {{command: [no-such-program]}}]")
     (check,) = notifications(plan)
     assert check.status == "warn" and SECRET not in check.text
-    assert f"chmod 600 {hook}" in check.text and "no-such-program was not found in PATH" in check.text
+    assert f"chmod 600 {hook}" in check.text and "there is no program no-such-program in PATH" in check.text
     hook.chmod(0o600)
     (check,) = notifications(plan_of(f"notify.targets=[{{webhook: 'file:{hook}'}}, {{command: [sh]}}]"))
     assert check.status == "ok"

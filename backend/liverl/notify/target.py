@@ -49,7 +49,7 @@ def problem(target: NotifyTarget, env: Mapping[str, str]) -> str | None:
             program = target.words[0]
             if shutil.which(program, path=surroundings(env)["PATH"]) is None:
                 return (
-                    f"{program} was not found in PATH"
+                    f"there is no program {program} in PATH"
                     if "/" not in program
                     else f"{program} is not an executable file"
                 )
