@@ -26,7 +26,7 @@ LEAST_WIDTH = 40  # columns
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
-    """Tell from logs what is wrong with a run, with the evidence and what to do.
+    """Find out from logs what is wrong with a run; show the evidence and what to do.
 
     PATH is a log, also one packed by gzip, xz or bzip2, or a folder: of a run, of Ray's session, of a Slurm job, of
     anything else; - reads standard input. Exits with 0 if nothing is wrong, 1 if something was found, 4 if there is

@@ -35,7 +35,7 @@ def of_job(run: RunDir, result: Result, job: SubmittedJob, *, follow: bool) -> i
     except RayJobError as error:
         echo(
             f"{whose}, and its state is not known: {error}. Nothing was started.\n"
-            f"To ask by hand: ray job status {job.id} --address {address_of(job.address)}\n"
+            f"To check its state: ray job status {job.id} --address {address_of(job.address)}\n"
             f"If it has ended, go on with: {next_command(result)}",
             err=True,
         )

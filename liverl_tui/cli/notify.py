@@ -1,4 +1,4 @@
-"""``notify``: show who is told of a run, and send a test message to each."""
+"""``notify``: list the notification targets of a run, and send a test message to each."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.util.plural import plural, quantity
 from liverl_tui.cli.options import UpOptions, config_options, named_run, run_options, trust_option
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
@@ -22,24 +23,27 @@ if TYPE_CHECKING:
     from liverl.plan.spec import NotifyPlan, NotifyTarget, Plan
     from liverl.rundir.layout import RunDir
 
-PROGRESS_S = 1.0  # without an answer for so long, who is waited for is said
+PROGRESS_S = 1.0  # a target that takes longer is named on stderr
 
 
 @click.command("notify")
 @named_run
 @click.option(
-    "--test", "send", is_flag=True, help="Send one test message to each target, and say what came of it."
+    "--test",
+    "send",
+    is_flag=True,
+    help="Send one test message to each target, and print the outcome of each.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @trust_option
 @config_options
 @run_options
 def notify_command(run: Path | None, send: bool, as_json: bool, trust: tuple[str, ...], **values: Any) -> int:
-    """Show who is told of a run's events, and with --test send one message to each. Exits with 1 if somebody was not
-    told.
+    """List the notification targets of a run; with --test, send a test message to each. Exits with 1 if a message was
+    not delivered.
 
-    With RUN: those of that run. With --config, --set or --profile: those of that configuration. Else those of the live
-    run, and without one those of the configuration and the environment.
+    With RUN: the targets of that run. With --config, --set or --profile: those of that configuration. Otherwise those
+    of the live run or, without a live run, those of the default configuration and the environment.
     """
     options = UpOptions.of({**values, "trust": trust})
     found = _run(run, options)
@@ -58,7 +62,7 @@ def notify_command(run: Path | None, send: bool, as_json: bool, trust: tuple[str
         plan, whose = _stored(found), f"run {found.name}"
     if not plan.notify.targets:
         raise CliError(
-            f"{whose} tells nobody: notify.targets is empty (liverl-tui config prints what it may be)",
+            f"{whose} has no notification targets: set notify.targets (docs/notifications.md)",
             ExitCode.USAGE,
         )
     if not send:
@@ -107,11 +111,11 @@ def _show(notify: NotifyPlan, whose: str, as_json: bool) -> None:
         facts = {"events": notify.events, "min_level": notify.min_level, "timeout": notify.timeout}
         echo_json(json.dumps({"targets": targets, **facts}, indent=2))
         return
-    level = f" (from {notify.min_level} on)" if "alert" in notify.events else ""
-    echo(f"{whose} tells of: {', '.join(notify.events) or 'nothing'}{level}")
+    level = f" (alerts from {notify.min_level} on)" if "alert" in notify.events else ""
+    echo(f"{whose} sends: {', '.join(notify.events) or 'nothing'}{level}")
     for number, (who, why) in enumerate(found, 1):
         echo(f"  {number}  {who}" + (f": {why}" if why else ""))
-    echo("whether a message arrives: liverl-tui notify --test")
+    echo("to send a test message: liverl-tui notify --test")
 
 
 def _send(plan: Plan, as_json: bool) -> int:
@@ -128,7 +132,7 @@ def _send(plan: Plan, as_json: bool) -> int:
 
     def tell(place: int, outcome: Outcome, seconds: float) -> None:
         if not as_json:
-            said = "told" if outcome.ok else f"not told: {outcome.why}"
+            said = "delivered" if outcome.ok else f"not delivered: {outcome.why}"
             echo(f"  {names[place]}: {said} ({seconds:.1f} s)")
 
     with PrivateFolder("liverl-notify-") as folder:
@@ -141,7 +145,10 @@ def _send(plan: Plan, as_json: bool) -> int:
         echo_json(json.dumps(facts, indent=2))
     failed = sum(not one.ok for one in outcomes)
     if failed and not as_json:
-        echo(f"{failed} of {len(targets)} targets {'was' if failed == 1 else 'were'} not told", err=True)
+        echo(
+            f"{failed} of {quantity(len(targets), 'message')} {plural(failed, 'was', 'were')} not delivered",
+            err=True,
+        )
     return ExitCode.FAILED if failed else ExitCode.OK
 
 

@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 @config_options
 @run_options
 def plan_command(as_json: bool, run: Path | None, **values: Any) -> int:
-    """Show what a configuration would start, what was checked and what was not; with --run, what that run was started
-    as. Starts nothing. Exits with 3 if a check of your data, agents, tasks, model or launch script fails."""
+    """Show what a configuration would start, what was checked and what was not; with --run, the plan with which
+    that run was started. Starts nothing. Exits with 3 if a check of your data, agents, tasks, model or launch script
+    fails."""
     from liverl.model import Unchecked
     from liverl.plan.render import plan_json, plan_text
 
     checks: list[Check] = []
     if run is not None:
         plan, env = _stored(find_run(run, values["run_root"])), None
-        left = [Unchecked("plan", "it is shown as the run was started with it, and nothing is looked at")]
+        left = [Unchecked("plan", "this is the plan with which the run was started; nothing is checked")]
     else:
         from liverl_tui.cli.target import load_target
 

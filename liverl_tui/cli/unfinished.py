@@ -40,7 +40,7 @@ def settled(run: RunDir, result: Result, *, changed: bool, follow: bool) -> int 
         f"run {run.name}: attempt {result.attempt} made no step; it {one_line(result.cause.text)}. "
         f"{one_line(result.cause.why)} Another attempt would end in the same way, so nothing was started.\n"
         f"What to do: {one_line(result.cause.fix)}\n"
-        f"To start it nevertheless: {next_command(result)}",
+        f"To start it anyway: {next_command(result)}",
         err=True,
     )
     return ExitCode.FAILED

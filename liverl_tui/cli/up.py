@@ -41,16 +41,16 @@ def up_command(**values: Any) -> int:
     With --resume, --set, --config and --profile change the keys that they set for the next attempt; the others stay.
     A key that an existing run cannot change is refused: see `liverl-tui config --changes`.
     With --resume-or-start, the run that --name names is started if it does not exist, and resumed if it was stopped or
-    has failed; if it is done, nothing is started and the exit code is 0. Nothing is started either, and the exit
-    code is 1, if its last attempt ended without an error and made no step; and while a Ray job that its script has
-    submitted is PENDING or RUNNING: then that job is followed.
+    has failed; if it is done, nothing is started and the exit code is 0. If its last attempt ended without an error
+    and made no step, nothing is started and the exit code is 1. While a Ray job that its script submitted is PENDING
+    or RUNNING, nothing is started and that job is followed.
     With --detach and without --run, --name, --resume and --config: if exactly one run has a dead backend, that run is
     adopted; otherwise a new run starts. To start a new run in any case, give --name.
 
     You can detach from the interface at any time; the run keeps running. With --no-ui or --plain, or without a
     terminal, this command owns the run: the first SIGTERM or Ctrl-C stops it in dependency order, the second kills
-    it immediately. SIGTERMs within two seconds of the first request are one with it. Closing the terminal does not
-    stop the run.
+    it immediately. Further SIGTERMs within two seconds of the first request count as the same request. Closing the
+    terminal does not stop the run.
     """
     return up(UpOptions.of(values))
 
@@ -205,7 +205,7 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
         return
     if not sys.stdin.isatty():
         raise CliError(
-            "this run uses GPUs, and stdin is no terminal to confirm on; to start it:\n"
+            "this run uses GPUs and must be confirmed, but stdin is not a terminal; to start it:\n"
             f"  {options.command_line('--yes')}",
             ExitCode.USAGE,
         )

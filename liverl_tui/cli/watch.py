@@ -43,7 +43,7 @@ JUDGED_S = 120.0  # seconds that --once waits until the logs are read
 @click.option("--trials", metavar="DIR", callback=as_path, help="The folder of trials.")
 @click.option("--once", is_flag=True, help="Print the state once, and exit.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: one line per look, or with --once one document."
+    "--json", "as_json", is_flag=True, help="Print JSON: one line per update, or with --once one document."
 )
 @click.option("--no-ui", is_flag=True, help="Print sentences on what changes instead of the interface.")
 @click.option("--plain", is_flag=True, help="The same as --no-ui.")
@@ -60,9 +60,9 @@ def watch_command(
 ) -> int:
     """Show a run that was started by other means, read-only: vllm serve, LiteLLM, verl, LiveRL's scripts, Slurm.
 
-    DIR: a folder with its logs, metrics or trials; one that has nothing yet is waited for, but not with --once.
-    Without DIR and options, shows what this user runs on this host. Nothing of the run is touched: no signal, no file,
-    no request but GET. Ctrl-C ends only this command.
+    DIR: a folder with its logs, metrics or trials; if it is empty, watch waits for its first file (not with --once).
+    Without DIR and options, shows what this user runs on this host. The run is not changed: watch sends no signals,
+    writes no files in it, and makes GET requests only. Ctrl-C ends only this command.
     """
     from liverl.watch.target import Target
     from liverl_tui.cli.mode import mode

@@ -521,7 +521,10 @@ def test_a_run_that_takes_gpus_is_shown_and_asks(cli, env, tmp_path):
     message, line = read_terminal(master).splitlines()
     os.close(master)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
-    assert message == "liverl-tui: this run uses GPUs, and stdin is no terminal to confirm on; to start it:"
+    assert (
+        message
+        == "liverl-tui: this run uses GPUs and must be confirmed, but stdin is not a terminal; to start it:"
+    )
     assert line == (
         "  liverl-tui up --set model.model_path=/models/some --profile vllm-managed --name g --yes"
     )

@@ -117,7 +117,7 @@ def test_an_attempt_without_a_step_is_not_resumed_again(launch: Launch) -> None:
     assert launch.up().returncode == 5
     again = launch.up()
     assert again.returncode == 1 and launch.result.attempt == 1
-    assert "ended without an error at step 60 of 120, from which it had resumed" in again.stderr
+    assert "ended without an error at step 60 of 120, where it had resumed" in again.stderr
     assert "nothing was started" in again.stderr and "trainer.total_epochs" in again.stderr
     changed = launch.up("--set", "supervise.stop_grace=3")
     assert changed.returncode == 5 and launch.result.attempt == 2, "a changed configuration may help"

@@ -80,7 +80,7 @@ def test_each_event_is_told_once_although_backends_are_killed(
     )
     assert body["run"] == "tests/toy" and body["state"] == "failed" and body["level"] == "critical"
     assert "trainer" in body["text"] and "liverl-tui up --resume tests/toy" in body["hint"]
-    assert sorted(words_of(run, "notified"))[-1].startswith("failed: told webhook in ")
+    assert sorted(words_of(run, "notified"))[-1].startswith("failed: sent to webhook in ")
     assert not list((run.run_dir / "notify").iterdir()), "nothing of a delivery is left"
 
     (run.run_dir / "go").unlink()

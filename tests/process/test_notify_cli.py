@@ -32,16 +32,16 @@ def test_each_target_gets_one_message_and_its_outcome_is_said(hook: Hook, tmp_pa
     )
     good = run_cli("notify", "--test", "--set", settings(hook.target(tmp_path), keeper_of(got)))
     assert (good.returncode, good.stderr) == (0, "")
-    assert good.stdout.count(": told (") == 2
+    assert good.stdout.count(": delivered (") == 2
     assert [body["event"] for body in hook.asked] == ["test"] == [one["body"]["event"] for one in kept(got)]
 
     hook.status = 404
     failed = run_cli("notify", "--test", "--set", settings(hook.target(tmp_path), bad, keeper_of(got)))
     assert failed.returncode == 1
-    assert "2  command /bin/sh: not told: exit 4: no (" in failed.stdout
-    assert "not told: 127.0.0.1 answered HTTP 404 (" in failed.stdout
+    assert "2  command /bin/sh: not delivered: exit 4: no (" in failed.stdout
+    assert "not delivered: 127.0.0.1 answered HTTP 404 (" in failed.stdout
     assert "waiting for command /bin/sh, at most 10 s ..." in failed.stderr
-    assert "2 of 3 targets were not told" in failed.stderr
+    assert "2 of 3 messages were not delivered" in failed.stderr
     assert TOKEN not in failed.stdout + failed.stderr
     plain = run_cli("notify", "--test", "--json", "--set", settings(hook.target(tmp_path)))
     assert plain.returncode == 1
@@ -53,7 +53,7 @@ def test_without_the_option_nobody_is_told(hook: Hook, tmp_path: Path) -> None:
     target = hook.target(tmp_path, 0o644)
     shown = run_cli("notify", "--set", settings(target), "--set", "notify.events=[done]")
     assert shown.returncode == 0 and hook.asked == []
-    assert shown.stdout.startswith("this configuration tells of: done\n")
+    assert shown.stdout.startswith("this configuration sends: done\n")
     assert f"other users can read {target.file} (mode 0644)" in shown.stdout
     plain = json.loads(run_cli("notify", "--json", "--set", settings(target)).stdout)
     assert plain["events"][0] == "failed" and plain["targets"][0]["target"] == f"webhook in {target.file}"
@@ -61,7 +61,10 @@ def test_without_the_option_nobody_is_told(hook: Hook, tmp_path: Path) -> None:
 
 def test_without_a_target_it_says_so() -> None:
     none = run_cli("notify", "--test")
-    assert none.returncode == 2 and "this configuration tells nobody: notify.targets is empty" in none.stderr
+    assert (
+        none.returncode == 2
+        and "this configuration has no notification targets: set notify.targets" in none.stderr
+    )
 
 
 def test_the_targets_of_a_run_are_told_only_if_nobody_else_could_have_named_them(

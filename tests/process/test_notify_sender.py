@@ -111,7 +111,7 @@ def test_a_proxy_of_the_environment_is_used_but_not_for_this_host(hook: Hook, tm
     assert told(hook.target(tmp_path), tmp_path, env=ENV | {"http_proxy": "http://127.0.0.1:1"}).ok
     (tmp_path / "claim").unlink()
     socks = told(far, tmp_path, env=ENV | {"http_proxy": "socks5://127.0.0.1:1"})
-    assert "names no http:// proxy" in socks.why
+    assert "is not an http:// proxy" in socks.why
 
 
 def test_a_server_that_does_not_answer(hook: Hook, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_dead_backends_services_are_told_from_those_that_are_gone(make: Make) 
 
     def check(seen: Snapshot) -> None:
         assert (seen.state, seen.run, seen.attempt, seen.result) == ("unsupervised", "tests/toy", 1, None)
-        assert seen.phase.startswith("backend died ") and seen.phase.endswith("s ago; its services go on")
+        assert seen.phase.startswith("backend died ") and seen.phase.endswith("s ago; its services still run")
         assert seen.seq >= events[-1].seq
         a, b = service(seen, "a"), service(seen, "b")
         assert (a.state, a.why, a.generation) == ("ready", "still running; the backend is not running", 1)

@@ -117,8 +117,8 @@ def test_a_run_of_ours_is_read_with_its_exits(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", Result("failed", 1, None, 3, now - 9000, now - 7200))
     found = collect([tmp_path])
     assert [(Path(one.path).name, one.what) for one in found.files] == [
-        (run_dir.name, "a run of this program: failed, attempt 1, 2 h ago"),
-        ("trainer.1.log", "log of trainer of this program"),
+        (run_dir.name, "a run of liverl-tui: failed, attempt 1, 2 h ago"),
+        ("trainer.1.log", "liverl-tui's log of trainer"),
     ]
     assert [(e.name, e.code) for e in found.exits] == [("the run", 1)]
 

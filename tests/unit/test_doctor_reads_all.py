@@ -53,8 +53,8 @@ def said(one: Explanation) -> str:
         ("P03-resume-stops-early.log", "", ("step 25 of 100", "total_epochs", "4 x 25", "25 batches")),
         ("P07-harbor-networks", "all predefined address pools", ("3 of 6 trials", "default-address-pool")),
         ("P11-lora-not-delivered.log", "", ("drift apart", "rollout_corr/kl", "first policy")),
-        ("P14-start-never-returns.log", "KeyboardInterrupt", ("ray.init had not returned", "interrupted")),
-        ("P15-background-job", "", ("no step of its 500 was seen", "wait")),
+        ("P14-start-never-returns.log", "KeyboardInterrupt", ("ray.init() had not returned", "interrupted")),
+        ("P15-background-job", "", ("none of its 500 steps was seen", "wait")),
         ("epoch-boundary.log", "", ("step 60 of 120", "resumed at step 60", "epoch")),
         ("sglang-watchdog.log", r"Watchdog timeout", ("300 s", "py-spy")),
         ("fully-async-metrics.log", "", ("disagree",)),
@@ -363,8 +363,8 @@ def test_an_old_failure_is_no_verdict_on_the_run_of_today(tmp_path: Path) -> Non
     found = examine([write(tmp_path, logs)])
     assert told(found) == []
     text = as_text(found)
-    assert "nothing wrong was found in the newest run; 2 files of earlier ones were not judged" in text
-    assert "of an earlier launch, written until 25 h ago, not judged" in text
+    assert "nothing wrong was found in the newest run; 2 files of earlier runs were not judged" in text
+    assert "of an earlier launch, last written 25 h ago, not judged" in text
     assert told(examine([tmp_path / "old.log"])), "a log that is named is judged"
     assert told(examine([tmp_path / "old.log", tmp_path / "new.log"])), "all that are named are"
 
@@ -473,7 +473,7 @@ def test_the_catalogue_is_asked_why_trials_failed(failed: int, role: str, place:
     told_of = [one for one in told(found) if "address range" in one.title]
     assert len(told_of) == bool(failed)
     if failed:
-        assert f"{failed} of 6 trials of step 3 failed so" in told_of[0].cause
+        assert f"{failed} of 6 trials of step 3 failed for this reason" in told_of[0].cause
     assert found.read, "a folder of trials is something to judge"
     assert [one.what for one in found.files if "trials" in one.path] == ["6 trials in 1 step"]
 
@@ -494,7 +494,7 @@ def test_a_few_failed_trials_are_usual(tmp_path: Path) -> None:
         make_trial(tmp_path / "step_0001" / f"t-{number}__Ab{number:02}xYz", None if number else POOLS)
     found = examine([tmp_path])
     assert told(found) == []
-    assert any("1 of 20 trials of step 1 failed so" in one.cause for one in found.notes)
+    assert any("1 of 20 trials of step 1 failed for this reason" in one.cause for one in found.notes)
 
 
 def test_failures_of_an_old_step_are_over(tmp_path: Path) -> None:
@@ -533,7 +533,11 @@ def test_each_reason_of_failed_trials_is_told_once(tmp_path: Path) -> None:
     for number in range(8):
         text = (POOLS, REFUSED)[number % 4 == 0]
         make_trial(tmp_path / "step_0001" / f"t-{number}__Ab0{number}xYz", f"t-{number}: {text}")
-    titles = [one.title for one in told(examine([tmp_path])) if "trials of step 1 failed so" in one.cause]
+    titles = [
+        one.title
+        for one in told(examine([tmp_path]))
+        if "trials of step 1 failed for this reason" in one.cause
+    ]
     assert len(titles) == 2 and "address range" in titles[0]
 
 

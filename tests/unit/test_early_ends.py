@@ -37,18 +37,18 @@ TRAINER = "nohup: ignoring input\n(TaskRunner pid=2) {'actor_rollout_ref': {'act
         ),
         (
             {"t.log": f"{BOUNDARY}wandb: Run summary:\n"},
-            "training ended without an error at step 60 of 120, from which it had resumed",
+            "training ended without an error at step 60 of 120, where it had resumed",
             "Raise trainer.total_epochs by one",
         ),
         (
             {"submit.out": SUBMITTED, "train.log": TRAINER},
-            "training ended without an error, and no step of its 500 was seen",
-            "add `wait`",
+            "training ended without an error; none of its 500 steps was seen",
+            "end the script with `wait`",
         ),
         (
             {"submit.out": SUBMITTED.split("+ nohup")[0]},
             "its script only submitted the Ray job raysubmit_1, and ended",
-            "without --no-wait",
+            "remove --no-wait",
         ),
         # of a log that only stops it is not known whether its training goes on
         ({"t.log": RESUMED}, "", ""),

@@ -135,7 +135,7 @@ TABLE = [
         total(10) + steps(1, 10),
         "done",
         0,
-        "done: 10 of 10 steps (by its log; 20 by training.total_steps (my.yaml:4))",
+        "done: 10 of 10 steps (from its log; 20 from training.total_steps (my.yaml:4))",
         given=FILE,
     ),
     Row(
@@ -143,7 +143,7 @@ TABLE = [
         total(12800) + bar(0, 20, 0) + steps(1, 20) + bar(20, 20),
         "done",
         0,
-        "done: 20 of 20 steps (by its progress bar; 12800 by its log)",
+        "done: 20 of 20 steps (from its progress bar; 12800 from its log)",
     ),
     Row(
         "all, as transformers' Trainer draws it",
@@ -238,7 +238,7 @@ TABLE = [
         total(10) + steps(1, 3),
         "stopped",
         5,
-        "stopped: ended without an error after step 3 of 10 (by its log; 20 by training.total_steps (my.yaml:4))",
+        "stopped: ended without an error after step 3 of 10 (from its log; 20 from training.total_steps (my.yaml:4))",
         given=FILE,
         cause="ended-early",
     ),
@@ -247,7 +247,7 @@ TABLE = [
         total(20) + SHUTDOWN,
         "stopped",
         5,
-        "stopped: ended without an error, and no step of its 20 was seen",
+        "stopped: ended without an error; none of its 20 steps was seen",
         cause="ended-early",
         made=0,
     ),
@@ -257,7 +257,7 @@ TABLE = [
         "stopped",
         5,
         "stopped: ended without an error after step 25 of 100. The data loader has 25 batches and trainer.total_epochs "
-        "is 1: 1 x 25 = 25 steps, fewer than 100 (by its log)",
+        "is 1: 1 x 25 = 25 steps, fewer than 100 (from its log)",
         cause="epochs-too-few",
         made=5,
     ),
@@ -267,7 +267,7 @@ TABLE = [
         "stopped",
         5,
         "stopped: ended without an error after step 50 of 100. The data loader has 25 batches and 2 epochs were read: "
-        "2 x 25 = 50 steps, fewer than 100 (by its log)",
+        "2 x 25 = 50 steps, fewer than 100 (from its log)",
         cause="epochs-too-few",
     ),
     Row(
@@ -275,7 +275,7 @@ TABLE = [
         resumed(60) + total(120) + bar(60, 120),
         "stopped",
         5,
-        "stopped: ended without an error at step 60 of 120, from which it had resumed. It resumed at step 60, probably "
+        "stopped: ended without an error at step 60 of 120, where it had resumed. It resumed at step 60, probably "
         "at the end of an epoch: the data loader's saved state has no batch left, so the trainer had nothing to do",
         cause="resumed-at-epoch-boundary",
         made=0,
@@ -286,7 +286,7 @@ TABLE = [
         loader(25, 9) + resumed(60) + total(120) + bar(60, 120),
         "stopped",
         5,
-        "stopped: ended without an error at step 60 of 120, from which it had resumed",
+        "stopped: ended without an error at step 60 of 120, where it had resumed",
         cause="ended-early",
         made=0,
     ),
@@ -303,7 +303,7 @@ TABLE = [
         f"{RAY}  'val_only': True,\n{RAY}step:0 - val-core/acc:0.5\n",
         "stopped",
         5,
-        "stopped: ended without an error, and no step of its 20 was seen. It was told to validate only (val_only), so "
+        "stopped: ended without an error; none of its 20 steps was seen. It was told to validate only (val_only), so "
         "it made no step",
         "verl",
         given=OURS,
@@ -323,7 +323,7 @@ TABLE = [
         f"{RAY}Training from scratch\n" + total(20),
         "stopped",
         5,
-        "stopped: ended without an error, and no step of its 20 was seen",
+        "stopped: ended without an error; none of its 20 steps was seen",
         counted=80,
         cause="ended-early",
         made=0,
@@ -351,8 +351,9 @@ TABLE = [
         total(20),
         "stopped",
         5,
-        "stopped: ended without an error, and no step of its 20 was seen. Its script put a program into the background "
-        "and ended before it: python3 -m verl.trainer.main_ppo still ran, and was ended with it",
+        "stopped: ended without an error; none of its 20 steps was seen. Its script started a program in the "
+        "background and ended before that program: python3 -m verl.trainer.main_ppo still ran, and was ended together "
+        "with the script",
         left=("raylet", "python3 -m verl.trainer.main_ppo"),
         cause="trainer-in-background",
         made=0,
@@ -362,8 +363,8 @@ TABLE = [
         "started\n",
         "stopped",
         5,
-        "stopped: ended without an error, and no training step was seen. Its script put a program into the background "
-        "and ended before it: python3 train.py still ran, and was ended with it",
+        "stopped: ended without an error, and no training step was seen. Its script started a program in the "
+        "background and ended before that program: python3 train.py still ran, and was ended together with the script",
         left=("python3 train.py",),
         cause="trainer-in-background",
     ),
@@ -372,8 +373,8 @@ TABLE = [
         total(20) + steps(1, 3),
         "stopped",
         5,
-        "stopped: ended without an error after step 3 of 20. Its script put a program into the background and ended "
-        "before it: python3 train.py still ran, and was ended with it",
+        "stopped: ended without an error after step 3 of 20. Its script started a program in the background and "
+        "ended before that program: python3 train.py still ran, and was ended together with the script",
         left=("python3 train.py",),
         cause="trainer-in-background",
         made=3,
@@ -383,8 +384,8 @@ TABLE = [
         "+ nohup python -m verl.trainer.main_ppo trainer.total_training_steps=500\n",
         "stopped",
         5,
-        "stopped: ended without an error, and no step of its 500 was seen. Its script put a program into the "
-        "background and ended before it",
+        "stopped: ended without an error; none of its 500 steps was seen. Its script started a program in the "
+        "background and ended before that program",
         cause="trainer-in-background",
         made=0,
     ),
@@ -552,8 +553,8 @@ TABLE = [
         submitted(end="succeeded") + "+ nohup python -m verl.trainer.main_ppo\n",
         "stopped",
         5,
-        "stopped: ended without an error, and no training step was seen. Its script put a program into the "
-        "background and ended before it",
+        "stopped: ended without an error, and no training step was seen. Its script started a program in the "
+        "background and ended before that program",
         cause="trainer-in-background",
     ),
     Row(

@@ -94,7 +94,7 @@ def test_the_alarm_names_file_and_line() -> None:
     found = alarm(EngineParser("hermes", "/w/harbor_verl_sync.yaml:12"))
     assert found.title == "trials call no tool: model writes Qwen3-Coder XML, parser is hermes"
     assert "/w/harbor_verl_sync.yaml:12 sets hermes" in found.cause
-    assert "write qwen3_coder in its place in /w/harbor_verl_sync.yaml:12" in found.fix and found.patch == {}
+    assert "replace it by qwen3_coder in /w/harbor_verl_sync.yaml:12" in found.fix and found.patch == {}
     by_variable = alarm(EngineParser("hermes", "/w/harbor_verl_sync.yaml:12", variable=True))
     assert by_variable.patch == {"model.tool_parser": "qwen3_coder"} and "liverl-tui fix" in by_variable.fix
     ours = alarm(EngineParser("hermes"))

@@ -180,7 +180,7 @@ def test_the_alert_names_the_service_and_when_memory_is_full() -> None:
     found = alert(growth)
     assert growth is not None and found is not None
     minutes = round(growth.seconds_left / 60)
-    assert found.title == f"memory is full in about {minutes} minutes" and found.severity == "warning"
+    assert found.title == f"memory will be full in about {minutes} minutes" and found.severity == "warning"
     assert re.search(r"most of it by proxy \(33\.\d GiB\)", found.cause) and "restart the proxy" in found.fix
     assert found.evidence[0].text.startswith("proxy: 33.")
     soon = alert(replace(growth, seconds_left=500.0))

@@ -85,8 +85,8 @@ def test_what_the_plan_says(tmp_path: Path) -> None:
         NotifyTarget("command", words=("tell",)),
     )
     assert plan.notify == NotifyPlan(targets, ("done", "alert"), "warning", 5.0)
-    assert f"notify     command {tmp_path}/tell -q: done, alert (from warning on)\n" in plan_text(plan)
-    assert "notify     webhook in /home/user/hook: done, alert (from warning on)\n" in plan_text(plan)
+    assert f"notify     command {tmp_path}/tell -q: done, alert (alerts from warning on)\n" in plan_text(plan)
+    assert "notify     webhook in /home/user/hook: done, alert (alerts from warning on)\n" in plan_text(plan)
     assert '"file": "/home/user/hook"' in plan_json(plan)
 
 
@@ -107,7 +107,7 @@ def test_a_variable_can_set_it() -> None:
     [
         (
             ["notify.timeout=5"],
-            "--set: notify.timeout has no effect: notify.targets is empty: nobody is told",
+            "--set: notify.timeout has no effect: notify.targets is empty: nothing is sent",
         ),
         (
             ["notify.targets=[{command: [a]}]", "notify.events=[done]", "notify.min_level=info"],
@@ -127,7 +127,7 @@ def test_who_could_not_be_told_is_named_before_the_start(tmp_path: Path) -> None
     plan = plan_of(f"notify.targets=[{{webhook: 'file:{hook}'}}, {{command: [no-such-program]}}]")
     (check,) = notifications(plan)
     assert check.status == "warn" and SECRET not in check.text
-    assert f"chmod 600 {hook}" in check.text and "no-such-program is no program on PATH" in check.text
+    assert f"chmod 600 {hook}" in check.text and "there is no program no-such-program in PATH" in check.text
     hook.chmod(0o600)
     (check,) = notifications(plan_of(f"notify.targets=[{{webhook: 'file:{hook}'}}, {{command: [sh]}}]"))
     assert check.status == "ok"

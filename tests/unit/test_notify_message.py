@@ -47,7 +47,7 @@ def test_one_that_flapped_says_how_often_and_that_it_is_over() -> None:
     ]
     found = of_events(ABOUT, "alert", events, "running")
     assert (found.count, found.level, found.id, found.hint) == (2, "warning", "p/run#1", "do that")
-    assert found.text == "Run p/run on node1: x is down: b, and is over already (2 times). Do that"
+    assert found.text == "Run p/run on node1: x is down: b; it is over already (2 times). Do that"
     going = of_events(ABOUT, "alert", events[:3], "running")
     assert "over already" not in going.text and going.count == 2
 
@@ -79,7 +79,7 @@ def test_a_failure_says_what_to_do() -> None:
             "resumed",
             event(1, 'resolved after 9m: "trainer makes no progress"', "info", what="cleared"),
             "info",
-            "the trainer goes on after a stall",
+            "the trainer makes progress again after a stall",
             "",
         ),
         (

@@ -121,7 +121,7 @@ async def test_a_message_that_is_refused_holds_up_no_other(make: Callable[..., B
     )
     backend.alert("good")
     await until(lambda: backend.told("notified"))
-    assert backend.told("notified") == ["alert: told command tell"]
+    assert backend.told("notified") == ["alert: sent to command tell"]
     backend.close()
 
 
@@ -132,7 +132,7 @@ async def test_a_target_that_answers_again_is_no_longer_named(make: Callable[...
     await until(lambda: backend.notifier.unreached)
     backend.answer = lambda message: Outcome(True)
     await until(lambda: backend.told("notified"))
-    assert backend.notifier.unreached == () and ", with try " in backend.told("notified")[0]
+    assert backend.notifier.unreached == () and ", at try " in backend.told("notified")[0]
     backend.close()
 
 
@@ -145,7 +145,7 @@ async def test_after_an_hour_it_is_no_news_any_more(
     backend.alert("x")
     await until(lambda: backend.told("not_notified"))
     await until(lambda: any(record.get("what") == "end" for record in backend.records))
-    assert backend.told("not_notified") == ["alert: command tell was not told: it refuses this one"]
+    assert backend.told("not_notified") == ["alert: not sent to command tell: it refuses this one"]
     assert len(backend.asked) == 1 and backend.records[-1]["ok"] is False
     backend.close()
 
@@ -159,7 +159,7 @@ async def test_the_end_is_told_first_and_what_is_left_is_named(make: Callable[..
     asked = len(backend.asked)
     await backend.notifier.finish(soon=True)
     assert backend.asked[asked:][:2].count("done") == 1
-    assert backend.told("not_notified") == ["alert: command tell was not told: it refuses this one"]
+    assert backend.told("not_notified") == ["alert: not sent to command tell: it refuses this one"]
     assert not any(record.get("ok") is False for record in backend.records), "the next attempt tells it"
     backend.close()
 

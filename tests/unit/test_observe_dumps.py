@@ -147,7 +147,7 @@ def test_lines_that_are_no_rows_are_named_and_stop_nothing(run: Run) -> None:
     path.write_text(path.read_text() + 'no\n[1]\n{"uid": 3}\n\n' + text(row("u1_1")))
     assert run.scan().total == 2
     (found,) = run.scanner.unreadable
-    assert (found.path, found.why) == ("rollouts/1.jsonl", "3 lines are no rows of verl's")
+    assert (found.path, found.why) == ("rollouts/1.jsonl", "3 lines are not rows of verl")
     os.mkfifo(run.path / "rollouts" / "2.jsonl")
     run.scan()
     assert [file.path for file in run.scanner.unreadable] == ["rollouts/1.jsonl", "rollouts/2.jsonl"]

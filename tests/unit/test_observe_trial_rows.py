@@ -177,7 +177,7 @@ def test_a_foreign_trial_with_tokens_shows_its_row_and_what_is_wrong_with_it(tmp
     notes = [block.text for block in build(filled) if block.key.startswith("fault:")]
     assert notes == [
         "▲ proxy_trajectory.json: its row: 1 reply (10 tokens) have log-probability 0.0 throughout: filled with zeros "
-        "instead of measured, which training takes for certain tokens"
+        "instead of measured, which training treats as tokens with probability 1"
     ]
     bare = foreign(tmp_path / "bare", messages_snapshot=None, **row())
     tokens = json.loads((bare / "proxy_trajectory.json").read_text())

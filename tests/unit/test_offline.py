@@ -147,7 +147,7 @@ def test_a_living_replica_of_a_dead_backend(tmp_path: Path, process: subprocess.
     journal.service("r0", process.pid, procfs.start_tick(process.pid))
     journal.service("r1", process.pid, 1)  # its pid belongs to another process now
     seen = polled(tmp_path)
-    assert (seen.state, seen.phase) == ("unsupervised", "backend died 3m ago; its services go on")
+    assert (seen.state, seen.phase) == ("unsupervised", "backend died 3m ago; its services still run")
     assert [(r.name, r.state, r.listed, r.engine.running) for r in seen.replicas.items] == [
         ("r0", "ready", True, None),
         ("r1", "stopped", False, None),

@@ -133,14 +133,14 @@ def test_the_first_event_and_the_plan_say_what_was_set_and_what_was_not(tmp_path
         "OTHER=x (--set)",
         f"HARBOR_TRIALS_DIR={tmp_path}/runs/p/n/trials (liverl-tui)",
         "ANTHROPIC_API_KEY=(secret) (liverl-tui)",
-        "its own values hold: MODEL_PATH, NNODES (",
+        "its own values apply: MODEL_PATH, NNODES (",
     ):
         assert words in told
     (tmp_path / "start.sh").unlink()
     assert "WANDB_MODE" in variables_told(made), "a script that cannot be read may use any"
     page = plan_text(made)
     assert f"  PROJECT_NAME=swe  [{file}:3]" in page
-    left = page.split("own values hold\n")[1].split("\n\n")[0].replace("\n", " ").replace(",", " ").split()
+    left = page.split("own values apply)\n")[1].split("\n\n")[0].replace("\n", " ").replace(",", " ").split()
     secrets = {"WANDB_API_KEY"}
     assert sorted(left) == sorted(
         {name for name, _ in VARIABLES} - {"PROJECT_NAME", "NUM_WORKERS", "HARBOR_TRIALS_DIR"} - secrets

@@ -227,14 +227,14 @@ def test_a_file_that_only_has_the_name_is_told(tmp_path: Path, file: str, text: 
 @pytest.mark.parametrize(
     ("rewards", "why", "reward"),
     [
-        ('{"reward": NaN}', "reward is NaN, which is no finite number", None),
-        ('{"reward": Infinity}', "reward is Infinity, which is no finite number", None),
-        ('{"reward": "0.5"}', 'reward is "0.5", which is no finite number', None),
-        ('{"reward": null}', "reward is null, which is no finite number", None),
-        ('{"score": [1]}', "score is [1], which is no finite number", None),
+        ('{"reward": NaN}', "reward is NaN, which is not a finite number", None),
+        ('{"reward": Infinity}', "reward is Infinity, which is not a finite number", None),
+        ('{"reward": "0.5"}', 'reward is "0.5", which is not a finite number', None),
+        ('{"reward": null}', "reward is null, which is not a finite number", None),
+        ('{"score": [1]}', "score is [1], which is not a finite number", None),
         (
             '{"tests": 0.75, "style": "0.5"}',
-            '2 rewards and none is named reward: tests 0.75, style "0.5"',
+            '2 rewards, none of them named reward: tests 0.75, style "0.5"',
             None,
         ),
         ('{"tests": 0.75, "reward": 0.5}', "", 0.5),

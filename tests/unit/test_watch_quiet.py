@@ -55,7 +55,7 @@ def test_the_pace_of_a_log(text: str, pace: Pace) -> None:
         (Pace(NOW, 60.0), 301.0, "its log has not grown for 5m, usually every 1m"),
         (Pace(NOW, 120.0), 599.0, ""),
         (Pace(NOW, 120.0), 1260.0, "its log has not grown for 21m, usually every 2m"),
-        (Pace(NOW, 0.2, True), 7200.0, "its log has not grown for 2h but for polls"),
+        (Pace(NOW, 0.2, True), 7200.0, "its log has not grown for 2h except for polls"),
     ],
 )
 def test_after_five_minutes_or_five_of_its_gaps_it_is_told(pace: Pace, silence: float, words: str) -> None:
@@ -109,5 +109,5 @@ def test_a_log_that_only_polls_make_grow_is_of_a_process_that_lives_and_does_not
         watcher.close()
     trainer = seen.service("trainer")
     assert trainer is not None and trainer.state == "ready" and seen.state == "running"
-    assert "its log has not grown for 1h but for polls, usually every 1m" in trainer.why
+    assert "its log has not grown for 1h except for polls, usually every 1m" in trainer.why
     assert "log_silent:trainer" in [one.id for one in seen.symptoms]

@@ -14,7 +14,7 @@ _WORD = re.compile(r"(?P<key>(?:\+\+|\+|~)?[A-Za-z_][A-Za-z0-9_$./@:-]*)(?:=(?P<
 _SECOND = re.compile(r"\s(?:\+\+|\+|~)?[A-Za-z_][\w./@-]*=")
 # What a shell would have replaced: $NAME, but neither OmegaConf's ${a.b} nor a $ within a name.
 _VARIABLE = re.compile(r"\$[A-Za-z_]\w*")
-_NO_SHELL = "verl is started without a shell, which would replace {found}: write the value itself"
+_NO_SHELL = "verl is started without a shell, so {found} is not expanded: write the value itself"
 
 
 def pairs(node: Node) -> Iterator[tuple[Node, Node]]:

@@ -117,7 +117,7 @@ docker_key = _of_sandboxes("harbor_agent.environment_type is not docker")
 
 def notify_key(c: RunConfig) -> str:
     """The reason for a key of ``notify``."""
-    return "notify.events has no alert" if when.notifies(c) else "notify.targets is empty: nobody is told"
+    return "notify.events has no alert" if when.notifies(c) else "notify.targets is empty: nothing is sent"
 
 
 def started_once(c: RunConfig) -> str:

@@ -25,8 +25,8 @@ from liverl.supervise.services.supervisor import Supervisor
 
 COUNT_S = 10.0  # seconds for reading which steps are done
 _LOST_CODE = (
-    "The exit code 0 hides it: a shell script returns that of the last command of a pipe, such as tee, unless it "
-    "begins with `set -o pipefail`."
+    "Exit code 0 hides the error, because the script returns the exit code of the last command of a pipe, such as "
+    "tee: begin the script with `set -o pipefail`."
 )
 
 

@@ -72,7 +72,7 @@ def passed_by(plan: Plan) -> Passed:
 def verdict_of(end: QuietEnd, cause: Cause | None) -> Verdict:
     """The verdict of an end with exit code 0, with the cause as it is shown."""
     owed = end.owed
-    by = "" if owed is None else owed.differing.removeprefix("by ") or owed.source
+    by = "" if owed is None else owed.differing.removeprefix("from ") or owed.source
     job = None if end.job is None else SubmittedJob(end.job.system, end.job.id, end.job.address)
     return Verdict(
         end.state,

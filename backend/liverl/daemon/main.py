@@ -287,7 +287,7 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
     )
     server.publish_snapshot()
     telling = run.notifier.finish(soon=supervisor.stop_now)
-    slow = "notifications could not be ended within {:g} s"
+    slow = "notifications were not finished within {:g} s"
     await _in_time(supervisor, telling, run.notifier.patience + END_LIMIT, slow)
     await _in_time(supervisor, run.state_writer.close(), END_LIMIT, late)
     server.publish_snapshot()

@@ -1,4 +1,4 @@
-"""What the first event of a run with a launch script says of the script's variables."""
+"""The part of a run's first event about the variables of its launch script."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _take(
     text = content(taken.by, redact.value(taken.text))
     saved = parse(text)
     if saved is None:
-        return f"{taken.by} showed no thread of Python"
+        return f"{taken.by} found no Python thread"
     try:
         make_directory(path.parent, 0o700)
         write_atomic(path, text.encode(), 0o600, sync=False)

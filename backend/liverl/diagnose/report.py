@@ -70,7 +70,7 @@ def files(attempt: int) -> dict[str, str]:
     return {
         "config.yaml": "the configuration as it was used",
         f"{own}/logs": "what each service printed",
-        f"{own}/stacks": "where processes hung, a file each",
+        f"{own}/stacks": "stacks of processes that hung, one file each",
         "events.jsonl": "what happened, a line each",
         "metrics.jsonl": "the trainer's metrics, a line per step",
         "trials": "trajectories and rewards",
@@ -105,7 +105,7 @@ def report(
 
 def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -> Iterator[str]:
     total = result.total_steps or snapshot.total_steps
-    wanted = f" of {total}" + (f" (by {result.steps_by})" if result.steps_by else "") if total else ""
+    wanted = f" of {total}" + (f" (from {result.steps_by})" if result.steps_by else "") if total else ""
     rewards, trials = snapshot.rewards, snapshot.trials
     yield f"- state: {result.state}, exit code {result.exit_code}"
     took = _took(result.ended_at - result.started_at)
@@ -218,7 +218,7 @@ def _hangs(stacks: Sequence[Saved]) -> Iterator[str]:
         yield from (f"      {line}" for line in quoted(one))
         yield ""
     if len(stacks) > MOST_STACKS:
-        yield f"and {len(stacks) - MOST_STACKS} more processes"
+        yield f"and {quantity(len(stacks) - MOST_STACKS, 'more process', 'more processes')}"
         yield ""
 
 

@@ -1,1 +1,1 @@
-"""Tells people of what happens in a run: messages from events, and their delivery to commands and webhooks."""
+"""Notifications: makes messages from the events of a run, and delivers them to commands and webhooks."""

@@ -27,7 +27,7 @@ from liverl.util.visible import visible
 BESIDE_S = sender.KILLED_S + 7.0
 _LOOK_S = 0.1  # between two looks at a delivery of an earlier backend
 _LARGEST = 64 << 10
-_UNKNOWN = "the process that delivers it ended without an outcome"
+_UNKNOWN = "the delivering process ended without a result"
 
 
 class Outcome(NamedTuple):

@@ -1,7 +1,7 @@
-"""Which events people are told of, and when: events about the same are joined, and too many are told at once. Pure.
+"""Decides which events become messages, and when: joins events of the same alert, and limits bursts. Pure.
 
-Nothing here looks at a clock: ``now`` is in seconds of any clock that only goes forward. What the same events say is
-the same again after an adoption, since all decisions follow from the events and their order.
+The caller passes the time: ``now`` is in seconds of a monotonic clock. After an adoption, the same events give the same
+messages, because all decisions follow from the events and their order.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from liverl.diagnose.failures import is_end, is_failure
 from liverl.model import Event
 from liverl.notify.message import RANK, Kind, severity
 
-HOLD_S = 5.0  # an event waits so long for others about the same: what flaps is told once
-REPEAT_S = 300.0  # between two messages on the same alert; what comes meanwhile is joined
-# A burst of messages, and the seconds after which there may be another one: more alerts than that are told together.
+HOLD_S = 5.0  # an event waits so long for others of the same alert: flapping gives one message
+REPEAT_S = 300.0  # between two messages on the same alert; events in between are joined
+# A burst of messages, and the seconds after which there may be another one: more alerts than that are joined.
 BURST, REFILL_S = 10, 60.0
 FEW = 3  # alerts that the end of a run still tells one by one
 STALLED = "trainer_stalled"  # the rule whose alert is a stall
@@ -25,8 +25,8 @@ _FINAL: tuple[Kind, ...] = ("failed", "done", "stopped")
 
 @dataclass
 class Batch:
-    """Events that become one message. ``many``: alerts about different things. ``absorbed``: alerts that the message
-    tells as well."""
+    """Events that become one message. ``many``: they are different alerts. ``absorbed``: further alerts in the
+    message."""
 
     kind: Kind
     events: list[Event]
@@ -40,7 +40,7 @@ class Batch:
 
     @property
     def seqs(self) -> tuple[int, ...]:
-        """The numbers of all events that it tells."""
+        """The numbers of all events in the message."""
         return tuple(sorted(event.seq for event in (*self.events, *self.absorbed)))
 
 
@@ -53,7 +53,7 @@ class _Pending:
 
 
 class Inbox:
-    """``wanted``: the kinds of events that are told; ``min_level``: of alerts."""
+    """``wanted``: the kinds of events for which messages are sent; ``min_level``: the least severity of alerts."""
 
     def __init__(self, wanted: Collection[str], min_level: str) -> None:
         self._wanted = frozenset(wanted)

@@ -1,4 +1,4 @@
-"""What a target is told: one message, made of one or several events of a run. Pure."""
+"""The message to a target, made of one or several events of a run. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """What is the same in all messages of an attempt. ``attach`` and ``resume``: commands."""
+    """Facts that are the same in all messages of an attempt. ``attach`` and ``resume``: commands."""
 
     run: str
     attempt: int
@@ -59,13 +59,13 @@ def severity(event: Event) -> Severity:
 def of_events(
     about: About, kind: Kind, events: Sequence[Event], state: str, absorbed: Sequence[Event] = ()
 ) -> Message:
-    """The message on events that are about the same: what happened last, and how often. ``absorbed``: alerts that say
-    why, of which the last one with a fix gives the hint."""
+    """The message on events of one alert: what happened last, and how often. ``absorbed``: alerts with the reason; the
+    last one with a fix gives the hint."""
     last = _newest_cause(events)
     over = kind in ("alert", "stalled") and events[-1].data.get("what") == "cleared"
     title, said = point(last.text), last.text
     if kind == "resumed" and last.kind == "symptom":
-        title = "the trainer goes on after a stall"
+        title = "the trainer makes progress again after a stall"
     elif kind == "resumed":
         title = said = f"attempt {last.data.get('attempt', about.attempt)} has begun"
     fix = next((str(e.data["fix"]) for e in (last, *reversed(absorbed)) if e.data.get("fix")), "")
@@ -75,7 +75,7 @@ def of_events(
         "done": f"To see it: {about.attach}",
         "resumed": "",
     }.get(kind, fix)
-    told = said + (", and is over already" if over else "")
+    told = said + ("; it is over already" if over else "")
     level: Severity = (
         "critical" if kind == "failed" else "info" if kind in ("done", "resumed") else severity(last)
     )
@@ -85,7 +85,7 @@ def of_events(
 
 
 def of_many(about: About, events: Sequence[Event], state: str) -> Message:
-    """One message on alerts that are about different things, for when there are too many of them."""
+    """One message on several different alerts, for bursts."""
     raised = [event for event in events if event.data.get("what") != "cleared"]
     level: Severity = max(map(severity, raised), key=lambda one: RANK[one], default="info")
     texts = list(dict.fromkeys(event.text for event in raised))
@@ -115,7 +115,7 @@ def trial_message(about: About, at: float) -> Message:
         "info",
         "a test of the notifications",
         event.text,
-        "Nothing is to be done",
+        "No action is needed",
         "",
         1,
     )

@@ -1,5 +1,5 @@
-"""Tells the targets of a run's plan what happens in it: joins events to messages, delivers them, and journals both, so
-that each event is told once although backends die. A failure to tell somebody never ends the run."""
+"""Sends the events of a run to the targets in its plan: joins events to messages, delivers them, and journals both, so
+that each event is sent once although backends die. A failed delivery never ends the run."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class Notifier:
                 if left > 0:
                     courier.add(_Job(one.formed, loop.time() + left, one.tries, unsettled=one.tries > 0))
                 else:
-                    self.forget(courier, one.formed, "no backend ran while it was news")
+                    self.forget(courier, one.formed, "no backend was running in time to send it")
 
     def start(self) -> None:
         """Begin to form and to deliver messages."""
@@ -297,7 +297,7 @@ class Notifier:
             pass  # told below
         for courier in self._couriers:
             for job in courier.jobs:
-                self.dropped(courier, job.formed, courier.why or "there was no time for it")
+                self.dropped(courier, job.formed, courier.why or "the run ended before it could be sent")
         self.close()
 
     def has_time(self, now: float) -> bool:
@@ -340,10 +340,10 @@ class Notifier:
 
     def delivered(self, courier: _Courier, formed: Formed, tries: int) -> None:
         """Say that a target has a message."""
-        again = f", with try {tries}" if tries > 1 else ""
+        again = f", at try {tries}" if tries > 1 else ""
         self._voice.say(
             "notified",
-            f"{formed.message.event}: told {courier.words}{again}",
+            f"{formed.message.event}: sent to {courier.words}{again}",
             target=courier.number,
             id=formed.message.id,
         )
@@ -355,5 +355,5 @@ class Notifier:
 
     def dropped(self, courier: _Courier, formed: Formed, why: str) -> None:
         """Say that a target does not get a message."""
-        text = f"{formed.message.event}: {courier.words} was not told: {why}"
+        text = f"{formed.message.event}: not sent to {courier.words}: {why}"
         self._voice.say("not_notified", text, "warning", target=courier.number, id=formed.message.id)

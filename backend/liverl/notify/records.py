@@ -1,4 +1,4 @@
-"""What the journal says of notifications, so that a backend that takes over tells each event once. Pure.
+"""Journal records of notifications, so that a backend that takes over sends each event once. Pure.
 
 Records of the kind ``notify``; ``what`` is one of: ``begin`` (events up to ``upto`` are nobody's news), ``message``
 (these events, ``seqs``, are told by this message to these targets), ``try`` (a delivery is about to begin) and ``end``
@@ -63,7 +63,7 @@ def journal_record(record: Record) -> dict[str, Any]:
 
 @dataclass
 class Open:
-    """A message that a target has not got. ``tries``: deliveries that have begun; the outcome of the last one is not
+    """A message that is not delivered to a target. ``tries``: deliveries that have begun; the last one's outcome is not
     known."""
 
     formed: Formed

@@ -122,7 +122,7 @@ def post(url: str, body: bytes, agent: str, timeout: float) -> None:
     except TimeoutError:
         raise NotDelivered(f"{host} did not answer within {timeout:g} s") from None
     except http.client.HTTPException as error:
-        raise NotDelivered(f"{host} did not answer in HTTP ({type(error).__name__})") from None
+        raise NotDelivered(f"{host} sent no valid HTTP answer ({type(error).__name__})") from None
     except OSError as error:  # also of the name server, and of a proxy's tunnel
         text = error.strerror or _hidden(str(error), url)
         raise NotDelivered(f"cannot reach {host}: {text[:SHOWN]}") from None
@@ -130,7 +130,9 @@ def post(url: str, body: bytes, agent: str, timeout: float) -> None:
         return
     status = f"{host} answered HTTP {answer.status}"
     if 300 <= answer.status < 400:
-        raise NotDelivered(f"{status}, a redirect, which is not followed: give the address that it leads to")
+        raise NotDelivered(
+            f"{status}, a redirect, which is not followed: use the address to which it redirects"
+        )
     text = _hidden(" ".join(said.decode("utf-8", "replace").split()), url)[:SHOWN]
     raise NotDelivered(status + (f": {text}" if text else ""), _pause(answer.getheader("Retry-After")))
 
@@ -152,7 +154,7 @@ def _connection(parts: urllib.parse.SplitResult, timeout: float) -> tuple[http.c
     proxy = urllib.parse.urlsplit(address if "://" in address else f"http://{address}")
     if proxy.scheme != "http" or not proxy.hostname:
         raise NotDelivered(
-            f"{parts.scheme}_proxy names no http:// proxy; another kind needs a command as target"
+            f"the proxy in {parts.scheme}_proxy is not an http:// proxy: use a command as target"
         )
     headers = {}
     if proxy.username:
@@ -166,7 +168,9 @@ def _connection(parts: urllib.parse.SplitResult, timeout: float) -> tuple[http.c
         tunnel.set_tunnel(host, port, headers)
         return tunnel, target
     if headers:
-        raise NotDelivered("http_proxy asks for a password, which is sent for https:// addresses only")
+        raise NotDelivered(
+            "the proxy in http_proxy needs a password, which is sent only for https:// addresses"
+        )
     return http.client.HTTPConnection(*through, timeout=timeout), parts._replace(fragment="").geturl()
 
 

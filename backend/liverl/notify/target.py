@@ -1,4 +1,4 @@
-"""Who is told: the words for a target, and what is needed to reach it, read at each delivery."""
+"""Targets of notifications: their names in texts, and the request that reaches them, read at each delivery."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _PROGRAM = "from apprise.cli import main; main(prog_name='apprise')"  # it canno
 
 
 class Unusable(Exception):
-    """Why a target cannot be told, in words without an address."""
+    """Why a target cannot be used, in words without an address."""
 
 
 def identity(target: NotifyTarget) -> str:
-    """What a target is known by in the journal, wherever it stands in the configuration: 12 hexadecimal digits."""
+    """The id of a target in the journal, independent of its place in the configuration: 12 hexadecimal digits."""
     return hashlib.sha256(msgspec.json.encode(target)).hexdigest()[:12]
 
 
@@ -43,13 +43,15 @@ def words(target: NotifyTarget) -> str:
 
 
 def problem(target: NotifyTarget, env: Mapping[str, str]) -> str | None:
-    """Why a target could not be told now, as far as that can be seen without telling it; None if nothing is seen."""
+    """Why a target cannot be used now, as far as this can be checked without a delivery; None if nothing is wrong."""
     try:
         if target.kind == "command":
             program = target.words[0]
             if shutil.which(program, path=surroundings(env)["PATH"]) is None:
                 return (
-                    f"{program} is no program on PATH" if "/" not in program else f"{program} is no program"
+                    f"there is no program {program} in PATH"
+                    if "/" not in program
+                    else f"{program} is not an executable file"
                 )
         elif target.kind == "webhook":
             address(Path(target.file))

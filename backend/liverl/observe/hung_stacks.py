@@ -30,7 +30,7 @@ class HungStacks(msgspec.Struct, frozen=True):
             first = self.saved[0]
             parts.append(f"{self.count} in {self.folder}; pid {first.pid} hangs in {first.words}")
         if self.pid is not None:
-            parts.append(f"no stacks of pid {self.pid}: {self.problem}; by hand: {self.command}")
+            parts.append(f"no stacks of pid {self.pid}: {self.problem}; to see them: {self.command}")
         return "; ".join(parts)
 
     @property

@@ -309,7 +309,7 @@ def _phase(
         return f"{where}: read from its files"
     if isinstance(alive, DeadBackend) and alive.record is None and not began:
         return "never started"
-    left = "its services go on" if state == "unsupervised" else "no service is left"
+    left = "its services still run" if state == "unsupervised" else "no service is left"
     died = f"backend died {_ago(silent)} ago; {left}"
     return f"{where}: no heartbeat for {_ago(silent)}" if where else died
 

@@ -1,4 +1,4 @@
-"""Who is told of a run, as its plan says it."""
+"""The notification targets in the plan of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from liverl.plan.spec import NotifyPlan, NotifyTarget
 
 
 def notify_plan(config: RunConfig) -> NotifyPlan:
-    """Targets and events of a configuration; nothing where nobody is told."""
+    """Targets and events of a configuration; nothing without targets."""
     notify = config.notify
     if not notify.targets:
         return NotifyPlan()

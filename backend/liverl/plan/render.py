@@ -98,7 +98,7 @@ def _head(plan: Plan) -> Iterator[str]:
         source = environment.venv_path or " ".join(environment.requirements)
         yield f"env        {environment.name}: {source}"
     for target in plan.notify.targets:
-        level = f" (from {plan.notify.min_level} on)" if "alert" in plan.notify.events else ""
+        level = f" (alerts from {plan.notify.min_level} on)" if "alert" in plan.notify.events else ""
         yield f"notify     {target_words(target)}: {', '.join(plan.notify.events) or 'nothing'}{level}"
 
 
@@ -145,7 +145,7 @@ def _variables(plan: Plan) -> Iterator[str]:
     yield "variables that the launch script gets"
     for name, (value, where) in sorted(variables.given.items()):
         yield f"  {name}={value}  [{where}]"
-    yield "variables of LiveRL's that are not set: the launch script's own values hold"
+    yield "LiveRL's variables that are not set (the launch script's own values apply)"
     yield _filled(variables.left)
 
 

@@ -49,6 +49,6 @@ def variables_words(variables: ScriptVariables, script: str) -> str:
     given = ", ".join(f"{name}={value} ({where})" for name, (value, where) in sorted(variables.given.items()))
     read = [name for name in variables.left if not script or re.search(rf"\b{name}\b", script)]
     others = len(variables.left) - len(read)
-    left = ", ".join(read) or "none that its file mentions"
-    more = f" ({others} that its file does not mention)" if others and read else ""
-    return f"the launch script gets {given}; not set, so its own values hold: {left}{more}"
+    left = ", ".join(read) or "none that it mentions"
+    more = f" ({others} that it does not mention)" if others and read else ""
+    return f"the launch script gets {given}; not set, so its own values apply: {left}{more}"

@@ -50,16 +50,14 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
 
 
 def notifications(plan: Plan) -> list[Check]:
-    """Whether those whom the run is to tell could be told. Never a failure: a run must not depend on it."""
+    """Whether the notification targets can be used. Never a failure: a run must not depend on it."""
     found = [(target_words(target), problem(target, os.environ)) for target in plan.notify.targets]
-    bad = [f"{who} cannot be told: {why}" for who, why in found if why is not None]
+    bad = [f"{who} cannot be used: {why}" for who, why in found if why is not None]
     if bad:
-        return [Check("notify", "warn", f"{'; '.join(bad)}. To try it: liverl-tui notify --test")]
+        return [Check("notify", "warn", f"{'; '.join(bad)}. To test it: liverl-tui notify --test")]
     names = ", ".join(who for who, _ in found)
     return (
-        [Check("notify", "ok", f"{names}; whether a message arrives: liverl-tui notify --test")]
-        if found
-        else []
+        [Check("notify", "ok", f"{names}; to send a test message: liverl-tui notify --test")] if found else []
     )
 
 

@@ -58,7 +58,9 @@ def _unset(plan: Plan, argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -
         and not re.search(rf"\b{name}=|\${{{name}:?[-=?+]|\bread\b[^\n]*\b{name}\b", text)
     ]  # fmt: skip
     if bare:
-        words = f"{file} uses {', '.join(bare)}, which nobody has set: set the key, or give a default in the script"
+        words = (
+            f"{file} uses {', '.join(bare)}, which is not set: set the key, or write a default in the script"
+        )
         yield Check(UNSET, "warn", words)
 
 

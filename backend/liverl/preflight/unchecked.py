@@ -10,9 +10,9 @@ from liverl.model import Unchecked
 from liverl.plan.spec import Plan
 from liverl.preflight.verl import UNREAD, interpreter
 
-_HOST = "ports, disk, open files, GPUs and Ray are looked at by up, on the host of the run"
+_HOST = "up checks ports, disk, open files, GPUs and Ray on the host of the run"
 _SCRIPT = (
-    "model, data, sizes and environment of {command} are its own; only program, file and folder are looked at"
+    "{command} chooses model, data, sizes and environment itself; only program, file and folder are checked"
 )
 
 
@@ -29,7 +29,7 @@ def unchecked(plan: Plan, config: RunConfig) -> Iterator[Unchecked]:
                 yield Unchecked("data rows", UNREAD)
             if config.trainer.overrides:
                 yield Unchecked(
-                    "trainer.overrides", "there is no verl environment yet, whose configuration has the keys"
+                    "trainer.overrides", "the keys cannot be checked: there is no verl environment yet"
                 )
             yield Unchecked("environment verl", "there is none yet; up builds it before the start")
         if not sizing.model_path(config).startswith("/"):

@@ -29,7 +29,9 @@ from liverl.util.regular_file import open_binary
 MODULES = ("transfer_queue", "cachetools", "tensordict", "ray", "hydra", "verl")
 _DISTRIBUTIONS = ("verl", "ray", "torch", "vllm", "TransferQueue", "transformers")
 _IMPORT_SECONDS = 60.0  # a cold network disk is slow
-UNREAD = "no row was read: there is no verl environment yet; they are read once it has been built, before the start"
+UNREAD = (
+    "no row was read: there is no verl environment yet; up builds it, and reads the rows before the start"
+)
 # verl/utils/tracking.py; verl rejects an unknown one only when all engines are up.
 LOGGERS = (
     "wandb",

@@ -181,16 +181,16 @@ def ptrace_facts(pid: int) -> Ptrace:
 
 
 def refused(facts: Ptrace) -> str:
-    """Which part of the system keeps py-spy from the process, and what to do about it. Pure."""
+    """Why py-spy may not read the process, and what to do about it. Pure."""
     if facts.gvisor:
-        return "gVisor, the sandbox's kernel, lets no process look into another; run py-spy on the host"
+        return "gVisor, the kernel of this sandbox, does not permit ptrace; run py-spy on the host"
     if facts.scope == 3:
-        return "Yama forbids ptrace to everybody (kernel.yama.ptrace_scope is 3, until the host boots again)"
+        return "Yama forbids ptrace for all users until the host is rebooted (kernel.yama.ptrace_scope is 3)"
     if not facts.capable and facts.scope in (1, 2):
         who = "a parent" if facts.scope == 1 else "an administrator"
-        return f"Yama allows ptrace only to {who} (kernel.yama.ptrace_scope is {facts.scope}); root may: sudo"
+        return f"Yama allows ptrace only to {who} (kernel.yama.ptrace_scope is {facts.scope}); use sudo"
     if not facts.same_user and not facts.capable:
-        return "the process runs as another user, and CAP_SYS_PTRACE is missing; root may: sudo"
+        return "the process runs as another user, and CAP_SYS_PTRACE is missing; use sudo"
     return (
         "the container lacks SYS_PTRACE (docker run --cap-add SYS_PTRACE), or its seccomp profile forbids it"
     )

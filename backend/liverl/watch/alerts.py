@@ -49,10 +49,10 @@ def engines_ended(snapshot: Snapshot) -> list[Symptom]:
         Symptom(
             id=f"replica_ended:{one.name}",
             severity="critical",
-            title=f"{one.name} has ended, and its trainer goes on",
-            cause=f"{one.why}; verl does not start another one and waits for its answers",
-            fix="read what its process printed last in the trainer's log, and dmesg -T for an out-of-memory kill; "
-            "then stop the training and resume it from its last checkpoint",
+            title=f"{one.name} has ended, but its trainer still runs",
+            cause=f"{one.why}; verl does not start another replica, and waits for answers that never come",
+            fix="read the last lines of its process in the trainer's log, and check dmesg -T for an out-of-memory "
+            "kill; then stop the training and resume it from its last checkpoint",
             since=one.since,
         )
         for one in snapshot.replicas.items
@@ -75,8 +75,8 @@ def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
             Symptom(
                 id=f"log_silent:{name}",
                 severity="warning",
-                title=f"{name} writes nothing: its log stands still",
-                cause=f"{words}; a trainer that works writes sooner (allowed: {ago(pace.allowed)})",
+                title=f"{name} writes nothing to its log",
+                cause=f"{words}; up to {ago(pace.allowed)} would be normal",
                 fix=f"see whether it hangs: {pid}nvidia-smi shows whether its GPUs work",
                 evidence=(Evidence("", log=service.log),) if service.log is not None else (),
                 since=pace.since,

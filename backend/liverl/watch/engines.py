@@ -197,7 +197,7 @@ class EngineFinder:
         gone = [pid for pid in server.engines if pid not in table or table[pid].zombie]
         started = self._started(server)
         if gone:
-            why = f"its engine (pid {gone[0]}) has exited; pid {server.pid}, which serves it, goes on without"
+            why = f"its engine (pid {gone[0]}) has exited; its server (pid {server.pid}) still runs"
             return Candidate(name, address, server.pid, started, "verl", "failed", why, server.engine)
         why = "" if address else f"no port of its process answers GET {WATCHED[server.engine].health} yet"
         return Candidate(name, address, server.pid, started, "verl", why=why, engine=server.engine)

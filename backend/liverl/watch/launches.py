@@ -1,4 +1,4 @@
-"""Which of a folder's logs are of the newest launch, and which of launches before it.
+"""Divides the logs of a folder into those of the newest launch and those of earlier launches.
 
 A folder of somebody else's runs keeps the logs of all of them. Only the newest launch is the watched run: an old
 failure is no verdict on it, and old trials are none of its trials.

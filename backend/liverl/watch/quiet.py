@@ -1,4 +1,4 @@
-"""Logs that have not grown for long, by their own pace. Polls of health checks and scrapers are no growth."""
+"""Finds logs that have not grown for unusually long. Polls of health checks and scrapers do not count as growth."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Pace(msgspec.Struct, frozen=True):
 
     @property
     def allowed(self) -> float:
-        """Seconds of silence that say nothing."""
+        """Seconds of silence that are normal for this log."""
         return max(LEAST_S, GAPS * self.usual)
 
     def quiet(self, now: float) -> float | None:
-        """Seconds for which it has been silent; None while that is no longer than is ``allowed``."""
+        """Seconds since the log last grew; None while they do not exceed ``allowed``."""
         return now - self.since if now - self.since > self.allowed else None
 
 

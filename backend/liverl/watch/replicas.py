@@ -65,7 +65,7 @@ class ReplicaProbes:
         path = WATCHED[candidate.engine].health
         health, answered = _health(f"{candidate.address}", path)
         if health is not None and health.endswith(_WANTS_A_KEY):
-            return Answer(None, answered, note=f"{health}: it wants a key, so that its load is not known")
+            return Answer(None, answered, note=f"{health}: it requires a key, so its load is unknown")
         if not answered:
             store.forget(candidate.name)
             return Answer(health, answered)

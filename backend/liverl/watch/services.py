@@ -131,7 +131,7 @@ class Services:
             owner="foreign",
             state="stopped",
             why=f"{newest.path.name} last grew {ago(now - newest.modified)} ago{others}; "
-            "liverl-tui doctor FILE says how one ended",
+            "liverl-tui doctor FILE shows how one ended",
             since=newest.modified,
             pid=None,
             log=shown,
@@ -264,7 +264,7 @@ def quiet_words(pace: Pace, now: float) -> str:
     seconds = pace.quiet(now)
     if seconds is None:
         return ""
-    polls = " but for polls" if pace.polled else ""
+    polls = " except for polls" if pace.polled else ""
     usual = f", usually every {ago(pace.usual)}" if pace.usual >= 1.0 else ""
     return f"its log has not grown for {ago(seconds)}{polls}{usual}"
 

@@ -69,7 +69,7 @@ _UP = ("ready", "degraded", "starting")
 TRIAL_S = (
     2400.0  # seconds that a trial may take: harbor_agent.override_timeout_sec of LiveRL, unless it is changed
 )
-NOTHING_YET = "the folder has nothing yet: waiting for a log, metrics, trials or a process"
+NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
 _Gpus = tuple[tuple[GpuStatus, ...], str | None]  # and why some are missing
 
 

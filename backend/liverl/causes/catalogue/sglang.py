@@ -13,8 +13,8 @@ SIGNATURES: tuple[Signature, ...] = (
         needle="Watchdog timeout (",
         title="SGLang's scheduler hung: no batch ended within {seconds} s",
         cause=(
-            "The scheduler ran one batch for {seconds} s, so that its watchdog ended the server. A rank waits in a "
-            "collective for another one, or a kernel does not return."
+            "The scheduler ran one batch for {seconds} s, so its watchdog ended the server. A rank waits for "
+            "another rank in a collective, or a GPU kernel does not return."
         ),
         fix=(
             "Look at the last line of each rank before it, and at the stacks that the watchdog printed; while it "
@@ -46,10 +46,10 @@ SIGNATURES: tuple[Signature, ...] = (
             r"\[torch_memory_saver\.cpp\] CUresult error: 2 \(out of memory\)[^\n]{0,200}?(?:func=(?P<call>\w{1,60}))?"
         ),
         needle="[torch_memory_saver.cpp] CUresult error: 2",
-        title="SGLang got no GPU memory back when it was to wake up",
+        title="SGLang could not take back its GPU memory at wake-up",
         cause=(
             "Between two rollouts the engine gives its GPU memory to the trainer. When it was resumed, less was free "
-            "than it had: the trainer, or another process on the GPU, still held a part."
+            "than it had: the trainer, or another process on the GPU, still held some of it."
         ),
         fix=(
             "Lower actor_rollout_ref.rollout.gpu_memory_utilization (SGLang's mem_fraction_static), and let the "

@@ -1,11 +1,11 @@
-"""What exit code 0 of a trainer means, from the steps that it owed and made: done, or ended too early. Pure.
+"""What exit code 0 of a trainer means, from its planned steps and those that it made: done, or ended too early. Pure.
 
-An error in its logs is looked for before (``causes.ended.error_behind_success``): with one, the run has failed. Else:
+``causes.ended.error_behind_success`` looks for an error first: if the logs have one, the run has failed. Otherwise:
 
-1. every step that it owed was made: done, and more steps than owed are told;
+1. all planned steps were made: done; more steps than planned are reported;
 2. its script submitted a job, or left a program behind, and training is not over: stopped;
 3. steps are left: stopped, with the reason;
-4. nobody says how many steps there are: done after those that it made; without any, no more than its exit is told.
+4. the number of planned steps is unknown: done after the steps that it made; without any, only its exit is reported.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _job_ended(
         JOB_FAILED,
         "critical" if end == "failed" else "warning",
         f"{words}{after}",
-        error or "Ray reports it; the exit code 0 of the script hides it.",
+        error or "Ray reports this; the script exited with 0 all the same.",
         "Read the log of the job: its last error is the cause.",
         job_command(job).replace(" -f ", " "),
         evidence=() if proof is None else (proof,),

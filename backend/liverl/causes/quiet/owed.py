@@ -1,4 +1,4 @@
-"""How many steps a training owes, and who says so. Pure."""
+"""How many steps a training has to make in all (it "owes" them), and which source says so. Pure."""
 
 from __future__ import annotations
 
@@ -28,19 +28,23 @@ class Owed(msgspec.Struct, frozen=True):
 
     @property
     def differing(self) -> str:
-        """``by its log; 20 by training.total_steps``; empty where all sources agree."""
+        """``from its log; 20 from training.total_steps``; empty where all sources agree."""
         if not self.others:
             return ""
-        return "; ".join([f"by {self.source}", *(f"{steps} by {source}" for steps, source in self.others)])
+        return "; ".join(
+            [f"from {self.source}", *(f"{steps} from {source}" for steps, source in self.others)]
+        )
 
 
 def owed(told: Told, passed: Passed | None = None) -> Owed | None:
-    """What a training owes: by its own sentence, else by its bar, else by the configuration that it printed, else by a
-    command line in its log, else by ``passed``, what it was given or what the user's file sets. A default is never
-    ``passed`` to a script. None: nobody says.
+    """The number of steps of the whole training, from the first source that has it; None if none has.
 
-    verl's bar counts what the trainer does; in its fully asynchronous mode the sentence is the rollouter's, which
-    counts samples, so that the bar decides where both are there."""
+    The sources, in this order: the trainer's progress bar, if it differs from the total in its log; that total; another
+    bar or counter; the configuration that the trainer printed; a command line in its log; ``passed``: what the trainer
+    was given, or what the user's file sets (never a default, for a launch script).
+
+    verl's bar counts steps of the trainer. In its fully asynchronous mode the total in the log counts samples of the
+    rollouter, so the bar decides if both are present."""
     said = [
         (told.bar if told.bar != told.total else None, "its progress bar"),
         (told.total, OWN),

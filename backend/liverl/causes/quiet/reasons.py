@@ -23,7 +23,7 @@ EARLY = "ended-early"
 QUIET = frozenset((JOB, BACKGROUND, VALIDATION, BOUNDARY, EPOCHS, USED_UP, EARLY))  # ends without an error
 
 _SCHEDULERS = {"ray": "Ray", "slurm": "Slurm", "kubernetes": "Kubernetes"}
-_GO_ON = "then go on with the run"
+_GO_ON = "then resume the run"
 
 
 # What a script leaves running that trains nothing: Ray, engines, proxies, and tools of a shell.
@@ -55,9 +55,9 @@ def sentence(told: Told, owed: Owed | None, step: int) -> str:
         )
     differing = f" ({owed.differing})" if owed.differing else ""
     if step < 1:
-        return f"ended without an error, and no step of its {owed.steps} was seen{differing}"
+        return f"ended without an error; none of its {steps_word(owed.steps)} was seen{differing}"
     if told.made == 0 and told.began is not None and told.began == step:
-        return f"ended without an error at step {step} of {owed.steps}, from which it had resumed{differing}"
+        return f"ended without an error at step {step} of {owed.steps}, where it had resumed{differing}"
     return f"ended without an error after step {step} of {owed.steps}{differing}"
 
 
@@ -100,14 +100,14 @@ def reason(
     found = _of_data(title, told, owed, step, passed or Passed())
     if found is not None:
         return replace(found, evidence=found.evidence + proofs)
-    last = "" if not told.closed else f" Its last words are: {told.closed.rstrip('.')}."
+    last = "" if not told.closed else f' It ended with the line "{told.closed}".'
     return Explanation(
         EARLY,
         "warning",
         title,
-        f"It exited with 0, and nothing in its log says why it did not go on.{last}",
-        "Read the end of its log: a limit of steps, time or samples of its own, or a last command of its script that "
-        f"hides an exit code (set -o pipefail). Correct it, {_GO_ON}.",
+        f"It exited with 0, and its log does not say why it stopped there.{last}",
+        "Read the end of its log. Look for a limit of steps, time or samples in the trainer's own settings, or a last "
+        f"command of the script that hides an exit code (add set -o pipefail). Correct it, {_GO_ON}.",
         evidence=proofs,
     )
 
@@ -117,11 +117,11 @@ def _submitted(told: Told, owed: Owed | None, step: int, job: Submitted, state: 
     what = "stopped following" if told.made else "only submitted"
     ended = f"; {sentence(told, owed, step)}" if told.made else ""
     fix = (
-        "Let the script last as long as its job: without --no-wait, and without & behind it. Until then "
-        "`up --resume-or-start` starts nothing while the job is PENDING or RUNNING, and follows it."
+        "Make the script wait for its job: remove --no-wait and a final &. While the job is PENDING or RUNNING, "
+        "`up --resume-or-start` follows it and starts nothing."
     )
     if job.system != "ray":
-        fix = "Let the script wait for its job, such as with sbatch --wait or kubectl wait; follow this one by hand."
+        fix = "Make the script wait for its job, such as by sbatch --wait or kubectl wait. Follow this job by hand."
     return Explanation(
         JOB,
         "warning",
@@ -138,14 +138,14 @@ def _state_words(state: str) -> str:
 
 
 def _background(title: str, told: Told, left: str) -> Explanation:
-    ended = f": {left} still ran, and was ended with it" if left else ""
+    ended = f": {left} still ran, and was ended together with the script" if left else ""
     return Explanation(
         BACKGROUND,
         "warning",
         title,
-        f"Its script put a program into the background and ended before it{ended}.",
-        "Let the script last as long as its trainer: start that without & and nohup, or add `wait` behind it, or begin "
-        f"its line with `exec`; {_GO_ON}.",
+        f"Its script started a program in the background and ended before that program{ended}.",
+        "Make the script wait for its trainer: start it without & and nohup, or with `exec`, or end the script with "
+        f"`wait`; {_GO_ON}.",
         evidence=_of(told, "background"),
     )
 
@@ -169,7 +169,7 @@ def _of_data(title: str, told: Told, owed: Owed | None, step: int, passed: Passe
             "saved state has no batch left, so the trainer had nothing to do.",
             f"Raise {key} by one, if the epochs are used up; else resume from an earlier checkpoint "
             "(trainer.resume_mode=resume_path trainer.resume_from_path=.../global_step_N), or move data.pt out of "
-            f"{told.checkpoint or 'the checkpoint'}, so that the data begins anew.",
+            f"{told.checkpoint or 'the checkpoint'}, so that the data starts from the beginning.",
             evidence=_of(told, "began", "batches"),
         )
     if batches and step and step % batches == 0 and step // batches >= 1:
@@ -202,7 +202,7 @@ def _too_few(title: str, told: Told, owed: Owed, batches: int, epochs: int, key:
         "warning",
         title,
         f"The data loader has {batches} batches and {known}: {epochs} x {batches} = {steps_word(epochs * batches)}, "
-        f"fewer than {owed.steps} (by {owed.source}).",
+        f"fewer than {owed.steps} (from {owed.source}).",
         f"Set {key} to at least {needed} ({needed} x {batches} = {needed * batches}), or the number of steps to "
         f"{epochs * batches}; {_GO_ON}.",
         patch={key: str(needed)} if key.startswith("training.") else {},

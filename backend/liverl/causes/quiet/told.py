@@ -1,4 +1,4 @@
-"""What the log of a trainer, or of the script that starts it, tells about its work: steps, epochs, batches, jobs."""
+"""Reads from the log of a trainer or of its launch script what it says of its work: steps, epochs, batches, jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What one process has told, or several logs together. None or empty: not told.
+    """What the log of one process, or several logs together, say. None or empty: the log does not say it.
 
     ``total``: steps of the whole training, by the trainer's own sentence; ``bar``: by verl's bar of its progress;
     ``counted``: by another bar or counter of a training ("step 3/20"); ``configured``: by the configuration that it
@@ -224,7 +224,7 @@ _NEEDLES = (
 
 
 class Listening:
-    """Collects what a log tells, block by block. ``log``: its path as shown; None for text that is in no file."""
+    """Reads a log block by block; collects the facts of ``Told``. ``log``: its path as shown; None without a file."""
 
     def __init__(self, log: str | None = None) -> None:
         self._log = log

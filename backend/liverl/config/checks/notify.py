@@ -1,4 +1,4 @@
-"""Rules between configuration keys about who is told of a run. An address is a secret: it is never shown, and only a
+"""Rules between configuration keys about notification targets. An address is a secret: it is never shown, and only a
 file may hold it."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _targets(c: RunConfig) -> Iterator[Finding]:
         else:
             yield from _file(f"{key}.{given[0]}", getattr(target, given[0]))
         if target in c.notify.targets[:number]:
-            yield Finding(key, "given twice: it would be told of each event twice")
+            yield Finding(key, "given twice: it would get each message twice")
 
 
 def _command(key: str, words: tuple[str, ...]) -> Iterator[Finding]:

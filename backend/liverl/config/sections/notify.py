@@ -1,4 +1,4 @@
-"""The section ``notify`` of config.yaml: who is told what of a run, also while no interface is open.
+"""The section ``notify`` of config.yaml: notifications of a run, also while no interface is open.
 
 ``default.yaml`` contains every default and explains every key with its unit.
 """

@@ -115,8 +115,8 @@ class _ParserFault(NamedTuple):
                 f"{texts}, which the parser {' or '.join(readers)} reads; {present}",
                 f"set {PARSER_KEY}={readers[0]}: liverl-tui fix does it"
                 if not set_at.place or set_at.variable
-                else f"write {readers[0]} in its place in {set_at.place}, and start the script again: no key of this "
-                "run's configuration reaches that line",
+                else f"replace it by {readers[0]} in {set_at.place}, and restart the script: no configuration key of "
+                "this run changes that line",
                 {PARSER_KEY: readers[0]} if not set_at.place or set_at.variable else {},
                 len(readers) > 1,
             )

@@ -45,7 +45,7 @@ def gradient_grows(window: Window) -> Iterator[Symptom | Resolved]:
         id="gradient_grows",
         severity="warning",
         title=f"the gradient norm has grown from {found.low:.3g} to {found.now:.3g}",
-        cause=f"{_NORM} grows since step {found.left} ({found.t} over {found.trend.points} steps); {cause}",
+        cause=f"{_NORM} has grown since step {found.left} ({found.t} over {found.trend.points} steps); {cause}",
         fix=fix,
         evidence=(*evidence(recent.steps[-SHOWN:], _NORM), *evidence(recent.steps[-1:], _DIFF)),
     )
@@ -63,11 +63,11 @@ def gradient_spikes(window: Window) -> Iterator[Symptom | Resolved]:
         id="gradient_spikes",
         severity="warning",
         title=f"the gradient norm spikes, up to {highest:.3g}",
-        cause=f"in {len(spikes)} of the last {OF} steps {_NORM} was more than {AN_ORDER:.0f} times what it was below "
-        "in nine of ten steps before: a few samples with a very small probability or a very large advantage rule the "
-        "update",
-        fix="look at the rewards and lengths of these steps' trials; then halve algorithm.learning_rate, and let "
-        "actor_rollout_ref.actor.grad_clip be 1.0 or lower (a key of trainer.overrides)",
+        cause=f"in {len(spikes)} of the last {OF} steps {_NORM} was more than {AN_ORDER:.0f} times the 90th "
+        "percentile of the steps before: a few samples with a very small probability or a very large advantage "
+        "dominate the update",
+        fix="look at the rewards and lengths of these steps' trials; then halve algorithm.learning_rate, and set "
+        "actor_rollout_ref.actor.grad_clip to 1.0 or lower (in trainer.overrides)",
         evidence=evidence(spikes, _NORM),
     )
 
@@ -95,7 +95,7 @@ def _why(window: Window) -> tuple[str, str]:
     if diff is None:
         return (
             "it is not known whether engine and trainer agree on probabilities",
-            f"set verl.calculate_log_probs: true, so that {_DIFF} tells: above {IMPRECISE} the engine's precision is "
+            f"set verl.calculate_log_probs: true, then look at {_DIFF}: above {IMPRECISE} the engine's precision is "
             f"the cause; below {PRECISE}, {smaller}",
         )
     if diff < PRECISE:
@@ -105,8 +105,8 @@ def _why(window: Window) -> tuple[str, str]:
             f"{smaller}; resume from a checkpoint before the growth if the reward falls",
         )
     weighed = weigh(window)
-    sure = "which is too much" if diff > IMPRECISE else f"above {PRECISE}, the most that is normal"
-    other = f"; it is not cascade attention: {', '.join(weighed.against)}" if weighed.against else ""
+    sure = "which is too much" if diff > IMPRECISE else f"above {PRECISE}, the normal maximum"
+    other = f"; cascade attention is ruled out: {', '.join(weighed.against)}" if weighed.against else ""
     return (
         f"engine and trainer disagree on probabilities ({_DIFF} {diff:.2g}, {sure}){other}",
         f"{weighed.fix}compare the data types of engine and trainer; until they agree, {smaller}",

@@ -20,11 +20,13 @@ _WHAT_TO_DO = {
     "sessions": "restart the sessions between two steps; halve harbor_runtime.num_workers, so that fewer sessions are "
     "open at once",
     "replica": "restart the replica; halve vllm.max_num_seqs",
-    "trainer": "stop the run before the kernel does, and resume it from its last checkpoint; if the GPUs have room, "
-    "set training.actor_offload: false and training.ref_offload: false",
-    "ray": "see which objects are kept: ray memory --stats-only; end what is not of the run",
+    "trainer": "stop the run before the kernel kills it, and resume it from its last checkpoint; if the GPUs have "
+    "room, set training.actor_offload: false and training.ref_offload: false",
+    "ray": "see which objects are kept: ray memory --stats-only; stop processes that do not belong to the run",
 }
-_UNKNOWN = "see what grows: ps -eo rss,pid,args | sort -n | tail; end what is not of the run"
+_UNKNOWN = (
+    "see what grows: ps -eo rss,pid,args | sort -n | tail; stop processes that do not belong to the run"
+)
 
 
 def memory_fills(window: Window) -> Iterator[Symptom | Resolved]:
@@ -39,7 +41,7 @@ def memory_fills(window: Window) -> Iterator[Symptom | Resolved]:
     yield Symptom(
         id="memory_fills",
         severity="critical" if growth.seconds_left <= NOW_S else "warning",
-        title=f"memory is full in about {_time(growth.seconds_left)}",
+        title=f"memory will be full in about {_time(growth.seconds_left)}",
         cause=f"{size(growth.used)} of {size(growth.total)} are used, and {size(round(growth.per_second * 60))} more "
         f"each minute{_by(guilty)}; when none is left, the kernel kills the largest process",
         fix=_fix(service, now),

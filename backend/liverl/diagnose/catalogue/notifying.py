@@ -1,4 +1,4 @@
-"""The rule for notifications that do not reach who is to be told. Pure."""
+"""The rule for notifications that cannot be delivered. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from liverl.diagnose.tracker import Resolved, Window
 from liverl.model import Evidence, Symptom
 
-NOT_TOLD = "notify_failing"  # how the ids of these alerts begin: nobody is notified of them
+NOT_TOLD = "notify_failing"  # how the ids of these alerts begin: no notification is sent about them
 
 
 def notify_failing(window: Window) -> Iterator[Symptom | Resolved]:
@@ -18,8 +18,8 @@ def notify_failing(window: Window) -> Iterator[Symptom | Resolved]:
             id=f"{NOT_TOLD}:{target.id}",
             severity="warning",
             title=f"notifications do not reach target {target.number}",
-            cause=f"{target.words}: {target.why}; {waiting} wait, and are tried again",
-            fix=f"mend that, then try it: liverl-tui notify --test --run {window.now.run}",
+            cause=f"{target.words}: {target.why}; {waiting} will be sent again",
+            fix=f"correct this, then test it: liverl-tui notify --test --run {window.now.run}",
             evidence=(Evidence(f"notify.targets[{target.number - 1}]: {target.words}"),),
             since=target.since,
         )

@@ -113,8 +113,8 @@ def sample_size_low(window: Window) -> Iterator[Symptom | Resolved]:
         severity="warning",
         title=f"{share:.0%} of the samples carry the update",
         cause=f"{key} was below {FEW:g} in the last {len(steps)} steps ({share:.2g} now; 0.99 is healthy): the "
-        "importance weights differ so much that a few samples rule the gradient, as happens with weights per sequence "
-        "on long responses, or with rollouts of old policies",
+        "importance weights differ so much that a few samples dominate the gradient, as happens with weights per "
+        "sequence on long responses, or with rollouts of old policies",
         fix="set verl's rollout_correction.rollout_is to token, or null, in trainer.overrides instead of sequence; in "
         "asynchronous training lower async_training.staleness_threshold, for example to 0.1",
         evidence=evidence(steps, key),

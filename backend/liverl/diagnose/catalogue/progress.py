@@ -64,9 +64,7 @@ def trainer_stalled(window: Window) -> Iterator[Symptom | Resolved]:
     evidence[:0] = [Evidence(text) for text in hang]
     if stacks.pid is not None:
         evidence.append(Evidence(f"no stacks of pid {stacks.pid}: {stacks.problem}"))
-    again = (
-        f"restart {trainer.name}, which goes on from its last checkpoint, or from the first step without one"
-    )
+    again = f"restart {trainer.name}, which resumes from its last checkpoint, or from the first step if there is none"
     yield Symptom(
         id=name,
         severity="critical" if allowed.measured else "warning",

@@ -23,26 +23,25 @@ class _Damage(NamedTuple):
 _DAMAGE = {
     "zero_logprobs": _Damage(
         "trials have log-probabilities of zero",
-        "whole replies have log-probability 0.0 throughout, which no model gives: the proxy has rebuilt these rows "
-        "from text, as after a history that the agent rewrote, and filled them. Training takes them for certain "
-        "tokens, so that its importance ratio is wrong",
-        "have them measured by the policy (LiveRL's scripts: HARBOR_RECOMPUTE_MISMATCH_LOGPROBS=1), or use an agent "
+        "in whole replies all log-probabilities are 0.0, which no model returns: the proxy rebuilt these rows from "
+        "text, for example because the agent rewrote its history, and filled in zeros. Training treats them as tokens "
+        "with probability 1, so the importance ratio is wrong",
+        "let the policy compute them (LiveRL's scripts: HARBOR_RECOMPUTE_MISMATCH_LOGPROBS=1), or use an agent "
         "that does not rewrite its history",
         0.5,
     ),
     "mask_mismatch": _Damage(
         "the mask of trials does not fit their tokens",
-        "there are more or fewer entries in traj_response_mask or traj_response_logprobs than tokens behind the "
-        "prompt, or a log-probability where the mask is 0: what is trained of them is shifted, or refused by the "
-        "trainer",
-        "look at such a trial's page, which names the row and both lengths; proxy and trainer must be of one version",
+        "there are more or fewer entries in traj_response_mask or traj_response_logprobs than tokens after the "
+        "prompt, or a log-probability where the mask is 0: the trainer trains shifted tokens, or rejects the row",
+        "open the page of such a trial, which names the row and both lengths; proxy and trainer must be of one version",
         0.5,
     ),
     "unreadable": _Damage(
         "trajectories of trials cannot be read",
         "their proxy_trajectory.json is cut off or has another shape: the trainer cannot read it either, and the trial "
         "is lost",
-        "look whether the disk is full (df) and whether the proxy was killed while it wrote",
+        "check whether the disk is full (df) and whether the proxy was killed while it wrote",
         0.5,
     ),
 }

@@ -39,8 +39,8 @@ _WHAT_TO_DO = (
     ("agent_loop", "look at the slowest trials of the newest step"),
     (
         "",
-        "look for other processes on the GPUs and for clocks that are held down: nvidia-smi -q -d PERFORMANCE,CLOCK; "
-        "end what is not of the run",
+        "look for other processes on the GPUs and for throttled GPU clocks: nvidia-smi -q -d PERFORMANCE,CLOCK; "
+        "stop processes that do not belong to the run",
     ),
 )
 

@@ -291,5 +291,5 @@ class Dumps:
 
 def _bad_lines(number: int) -> str:
     if number == 1:
-        return "1 line is no row of verl's"
-    return f"{quantity(number, 'line')} are no rows of verl's"
+        return "1 line is not a row of verl"
+    return f"{quantity(number, 'line')} are not rows of verl"

@@ -311,7 +311,7 @@ def unreadable_document(data: bytes) -> str:
     try:
         document = _proxy.decode(data)
     except _NOT_DECODED as error:
-        return f"it is not complete, or no such document: {error}"
+        return f"it is incomplete, or not a document of this kind: {error}"
     known = (
         document.messages_snapshot,
         document.messages,
@@ -469,8 +469,8 @@ def no_reward(document: dict[str, Any]) -> str:
     name = "reward" if "reward" in rewards else next(iter(rewards))
     if "reward" not in rewards and len(rewards) > 1:
         told = ", ".join(f"{short(str(key))} {_shown(value)}" for key, value in list(rewards.items())[:4])
-        return f"{len(rewards)} rewards and none is named reward: {told}"
-    return f"{short(name)} is {_shown(rewards[name])}, which is no finite number"
+        return f"{len(rewards)} rewards, none of them named reward: {told}"
+    return f"{short(name)} is {_shown(rewards[name])}, which is not a finite number"
 
 
 def _shown(value: object) -> str:

@@ -114,7 +114,7 @@ def row_faults(row: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(
             ZERO_LOGPROBS,
             f"{replies} ({sum(filled)} tokens) have log-probability 0.0 throughout: filled with zeros instead of "
-            "measured, which training takes for certain tokens",
+            "measured, which training treats as tokens with probability 1",
         )
 
 

@@ -12,8 +12,8 @@ QUIET_STEPS = 5.0  # or within this many times what a step takes
 
 
 def log_stops(run: Training, over: float, line: Evidence, now: float) -> Explanation | None:
-    """A training with steps left whose log ends without a word, and has not grown for long. ``over``: when the log was
-    last written; ``line``: its last one."""
+    """The finding that a log stops without an error although steps are left. ``over``: when the log was last
+    written; ``line``: its last one."""
     quiet = max(QUIET_S, QUIET_STEPS * (run.seconds or 0.0))
     if not run.unfinished or run.ended or now - over < quiet:
         return None
@@ -22,10 +22,10 @@ def log_stops(run: Training, over: float, line: Evidence, now: float) -> Explana
         STOPS,
         "warning",
         f"The log stops at {where}, without an error",
-        f"Nothing was written since {clock(over)} ({ago(now - over)} ago): the trainer was killed from outside, its "
-        "host went down, or it hangs. The log does not say which.",
-        "If its processes still run, it hangs: py-spy dump shows where. Else look at the batch system and the "
-        "kernel's log for who ended it, and resume it.",
+        f"Nothing has been written since {clock(over)} ({ago(now - over)} ago): the trainer was killed from outside, "
+        "its host went down, or it hangs. The log does not show which.",
+        "If its processes still run, it hangs: py-spy dump --pid PID shows where. Otherwise check the batch system and "
+        "the kernel log for what ended it, and resume the run.",
         "pgrep -af 'main_ppo|TaskRunner|train'; dmesg -T | grep -iE 'out of memory|killed process'",
         evidence=(line,),
     )

@@ -1,4 +1,4 @@
-"""Files to a verdict, with the line and the byte of each piece of evidence."""
+"""Examines files and gives a verdict, with the line and the byte of each piece of evidence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRACEBACK = 16 << 10  # bytes of a log from an interrupt on
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """``files``: what was judged and what was only looked at; ``notes``: what is worth to know and no fault;
+    """``files``: what was judged and what was only looked at; ``notes``: worth knowing, but no faults;
     ``left_out``: why there is more that was not looked at, empty if all was; ``lines``: of (log, offset), the number of
     its line, from 1; ``times``: when it was written; ``at``: the Unix time of this examination."""
 
@@ -70,7 +70,7 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     verdict = _of_a_start(verdict, reading, found.logs)
     words: dict[str, str] = {}
     if run is not None:
-        progress(f"asking the rules for runs: {run.path}")
+        progress(f"applying the rules of a live run: {run.path}")
         of_run, trials = judged_run(run)
         judged = [of_run]
     else:
@@ -103,7 +103,7 @@ def _trials(
         one = read_trials(folder, max(1.0, until - time.monotonic()))
         read.append(one)
         if one.unread:
-            words[str(folder.path)] = f"; {one.unread} of them, of the oldest steps, were not read"
+            words[str(folder.path)] = f"; {one.unread} of the oldest ones were not read"
     return read, words
 
 
@@ -122,7 +122,7 @@ def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[Trials
 
 
 def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verdict:
-    """The verdict on a start that was interrupted: what did not return is what was wrong."""
+    """The verdict on an interrupted start: its cause is the call that did not return."""
     cause = verdict.cause
     if cause is None or cause.id not in INTERRUPTED or reading.training.reached is not None:
         return verdict

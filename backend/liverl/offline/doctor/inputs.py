@@ -71,7 +71,7 @@ def collect(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     runs = sorted(search.runs, key=_newest, reverse=True)
     for run in runs[:1]:
         search.files[str(run.path)] = Input(
-            str(run.path), f"a run of this program: {_standing(run)}", read=True
+            str(run.path), f"a run of liverl-tui: {_standing(run)}", read=True
         )
         for one in _of_run(run):
             search.add(one)
@@ -135,16 +135,14 @@ class _Search:
         run = RunDir(folder)
         if names & {"plan.json", "backend.json", "journal.jsonl"} and run.is_run():
             self.runs.append(run)
-            self.add(Input(str(run.path), "a run of this program"))
+            self.add(Input(str(run.path), "a run of liverl-tui"))
             return []
         if is_trial(names):
             self._trials(TrialFolder(folder, 1, 0, os.stat(folder).st_mtime, single=True))
             return []
         self._entries -= len(entries)
         if self._entries < 0:
-            self._limit(
-                f"more than {ENTRIES} files and folders; those deeper than {folder} were not looked at"
-            )
+            self._limit(f"more than {ENTRIES} files and folders; those below {folder} were not examined")
             return []
         folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         found = trial_folder(folder, folders)
@@ -167,7 +165,7 @@ class _Search:
         self._note_metrics(path)
         self._logs += one.read
         if self._logs > FILES:
-            self._limit(f"more than {FILES} logs; those behind {path} were not looked at")
+            self._limit(f"more than {FILES} logs; those after {path} were not examined")
 
     def _note_metrics(self, path: Path) -> None:
         if path.suffix == ".jsonl" and has_steps(path):

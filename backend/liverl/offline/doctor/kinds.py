@@ -27,7 +27,7 @@ _DATA = {
     **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "tabular data"),
     **dict.fromkeys((".md", ".rst", ".html"), "a document"),
     **dict.fromkeys((".safetensors", ".pt", ".pth", ".bin", ".distcp"), "model weights"),
-    **dict.fromkeys((".gz", ".xz", ".bz2"), "compressed; read only if it is named itself"),
+    **dict.fromkeys((".gz", ".xz", ".bz2"), "compressed; read only if you name it"),
     **dict.fromkeys((".zst", ".zip", ".tar", ".tgz"), "compressed; unpack it first"),
     ".idx": "an index of log times",
 }
@@ -120,7 +120,7 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
     elif found is not None and found.log and _SLURM.search(sample):
         found = Kind(f"Slurm output with a {found.words}", True)
     if own and _OWN_LOG.search(name):
-        return Kind(f"log of {name.split('.')[0]} of this program", True)
+        return Kind(f"liverl-tui's log of {name.split('.')[0]}", True)
     if found is not None:
         return found
     return Kind("text", named or _LOG_NAME.search(name) is not None)

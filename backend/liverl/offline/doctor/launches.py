@@ -1,4 +1,4 @@
-"""Which logs of a folder are of its newest launch: an old failure is no verdict on the run of today. Pure."""
+"""Selects the logs of the newest launch in a folder, so that an old failure is not the verdict on today's run. Pure."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
         label = "also" if verdict.cause is not None else one.severity
         lines += [*([""] if lines else []), *_explained(label, one, examination, width)]
     if examination.notes:
-        lines += ["", "to know, no fault:"]
+        lines += ["", "notes (no faults):"]
         for one in examination.notes:
             lines += _wrapped("  ", sentences(one.title, one.cause), width)
     lines += ["", "files:", *_files(examination.files)]
@@ -124,7 +124,7 @@ def _files(files: Sequence[Input]) -> Iterator[str]:
     yield from (f"  {one.path}: {one.what}" for one in ordered[:LISTED])
     kinds = Counter(one.what.partition(";")[0] for one in ordered[LISTED:])
     if kinds:
-        parts = [f"{count} of {kind}" for kind, count in kinds.most_common(KINDS)]
+        parts = [f"{count} x {kind}" for kind, count in kinds.most_common(KINDS)]
         more = ["..."] if len(kinds) > KINDS else []
         yield f"  and {kinds.total()} more ({'; '.join([*parts, *more])}); --json lists all"
 
@@ -136,7 +136,7 @@ def _clean(examination: Examination) -> str:
     earlier = sum("not judged" in one.what for one in examination.files)
     if not earlier:
         return "nothing wrong was found"
-    others = "one file of an earlier one was" if earlier == 1 else f"{earlier} files of earlier ones were"
+    others = "one file of an earlier run was" if earlier == 1 else f"{earlier} files of earlier runs were"
     return f"nothing wrong was found in the newest run; {others} not judged"
 
 

@@ -94,7 +94,7 @@ def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:
     try:
         now = snapshot(run.path)
     except ControlError as error:
-        return Judged(problem=f"its state could not be asked for: {error}"), []
+        return Judged(problem=f"its backend did not report its state: {error}"), []
     except OSError as error:
         return Judged(problem=f"its state could not be read: {error.strerror or error}"), []
     alerts = (
@@ -115,13 +115,13 @@ def _left_behind(now: Snapshot) -> Explanation | None:
     return Explanation(
         f"run-{now.state}",
         "critical",
-        "The backend of the run died; its services go on"
+        "The backend of the run died; its services still run"
         if going
-        else "The backend of the run died; nothing of it runs",
+        else "The backend of the run died; none of its services run",
         f"{now.phase[:1].upper()}{now.phase[1:]}. The run has no result."
         if now.phase
         else "The run has no result.",
-        "Start it again with --resume-or-start: it goes on, and takes over what still runs.",
+        "Run liverl-tui up --name NAME --resume-or-start: it takes over services that still run, and resumes the run.",
         evidence=(Evidence("", now.run_dir),),
     )
 

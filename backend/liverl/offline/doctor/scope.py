@@ -1,4 +1,4 @@
-"""What of all that was found is of the newest launch: an old failure is no verdict on the run of today."""
+"""Selects the files of the newest launch, so that an old failure is not the verdict on today's run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scope(inputs: Inputs, named: frozenset[str], now: float) -> Scope:
 
 
 def _words(what: str, age: float) -> str:
-    return f"{what}; of an earlier launch, written until {ago(age)} ago, not judged"
+    return f"{what}; of an earlier launch, last written {ago(age)} ago, not judged"
 
 
 def _of_launch(

@@ -1,4 +1,4 @@
-"""Since when a log shows no work: how it ends, and whether only polls and heartbeats stand there."""
+"""Finds hangs: since when a log shows no work, because its end has only polls and heartbeats."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from liverl.logs.zones import stamp_of
 from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.logs import A_ZONE, Log
 from liverl.offline.doctor.training import Training
+from liverl.util.plural import quantity
 from liverl.util.regular_file import open_regular
 
 HANGS = "hangs"
@@ -168,7 +169,7 @@ def _last_work(lines: Sequence[tuple[int, str]], beats: frozenset[str]) -> int |
 
 
 def shows_no_work(text: str) -> bool:
-    """Whether a line only says that a server is there, or that it waits."""
+    """Whether a line shows no work: a poll, a heartbeat, or a message that something waits."""
     if _BUSY.search(text) is not None:
         return False
     return _LOOKS.search(text) is not None or _IDLE.search(text) is not None
@@ -209,7 +210,7 @@ def _judged(work: Sequence[tuple[int, str]], behind: Sequence[tuple[int, str]], 
 
 
 def hang(logs: Sequence[tuple[Log, Tail]], run: Training, now: float) -> Explanation | None:
-    """A run whose logs go on with polls and heartbeats only, for longer than its steps took; None for any other.
+    """The finding that a run hangs: its logs have only polls and heartbeats, for longer than a step; else None.
     ``now``: Unix seconds."""
     known = [(log, tail) for log, tail in logs if tail.at is not None]
     if not known or run.complete or run.ended or not (run.began or any(log.trains for log, _ in known)):
@@ -233,28 +234,27 @@ def hang(logs: Sequence[tuple[Log, Tail]], run: Training, now: float) -> Explana
     return Explanation(
         HANGS,
         "warning",
-        f"No progress for {ago(silent)}: it hangs since {clock(began)}{where}",
-        f"The last line that shows work is of {clock(began)}; behind it, until {clock(end)}, stand {polls} lines of "
-        "polls and heartbeats and no error. Something waits for what does not come: a collective, a request, a "
-        "lock.",
-        "While it still hangs, look where its processes wait, rank 0 first: py-spy dump prints the stack. Then end "
-        "it and resume from the newest checkpoint.",
+        f"No progress for {ago(silent)}: it has hung since {clock(began)}{where}",
+        f"The last line that shows work was written at {clock(began)}. After it, until {clock(end)}, there are only "
+        f"{polls} lines of polls and heartbeats, and no error. A process waits for a collective, a request or a lock "
+        "that never completes.",
+        "While it still hangs, run py-spy dump for its processes, rank 0 first: it prints where each of them waits. "
+        "Then stop the run and resume it from the newest checkpoint.",
         f"py-spy dump --pid {pid[1] if pid is not None else 'PID'}",
         evidence=(Evidence(short(tail.line), log.path, tail.offset),),
     )
 
 
 def engine_stuck(log: Log, tail: Tail) -> Explanation | None:
-    """An engine that holds requests and has generated nothing for long; None for any other log."""
+    """The finding that an engine holds requests and has generated nothing for long; else None."""
     if not tail.stuck or tail.stuck_s < LEAST_S / 2:
         return None
     return Explanation(
         "engine-stuck",
         "warning",
-        f"An engine holds {tail.stuck} requests and generates nothing for {ago(tail.stuck_s)}",
-        "Its log goes on to report requests that run, with a throughput of 0: its workers hang, or wait for each "
-        "other.",
-        "Look where its processes wait (py-spy dump of EngineCore and the workers), then restart it.",
+        f"An engine holds {quantity(tail.stuck, 'request')} and generates nothing for {ago(tail.stuck_s)}",
+        "Its log keeps reporting running requests at a throughput of 0: its workers hang, or wait for each other.",
+        "Run py-spy dump for EngineCore and the workers to see where they wait, then restart the engine.",
         "py-spy dump --pid $(pgrep -f 'EngineCore|sglang::scheduler' | head -1)",
         evidence=(Evidence(short(tail.line), log.path, tail.offset),),
     )

@@ -30,14 +30,14 @@ def with_stacks(verdict: Verdict, files: Sequence[Input]) -> Verdict:
     order = {id(one): place for place, one in enumerate(in_order(one for _, one, _ in hung))}
     hung.sort(key=lambda each: order[id(each[1])])
     first = hung[0][1]
-    innermost = first.told.frames[0].words if first.told is not None else "an unknown place"
+    innermost = first.told.frames[0].words if first.told is not None else "unknown code"
     explanation = Explanation(
         ID,
         "warning",
         f"{first.name} hung in {innermost}",
-        f"its stacks were saved{_when(first)}{f': {first.why}' if first.why else ''}",
-        "Look at the innermost frames: the process waits there, or computes for ever. A wait without a time limit "
-        "needs one; a lock or a peer that never answers has to be found in the stacks of the others.",
+        f"Its stacks were saved{_when(first)}{f': {first.why}' if first.why else ''}",
+        "Look at the innermost frames: the process waits or computes there. Add a time limit to a wait that has none. "
+        "If it waits for a lock or for another process, look for the reason in the stacks of the other processes.",
         evidence=tuple(_evidence(path, one, text) for path, one, text in hung[:QUOTED]),
     )
     return msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, explanation))

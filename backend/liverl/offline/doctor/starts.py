@@ -1,4 +1,4 @@
-"""A start that did not return, and that somebody interrupted: the interrupt is not what was wrong. Pure."""
+"""A start that hung until somebody interrupted it: the interrupt is not its cause. Pure."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ _RAY = (
 _WAITS: tuple[tuple[re.Pattern[str], str, str, str], ...] = (
     (
         re.compile(r"\bray\.init\(|\bin connect\b[\s\S]{0,200}CoreWorker\("),
-        "ray.init",
+        "ray.init()",
         _RAY,
         "tail -n 50 /tmp/ray/session_latest/logs/raylet.out /tmp/ray/session_latest/logs/gcs_server.out",
     ),
     (
         re.compile(r"\binit_process_group\(|\bTCPStore\(|\brendezvous\("),
         "init_process_group",
-        "A rank did not come: compare MASTER_ADDR, MASTER_PORT and the number of ranks of each host, and the network "
-        "between them (NCCL_SOCKET_IFNAME).",
+        "A rank did not connect: compare MASTER_ADDR, MASTER_PORT and the number of ranks of each host, and the "
+        "network between them (NCCL_SOCKET_IFNAME).",
         'ss -ltnp | grep "$MASTER_PORT"',
     ),
     (
         re.compile(r"\b(?:snapshot_download|hf_hub_download|load_dataset|from_pretrained)\("),
         "the download or load of a model or dataset",
-        "Check that the Hub can be reached (HF_ENDPOINT, proxies), or set HF_HUB_OFFLINE=1 with a local copy; a "
-        "lock of a process that died stands in the cache's .locks.",
+        "Check that the Hub can be reached (HF_ENDPOINT, proxies), or set HF_HUB_OFFLINE=1 with a local copy. "
+        "If a process died during a download, remove its lock from the folder .locks of the cache.",
         "curl -sSI https://huggingface.co | head -1",
     ),
     (
         re.compile(r"\bray\.get\(|\bray\.wait\("),
-        "ray.get",
-        "An actor did not answer: ray status shows what waits for resources, ray summary actors which one has not "
-        "begun.",
+        "ray.get()",
+        "An actor did not answer: ray status shows which resources are missing, and ray summary actors shows which "
+        "actor has not started.",
         "ray status; ray summary actors",
     ),
 )
 
 
 def interrupted_start(cause: Explanation, traceback: str, last: float | None) -> Explanation:
-    """An interrupt before the first step, told as what it interrupted. ``traceback``: of the log, from the interrupt
-    on; ``last``: Unix time of the last line before it, None if no stamp tells."""
+    """The finding for an interrupt before the first step: it names the call that hung. ``traceback``: of the log, from
+    the interrupt on; ``last``: Unix time of the last line before it, None if no stamp tells."""
     frames = list(_FRAME.finditer(traceback))
     found = next((one for one in _WAITS if one[0].search(traceback)), None)
     if found is None and not frames:
@@ -66,11 +66,11 @@ def interrupted_start(cause: Explanation, traceback: str, last: float | None) ->
         cause,
         id=HANG_AT_START,
         title=f"{name} had not returned when the start was interrupted",
-        cause=f"The start waited in {name}{since}{where} and never went on: no step was made, no error stands before "
-        "it. Somebody pressed Ctrl-C, or sent SIGINT, because it hung; KeyboardInterrupt is not "
-        "why.",
+        cause=f"The start waited in {name}{since}{where} and did not continue: no step was made, and the log has no "
+        "error before the interrupt. Somebody pressed Ctrl-C or sent SIGINT because the start hung, so "
+        "KeyboardInterrupt is not the cause.",
         fix=found[2]
         if found is not None
-        else "Start it again, and when it waits, look with py-spy dump where each process is.",
+        else "Start it again. When it hangs, run py-spy dump to see where each process waits.",
         command=found[3] if found is not None else "py-spy dump --pid PID",
     )

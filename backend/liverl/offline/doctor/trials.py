@@ -145,7 +145,8 @@ def _counted(failure: Failure, where: str) -> Explanation:
         else failure.explanation.severity
         if failure.ends_it
         else "warning",
-        cause=f"{failure.count} of {failure.total} trials{where} failed so. {failure.explanation.cause}".strip(),
+        cause=f"{failure.count} of {failure.total} trials{where} failed for this reason. "
+        f"{failure.explanation.cause}".strip(),
     )
 
 

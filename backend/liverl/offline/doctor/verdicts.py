@@ -84,9 +84,9 @@ def _not_read(why: str) -> Explanation:
     return Explanation(
         NOT_READ,
         "warning",
-        "Not everything was looked at",
-        f"There are {why}. What is wrong there is not known.",
-        "Name the folder or the logs of the run itself.",
+        "Some files were not examined",
+        f"There are {why}. They may contain further errors.",
+        "Give doctor only the folder or the logs of one run: liverl-tui doctor PATH.",
     )
 
 
@@ -94,7 +94,7 @@ def _not_asked(why: str) -> Explanation:
     return Explanation(
         "run-not-asked",
         "warning",
-        "The run could not be asked for its alerts",
+        "The alerts of the run could not be read",
         why[:1].upper() + why[1:] + ".",
         "Run liverl-tui status on the host of its backend.",
     )
