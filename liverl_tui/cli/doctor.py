@@ -5,20 +5,16 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-import threading
 import traceback
 from pathlib import Path
-from typing import Self
 
 import click
 
 from liverl.exit_codes import ExitCode
 from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.cli.progress import Progress
 from liverl_tui.text.errors import CliError
 
-QUIET = 1.0  # seconds without a line on stderr
-INTERVAL = 2.0  # seconds between two lines at first; twice as long each time while the same log is read,
-SELDOM = 8.0  # until it is so long
 LEAST_WIDTH = 40  # columns
 
 
@@ -73,34 +69,3 @@ def _width(most: int) -> int:
     if not sys.stdout.isatty():
         return most
     return max(LEAST_WIDTH, min(most, shutil.get_terminal_size((most, 24)).columns))
-
-
-class Progress:
-    """While it is entered, says on stderr what is being read: after ``quiet`` seconds, and then every ``INTERVAL``, or
-    ever more seldom while that is the same."""
-
-    def __init__(self, quiet: float = QUIET) -> None:
-        self._quiet = quiet
-        self._text = ""
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def say(self, text: str) -> None:
-        """What is being read from now on."""
-        self._text = text
-
-    def _run(self) -> None:
-        wait, said = self._quiet, ""
-        while not self._over.wait(wait):
-            wait = min(2 * wait, SELDOM) if said and self._text == said else INTERVAL
-            said = self._text
-            if said:
-                echo(said, err=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()

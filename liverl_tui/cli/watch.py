@@ -17,6 +17,7 @@ from liverl.exit_codes import ExitCode
 from liverl_tui.cli.options import as_path
 from liverl_tui.cli.output import echo, echo_json, echo_styled
 from liverl_tui.cli.private_folder import PrivateFolder
+from liverl_tui.cli.progress import Progress
 
 if TYPE_CHECKING:
     from liverl.model import Snapshot
@@ -77,18 +78,14 @@ def watch_command(
     with _watching(target, wait=not once) as watcher:
         if once:
             watcher.settle(JUDGED_S)
-            if not watcher.read_trials(JUDGED_S, _reading):
-                click.echo(f"not all trials were read within {JUDGED_S:.0f} s", err=True)
+            with Progress() as progress:
+                whole = watcher.read_trials(JUDGED_S, lambda n: progress.say(f"reading trials: {n} so far"))
+            if not whole:
+                echo(f"not all trials were read within {JUDGED_S:.0f} s", err=True)
             _print(watcher.with_real_paths(watcher.poll()), as_json)
         else:
             _follow(watcher, as_json)
     return ExitCode.OK
-
-
-def _reading(trials: int) -> None:
-    """Progress, for who waits at a terminal."""
-    if sys.stderr.isatty():
-        click.echo(f"\rreading trials: {trials} so far ", err=True, nl=False)
 
 
 @contextmanager

@@ -602,7 +602,7 @@ def test_status_live_and_dead(cli, live):
     assert "p/r  running: rollout  step 7/20" in human
     assert "● proxy" in human
     assert "✖ replica-0" in human
-    assert "3 of 60 trials (5%) made no tool call" in human
+    assert "3 of 56 trials (5%) made no tool call" in human
     data = json.loads(cli("status", "--json").stdout)
     assert (data["live"], data["services"][0]["name"], data["step"]) == (True, "proxy", 7)
     kill(run_dir)

@@ -70,7 +70,7 @@ def test_the_default_is_the_embedded_run() -> None:
     assert config.model.model_path == "builtin:qwen3_coder"
     assert config.model.tool_parser == "qwen3_coder"
     assert (config.run.replicas, config.training.total_steps) == (2, 20)
-    assert config.environments["proxy"].requirements == ("litellm[proxy]==1.106.2",)
+    assert config.environments["proxy"].requirements == ("litellm[proxy]==1.106.2", "py-spy>=0.4,<0.5")
     assert config.infrastructure.litellm_port == 8002
     assert loaded.origins == {}
     assert loaded.warnings == ()
@@ -163,7 +163,11 @@ def test_environments_and_overrides_are_merged_key_by_key(tmp_path: Path) -> Non
         env={"LIVERL_ENVIRONMENTS__VLLM__PYTHON": "3.13"},
     )
     proxy = loaded.config.environments["proxy"]
-    assert (proxy.python, proxy.venv_path, proxy.requirements) == ("3.12", "/v", ("litellm[proxy]==1.106.2",))
+    assert (proxy.python, proxy.venv_path, proxy.requirements) == (
+        "3.12",
+        "/v",
+        ("litellm[proxy]==1.106.2", "py-spy>=0.4,<0.5"),
+    )
     assert loaded.config.environments["vllm"].python == "3.13"
     assert loaded.config.trainer.overrides == {"a": 1, "b": 3, "actor.lr": 1e-6}
     assert loaded.origins["trainer.overrides.a"] == f"{path}:2"

@@ -83,6 +83,8 @@ RULED = {
             "agent.",
             "reward.",
             "embedded.faults.",
+            "diagnosis.",
+            "notify.",
             "experiment.",
             "credentials.",
             "environments",

@@ -29,7 +29,7 @@ from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
 from liverl.offline.doctor.report import as_text
 from liverl.snapshot_json import encode_snapshot
-from liverl_tui.cli.doctor import Progress
+from liverl_tui.cli.progress import Progress
 from liverl_tui.cli.main import run
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"

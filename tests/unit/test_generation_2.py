@@ -151,5 +151,5 @@ def test_watch_shows_it(tmp_path: Path) -> None:
         put(root / f"a-{number}" / FILE, json.dumps(document(value=0.0)), T)
     done = run_cli("watch", tmp_path / "repo", "--once", TMPDIR=tempfile.mkdtemp(dir=tmp_path))
     assert done.returncode == 0, done.stderr
-    assert "6/6 trials" in done.stdout and "6 with log-probabilities of zero" in done.stdout
+    assert "6 with log-probabilities" in done.stdout
     assert "trials have log-probabilities of zero" in done.stdout

@@ -34,7 +34,7 @@ class Watched:
             run="p/n",
             run_dir=tmp_path,
         )
-        plan: Any = SimpleNamespace(ray=RAY, adopted_port=1)
+        plan: Any = SimpleNamespace(ray=RAY, adopted_port=1, script=None)
         monkeypatch.setattr(launch_script.clusters, "running", lambda ours: [])
         self.script = LaunchScript(supervisor, plan)
         self.script._cluster = GONE

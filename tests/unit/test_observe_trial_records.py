@@ -227,7 +227,7 @@ def test_counts_of_a_proxy_trajectory(document: object, expected: ProxyTrajector
         ({"verifier_result": {"rewards": {"tests": 2}}}, TrialResult(reward=2.0)),
         (
             {"verifier_result": {"rewards": {"tests": 2, "style": 3}}},
-            TrialResult(no_reward="2 rewards and none of them is named reward"),
+            TrialResult(no_reward="2 rewards, none of them named reward: tests 2, style 3"),
         ),
         ({"verifier_result": {"rewards": {"tests": 2, "reward": 3}}}, TrialResult(reward=3.0)),
         ({"verifier_result": {"rewards": {}}}, TrialResult()),

@@ -36,7 +36,7 @@ def test_the_number_that_saved_it(saved: Path) -> None:
     run_dir = saved.parents[1]
     assert told(2, run_dir) == [("ok", f"{saved}: saved with 2 GPUs")]
     ((status, text),) = told(1, run_dir)
-    assert status == "fail" and "saved with 2 GPUs that train, and this run has 1" in text
+    assert status == "fail" and "saved with 2 GPUs for training, and this run has 1" in text
     assert "infrastructure.ngpus_per_node" in text
     assert told(1, run_dir, "trainer.overrides={trainer.n_gpus_per_node: 2}") == told(2, run_dir)
 

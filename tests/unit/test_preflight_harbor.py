@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -440,7 +441,12 @@ def test_plan_tells_what_is_found_of_data_agents_and_harbor(
     assert f"fail       harbor_agent.agent_name: {wrong}" in lines
     assert any(line.startswith(f"check      {NAME}: harbor 0.24.0, Python 3.") for line in lines)
     assert cli.run([*told, "--json"]) == 3
-    assert wrong not in capsys.readouterr().out
+    (found,) = [
+        one
+        for one in json.loads(capsys.readouterr().out)["checks"]
+        if one["name"] == "harbor_agent.agent_name"
+    ]
+    assert (found["status"], found["text"]) == ("fail", wrong)
     assert cli.run(["plan", "--name", "n"]) == 0
     assert "check      data" not in capsys.readouterr().out
 

@@ -253,10 +253,10 @@ def test_only_what_keeps_a_list_of_replicas_is_said_to_get_them(tmp_path: Path, 
     assert registry.listed == set()
     name = {"proxy": "the proxy", "sessions": "the sessions"}.get(carrier)
     assert said == (
-        ["1 of 1 replicas are up; new trials can start"]
+        ["1 of 1 replica is up; new trials can start"]
         if name is None
         else [
-            f"1 of 1 replicas are up; adding them to {name}",
+            f"1 of 1 replica is up; adding them to {name}",
             f"added to {name}; new trials can use this replica",
             f"removed from {name}; new trials do not use this replica",
         ]

@@ -34,6 +34,7 @@ class Fake:
         self.looks: list[Any] = []  # diagnoses that were begun at once
         supervisor: Any = SimpleNamespace(
             run_dir=run_dir,
+            attempt_dir=run_dir / "attempt_001",
             attempt=1,
             slots={},
             stopping=False,

@@ -30,7 +30,8 @@ _GO_ON = "then resume the run"
 _HELPERS = re.compile(
     r"raylet|gcs_server|ray::|ray\b|\bray[._/]|dashboard|log_monitor|runtime_env|litellm|vllm|sglang|wandb|"
     r"multiprocessing|resource_tracker|default_worker\.py|setup_worker\.py|monitor\.py|agent\.py|"
-    r"^(?:tee|tail|cat|sleep|sed|grep|awk|ts|nvidia-smi|rsync|ssh|docker|redis-server|prometheus|ld-linux\S*)\b",
+    r"^(?:tee|tail|cat|sleep|sed|grep|awk|ts|nvidia-smi|rsync|ssh|docker|redis-server|prometheus|ld-linux\S*)\b|"
+    r"^python[\d.]* -c\b",
     re.IGNORECASE,
 )
 

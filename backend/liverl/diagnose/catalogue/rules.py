@@ -53,7 +53,11 @@ FILE_RULES = (
     Rule(agents.zero_tool_calls, linger=60.0),
     Rule(agents.trials_failed, linger=60.0),
     Rule(agents.trials_not_trained, linger=60.0),
-    Rule(rows.rows_damaged, linger=60.0),
+    Rule(
+        rows.rows_damaged,
+        linger=60.0,
+        alerts=("rows_zero_logprobs", "rows_mask_mismatch", "rows_unreadable"),
+    ),
     Rule(agents.trained_past_the_proxy, linger=0.0),
     Rule(sampling.sampled_otherwise, linger=60.0),
     Rule(learning.rewards_equal),

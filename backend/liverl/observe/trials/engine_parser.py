@@ -16,9 +16,8 @@ from typing import Any
 
 import msgspec
 
-from liverl.util.bad_json import BAD_JSON
-
 from liverl.observe.trials.tool_formats import PARSER_KEY
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import read_regular
 
 FILES = ("harbor_verl_*.yaml", "agent_loop_config*.yaml", "harbor_verl_*.yml", "agent_loop_config*.yml")
