@@ -74,6 +74,29 @@ def test_a_training_that_ended_early(logs: dict[str, str], title: str, words: st
         assert words in found[0].fix and found[0].cause and found[0].evidence[0].offset is not None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "trainer exit code: 0",
+        "process exited: 0",
+        "exit status 0",
+        "[2026-11-27 10:00:00] finished: exit code 0",
+        "wandb: Find logs at: ./wandb/run-1/logs",
+        "wandb: \U0001f680 View run calm-sea-3 at: https://wandb.ai/x",
+        "training completed",
+    ],
+)
+def test_each_word_of_an_end_counts(line: str, tmp_path: Path) -> None:
+    log = tmp_path / "t.log"
+    log.write_text(f"{RESUMED}{line}\n", encoding="utf-8")
+    title = "training ended without an error after step 25 of 100"
+    assert [one.title for one in examine([log]).verdict.symptoms] == [title]
+    log.write_text(f"{RESUMED}{line}\n{STEP.format(n=26)}", encoding="utf-8")
+    assert examine([log]).verdict.symptoms == (), "it goes on behind that word"
+    log.write_text(f"{RESUMED}{line}\n".replace("steps: 100", "steps: 25"), encoding="utf-8")
+    assert examine([log]).verdict.symptoms == (), "all its steps were made"
+
+
 def test_an_error_says_more_than_the_steps_that_are_left(tmp_path: Path) -> None:
     error = 'Traceback (most recent call last):\n  File "/w/t.py", line 3, in f\nRuntimeError: it broke\n'
     (tmp_path / "t.log").write_text(f"{RESUMED}{error}wandb: Run summary:\n")

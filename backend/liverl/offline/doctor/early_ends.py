@@ -15,11 +15,12 @@ from liverl.causes.quiet.told import Told, joined, read_told
 from liverl.rundir.layout import RunDir
 
 
-def early_ends(runs: Sequence[Path], logs: Sequence[str]) -> tuple[Explanation, ...]:
+def early_ends(runs: Sequence[Path], logs: Sequence[str], closed: str = "") -> tuple[Explanation, ...]:
     """What is said of each training that is known to have ended too early. ``runs``: directories of runs of this
     program, whose backends have judged them; ``logs``: other logs. A log that only stops may be of a training that goes
-    on: its end counts only where it tells of it."""
-    return (*_judged(runs), *_told(logs))
+    on: its end counts only where it tells of it. ``closed``: a line of any of ``logs`` by which a program says that it
+    ended."""
+    return (*_judged(runs), *_told(logs, closed))
 
 
 def _judged(runs: Sequence[Path]) -> Iterator[Explanation]:
@@ -42,7 +43,7 @@ def _judged(runs: Sequence[Path]) -> Iterator[Explanation]:
         )
 
 
-def _told(logs: Sequence[str]) -> Iterator[Explanation]:
+def _told(logs: Sequence[str], closed: str) -> Iterator[Explanation]:
     for _, folder in groupby(sorted(logs, key=_folder), key=_folder):
         found = []
         for log in folder:
@@ -55,7 +56,8 @@ def _told(logs: Sequence[str]) -> Iterator[Explanation]:
         if len(trainings) > 1:  # of several runs: what is told beside them belongs to none
             others = []
         for one in trainings or [Told()]:
-            yield from _of(joined([one, *others]), [one, *others])
+            told = joined([one, *others])
+            yield from _of(replace(told, closed=told.closed or closed), [one, *others])
 
 
 def _of(told: Told, parts: Sequence[Told]) -> Iterator[Explanation]:

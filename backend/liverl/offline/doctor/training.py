@@ -35,16 +35,16 @@ _COMPLETE = re.compile(
 )
 _ENDED = re.compile(
     rb"(?:exit(?:ed)?|finished)(?: with)?(?: exit)?(?: code| status)?[ :=]{1,3}0\b(?!\.\d)|Job '[^'\n]{1,80}' succeeded"
-    rb"|^[^\n]{0,80}\bwandb: (?:Run summary|Run history|Synced|Find logs at|\xf0\x9f\x9a\x80 View run)",
-    re.M,
+    rb"|^[^\n]{0,80}\bwandb: (?:Run summary|Run history|Synced|Find logs at|\xf0\x9f\x9a\x80 View run (?!at ))",
+    re.M,  # "View run at" is said at the beginning
 )
 
 
 class Training(msgspec.Struct, frozen=True):
     """What one log, or all logs of a run, say. ``steps``: the newest ones, ascending; ``reached``: the newest step, by
     its line or the progress bar, None without one; ``total``: steps owed, as the trainer says, else as its command
-    line does; ``seconds``: a step takes; ``began``: a trainer was started; ``complete``: it says that all is done;
-    ``ended``: the line that says that its program ended without an error."""
+    line does; ``seconds``: a step takes; ``began``: a trainer was started; ``says_done``: it says that all is done;
+    ``ended``: the line, behind its newest step, that says so, or that its program ended without an error."""
 
     steps: tuple[StepMetrics, ...] = ()
     reached: int | None = None
@@ -52,13 +52,21 @@ class Training(msgspec.Struct, frozen=True):
     asked: int | None = None
     seconds: float | None = None
     began: bool = False
-    complete: bool = False
+    says_done: bool = False
     ended: str = ""
 
     @property
     def owed(self) -> int | None:
         """How many steps it owes; None if nothing says so."""
         return self.total if self.total is not None else self.asked
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has made all its steps. Its own word does not count against its numbers, but for the last step:
+        verl ends before its bar shows that one."""
+        if self.owed is None or self.reached is None:
+            return self.says_done
+        return self.reached >= self.owed or (self.says_done and self.reached == self.owed - 1)
 
     @property
     def unfinished(self) -> bool:
@@ -76,7 +84,7 @@ def training_of(path: str, start: int = 0) -> Training:
     steps: dict[int, StepMetrics] = {}
     bar: tuple[int, int] | None = None
     rate: float | None = None
-    began = complete = False
+    began = says_done = False
     last = b""
     with open_binary(path) as file:
         file.seek(start)
@@ -103,14 +111,8 @@ def training_of(path: str, start: int = 0) -> Training:
                         rate = float(pace[1]) if pace[2] == b"s/it" else 1.0 / float(pace[1])
             if not last:  # of the beginning
                 began = _TRAINS.search(block) is not None
-            complete = complete or _COMPLETE.search(block, max(0, len(block) - TAIL)) is not None
+            says_done = says_done or _COMPLETE.search(block, max(0, len(block) - TAIL)) is not None
             last = (last + block)[-TAIL:]
-    ended = ""
-    ends = list(_ENDED.finditer(last))
-    if ends:
-        end = ends[-1]
-        begin = last.rfind(b"\n", 0, end.end()) + 1
-        ended = colourless(last[begin:].split(b"\n", 1)[0].decode("utf-8", "replace")).strip()[:200]
     newest = tuple(steps[number] for number in sorted(steps))[-NEWEST:]
     reached = [*(one.step for one in newest[-1:]), *([bar[0]] if bar is not None else [])]
     took = [v for one in newest[-9:] for key in _PACE if (v := one.values.get(key, 0.0)) > 0.0]
@@ -122,8 +124,8 @@ def training_of(path: str, start: int = 0) -> Training:
         asked=found.get("asked"),
         seconds=median(took) if took else rate,
         began=began or bool(newest) or total is not None,
-        complete=complete or (total is not None and max(reached, default=-1) >= total),
-        ended=ended,
+        says_done=says_done,
+        ended=_ended(last),
     )
 
 
@@ -147,9 +149,18 @@ def joined(parts: Sequence[Training]) -> Training:
         asked=newest("asked"),
         seconds=next((part.seconds for part in reversed(parts) if part.seconds is not None), None),
         began=any(part.began for part in parts),
-        complete=any(part.complete for part in parts),
+        says_done=any(part.says_done for part in parts),
         ended=ended.ended,
     )
+
+
+def _ended(last: bytes) -> str:
+    """The line at the end of a log that says that its program has ended; empty without one, or if it goes on."""
+    end = max((m.end() for pattern in (_ENDED, _COMPLETE) for m in pattern.finditer(last)), default=None)
+    if end is None or _BAR.search(last, end) is not None or next(_steps(last[end:]), None) is not None:
+        return ""
+    begin = last.rfind(b"\n", 0, end) + 1
+    return colourless(last[begin:].split(b"\n", 1)[0].decode("utf-8", "replace")).strip()[:200]
 
 
 def _blocks(file: object) -> Iterator[bytes]:
