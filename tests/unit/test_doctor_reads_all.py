@@ -15,10 +15,11 @@ import pytest
 
 from liverl.causes.finding import Explanation, Verdict
 from liverl.diagnose.tracker import Resolved, Rule, Window
-from liverl.model import BackendInfo, Evidence, Result, Snapshot, Symptom
+from liverl.model import BackendInfo, Evidence, Result, Snapshot, Symptom, TrialsStatus
 from liverl.offline.doctor import rules as doctor_rules
 from liverl.offline.doctor.examine import Examination, examine
 from liverl.offline.doctor.report import as_json, as_text
+from liverl.offline.doctor.trials import TrialsRead
 from liverl.offline.doctor.verdicts import joined
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.main import run
@@ -574,6 +575,34 @@ def test_a_limit_that_was_met_is_said_and_is_no_clean_bill(
     assert "nothing wrong" not in as_text(found)
     assert run(["doctor", str(tmp_path)]) == 1
     assert "more than 3 logs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("unseen", "words"),
+    [
+        ("named", "1 path that cannot be read"),
+        ("loop", "1 path that cannot be read"),
+        ("trials", "7 trials of the oldest steps"),
+        ("gone", ""),
+    ],
+)
+def test_what_was_not_looked_at_is_no_clean_bill(
+    unseen: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"fine.log": (["all is well"], 5.0)})
+    paths = [tmp_path]
+    if unseen == "named":
+        paths.append(tmp_path.with_name("missing.log"))
+    elif unseen == "trials":  # simulated: a disk on which they cannot all be read in time
+        make_trial(tmp_path / "step_0001" / "t-0__Ab00xYz", None)
+        late = TrialsRead(TrialsStatus(), unread=7)
+        monkeypatch.setattr("liverl.offline.doctor.examine.read_trials", lambda *_: late)
+    else:  # the second is what a log that was removed leaves behind
+        (tmp_path / "latest.log").symlink_to({"loop": "latest.log", "gone": "removed.log"}[unseen])
+    found = examine(paths)
+    assert ids(found) == (["not-all-read"] if words else [])
+    assert words in found.left_out and bool(found.left_out) == bool(words)
+    assert ("nothing wrong" in as_text(found)) == (not words)
 
 
 # --- runs of this program ---------------------------------------------------------------------------------

@@ -85,8 +85,8 @@ def _not_read(why: str) -> Explanation:
         NOT_READ,
         "warning",
         "Not everything was looked at",
-        f"There are {why}. What is wrong there is not known.",
-        "Name the folder or the logs of the run itself.",
+        f"Not looked at: {why}. What is wrong there is not known.",
+        "Name the folder or the logs of the run itself, as a user who may read them.",
     )
 
 
