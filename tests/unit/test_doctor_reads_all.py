@@ -430,7 +430,7 @@ def test_a_healthy_history_is_silent(tmp_path: Path) -> None:
 def make_trial(folder: Path, failure: str | None = None, log: str = "", calls: bool = True) -> None:
     folder.mkdir(parents=True)
     info = None if failure is None else {"exception_type": "RuntimeError", "exception_message": failure}
-    reward = None if failure else {"rewards": {"reward": float(hash(folder.name) % 2)}}
+    reward = None if failure else {"rewards": {"reward": float(sum(folder.name.encode()) % 2)}}
     result = {"started_at": "2026-11-27T10:00:00Z", "verifier_result": reward, "exception_info": info}
     (folder / "result.json").write_text(json.dumps(result))
     message = {"role": "assistant", "content": "<function=bash>ls</function>"}
