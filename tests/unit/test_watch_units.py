@@ -152,6 +152,8 @@ def test_what_belongs_to_a_folder(process: Found, part: bool) -> None:
         ("/t/exp/step_0003/task-1", {"litellm-trajectory.jsonl"}, "/t/exp"),
         ("/t/exp/task-1/agent", {"litellm-trajectory.jsonl"}, "/t/exp"),
         ("/t/exp/step_0003/s", {"proxy_trajectory.json"}, "/t/exp"),
+        ("/t/exp/task-1", {"result.json", "exception.txt"}, "/t/exp"),
+        ("/t/exp/task-1", {"result.json", "agent.log"}, "/t/exp"),
         ("/t/exp", {"result.json", "config.yaml"}, None),
         ("/t/exp", {"agent", "verifier"}, None),
     ],
