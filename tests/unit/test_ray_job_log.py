@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 
+import msgspec
 import pytest
 
 from liverl.external import ray_job
+from liverl.model import Result, SubmittedJob
+from liverl.offline.job_end import judge_job
+from liverl.plan.spec import Plan
+from liverl.rundir.layout import RunDir
 
 
 @pytest.fixture
@@ -53,6 +59,23 @@ def test_a_long_log_is_told_by_its_two_ends(
     assert (ray_job.LEFT_OUT in log) == (lines > 1000)
     told = ray_job.job_told("raysubmit_1", address)
     assert (told.total, told.step) == (90, 7)
+
+
+def test_the_result_of_a_job_holds_no_secret(served: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+    address, answer = served
+    secret = "hf_" + "aB3" * 11
+    run = RunDir(tmp_path)
+    run.logs(1).mkdir(parents=True)
+    run.plan.write_bytes(
+        msgspec.json.encode(Plan("p/n", str(tmp_path), "managed", (), (), None, expected_replicas=0))
+    )
+    answer["logs"] = f'Traceback (most recent call last):\n  File "/w/t.py", line 3\nRuntimeError: {secret}\n'
+    job = SubmittedJob("ray", "raysubmit_1", address)
+    before = Result("stopped", 5, None, 0, 0.0, 1.0, job=job)
+    result = judge_job(run, before, ray_job.RayJob("FAILED", f"HF_TOKEN={secret}"))
+    assert result.state == "failed" and result.cause is not None
+    written = run.result.read_text()
+    assert "RuntimeError" in written and "aB3" not in written and "aB3" not in repr(result)
 
 
 @pytest.mark.parametrize(
