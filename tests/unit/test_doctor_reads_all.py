@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from liverl.causes.finding import Explanation, Verdict
+from liverl.diagnose import training
 from liverl.diagnose.tracker import Resolved, Rule, Window
 from liverl.model import BackendInfo, Evidence, Result, Snapshot, Symptom, TrialsStatus
 from liverl.offline.doctor import rules as doctor_rules
@@ -417,9 +418,33 @@ def test_metrics_are_judged_by_the_rules_of_a_living_run(
         newest = window.beside.recent.steps[-1]
         yield Symptom("new_rule", "critical", f"step {newest.step}", "cause", "fix", (Evidence("x"),))
 
-    monkeypatch.setattr(doctor_rules, "FILE_RULES", (*doctor_rules.FILE_RULES, Rule(always)))
+    monkeypatch.setattr(training, "FILE_RULES", (*training.FILE_RULES, Rule(always)))
     first = told(examine([tmp_path]))[0]
     assert (first.id, first.title) == ("new_rule", "step 30"), "rules that are added later count, too"
+
+
+def fallen(step: int) -> float:
+    """A reward that rises for 100 steps, then falls, and has been low ever since."""
+    noise = step * 7919 % 13 / 500
+    return noise + (0.2 + step / 200 if step <= 100 else max(0.02, 0.7 - (step - 100) / 60))
+
+
+@pytest.mark.parametrize("kind", ["metrics", "log", "two logs", "again"])
+def test_what_happened_long_ago_is_found(kind: str, tmp_path: Path) -> None:
+    rows = [
+        f"(TaskRunner pid=1) step:{n} - training/global_step:{n} - critic/score/mean:{fallen(n)}"
+        for n in range(1, 401)
+    ]
+    files: dict[str, tuple[list[str], float]] = {
+        "metrics": {"metrics.jsonl": (metrics(400, critic__score__mean=fallen), 60.0)},
+        "log": {"train.log": (rows, 60.0)},
+        "two logs": {
+            "a.log": (rows[:300], 90.0),
+            "b.log": (["Setting global step to 250", *rows[250:]], 60.0),
+        },
+        "again": {"train.log": (rows, 60.0), "slurm-7.out": (rows, 61.0)},
+    }[kind]
+    assert "reward_fell" in ids(examine([write(tmp_path, files)]))
 
 
 def test_a_healthy_history_is_silent(tmp_path: Path) -> None:

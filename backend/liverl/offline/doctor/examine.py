@@ -136,15 +136,15 @@ def _trials(
 def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[TrialsRead], now: float) -> Judged:
     """What the rules for runs say of steps and trials."""
     training = reading.training
-    steps, source = training.steps, next((log.path for log, _ in reversed(reading.tails) if log.trains), "")
+    recent, source = training.recent, next((log.path for log, _ in reversed(reading.tails) if log.trains), "")
     for path in metrics:
         of_file = steps_of(path)
-        if of_file and (not steps or of_file[-1].step >= steps[-1].step):
-            steps, source = of_file, str(path)
-    if not steps and not trials:
+        if of_file.steps and (not recent.steps or of_file.steps[-1].step >= recent.steps[-1].step):
+            recent, source = of_file, str(path)
+    if not recent.steps and not trials:
         return Judged()
     most = max(trials, key=lambda one: one.status.total, default=TrialsRead(TrialsStatus()))
-    return judged_files(steps, source, most.status, most.unreadable, training.owed, now)
+    return judged_files(recent, source, most.status, most.unreadable, training.owed, now)
 
 
 def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verdict:

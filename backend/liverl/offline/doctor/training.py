@@ -11,12 +11,12 @@ import msgspec
 from liverl.logs.prefixes import colourless
 from liverl.model import StepMetrics
 from liverl.observe.metrics.names import keys_of
+from liverl.observe.metrics.recent import RecentSteps, StepCollector, followed
 from liverl.observe.metrics.step_lines import parse_step_line, validation_only
 from liverl.util.regular_file import open_binary
 
 BLOCK = 4 << 20  # bytes read at a time
 TAIL = 16 << 10  # bytes at the end of a log in which it may say that its program has ended
-NEWEST = 60  # steps that are kept, as the rules need
 _PACE = keys_of("seconds per step")
 _BAR = re.compile(
     rb"Train[^|\r\n]{0,60}?:\s{1,4}\d{1,3}%\|[^|\r\n]{0,200}\|\s{0,4}(\d{1,9})/(\d{1,9}) \[([^\]\r\n]{0,80})\]"
@@ -41,12 +41,12 @@ _ENDED = re.compile(
 
 
 class Training(msgspec.Struct, frozen=True):
-    """What one log, or all logs of a run, say. ``steps``: the newest ones, ascending; ``reached``: the newest step, by
+    """What one log, or all logs of a run, say. ``recent``: its steps; ``reached``: the newest step, by
     its line or the progress bar, None without one; ``total``: steps owed, as the trainer says, else as its command
     line does; ``seconds``: a step takes; ``began``: a trainer was started; ``says_done``: it says that all is done;
     ``ended``: the line, behind its newest step, that says so, or that its program ended without an error."""
 
-    steps: tuple[StepMetrics, ...] = ()
+    recent: RecentSteps = RecentSteps()
     reached: int | None = None
     total: int | None = None
     asked: int | None = None
@@ -81,7 +81,7 @@ def training_of(path: str, start: int = 0) -> Training:
         OSError: it cannot be read.
     """
     found: dict[str, int] = {}
-    steps: dict[int, StepMetrics] = {}
+    collector = StepCollector()
     bar: tuple[int, int] | None = None
     rate: float | None = None
     began = says_done = False
@@ -95,12 +95,9 @@ def training_of(path: str, start: int = 0) -> Training:
                 if match is not None:
                     found[name] = int(match[1])
                     if name == "resumed":
-                        steps = {step: one for step, one in steps.items() if step <= found[name]}
+                        collector.cut(found[name])
             for step in _steps(block):
-                steps = {number: one for number, one in steps.items() if number < step.step}
-                steps[step.step] = step
-                if len(steps) > 2 * NEWEST:
-                    steps = dict(sorted(steps.items())[-NEWEST:])
+                collector.add((step,))
             at = block.rfind(b"%|", 0, len(block))
             if at >= 0:
                 bars = list(_BAR.finditer(block, max(0, at - (64 << 10))))
@@ -113,12 +110,13 @@ def training_of(path: str, start: int = 0) -> Training:
                 began = _TRAINS.search(block) is not None
             says_done = says_done or _COMPLETE.search(block, max(0, len(block) - TAIL)) is not None
             last = (last + block)[-TAIL:]
-    newest = tuple(steps[number] for number in sorted(steps))[-NEWEST:]
+    recent = collector.recent()
+    newest = recent.steps
     reached = [*(one.step for one in newest[-1:]), *([bar[0]] if bar is not None else [])]
     took = [v for one in newest[-9:] for key in _PACE if (v := one.values.get(key, 0.0)) > 0.0]
     total = found.get("total", None if bar is None else bar[1])
     return Training(
-        steps=newest,
+        recent=recent,
         reached=max(reached, default=None),
         total=total,
         asked=found.get("asked"),
@@ -132,18 +130,16 @@ def training_of(path: str, start: int = 0) -> Training:
 def joined(parts: Sequence[Training]) -> Training:
     """What several logs of one run say together, the one written last being the last of ``parts``: a script and the
     batch system may both write what the trainer prints."""
-    steps: dict[int, StepMetrics] = {}
+    recent = RecentSteps()
     for part in parts:
-        if part.steps:
-            steps = {number: one for number, one in steps.items() if number < part.steps[0].step}
-            steps |= {one.step: one for one in part.steps}
+        recent = followed(recent, part.recent)
 
     def newest(name: str) -> int | None:
         return next((v for part in reversed(parts) if (v := getattr(part, name)) is not None), None)
 
     ended = next((part for part in reversed(parts) if part.ended), Training())
     return Training(
-        steps=tuple(steps[number] for number in sorted(steps))[-NEWEST:],
+        recent=recent,
         reached=max((part.reached for part in parts if part.reached is not None), default=None),
         total=newest("total"),
         asked=newest("asked"),
