@@ -24,6 +24,11 @@ SUBMITTED = (
     "+ nohup python -m verl.trainer.main_ppo trainer.total_training_steps=500\nstarted, log: train.log\n"
     "Job 'raysubmit_1' succeeded\n"
 )
+BAR = (
+    "(TaskRunner pid=7) Total training steps: 20\n"
+    "(TaskRunner pid=7) Training Progress:  90%|#########  | {n}/20 [09:00<00:30, 30.0s/it]\n"
+    "(TaskRunner pid=7) 'Final validation metrics: None'\n"
+)
 TRAINER = "nohup: ignoring input\n(TaskRunner pid=2) {'actor_rollout_ref': {'actor': {'clip_ratio': 0.2,\n"
 
 
@@ -53,6 +58,9 @@ TRAINER = "nohup: ignoring input\n(TaskRunner pid=2) {'actor_rollout_ref': {'act
         # of a log that only stops it is not known whether its training goes on
         ({"t.log": RESUMED}, "", ""),
         ({"t.log": BOUNDARY + "wandb: View run at https://wandb.ai/x\n"}, "", ""),
+        # verl's bar does not show the last step, in which it validates
+        ({"t.log": BAR.format(n=19)}, "", ""),
+        ({"t.log": BAR.format(n=18)}, "training ended without an error after step 18 of 20", "Read the end"),
         # all steps
         ({"t.log": RESUMED.replace("steps: 100", "steps: 25") + "wandb: Run summary:\n"}, "", ""),
         # one training has ended well, and what lies beside it is another one's
