@@ -24,7 +24,7 @@ from liverl.watch.proxy import ProxyFacts, replicas_of
 from liverl.watch.ray import RayFacts
 from liverl.watch.replicas import Answer, Candidate, ReplicaStates, root
 from liverl.watch.router import urls_in
-from liverl.watch.scene import Scene
+from liverl.watch.scene import Scene, stat_of
 from liverl.watch.target import Target, WatchError, checked
 from liverl.watch.units import Names, Unit, address_of, belongs, units
 from liverl.watch.verdicts import Judge, JudgedLog, ended_below, judgement, of_process
@@ -413,6 +413,29 @@ def test_an_error_that_a_running_trainer_may_have_caught(text: str, tmp_path: Pa
     path = tmp_path / "train.log"
     path.write_text(f"step:1 - actor/loss:0.1\n{text}")
     assert ended_below(read_log(path, "train.log", 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("end", "alive", "told"),
+    [
+        ("trainer exit code: 0", False, True),
+        ("wandb: Run summary:", False, True),
+        ("trainer exit code: 0", True, False),
+        ("", False, False),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", False, False),
+    ],
+)
+def test_a_training_that_ended_early_is_an_alert(end: str, alive: bool, told: bool, tmp_path: Path) -> None:
+    log = tmp_path / "t.log"
+    steps = "".join(f"step:{n} - training/global_step:{n} - critic/score/mean:0.5\n" for n in range(1, 4))
+    log.write_text(f"Total training steps: 20\n{steps}{end}\n")
+    watched = JudgedLog(log, "logs/trainer.1.log", "trainer", alive, *stat_of(log), None)
+    found = {one.id: one for one in Judge(lambda: [watched]).look().symptoms}
+    assert ("log:ended-early" in found) == told
+    if told:
+        alert = found["log:ended-early"]
+        assert alert.title == "training ended without an error after step 3 of 20"
+        assert {one.log for one in alert.evidence} == {"logs/trainer.1.log"}
 
 
 def test_what_an_earlier_process_has_appended_is_no_verdict_on_this_one(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from liverl.causes.finding import Explanation
 from liverl.causes.quiet.end import quiet_end
 from liverl.causes.quiet.reasons import JOB_FAILED, QUIET
 from liverl.causes.quiet.told import Told, joined, read_told
+from liverl.offline.doctor.training import end_of
 from liverl.rundir.layout import RunDir
 
 
-def early_ends(runs: Sequence[Path], logs: Sequence[str], closed: str = "") -> tuple[Explanation, ...]:
+def early_ends(runs: Sequence[Path], logs: Sequence[str]) -> tuple[Explanation, ...]:
     """What is said of each training that is known to have ended too early. ``runs``: directories of runs of this
     program, whose backends have judged them; ``logs``: other logs. A log that only stops may be of a training that goes
-    on: its end counts only where it tells of it. ``closed``: a line of any of ``logs`` by which a program says that it
-    ended."""
-    return (*_judged(runs), *_told(logs, closed))
+    on: its end counts only where it tells of it."""
+    return (*_judged(runs), *_told(logs))
 
 
 def _judged(runs: Sequence[Path]) -> Iterator[Explanation]:
@@ -43,12 +43,13 @@ def _judged(runs: Sequence[Path]) -> Iterator[Explanation]:
         )
 
 
-def _told(logs: Sequence[str], closed: str) -> Iterator[Explanation]:
+def _told(logs: Sequence[str]) -> Iterator[Explanation]:
     for _, folder in groupby(sorted(logs, key=_folder), key=_folder):
         found = []
         for log in folder:
             try:
-                found.append(read_told(log))
+                told = read_told(log)
+                found.append(replace(told, closed=told.closed or end_of(log)))
             except OSError:
                 continue  # it was removed meanwhile
         trainings = [one for one in found if one.total or one.has_bar or one.step]
@@ -56,8 +57,7 @@ def _told(logs: Sequence[str], closed: str) -> Iterator[Explanation]:
         if len(trainings) > 1:  # of several runs: what is told beside them belongs to none
             others = []
         for one in trainings or [Told()]:
-            told = joined([one, *others])
-            yield from _of(replace(told, closed=told.closed or closed), [one, *others])
+            yield from _of(joined([one, *others]), [one, *others])
 
 
 def _of(told: Told, parts: Sequence[Told]) -> Iterator[Explanation]:

@@ -39,9 +39,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     def silent_ends(self, now: float) -> tuple[Explanation, ...]:
         """What is wrong with a run whose logs show no error: it hangs, it ended too early, or its log just stops."""
-        run = self.training
-        closed = "" if run.owed is not None and run.complete else run.ended
-        early = early_ends((), [log.path for log, _ in self.tails], closed)
+        early = early_ends((), [log.path for log, _ in self.tails])
         hangs = hang(self.tails, self.training, now)
         stuck = [one for log, tail in self.tails if (one := engine_stuck(log, tail)) is not None]
         stops = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -63,7 +64,7 @@ class Training(msgspec.Struct, frozen=True):
     @property
     def complete(self) -> bool:
         """Whether it has made all its steps. Its own word does not count against its numbers, but for the last step:
-        verl ends before its bar shows that one."""
+        verl may end before its bar shows that one."""
         if self.owed is None or self.reached is None:
             return self.says_done
         return self.reached >= self.owed or (self.says_done and self.reached == self.owed - 1)
@@ -148,6 +149,17 @@ def joined(parts: Sequence[Training]) -> Training:
         says_done=any(part.says_done for part in parts),
         ended=ended.ended,
     )
+
+
+def end_of(path: str) -> str:
+    """The line at the end of the log at ``path`` that says that its program has ended, see ``Training.ended``.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open_binary(path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        return _ended(file.read(TAIL))
 
 
 def _ended(last: bytes) -> str:
