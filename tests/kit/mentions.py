@@ -207,6 +207,8 @@ OTHERS: dict[str, str] = {
     "data.image_key": "the name of the column with pictures, in verl's configuration",
     "data.video_key": "the name of the column with videos, in verl's configuration",
     "data.audio_key": "the name of the column with sounds, in verl's configuration",
+    "ray.get": "Ray's function that waits for a result, in doctor's words about an interrupted start",
+    "ray.init": "Ray's function that starts or joins a cluster, likewise",
     "ray.kill": "Ray's function that ends an actor, in its words about one that has ended",
     "data.prompt_key": "the name of the column with the messages, in verl's configuration",
     "trainer.default_local_dir": "the directory of the checkpoints, in verl's configuration",

@@ -44,7 +44,7 @@ def judge_training(
     return _found(METRIC_RULES, _snapshot(recent, total_steps=total_steps, gpus=tuple(gpus)), context)
 
 
-def judge_files(
+def judge_course(
     recent: RecentSteps,
     *,
     trials: TrialsStatus,

@@ -10,7 +10,7 @@ import msgspec
 from liverl.causes.finding import Explanation
 from liverl.control.messages import ControlError
 from liverl.diagnose import failures
-from liverl.diagnose.training import judge_files
+from liverl.diagnose.training import judge_course
 from liverl.model import Evidence, Snapshot, Symptom, TrialsStatus, UnreadableFile
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.steps import MetricsReader
@@ -56,7 +56,7 @@ def judged_files(
 ) -> Judged:
     """What the rules say of files of any run. ``source``: the file that has the steps; ``total``:
     steps owed; ``at``: Unix time of the newest step."""
-    symptoms = judge_files(recent, trials=trials, unreadable=unreadable, total_steps=total, at=at)
+    symptoms = judge_course(recent, trials=trials, unreadable=unreadable, total_steps=total, at=at)
     return _judged(symptoms, source, "", len(recent.steps))
 
 
