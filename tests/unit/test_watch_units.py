@@ -15,7 +15,7 @@ from liverl.causes.reading import read_log
 from liverl.model import Evidence, Symptom
 from liverl.offline.doctor import kinds
 from liverl.procs.procfs import Proc
-from liverl.watch.alerts import merged
+from liverl.watch.alerts import merged, unseen
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import LogFound, Surveyor, role_of, trials_root
 from liverl.watch.mirror import Mirror, service_name
@@ -243,6 +243,21 @@ def test_a_folder_is_surveyed(tmp_path: Path) -> None:
     assert Surveyor().survey((tmp_path / "logs",), tmp_path / "trials/exp").trials == (
         tmp_path / "trials/exp",
     )
+
+
+@pytest.mark.parametrize(("entries", "whole"), [(3, False), (7, True), (8, True)])
+def test_a_limit_of_the_survey_is_an_alert(
+    entries: int, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder / "deep").mkdir(parents=True)
+    (tmp_path / "b/deep/t.log").write_text("(TaskRunner pid=3) step:1 - critic/rewards/mean:0.5\n")
+    (tmp_path / "x.log").write_text("x\n")
+    (tmp_path / "y.log").write_text("y\n")
+    monkeypatch.setattr("liverl.watch.folder.ENTRIES", entries)
+    survey = Surveyor().survey((tmp_path,))
+    assert ("t.log" in {log.path.name for log in survey.logs}) == whole
+    assert [one.id for one in unseen(survey, 0.0)] == ([] if whole else ["not_all_seen"])
 
 
 def test_the_kind_of_a_file_is_read_again_while_it_is_short(tmp_path: Path) -> None:

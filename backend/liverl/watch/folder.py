@@ -50,7 +50,7 @@ class LogFound(msgspec.Struct, frozen=True):
 
 class Survey(msgspec.Struct, frozen=True):
     """``metrics``: files with a JSON record per step; ``trials``: folders whose subfolders, or those of ``step_NNNN``
-    in them, are trials; ``more``: there is more than ``ENTRIES``."""
+    in them, are trials; ``more``: there are folders that were not looked at, since there is more than ``ENTRIES``."""
 
     logs: tuple[LogFound, ...] = ()
     metrics: tuple[Path, ...] = ()
@@ -107,7 +107,7 @@ class Surveyor:
                     metrics.append(path)
                 elif log is not None:
                     logs.setdefault(os.path.realpath(path), log)
-        return Survey(tuple(logs.values()), tuple(metrics), tuple(roots.values()), self._left <= 0)
+        return Survey(tuple(logs.values()), tuple(metrics), tuple(roots.values()), bool(waiting))
 
     def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
         try:
