@@ -147,14 +147,15 @@ def test_a_pipe_hides_no_error(launch: Launch) -> None:
 def test_a_trainer_in_the_background_is_named(launch: Launch) -> None:
     launch.script(
         """
-        nohup python3 -c 'import time; print("Total training steps: 20", flush=True); time.sleep(600)' &
+        printf 'import time\nprint("Total training steps: 20", flush=True)\ntime.sleep(600)\n' > train.py
+        nohup python3 train.py &
         until grep -qs "training steps" "$LIVERL_RUN_DIR"/attempt_*/logs/trainer.*.log; do sleep 0.05; done
         """
     )
     done = launch.up()
     assert (done.returncode, launch.result.state) == (5, "stopped"), done.stdout
     assert launch.result.cause is not None and launch.result.cause.id == "trainer-in-background"
-    assert "python3 -c still ran, and was ended with it" in launch.result.summary
+    assert "train.py still ran, and was ended with it" in launch.result.summary
     assert "`wait`" in done.stdout
     assert launch.up().returncode == 1, "it would end so again"
 

@@ -89,6 +89,20 @@ def test_a_process_that_did_not_register_gets_no_signal(start: Start, tmp_path: 
     assert process.poll() is None
 
 
+ENDS = """import glob, os, signal
+def end(*_): os.unlink(glob.glob(f"{os.environ['FOLDER']}/{os.getpid()}.*")[0]); os._exit(0)
+signal.signal(signal.SIGUSR2, end)"""
+
+
+def test_a_process_that_ends_at_the_signal_has_no_stacks(start: Start, tmp_path: Path) -> None:
+    """It removes its file, as one does that has registered and exits."""
+    process = start(HANG.format(register=ENDS), FOLDER=str(tmp_path))
+    pid, tick = member(process)
+    (tmp_path / f"{pid}.{tick}").touch()
+    taken = stacks.take((pid, tick), None, tmp_path)
+    assert (taken.text, taken.problem) == ("", stacks.ENDED)
+
+
 def test_a_process_that_has_this_pid_by_now_is_not_looked_at(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "s"
     process = start(HANG.format(register=REGISTER), **{VARIABLE: str(folder)})

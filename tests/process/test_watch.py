@@ -329,7 +329,7 @@ def test_a_folder_that_has_nothing_yet_is_waited_for(started: Started, tmp_path:
     try:
         assert watching.stdout is not None
         first = json.loads(watching.stdout.readline())
-        assert first["state"] == "starting" and "nothing yet" in first["phase"]
+        assert first["state"] == "starting" and "still empty" in first["phase"]
         assert not first["services"] and not first["symptoms"]
         started.trainer(started.folder / "logs/exp.log")
         seen = (json.loads(line) for line in watching.stdout)
@@ -350,7 +350,7 @@ def test_a_folder_that_has_nothing_yet_in_words(started: Started, tmp_path: Path
     )
     try:
         assert watching.stdout is not None
-        wait_until(lambda: "nothing yet" in watching.stdout.readline(), 60, "the words")  # type: ignore[union-attr]
+        wait_until(lambda: "still empty" in watching.stdout.readline(), 60, "the words")  # type: ignore[union-attr]
     finally:
         watching.send_signal(signal.SIGINT)
         watching.wait(30)

@@ -29,8 +29,8 @@ from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
 from liverl.offline.doctor.report import as_text
 from liverl.snapshot_json import encode_snapshot
-from liverl_tui.cli.progress import Progress
 from liverl_tui.cli.main import run
+from liverl_tui.cli.progress import Progress
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 TRACEBACK = b"""starting
@@ -477,7 +477,7 @@ def test_what_is_being_read_is_repeated_ever_more_seldom(monkeypatch: pytest.Mon
             return len(waits) > 6
 
     monkeypatch.setattr(progress, "_over", Over())
-    monkeypatch.setattr("liverl_tui.cli.doctor.echo", lambda text, err: said.append(text))
+    monkeypatch.setattr("liverl_tui.cli.progress.echo", lambda text, err: said.append(text))
     progress._run()
     assert said == ["a", "a", "a", "a", "b", "b"]
     assert waits == [1.0, 2.0, 4.0, 8.0, 8.0, 2.0, 4.0]

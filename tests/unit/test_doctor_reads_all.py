@@ -14,11 +14,13 @@ import msgspec
 import pytest
 
 from liverl.causes.finding import Explanation, Verdict
+from liverl.diagnose import training
 from liverl.diagnose.tracker import Resolved, Rule, Window
-from liverl.model import BackendInfo, Evidence, Result, Snapshot, Symptom
+from liverl.model import BackendInfo, Evidence, Result, Snapshot, Symptom, TrialsStatus
 from liverl.offline.doctor import rules as doctor_rules
 from liverl.offline.doctor.examine import Examination, examine
 from liverl.offline.doctor.report import as_json, as_text
+from liverl.offline.doctor.trials import TrialsRead
 from liverl.offline.doctor.verdicts import joined
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.main import run
@@ -416,9 +418,33 @@ def test_metrics_are_judged_by_the_rules_of_a_living_run(
         newest = window.beside.recent.steps[-1]
         yield Symptom("new_rule", "critical", f"step {newest.step}", "cause", "fix", (Evidence("x"),))
 
-    monkeypatch.setattr(doctor_rules, "FILE_RULES", (*doctor_rules.FILE_RULES, Rule(always)))
+    monkeypatch.setattr(training, "FILE_RULES", (*training.FILE_RULES, Rule(always)))
     first = told(examine([tmp_path]))[0]
     assert (first.id, first.title) == ("new_rule", "step 30"), "rules that are added later count, too"
+
+
+def fallen(step: int) -> float:
+    """A reward that rises for 100 steps, then falls, and has been low ever since."""
+    noise = step * 7919 % 13 / 500
+    return noise + (0.2 + step / 200 if step <= 100 else max(0.02, 0.7 - (step - 100) / 60))
+
+
+@pytest.mark.parametrize("kind", ["metrics", "log", "two logs", "again"])
+def test_what_happened_long_ago_is_found(kind: str, tmp_path: Path) -> None:
+    rows = [
+        f"(TaskRunner pid=1) step:{n} - training/global_step:{n} - critic/score/mean:{fallen(n)}"
+        for n in range(1, 401)
+    ]
+    files: dict[str, tuple[list[str], float]] = {
+        "metrics": {"metrics.jsonl": (metrics(400, critic__score__mean=fallen), 60.0)},
+        "log": {"train.log": (rows, 60.0)},
+        "two logs": {
+            "a.log": (rows[:300], 90.0),
+            "b.log": (["Setting global step to 250", *rows[250:]], 60.0),
+        },
+        "again": {"train.log": (rows, 60.0), "slurm-7.out": (rows, 61.0)},
+    }[kind]
+    assert "reward_fell" in ids(examine([write(tmp_path, files)]))
 
 
 def test_a_healthy_history_is_silent(tmp_path: Path) -> None:
@@ -429,7 +455,7 @@ def test_a_healthy_history_is_silent(tmp_path: Path) -> None:
 def make_trial(folder: Path, failure: str | None = None, log: str = "", calls: bool = True) -> None:
     folder.mkdir(parents=True)
     info = None if failure is None else {"exception_type": "RuntimeError", "exception_message": failure}
-    reward = None if failure else {"rewards": {"reward": float(hash(folder.name) % 2)}}
+    reward = None if failure else {"rewards": {"reward": float(sum(folder.name.encode()) % 2)}}
     result = {"started_at": "2026-11-27T10:00:00Z", "verifier_result": reward, "exception_info": info}
     (folder / "result.json").write_text(json.dumps(result))
     message = {"role": "assistant", "content": "<function=bash>ls</function>"}
@@ -578,6 +604,34 @@ def test_a_limit_that_was_met_is_said_and_is_no_clean_bill(
     assert "nothing wrong" not in as_text(found)
     assert run(["doctor", str(tmp_path)]) == 1
     assert "more than 3 logs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("unseen", "words"),
+    [
+        ("named", "1 path that cannot be read"),
+        ("loop", "1 path that cannot be read"),
+        ("trials", "7 trials of the oldest steps"),
+        ("gone", ""),
+    ],
+)
+def test_what_was_not_looked_at_is_no_clean_bill(
+    unseen: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"fine.log": (["all is well"], 5.0)})
+    paths = [tmp_path]
+    if unseen == "named":
+        paths.append(tmp_path.with_name("missing.log"))
+    elif unseen == "trials":  # simulated: a disk on which they cannot all be read in time
+        make_trial(tmp_path / "step_0001" / "t-0__Ab00xYz", None)
+        late = TrialsRead(TrialsStatus(), unread=7)
+        monkeypatch.setattr("liverl.offline.doctor.examine.read_trials", lambda *_: late)
+    else:  # the second is what a log that was removed leaves behind
+        (tmp_path / "latest.log").symlink_to({"loop": "latest.log", "gone": "removed.log"}[unseen])
+    found = examine(paths)
+    assert ids(found) == (["not-all-read"] if words else [])
+    assert words in found.left_out and bool(found.left_out) == bool(words)
+    assert ("nothing wrong" in as_text(found)) == (not words)
 
 
 # --- runs of this program ---------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ SUBMITTED = (
     "+ nohup python -m verl.trainer.main_ppo trainer.total_training_steps=500\nstarted, log: train.log\n"
     "Job 'raysubmit_1' succeeded\n"
 )
+BAR = (
+    "(TaskRunner pid=7) Total training steps: 20\n"
+    "(TaskRunner pid=7) Training Progress:  90%|#########  | {n}/20 [09:00<00:30, 30.0s/it]\n"
+    "(TaskRunner pid=7) 'Final validation metrics: None'\n"
+)
 TRAINER = "nohup: ignoring input\n(TaskRunner pid=2) {'actor_rollout_ref': {'actor': {'clip_ratio': 0.2,\n"
 
 
@@ -53,6 +58,9 @@ TRAINER = "nohup: ignoring input\n(TaskRunner pid=2) {'actor_rollout_ref': {'act
         # of a log that only stops it is not known whether its training goes on
         ({"t.log": RESUMED}, "", ""),
         ({"t.log": BOUNDARY + "wandb: View run at https://wandb.ai/x\n"}, "", ""),
+        # verl's bar does not show the last step, in which it validates
+        ({"t.log": BAR.format(n=19)}, "", ""),
+        ({"t.log": BAR.format(n=18)}, "training ended without an error after step 18 of 20", "Read the end"),
         # all steps
         ({"t.log": RESUMED.replace("steps: 100", "steps: 25") + "wandb: Run summary:\n"}, "", ""),
         # one training has ended well, and what lies beside it is another one's
@@ -72,6 +80,29 @@ def test_a_training_that_ended_early(logs: dict[str, str], title: str, words: st
     assert [one.title for one in found] == ([title] if title else [])
     if title:
         assert words in found[0].fix and found[0].cause and found[0].evidence[0].offset is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "trainer exit code: 0",
+        "process exited: 0",
+        "exit status 0",
+        "[2026-11-27 10:00:00] finished: exit code 0",
+        "wandb: Find logs at: ./wandb/run-1/logs",
+        "wandb: \U0001f680 View run calm-sea-3 at: https://wandb.ai/x",
+        "training completed",
+    ],
+)
+def test_each_word_of_an_end_counts(line: str, tmp_path: Path) -> None:
+    log = tmp_path / "t.log"
+    log.write_text(f"{RESUMED}{line}\n", encoding="utf-8")
+    title = "training ended without an error after step 25 of 100"
+    assert [one.title for one in examine([log]).verdict.symptoms] == [title]
+    log.write_text(f"{RESUMED}{line}\n{STEP.format(n=26)}", encoding="utf-8")
+    assert examine([log]).verdict.symptoms == (), "it goes on behind that word"
+    log.write_text(f"{RESUMED}{line}\n".replace("steps: 100", "steps: 25"), encoding="utf-8")
+    assert examine([log]).verdict.symptoms == (), "all its steps were made"
 
 
 def test_an_error_says_more_than_the_steps_that_are_left(tmp_path: Path) -> None:

@@ -36,6 +36,15 @@ def lines(*minutes: float, text: str = "work") -> str:
             lines(*range(-90, -80)) + lines(*range(-80, 1), text='"GET /metrics HTTP/1.1" 200 OK'),
             Pace(NOW - 81 * 60, 60.0, True),
         ),
+        *(
+            (lines(*range(-90, -80)) + lines(*range(-80, 1), text=idle), Pace(NOW - 81 * 60, 60.0, True))
+            for idle in (
+                '"GET /get_model_info HTTP/1.1" 200 OK',
+                '"HEAD / HTTP/1.1" 200 OK',
+                "Engine 000: Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs",
+                "No available shared memory broadcast block found in 60 seconds.",
+            )
+        ),
         (lines(-10, -5, text='"GET /health HTTP/1.1" 200 OK'), Pace(NOW)),
         (
             lines(-9, text='"GET /health HTTP/1.1" 200 OK') + lines(*range(-8, 0)),

@@ -15,7 +15,7 @@ from liverl.causes.reading import read_log
 from liverl.model import Evidence, Symptom
 from liverl.offline.doctor import kinds
 from liverl.procs.procfs import Proc
-from liverl.watch.alerts import merged
+from liverl.watch.alerts import merged, unseen
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import LogFound, Surveyor, role_of, trials_root
 from liverl.watch.mirror import Mirror, service_name
@@ -24,7 +24,7 @@ from liverl.watch.proxy import ProxyFacts, replicas_of
 from liverl.watch.ray import RayFacts
 from liverl.watch.replicas import Answer, Candidate, ReplicaStates, root
 from liverl.watch.router import urls_in
-from liverl.watch.scene import Scene
+from liverl.watch.scene import Scene, stat_of
 from liverl.watch.target import Target, WatchError, checked
 from liverl.watch.units import Names, Unit, address_of, belongs, units
 from liverl.watch.verdicts import Judge, JudgedLog, ended_below, judgement, of_process
@@ -152,6 +152,8 @@ def test_what_belongs_to_a_folder(process: Found, part: bool) -> None:
         ("/t/exp/step_0003/task-1", {"litellm-trajectory.jsonl"}, "/t/exp"),
         ("/t/exp/task-1/agent", {"litellm-trajectory.jsonl"}, "/t/exp"),
         ("/t/exp/step_0003/s", {"proxy_trajectory.json"}, "/t/exp"),
+        ("/t/exp/task-1", {"result.json", "exception.txt"}, "/t/exp"),
+        ("/t/exp/task-1", {"result.json", "agent.log"}, "/t/exp"),
         ("/t/exp", {"result.json", "config.yaml"}, None),
         ("/t/exp", {"agent", "verifier"}, None),
     ],
@@ -241,6 +243,21 @@ def test_a_folder_is_surveyed(tmp_path: Path) -> None:
     assert Surveyor().survey((tmp_path / "logs",), tmp_path / "trials/exp").trials == (
         tmp_path / "trials/exp",
     )
+
+
+@pytest.mark.parametrize(("entries", "whole"), [(3, False), (7, True), (8, True)])
+def test_a_limit_of_the_survey_is_an_alert(
+    entries: int, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder / "deep").mkdir(parents=True)
+    (tmp_path / "b/deep/t.log").write_text("(TaskRunner pid=3) step:1 - critic/rewards/mean:0.5\n")
+    (tmp_path / "x.log").write_text("x\n")
+    (tmp_path / "y.log").write_text("y\n")
+    monkeypatch.setattr("liverl.watch.folder.ENTRIES", entries)
+    survey = Surveyor().survey((tmp_path,))
+    assert ("t.log" in {log.path.name for log in survey.logs}) == whole
+    assert [one.id for one in unseen(survey, 0.0)] == ([] if whole else ["not_all_seen"])
 
 
 def test_the_kind_of_a_file_is_read_again_while_it_is_short(tmp_path: Path) -> None:
@@ -411,6 +428,29 @@ def test_an_error_that_a_running_trainer_may_have_caught(text: str, tmp_path: Pa
     path = tmp_path / "train.log"
     path.write_text(f"step:1 - actor/loss:0.1\n{text}")
     assert ended_below(read_log(path, "train.log", 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("end", "alive", "told"),
+    [
+        ("trainer exit code: 0", False, True),
+        ("wandb: Run summary:", False, True),
+        ("trainer exit code: 0", True, False),
+        ("", False, False),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", False, False),
+    ],
+)
+def test_a_training_that_ended_early_is_an_alert(end: str, alive: bool, told: bool, tmp_path: Path) -> None:
+    log = tmp_path / "t.log"
+    steps = "".join(f"step:{n} - training/global_step:{n} - critic/score/mean:0.5\n" for n in range(1, 4))
+    log.write_text(f"Total training steps: 20\n{steps}{end}\n")
+    watched = JudgedLog(log, "logs/trainer.1.log", "trainer", alive, *stat_of(log), None)
+    found = {one.id: one for one in Judge(lambda: [watched]).look().symptoms}
+    assert ("log:ended-early" in found) == told
+    if told:
+        alert = found["log:ended-early"]
+        assert alert.title == "training ended without an error after step 3 of 20"
+        assert {one.log for one in alert.evidence} == {"logs/trainer.1.log"}
 
 
 def test_what_an_earlier_process_has_appended_is_no_verdict_on_this_one(tmp_path: Path) -> None:

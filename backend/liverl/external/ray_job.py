@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -20,7 +23,11 @@ LIVE = ("PENDING", "RUNNING")
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 _ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # variables that name a cluster, as Ray reads them
 TIMEOUT = 5.0  # seconds for one answer
-MOST = 64 << 20  # bytes of a job's log that are read
+MOST = 64 << 20  # bytes of a job's log that are kept: its last ones, beside
+HEAD = 8 << 20  # its first ones, where the number of all steps stands
+_CHUNK = 1 << 20
+_LINE_END = re.compile(rb"(?<!\\)(?:\\\\)*\\n")  # in a text of JSON
+LEFT_OUT = "[the middle of the log is left out]\n"
 
 
 class RayJobError(Exception):
@@ -70,12 +77,32 @@ def job_told(job: str, printed: str = "") -> Told:
 
 
 def job_log(job: str, printed: str = "") -> str:
-    """What the job has printed.
+    """What the job has printed; of more than ``MOST`` bytes the two ends.
 
     Raises:
         RayJobError: see ``job_state``.
     """
-    return str(_get(f"{address_of(printed)}/api/jobs/{quote(job, safe='')}/logs", MOST).get("logs") or "")
+    url = f"{address_of(printed)}/api/jobs/{quote(job, safe='')}/logs"
+    return str(_get(url, MOST, _ends_of_log).get("logs") or "")
+
+
+def _ends_of_log(answer: IO[bytes], most: int) -> bytes:
+    """The document with the log, without the middle of a log that is longer than ``most`` bytes: Ray sends all of it at
+    once, and that of a training of some days may not fit into the memory."""
+    begin = answer.read(min(HEAD, most))
+    end, cut = bytearray(), False
+    while chunk := answer.read(_CHUNK):
+        end += chunk
+        if len(end) > 2 * most:
+            del end[:-most]
+            cut = True
+    if not cut and len(end) <= most:
+        return begin + end
+    del end[:-most]
+    head = [line.end() for line in _LINE_END.finditer(begin)][-1:]
+    tail = _LINE_END.search(end)
+    left_out = json.dumps(LEFT_OUT)[1:-1].encode()
+    return begin[: head[0] if head else 0] + left_out + end[tail.end() if tail is not None else 0 :]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -100,7 +127,11 @@ def _token(url: str) -> str:
         return ""
 
 
-def _get(url: str, most: int) -> dict[str, Any]:
+def _whole(answer: IO[bytes], most: int) -> bytes:
+    return answer.read(most)
+
+
+def _get(url: str, most: int, read: Callable[[IO[bytes], int], bytes] = _whole) -> dict[str, Any]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
     where = url.split("/api/")[0]
     request = urllib.request.Request(url)
@@ -108,13 +139,13 @@ def _get(url: str, most: int) -> dict[str, Any]:
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with opener.open(request, timeout=TIMEOUT) as answer:
-            found = json.loads(answer.read(most))
+            found = json.loads(read(answer, most))
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 404:
                 raise RayJobError(f"Ray at {where} does not know the job") from None
             raise RayJobError(f"Ray at {where} answered {error.code}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", None) or error
         raise RayJobError(f"Ray at {where} does not answer: {reason}") from None
     if not isinstance(found, dict):

@@ -18,13 +18,14 @@ from liverl.model import Result, Rewards
 from liverl.plan.spec import Plan
 from liverl.rundir.commands import resume_command
 from liverl.rundir.layout import RunDir
+from liverl.util import redact
 from liverl.util.atomic_file import write_atomic
 from liverl.util.regular_file import read_regular
 
 
 def judge_job(run: RunDir, result: Result, now: RayJob) -> Result:
-    """The result of an attempt whose Ray job has ended, written in place of ``result`` unless a backend of the run is
-    alive.
+    """The result of an attempt whose Ray job has ended, without secrets, written in place of ``result`` unless a
+    backend of the run is alive.
 
     Raises:
         RayJobError: the job's log cannot be had, or the run's files cannot be read or written.
@@ -34,7 +35,7 @@ def judge_job(run: RunDir, result: Result, now: RayJob) -> Result:
     try:
         plan = msgspec.json.decode(read_regular(run.plan), type=Plan)
         verdict = verdict_of_job(run, result.attempt, plan, _of_script(run), result.steps, job, now)
-        judged = _result(run, result, verdict)
+        judged = redact.struct(_result(run, result, verdict))
         _write(run, judged)
     except (OSError, ValueError) as error:
         raise RayJobError(f"the job's end cannot be judged: {error}") from None

@@ -135,7 +135,10 @@ def _by_signal(process: Member, folder: Path) -> str:
     size = before
     while time.monotonic() < deadline:
         time.sleep(0.05)
-        now = os.lstat(path).st_size
+        try:
+            now = os.lstat(path).st_size
+        except OSError:
+            return ""  # it has ended, and removed its file
         if now > before and now == size:
             break  # it has written all
         size = now

@@ -9,6 +9,7 @@ import msgspec
 from liverl.diagnose.catalogue import services as service_rules
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.model import Evidence, Snapshot, Symptom
+from liverl.watch.folder import ENTRIES, Survey
 from liverl.watch.quiet import Pace
 from liverl.watch.services import ago, quiet_words
 from liverl.watch.verdicts import Judgement
@@ -83,6 +84,22 @@ def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
             )
         )
     return found
+
+
+def unseen(survey: Survey, at: float) -> list[Symptom]:
+    """A folder that holds more than is looked at. ``at``: Unix time."""
+    if not survey.more:
+        return []
+    return [
+        Symptom(
+            id="not_all_seen",
+            severity="warning",
+            title="the watched folder was not looked at as a whole",
+            cause=f"it holds more than {ENTRIES:,} files and folders: what lies deeper is not in this view",
+            fix="watch the folder of the run itself, or name further folders with --logs and --trials",
+            since=at,
+        )
+    ]
 
 
 def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:

@@ -14,10 +14,10 @@ from typing import Literal
 
 import msgspec
 
-from liverl.observe.metrics.step_lines import decode_record
+from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
 from liverl.offline.doctor.inputs import look
-from liverl.util.regular_file import open_binary
+from liverl.offline.doctor.trial_folders import is_trial
 
 Role = Literal["trainer", "replica", "proxy", "ray", "other"]
 
@@ -35,8 +35,6 @@ DEPTH = 8  # folders below each other
 SETTLED = 64 << 10  # bytes from which on a file's kind is not read again
 _LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?$|^slurm-")
 _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-packages", "secrets", "sandbox"))
-_TRAJECTORIES = frozenset(("litellm-trajectory.jsonl", "proxy_trajectory.json"))
-_BESIDE_RESULT = frozenset(("agent", "verifier", "trial.log"))
 _PREFIX = ("checkpoint", "global_step_", "models--")
 
 
@@ -52,7 +50,7 @@ class LogFound(msgspec.Struct, frozen=True):
 
 class Survey(msgspec.Struct, frozen=True):
     """``metrics``: files with a JSON record per step; ``trials``: folders whose subfolders, or those of ``step_NNNN``
-    in them, are trials; ``more``: there is more than ``ENTRIES``."""
+    in them, are trials; ``more``: there are folders that were not looked at, since there is more than ``ENTRIES``."""
 
     logs: tuple[LogFound, ...] = ()
     metrics: tuple[Path, ...] = ()
@@ -109,7 +107,7 @@ class Surveyor:
                     metrics.append(path)
                 elif log is not None:
                     logs.setdefault(os.path.realpath(path), log)
-        return Survey(tuple(logs.values()), tuple(metrics), tuple(roots.values()), self._left <= 0)
+        return Survey(tuple(logs.values()), tuple(metrics), tuple(roots.values()), bool(waiting))
 
     def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
         try:
@@ -128,7 +126,7 @@ class Surveyor:
         known = self._kinds.get(path)
         if known is None or known[0] != status.st_ino or (known[1] < SETTLED and known[1] != status.st_size):
             one = look(path, named=False)
-            is_metrics = path.suffix == ".jsonl" and _has_steps(path)
+            is_metrics = path.suffix == ".jsonl" and has_steps(path)
             known = self._kinds[path] = (status.st_ino, status.st_size, one.what, one.read, is_metrics)
         _, _, what, log, is_metrics = known
         if is_metrics:
@@ -142,17 +140,7 @@ class Surveyor:
 
 def trials_root(folder: Path, names: set[str]) -> Path | None:
     """The folder of trials that a folder with these entries lies in; None if it is no trial. Pure."""
-    if not names & _TRAJECTORIES and not ("result.json" in names and names & _BESIDE_RESULT):
+    if not is_trial(names):
         return None
     trial = folder.parent if folder.name == "agent" else folder
     return trial.parent.parent if STEP_DIR.fullmatch(trial.parent.name) else trial.parent
-
-
-def _has_steps(path: Path) -> bool:
-    """Whether the first line is a record of a step, as verl's file logger writes it."""
-    try:
-        with open_binary(path) as file:
-            line = file.readline(1 << 20)
-    except OSError:
-        return False
-    return decode_record(line) is not None

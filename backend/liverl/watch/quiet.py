@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +10,7 @@ from statistics import median
 import msgspec
 
 from liverl.logs.records import RecordReader
+from liverl.offline.doctor.silence import shows_no_work
 from liverl.util.regular_file import open_binary
 from liverl.watch.scene import stat_of
 
@@ -20,7 +20,6 @@ TAIL = 64 << 10  # bytes at the end of a log that are read for its pace
 AGAIN_S = 10.0  # seconds between two looks at a log that grows
 FEWEST = 5  # gaps of which there is a median
 KEPT = 64  # times at which a log was seen to grow
-_POLL = re.compile(r'"GET /(?:health|metrics|ping|v1/models|get_server_info)\S* HTTP')
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -71,7 +70,7 @@ def pace_of(tail: bytes, modified: float) -> Pace:
     """The pace of a log whose last bytes are ``tail``. Pure."""
     reader = RecordReader(modified)
     records = [*reader.feed(tail), *reader.end()]
-    polls = [_POLL.search(record.text) is not None for record in records]
+    polls = [shows_no_work(record.text) for record in records]
     times = [
         record.at for record, poll in zip(records, polls, strict=True) if record.at is not None and not poll
     ]

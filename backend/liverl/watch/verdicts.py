@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
@@ -15,11 +16,13 @@ from liverl.causes.judge import judge
 from liverl.causes.match import catalogue
 from liverl.causes.reading import read_log
 from liverl.model import Evidence, Symptom
+from liverl.offline.doctor.early_ends import early_ends
 
 MOST = 64 << 20  # bytes of one log
 LOGS = 64  # the newest ones
 CLOCKS_S = 60.0  # seconds by which stamps of one host may differ from the times of its processes and files
 SHARE = 10.0  # seconds without reading per second of reading
+TRAINER = "trainer"  # the beginning of the names of such services
 _BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
@@ -72,7 +75,8 @@ class Judge:
         starts = {log.shown: log.began for log in logs}
         going_on = (of_process(one, starts.get(one.log)) for one in records if one.log in living)
         below = [verdict for one in going_on if (verdict := ended_below(one)) is not None]
-        self._last = judgement(ended, going, {log.shown: log.service for log in logs}, below)
+        early = () if ended.cause is not None else ended_early(logs)
+        self._last = judgement(ended, going, {log.shown: log.service for log in logs}, below, early)
         self._key = key
         self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
         return self._last
@@ -87,6 +91,18 @@ class Judge:
             return None  # not readable, or no text after all
         self._read[log.path] = log.size, records
         return records
+
+
+def ended_early(logs: Iterable[JudgedLog]) -> tuple[Explanation, ...]:
+    """What is said of a training that has ended with steps left, and without an error; nothing while a trainer runs."""
+    trainers = [log for log in logs if log.service.startswith(TRAINER)]
+    if any(log.alive for log in trainers):
+        return ()
+    shown = {str(log.path): log.shown for log in trainers}
+    return tuple(
+        replace(one, evidence=tuple(replace(e, log=shown.get(e.log or "", e.log)) for e in one.evidence))
+        for one in early_ends((), list(shown))
+    )
 
 
 def of_process(log: LogRecords, began: float | None) -> LogRecords:
@@ -116,10 +132,14 @@ def ended_below(log: LogRecords) -> Verdict | None:
 
 
 def judgement(
-    ended: Verdict, going: Verdict, services: dict[str, str], below: Iterable[Verdict] = ()
+    ended: Verdict,
+    going: Verdict,
+    services: dict[str, str],
+    below: Iterable[Verdict] = (),
+    early: Iterable[Explanation] = (),
 ) -> Judgement:
-    """Verdicts as alerts: on the logs of what has ended, of what runs, and on what has ended ``below`` what runs.
-    ``services``: by the logs' shown paths. Pure."""
+    """Verdicts as alerts: on the logs of what has ended, of what runs, and on what has ended ``below`` what runs;
+    ``early``: without an error. ``services``: by the logs' shown paths. Pure."""
     found: dict[str, Symptom] = {}
     failed: tuple[str, ...] = ()
     text = ""
@@ -131,7 +151,7 @@ def judgement(
     for verdict in below:
         if verdict.cause is not None:
             found.setdefault(f"log:{verdict.cause.id}", symptom(verdict.cause, verdict.guesses))
-    for one in (*ended.symptoms, *going.symptoms):
+    for one in (*early, *ended.symptoms, *going.symptoms):
         found.setdefault(f"log:{one.id}", symptom(one, ()))
     return Judgement(tuple(found.values()), failed, text)
 

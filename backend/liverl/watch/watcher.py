@@ -47,7 +47,7 @@ from liverl.rundir.layout import hostname
 from liverl.version import __version__
 from liverl.watch import proxy as proxies
 from liverl.watch import router
-from liverl.watch.alerts import WATCH_RULES, ended, engines_ended, merged, silent
+from liverl.watch.alerts import WATCH_RULES, ended, engines_ended, merged, silent, unseen
 from liverl.watch.background import Background
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import Survey, Surveyor
@@ -369,6 +369,7 @@ class Watcher:
         stopped = (
             *engines_ended(snapshot),
             *silent(snapshot, self._services.quiet),
+            *unseen(self._survey.value, self._started_at),
             *ended(snapshot, judgement),
         )
         return merged((*judgement.symptoms, *self._diagnosis.symptoms, *stopped))

@@ -16,8 +16,9 @@ import msgspec
 
 from liverl.causes.finding import Explanation
 from liverl.causes.quiet.owed import Owed, Passed, owed
-from liverl.causes.quiet.reasons import JOB_FAILED, job_command, job_words, reason, sentence, steps_word
+from liverl.causes.quiet.reasons import JOB_FAILED, job_command, job_words, reason, sentence
 from liverl.causes.quiet.told import Submitted, Told
+from liverl.util.plural import plural
 
 NO_STEP = "ended (exit 0); no training step was seen"
 
@@ -54,7 +55,7 @@ def quiet_end(
     running = job if job is not None and not job.end and job_state != "SUCCEEDED" else None
     background = bool(left) or (bool(told.background) and not told.made and not told.has_bar)
     if whole is None and running is None and not (background and step < 1):
-        words = NO_STEP if step < 1 else steps_word(step)
+        words = NO_STEP if step < 1 else f"{step} {plural(step, 'step')}"
         return QuietEnd("done", words, step, made, None)
     cause = reason(told, whole, step, passed, running, job_state, left)
     return QuietEnd("stopped", cause.title, step, made, whole, cause, running)
@@ -69,9 +70,10 @@ def _newest(told: Told, steps: int) -> int:
 
 def _done(step: int, whole: Owed) -> str:
     differing = f" ({whole.differing})" if whole.differing else ""
+    made = f"{step} {plural(step, 'step')}"
     if step > whole.steps:
-        return f"{steps_word(step)}, more than the {whole.steps} of {whole.source}{differing}"
-    return f"{step} of {steps_word(whole.steps)}{differing}" if differing else steps_word(step)
+        return f"{made}, more than the {whole.steps} of {whole.source}{differing}"
+    return f"{step} of {whole.steps} {plural(whole.steps, 'step')}{differing}" if differing else made
 
 
 def _job_ended(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.quiet.owed import Owed, Passed
 from liverl.causes.quiet.told import Submitted, Told
+from liverl.util.plural import plural
 
 JOB = "job-submitted"
 JOB_FAILED = "job-failed"
@@ -39,11 +40,6 @@ _HELPERS = re.compile(
 def left_trainer(programs: Iterable[str]) -> str:
     """Of the programs that still ran when a script had ended, the one that may be its trainer; empty without one."""
     return next((one for one in programs if _HELPERS.search(one) is None), "")
-
-
-def steps_word(count: int) -> str:
-    """``1 step``, ``20 steps``."""
-    return f"{count} step" if count == 1 else f"{count} steps"
 
 
 def sentence(told: Told, owed: Owed | None, step: int) -> str:
@@ -184,7 +180,7 @@ def _of_data(title: str, told: Told, owed: Owed | None, step: int, passed: Passe
             EPOCHS,
             "warning",
             title,
-            f"{key} is {epochs}; the data may have been used up after {steps_word(step)}.",
+            f"{key} is {epochs}; the data may have been used up after {step} {plural(step, 'step')}.",
             f"If so, raise {key}, or give it more data; {_GO_ON}.",
             evidence=_of(told, "epochs"),
         )
@@ -192,7 +188,7 @@ def _of_data(title: str, told: Told, owed: Owed | None, step: int, passed: Passe
 
 
 def _too_few(title: str, told: Told, owed: Owed, batches: int, epochs: int, key: str) -> Explanation:
-    needed = -(-owed.steps // batches)
+    needed, made = -(-owed.steps // batches), epochs * batches
     told_epochs = told.epochs is not None
     an = "epoch" if epochs == 1 else "epochs"
     known = f"{key} is {epochs}" if told_epochs else f"{epochs} {an} were read"
@@ -202,10 +198,10 @@ def _too_few(title: str, told: Told, owed: Owed, batches: int, epochs: int, key:
         EPOCHS,
         "warning",
         title,
-        f"The data loader has {batches} batches and {known}: {epochs} x {batches} = {steps_word(epochs * batches)}, "
+        f"The data loader has {batches} batches and {known}: {epochs} x {batches} = {made} {plural(made, 'step')}, "
         f"fewer than {owed.steps} (from {owed.source}).",
         f"Set {key} to at least {needed} ({needed} x {batches} = {needed * batches}), or the number of steps to "
-        f"{epochs * batches}; {_GO_ON}.",
+        f"{made}; {_GO_ON}.",
         patch={key: str(needed)} if key.startswith("training.") else {},
         evidence=_of(told, "batches", "epochs"),
     )

@@ -178,6 +178,8 @@ _CLOSED = re.compile(
     r"\b(?:finished|exited|completed|done|ended) with (?:exit )?(?:code|status)\s{0,2}:?\s?0\b",
     re.IGNORECASE,
 )
+# verl prints it in its last step, which its bar may not show any more.
+_FINAL = "Final validation metrics"
 _TRAINS = re.compile(
     r"train and validate dataloader initialized|'actor_rollout_ref'|Initial validation metrics|"
     r"\bmain_ppo\b|Training Progress:"
@@ -384,6 +386,9 @@ class Listening:
             self._tell(background=text[:SHOWN])
         if _USED_UP.search(text):
             self._tell(used_up=text[:SHOWN])
+        if _FINAL in text and self._bars is not None and self._bars[1] + 1 == self._found.get("bar"):
+            self._bars = self._bars[0], self._bars[1] + 1
+            self._prove("step")
         if _CLOSED.search(text):
             self._tell(closed=text[:SHOWN])
         if _TRAINS.search(text):

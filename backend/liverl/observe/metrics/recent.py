@@ -101,12 +101,19 @@ class StepCollector:
         """Forget all steps: the file is read again from its beginning."""
         self.__init__()  # type: ignore[misc]
 
+    def cut(self, step: int) -> None:
+        """Forget the steps behind this one: the trainer was resumed from it."""
+        while self._steps and self._steps[-1].step > step:
+            self._steps.pop()
+        if not self._steps:
+            self._thinned.cut(step + 1)
+            self._earlier = None
+
     def add(self, news: Sequence[StepMetrics]) -> None:
         """Add new steps. A lower step than the last one is of a resumed trainer: it replaces the later steps. The same
         step again adds to its metrics: in asynchronous training rollouter and trainer each report it."""
         for metrics in news:
-            while self._steps and self._steps[-1].step > metrics.step:
-                self._steps.pop()
+            self.cut(metrics.step)
             if self._steps and self._steps[-1].step == metrics.step:
                 metrics = _joined(self._steps.pop(), metrics)
             if not self._steps:
@@ -124,6 +131,20 @@ class StepCollector:
         if self._earlier is None:
             self._earlier = self._thinned.steps()
         return RecentSteps(tuple(self._steps), dict(self._not_finite), self._earlier)
+
+
+def followed(before: RecentSteps, after: RecentSteps) -> RecentSteps:
+    """The steps of two files of one run, of which ``after`` was written last: it replaces what it begins with, and all
+    behind that."""
+    if not after.steps:
+        return before
+    first = (after.earlier or after.steps)[0].step
+    earlier = [one for one in before.earlier if one.step < first]
+    steps = [one for one in before.steps if one.step < first]
+    if after.earlier:
+        earlier, steps = [*earlier, *steps, *after.earlier], []
+    steps = [*steps, *after.steps]
+    return RecentSteps(tuple(steps[-MOST:]), after.not_finite, (*earlier, *steps[:-MOST]))
 
 
 def _joined(first: StepMetrics, again: StepMetrics) -> StepMetrics:

@@ -12,6 +12,7 @@ from liverl.causes.finding import Explanation
 from liverl.causes.quiet.end import quiet_end
 from liverl.causes.quiet.reasons import JOB_FAILED, QUIET
 from liverl.causes.quiet.told import Told, joined, read_told
+from liverl.offline.doctor.training import end_of
 from liverl.rundir.layout import RunDir
 
 
@@ -47,7 +48,8 @@ def _told(logs: Sequence[str]) -> Iterator[Explanation]:
         found = []
         for log in folder:
             try:
-                found.append(read_told(log))
+                told = read_told(log)
+                found.append(replace(told, closed=told.closed or end_of(log)))
             except OSError:
                 continue  # it was removed meanwhile
         trainings = [one for one in found if one.total or one.has_bar or one.step]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
 from liverl.model import Cause, TrialsStatus
 from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.going_on import judge_files
-from liverl.offline.doctor.inputs import GENERATION, Input, collect
+from liverl.offline.doctor.inputs import GENERATION, UNREADABLE, Input, collect
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.moments import When, moment, moments
 from liverl.offline.doctor.reading import Reading, read_logs
@@ -27,9 +29,12 @@ from liverl.offline.doctor.starts import INTERRUPTED, interrupted_start
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
 from liverl.offline.doctor.verdicts import evidence_of, joined
+from liverl.util.plural import quantity
 from liverl.util.regular_file import open_binary
 
 COUNTED = 4 << 30  # bytes in which lines are counted
+SHOWN = 3  # paths that are named of those that cannot be read
+_GONE = os.strerror(errno.ENOENT)
 _CHUNK = 1 << 20
 _TRACEBACK = 16 << 10  # bytes of a log from an interrupt on
 
@@ -80,16 +85,37 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
     often = [one for one in failed if not one.is_usual]
     files = as_files(inputs, found, reading.remarks | words, reading.unread)
-    verdict = with_stacks(_located(joined(verdict, judged, often, silent, inputs.left_out)), files)
+    left_out = _left_out(inputs.left_out, files, trials, frozenset(str(path) for path in paths))
+    verdict = with_stacks(_located(joined(verdict, judged, often, silent, left_out)), files)
     return Examination(
         verdict,
         files,
         dict(_lines(verdict)),
         moments(evidence_of(verdict), {log.path: log for log in found.logs}),
         (*(n for one in judged for n in one.notes), *(one.explanation for one in failed if one.is_usual)),
-        inputs.left_out,
+        left_out,
         now,
     )
+
+
+def _left_out(limit: str, files: Sequence[Input], trials: Sequence[TrialsRead], named: frozenset[str]) -> str:
+    """What there is that was not looked at, empty if that is nothing, or if nothing at all could be read. ``limit``:
+    the one that was met; ``named``: paths that the user named, which he expects to be read although they are gone."""
+    older = sum(one.unread for one in trials)
+    unread = [
+        one.path
+        for one in files
+        if one.what.startswith(UNREADABLE) and (one.path in named or not one.what.endswith(_GONE))
+    ]
+    if not any(one.read for one in files):
+        return limit
+    shown = ", ".join([*unread[:SHOWN], *(["..."] if len(unread) > SHOWN else [])])
+    parts = (
+        limit,
+        f"{quantity(older, 'trial')} of the oldest steps, which would have taken too long" if older else "",
+        f"{quantity(len(unread), 'path')} that cannot be read ({shown})" if unread else "",
+    )
+    return "; ".join(filter(None, parts))
 
 
 def _trials(
@@ -110,15 +136,15 @@ def _trials(
 def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[TrialsRead], now: float) -> Judged:
     """What the rules for runs say of steps and trials."""
     training = reading.training
-    steps, source = training.steps, next((log.path for log, _ in reversed(reading.tails) if log.trains), "")
+    recent, source = training.recent, next((log.path for log, _ in reversed(reading.tails) if log.trains), "")
     for path in metrics:
         of_file = steps_of(path)
-        if of_file and (not steps or of_file[-1].step >= steps[-1].step):
-            steps, source = of_file, str(path)
-    if not steps and not trials:
+        if of_file.steps and (not recent.steps or of_file.steps[-1].step >= recent.steps[-1].step):
+            recent, source = of_file, str(path)
+    if not recent.steps and not trials:
         return Judged()
     most = max(trials, key=lambda one: one.status.total, default=TrialsRead(TrialsStatus()))
-    return judged_files(steps, source, most.status, most.unreadable, training.owed, now)
+    return judged_files(recent, source, most.status, most.unreadable, training.owed, now)
 
 
 def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verdict:

@@ -27,6 +27,7 @@ from liverl.util.regular_file import RefusedFileError, open_regular, read_regula
 FILES = 4000  # logs of one diagnosis
 MORE = "..."  # stands for what was not looked at
 ENTRIES = 200_000  # files and folders that are looked at; a folder of trials counts with its own entries only
+UNREADABLE = "cannot be read"  # the beginning of ``Input.what`` of such a file or folder
 GENERATION = re.compile(
     r"(.+)\.(\d{1,9})\.log"
 )  # of a service, and the number of its process: replica-0.2.log
@@ -129,7 +130,7 @@ class _Search:
             with os.scandir(folder) as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
         except OSError as error:
-            self.add(Input(str(folder), f"cannot be read: {error.strerror}"))
+            self.add(Input(str(folder), f"{UNREADABLE}: {error.strerror}"))
             return []
         names = {entry.name for entry in entries}
         run = RunDir(folder)
@@ -219,7 +220,7 @@ def _of_run(run: RunDir) -> Iterator[Input]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        yield Input(str(folder), f"cannot be read: {error.strerror}")
+        yield Input(str(folder), f"{UNREADABLE}: {error.strerror}")
         return
     for name in names:
         if not name.endswith(".idx"):
@@ -294,13 +295,13 @@ def look(path: Path, *, named: bool, own: bool = False) -> Input:
     except RefusedFileError as error:
         return Input(shown, error.strerror or "not a regular file")
     except OSError as error:
-        return Input(shown, f"cannot be read: {error.strerror}")
+        return Input(shown, f"{UNREADABLE}: {error.strerror}")
     try:
         size = os.fstat(fd).st_size
         head = os.pread(fd, HEAD, 0)
         tail = os.pread(fd, HEAD, size - HEAD) if size > 2 * HEAD else os.pread(fd, HEAD, HEAD)
     except OSError as error:
-        return Input(shown, f"cannot be read: {error.strerror}")
+        return Input(shown, f"{UNREADABLE}: {error.strerror}")
     finally:
         os.close(fd)
     kind = kind_of(path.name, head, tail, named=named, own=own)

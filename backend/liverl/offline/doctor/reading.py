@@ -14,6 +14,7 @@ from liverl.causes.words import short
 from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.ends import log_stops
 from liverl.offline.doctor.going_on import of_trials
+from liverl.offline.doctor.inputs import UNREADABLE
 from liverl.offline.doctor.kinds import TRANSCRIPT
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.silence import Tail, engine_stuck, hang, tail_of
@@ -74,7 +75,7 @@ def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: 
                 parts.append((log.over, training_of(log.path, start)))
                 tails.append((log, tail_of(log)))
         except OSError as error:
-            unread[log.path] = f"cannot be read: {error.strerror}"
+            unread[log.path] = f"{UNREADABLE}: {error.strerror}"
             continue
         records.append(of_trials(found) if is_transcript else found)
         remark = f"; the last {_mib(MOST)} of {_mib(size)} were read" if start else ""

@@ -14,7 +14,7 @@ from liverl.causes.finding import Evidence, Explanation
 from liverl.diagnose.titles import sentences
 from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.examine import Examination, explanations
-from liverl.offline.doctor.inputs import MORE, Input
+from liverl.offline.doctor.inputs import MORE, UNREADABLE, Input
 from liverl.offline.doctor.moments import When
 from liverl.util import redact
 
@@ -118,9 +118,7 @@ def as_text(examination: Examination, width: int = WIDTH) -> str:
 
 def _files(files: Sequence[Input]) -> Iterator[str]:
     """What was judged first, then what could not be read, then the rest; of a long list the end by its kinds."""
-    ordered = sorted(
-        files, key=lambda one: (one.path != MORE, not one.read, "cannot be read" not in one.what)
-    )
+    ordered = sorted(files, key=lambda one: (one.path != MORE, not one.read, UNREADABLE not in one.what))
     yield from (f"  {one.path}: {one.what}" for one in ordered[:LISTED])
     kinds = Counter(one.what.partition(";")[0] for one in ordered[LISTED:])
     if kinds:

@@ -10,16 +10,13 @@ import msgspec
 from liverl.causes.finding import Explanation
 from liverl.control.messages import ControlError
 from liverl.diagnose import failures
-from liverl.diagnose.catalogue.rules import FILE_RULES
-from liverl.diagnose.tracker import RunContext, Window
-from liverl.model import BackendInfo, Evidence, Snapshot, StepMetrics, Symptom, TrialsStatus, UnreadableFile
-from liverl.observe.metrics.recent import StepCollector
+from liverl.diagnose.training import judge_course
+from liverl.model import Evidence, Snapshot, Symptom, TrialsStatus, UnreadableFile
+from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.steps import MetricsReader
-from liverl.offline.doctor.training import NEWEST
 from liverl.offline.doctor.trials import TrialsRead, of_run
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import RunDir
-from liverl.version import __version__
 
 FEW_STEPS = 10  # a run of fewer steps may only try whether all parts work together,
 _OF_SHORT_RUNS = frozenset(("reward_flat",))  # with a model that solves nothing
@@ -35,10 +32,9 @@ class Judged(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def steps_of(metrics: Path) -> tuple[StepMetrics, ...]:
-    """The newest steps of a file with a record per step, ascending."""
-    reader = MetricsReader(metrics)
-    steps: dict[int, StepMetrics] = {}
+def steps_of(metrics: Path) -> RecentSteps:
+    """The steps of a file with a record per step."""
+    reader, collector = MetricsReader(metrics), StepCollector()
     for _ in range(_POLLS):
         try:
             news = reader.poll()
@@ -46,15 +42,12 @@ def steps_of(metrics: Path) -> tuple[StepMetrics, ...]:
             break
         if not news:
             break
-        for one in news:
-            steps = {number: known for number, known in steps.items() if number < one.step}
-            steps[one.step] = one
-        steps = dict(sorted(steps.items())[-2 * NEWEST :])
-    return tuple(steps[number] for number in sorted(steps))[-NEWEST:]
+        collector.add(news)
+    return collector.recent()
 
 
 def judged_files(
-    steps: Iterable[StepMetrics],
+    recent: RecentSteps,
     source: str,
     trials: TrialsStatus,
     unreadable: tuple[UnreadableFile, ...],
@@ -63,29 +56,8 @@ def judged_files(
 ) -> Judged:
     """What the rules say of files of any run. ``source``: the file that has the steps; ``total``:
     steps owed; ``at``: Unix time of the newest step."""
-    collector = StepCollector()
-    known = tuple(steps)
-    collector.add(known)
-    now = Snapshot(
-        seq=0,
-        at=at,
-        run="",
-        run_dir="",
-        state="running",
-        phase="",
-        attempt=1,
-        topology="managed",
-        backend=BackendInfo(pid=0, started_at=0.0, host="", version=__version__),
-        started_at=0.0,
-        step=known[-1].step if known else None,
-        total_steps=total,
-        metrics=known[-1] if known else None,
-        trials=trials,
-        unreadable=unreadable,
-    )
-    window = Window(now, None, RunContext(recent=collector.recent()))
-    symptoms = (s for rule in FILE_RULES for s in rule.look(window) if isinstance(s, Symptom))
-    return _judged(symptoms, source, "", len(known))
+    symptoms = judge_course(recent, trials=trials, unreadable=unreadable, total_steps=total, at=at)
+    return _judged(symptoms, source, "", len(recent.steps))
 
 
 def judged_run(run: RunDir) -> tuple[Judged, list[TrialsRead]]:

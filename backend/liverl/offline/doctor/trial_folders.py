@@ -9,6 +9,7 @@ import msgspec
 
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.trial import TASK
+from liverl.util.plural import quantity
 
 PROBED = 3  # entries of a folder that are looked into
 _TRAJECTORIES = frozenset(("litellm-trajectory.jsonl", "proxy_trajectory.json"))
@@ -31,8 +32,8 @@ class TrialFolder(msgspec.Struct, frozen=True):
         """What it is, for people."""
         if self.single:
             return "a trial"
-        steps = f" in {self.steps} step{'s'[: self.steps != 1]}" if self.steps else ""
-        return f"{self.trials} trial{'s'[: self.trials != 1]}{steps}"
+        steps = f" in {quantity(self.steps, 'step')}" if self.steps else ""
+        return f"{quantity(self.trials, 'trial')}{steps}"
 
 
 def is_trial(names: set[str]) -> bool:

@@ -85,8 +85,8 @@ def _not_read(why: str) -> Explanation:
         NOT_READ,
         "warning",
         "Some files were not examined",
-        f"There are {why}. They may contain further errors.",
-        "Give doctor only the folder or the logs of one run: liverl-tui doctor PATH.",
+        f"Not examined: {why}. They may contain further errors.",
+        "Give doctor only the folder or the logs of one run, as a user who may read them: liverl-tui doctor PATH.",
     )
 
 
