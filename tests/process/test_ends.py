@@ -155,7 +155,7 @@ def test_a_trainer_in_the_background_is_named(launch: Launch) -> None:
     done = launch.up()
     assert (done.returncode, launch.result.state) == (5, "stopped"), done.stdout
     assert launch.result.cause is not None and launch.result.cause.id == "trainer-in-background"
-    assert "train.py still ran, and was ended with it" in launch.result.summary
+    assert "train.py still ran, and was ended together with the script" in launch.result.summary
     assert "`wait`" in done.stdout
     assert launch.up().returncode == 1, "it would end so again"
 

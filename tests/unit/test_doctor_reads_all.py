@@ -31,6 +31,12 @@ IDLE = "Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: {} token
 HEALTH = '(APIServer pid=1) INFO:     10.0.0.1:4{:04} - "GET /health HTTP/1.1" 200 OK'
 
 
+@pytest.fixture(autouse=True)
+def at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ages of logs are those of the tables, however late a test runs."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+
+
 def told(found: Examination) -> list[Explanation]:
     cause = found.verdict.cause
     return [*([cause] if cause is not None else []), *found.verdict.symptoms]
@@ -54,7 +60,7 @@ def said(one: Explanation) -> str:
         ("P02-hang-after-rollout.log", "", ("hangs", "actor_train", "py-spy dump --pid 19450", "5 h 24 min")),
         ("P03-resume-stops-early.log", "", ("step 25 of 100", "total_epochs", "4 x 25", "25 batches")),
         ("P07-harbor-networks", "all predefined address pools", ("3 of 6 trials", "default-address-pool")),
-        ("P11-lora-not-delivered.log", "", ("drift apart", "rollout_corr/kl", "first policy")),
+        ("P11-lora-not-delivered.log", "", ("differ more", "rollout_corr/kl", "first policy")),
         ("P14-start-never-returns.log", "KeyboardInterrupt", ("ray.init() had not returned", "interrupted")),
         ("P15-background-job", "", ("none of its 500 steps was seen", "wait")),
         ("epoch-boundary.log", "", ("step 60 of 120", "resumed at step 60", "epoch")),

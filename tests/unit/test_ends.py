@@ -723,3 +723,17 @@ async def test_the_table_of_ends(
 
 def test_the_table_is_large_enough() -> None:
     assert len(TABLE) >= 40 and len({row.name for row in TABLE}) == len(TABLE)
+
+
+async def test_an_end_that_cannot_be_judged_is_not_done(
+    make: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise ValueError("no rule for this")
+
+    monkeypatch.setattr("liverl.daemon.verdict.judged", fails)
+    row = next(row for row in TABLE if row.state == "done")
+    result = await ended(make(row), row, row.log, tmp_path)
+    assert (result.state, result.exit_code) == ("stopped", 5)
+    assert result.resume is not None and "could not be determined" in result.summary
+    assert result.cause is not None and "doctor" in result.cause.fix

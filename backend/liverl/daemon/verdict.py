@@ -219,8 +219,9 @@ class RunOutcome:
         return self._success
 
     async def _check(self, trainer: Instance) -> None:
-        verdict = Verdict("done", ExitCode.OK)
-        with self._supervisor.records.guarded():  # the run must end in any case
+        # The run must end in any case; what could not be judged is not called done.
+        verdict = Verdict("stopped", ExitCode.STOPPED, _unjudged(trainer, self._supervisor))
+        with self._supervisor.records.guarded():
             verdict = await judged(self._supervisor, trainer, self._progress)
         self._success = verdict
         self.update()
@@ -345,3 +346,13 @@ def _disk_is_full(folder: Path) -> bool:
         return shutil.disk_usage(folder).free < FULL_BYTES
     except OSError:
         return False
+
+
+def _unjudged(trainer: Instance, supervisor: Supervisor) -> Cause:
+    return Cause(
+        trainer.spec.name,
+        "exited with 0, but whether its training is complete could not be determined",
+        supervisor.now(),
+        why="An internal error occurred while its log was read; backend.log has the details.",
+        fix=f"Compare the end of its log with the steps that you expect: liverl-tui doctor {supervisor.run_dir}",
+    )

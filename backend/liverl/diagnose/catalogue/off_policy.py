@@ -62,7 +62,7 @@ def weights_not_delivered(window: Window) -> Iterator[Symptom | Resolved]:
     yield Symptom(
         id="weights_not_delivered",
         severity="critical",
-        title="engine and trainer drift apart with every step",
+        title="engine and trainer differ more with every step",
         cause=f"{found.key} has grown from {found.low:.2g} to {found.now:.2g} since step {found.left} and still grows "
         f"({found.t}), and the reward has not risen: replicas still have the first policy, the weights "
         "or the LoRA adapter of later steps do not arrive",
