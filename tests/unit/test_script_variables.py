@@ -132,7 +132,7 @@ def test_the_first_event_and_the_plan_say_what_was_set_and_what_was_not(tmp_path
         "NUM_WORKERS=7 (env NUM_WORKERS)",
         "OTHER=x (--set)",
         f"HARBOR_TRIALS_DIR={tmp_path}/runs/p/n/trials (liverl-tui)",
-        "ANTHROPIC_API_KEY=(secret) (liverl-tui)",
+        "ANTHROPIC_API_KEY=*** (liverl-tui)",
         "its own values apply: MODEL_PATH, NNODES (",
     ):
         assert words in told

@@ -10,6 +10,7 @@ from liverl.config.env_vars import SECRET_KEYS, VARIABLES, was_given
 from liverl.plan.inherit import names_secret
 from liverl.plan.launch_script import TRIALS
 from liverl.plan.spec import Plan
+from liverl.util.redact import HIDDEN
 
 RUN_KEY = "ANTHROPIC_API_KEY"
 
@@ -30,7 +31,7 @@ def script_variables(plan: Plan) -> ScriptVariables | None:
     keys, where = dict(VARIABLES), plan.script.given
     found: dict[str, tuple[str, str]] = {}
     for name, plain in spec.env.items():
-        value = "(secret)" if names_secret(name) else plain.replace("{run_dir}", plan.run_dir)
+        value = HIDDEN if names_secret(name) else plain.replace("{run_dir}", plan.run_dir)
         key = keys.get(name, "")
         if was_given(key, where):
             found[name] = value, where.get(key) or where.get("run.name", "")
@@ -38,7 +39,7 @@ def script_variables(plan: Plan) -> ScriptVariables | None:
             found[name] = value, "liverl-tui" if name == TRIALS else where.get("trainer.env", "trainer.env")
     for name in spec.secret_env:
         key = "infrastructure.anthropic_api_key" if name == RUN_KEY else keys.get(name, "")
-        found[name] = "(secret)", where.get(key, "liverl-tui")
+        found[name] = HIDDEN, where.get(key, "liverl-tui")
     left = (name for name, key in VARIABLES if name not in found and key not in SECRET_KEYS)
     return ScriptVariables(found, tuple(left))
 
