@@ -62,7 +62,7 @@ def said(one: Explanation) -> str:
         ("P07-harbor-networks", "all predefined address pools", ("3 of 6 trials", "default-address-pool")),
         ("P11-lora-not-delivered.log", "", ("differ more", "rollout_corr/kl", "first policy")),
         ("P14-start-never-returns.log", "KeyboardInterrupt", ("ray.init() had not returned", "interrupted")),
-        ("P15-background-job", "", ("none of its 500 steps was seen", "wait")),
+        ("P15-background-job", "", ("0 of 500 steps were seen", "wait")),
         ("epoch-boundary.log", "", ("step 60 of 120", "resumed at step 60", "epoch")),
         ("sglang-watchdog.log", r"Watchdog timeout", ("300 s", "py-spy")),
         ("fully-async-metrics.log", "", ("disagree",)),

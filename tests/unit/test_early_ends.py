@@ -47,7 +47,7 @@ TRAINER = "nohup: ignoring input\n(TaskRunner pid=2) {'actor_rollout_ref': {'act
         ),
         (
             {"submit.out": SUBMITTED, "train.log": TRAINER},
-            "training ended without an error; none of its 500 steps was seen",
+            "training ended without an error; 0 of 500 steps were seen",
             "end the script with `wait`",
         ),
         (

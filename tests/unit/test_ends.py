@@ -247,7 +247,7 @@ TABLE = [
         total(20) + SHUTDOWN,
         "stopped",
         5,
-        "stopped: ended without an error; none of its 20 steps was seen",
+        "stopped: ended without an error; 0 of 20 steps were seen",
         cause="ended-early",
         made=0,
     ),
@@ -303,7 +303,7 @@ TABLE = [
         f"{RAY}  'val_only': True,\n{RAY}step:0 - val-core/acc:0.5\n",
         "stopped",
         5,
-        "stopped: ended without an error; none of its 20 steps was seen. It was told to validate only (val_only), so "
+        "stopped: ended without an error; 0 of 20 steps were seen. It was told to validate only (val_only), so "
         "it made no step",
         "verl",
         given=OURS,
@@ -323,7 +323,7 @@ TABLE = [
         f"{RAY}Training from scratch\n" + total(20),
         "stopped",
         5,
-        "stopped: ended without an error; none of its 20 steps was seen",
+        "stopped: ended without an error; 0 of 20 steps were seen",
         counted=80,
         cause="ended-early",
         made=0,
@@ -351,7 +351,7 @@ TABLE = [
         total(20),
         "stopped",
         5,
-        "stopped: ended without an error; none of its 20 steps was seen. Its script started a program in the "
+        "stopped: ended without an error; 0 of 20 steps were seen. Its script started a program in the "
         "background and ended before that program: python3 -m verl.trainer.main_ppo still ran, and was ended together "
         "with the script",
         left=("raylet", "python3 -m verl.trainer.main_ppo"),
@@ -384,7 +384,7 @@ TABLE = [
         "+ nohup python -m verl.trainer.main_ppo trainer.total_training_steps=500\n",
         "stopped",
         5,
-        "stopped: ended without an error; none of its 500 steps was seen. Its script started a program in the "
+        "stopped: ended without an error; 0 of 500 steps were seen. Its script started a program in the "
         "background and ended before that program",
         cause="trainer-in-background",
         made=0,

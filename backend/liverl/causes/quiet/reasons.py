@@ -52,7 +52,7 @@ def sentence(told: Told, owed: Owed | None, step: int) -> str:
         )
     differing = f" ({owed.differing})" if owed.differing else ""
     if step < 1:
-        return f"ended without an error; none of its {quantity(owed.steps, 'step')} was seen{differing}"
+        return f"ended without an error; 0 of {quantity(owed.steps, 'step')} were seen{differing}"
     if told.made == 0 and told.began is not None and told.began == step:
         return f"ended without an error at step {step} of {owed.steps}, where it had resumed{differing}"
     return f"ended without an error after step {step} of {owed.steps}{differing}"
