@@ -35,7 +35,7 @@ async def judged(
 ) -> Verdict:
     """The verdict where the trainer exited with 0. ``progress``: counts the finished steps anew."""
     steps, causes, plan = 0, supervisor.end_causes, supervisor.plan
-    with contextlib.suppress(TimeoutError):  # then the log alone tells
+    with contextlib.suppress(TimeoutError):  # then only the log is used
         async with asyncio.timeout(COUNT_S):
             steps = await progress()
     told = await causes.told(trainer)

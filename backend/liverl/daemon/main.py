@@ -123,7 +123,7 @@ async def serve(
     started = False
     try:
         events = supervisor.records.events
-        with supervisor.records.guarded():  # nobody is told, but the run goes on
+        with supervisor.records.guarded():  # the run goes on without it
             await run.notifier.begin(record.journal, events.seq, events.subscribe)
         await populate(run, record, fresh, partial(_stop_at_once, run, stop, was_running, no_plan))
         await server.start()

@@ -38,7 +38,7 @@ _HELPERS = re.compile(
 
 
 def left_trainer(programs: Iterable[str]) -> str:
-    """Of the programs that still ran when a script had ended, the one that may be its trainer; empty without one."""
+    """The first of the programs that outlived their script which may be its trainer; "" without one."""
     return next((one for one in programs if _HELPERS.search(one) is None), "")
 
 

@@ -127,7 +127,7 @@ _BAR = re.compile(
     rf"(?:^|[\s\])])({_WORDS})\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|[^|\n]{{0,200}}\|\s{{0,3}}(\d{{1,12}})/(\d{{1,12}}) \[",
     re.IGNORECASE,
 )
-# One without such a name, as transformers' Trainer draws it: it counts where its total is the one that was told.
+# A bar without a name, as transformers' Trainer draws it. It counts only if its total is the announced one.
 _NAMELESS = re.compile(r"\d{1,3}%\|[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \[")
 # "step 3 | loss 0.5", "global_step=3 reward=0.1", of a trainer that prints neither bar nor verl's lines
 _PLAIN_STEP = re.compile(
