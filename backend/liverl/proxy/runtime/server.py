@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from . import collector
 from .connections import SEND_BUFFER, limited_protocol, unread
 from .generation_state import GenerationState
 from .middleware import RequestMiddleware
@@ -54,6 +55,7 @@ class EarlySignals:
 def main() -> int:
     """Run this generation; returns the exit code."""
     early = EarlySignals()
+    collector.hold()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # LiteLLM uses print; keep the order in the log file
     try:
@@ -106,6 +108,7 @@ class Generation:
         self._listener = listener
         self._early = early
         self._drain_task: asyncio.Task[None] | None = None
+        self._collecting: asyncio.Task[None] | None = None
         self._exit_code = 0
         config = uvicorn.Config(
             RequestMiddleware(proxy_server.app, desk),
@@ -158,6 +161,8 @@ class Generation:
             await self._server.serve(sockets=[self._listener])
         finally:
             ticker.cancel()
+            if self._collecting is not None:
+                self._collecting.cancel()
             await self._desk.settle(SETTLE)
             self._desk.state = "draining"
             self._desk.publish(at_once=True)
@@ -176,6 +181,7 @@ class Generation:
     def _started(self) -> None:
         """LiteLLM has started and the socket accepts connections."""
         loop = asyncio.get_running_loop()
+        self._collecting = loop.create_task(collector.collect())
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         loop.add_signal_handler(signal.SIGUSR1, self._drain)
         self._desk.set_state("serving")
