@@ -99,7 +99,7 @@ def test_ids_are_unique() -> None:
 def test_a_row_says_what_happened_and_what_to_do() -> None:
     told = [one for one in SIGNATURES if one.role != "noise"]
     assert [one.id for one in told if not one.fix] == []
-    assert [one.id for one in told if bool(one.cause) != (one.role == "cause")] == []
+    assert [one.id for one in told if bool(one.cause) != one.explains] == []
     sentences = [(one.id, text) for one in told for text in (one.cause, one.fix) if text]
     assert [sentence for sentence in sentences if not re.search(r"[.!}]$", sentence[1])] == []
 
@@ -155,9 +155,7 @@ def test_a_consequence_names_rows_that_exist() -> None:
 
 def test_no_other_cause_matches_the_text_of_a_row() -> None:
     """But for general rows of Python's own, which give way to the rows of libraries and to those before them."""
-    causes = [
-        (place, one, re.compile(one.pattern)) for place, one in enumerate(SIGNATURES) if one.role == "cause"
-    ]
+    causes = [(place, one, re.compile(one.pattern)) for place, one in enumerate(SIGNATURES) if one.explains]
 
     def gives_way(place: int, other: Signature, to: int, one: Signature) -> bool:
         return other.component == "python" and (one.component != "python" or place > to)
@@ -288,7 +286,7 @@ def test_a_case_has_a_cause_that_speaks_of_it(case: Case) -> None:
     text = re.sub(r"\x1b\[[\d;]*m", "", (DATA / "cases" / case.file).read_text())
     said = []
     for signature in SIGNATURES:
-        if signature.role == "cause":
+        if signature.explains:
             flags = re.MULTILINE if signature.where == "exception" else 0
             for match in re.finditer(signature.pattern, text, flags):
                 around = text[text.rfind("\n", 0, match.start()) + 1 : text.find("\n", match.end())]
