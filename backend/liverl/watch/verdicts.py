@@ -126,7 +126,7 @@ def ended_below(log: LogRecords) -> Verdict | None:
         return None
     signature = _BY_ID.get(verdict.cause.id)
     if signature is not None:
-        return verdict if signature.component not in ("python", "shell") else None
+        return verdict if signature.role != "general" and signature.component != "shell" else None
     matched = (match.signature for record in log.records for match in catalogue().of(record))
     return verdict if any(one.tells for one in matched) else None
 

@@ -152,7 +152,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="vllm-iteration-timeout",
         component="vllm",
-        role="cause",
+        role="waits",
         pattern=r"Engine iteration timed out\. This should never happen",
         needle="Engine iteration timed out. This should never happen",
         title="A step of vLLM's engine hung until its time-out",
@@ -174,7 +174,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="vllm-ray-hung",
         component="vllm",
-        role="cause",
+        role="waits",
         pattern=r"RayChannelTimeoutError: System error: (?P<what>[^\n]{1,120})",
         needle="RayChannelTimeoutError: System error: ",
         title="A Ray worker of vLLM did not answer in time",

@@ -214,7 +214,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="vllm-engine-start-timeout",
         component="vllm",
-        role="cause",
+        role="waits",
         pattern=(
             r"Timed out waiting for engine core processes to start[^\n]{0,200}VLLM_ENGINE_READY_TIMEOUT_S"
         ),

@@ -8,7 +8,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="sglang-watchdog",
         component="verl",
-        role="cause",
+        role="waits",
         pattern=r"Watchdog timeout \((?:self\.)?watchdog_timeout=(?P<seconds>\d{1,6}(?:\.\d{1,3})?)",
         needle="Watchdog timeout (",
         title="SGLang's scheduler hung: no batch ended within {seconds} s",

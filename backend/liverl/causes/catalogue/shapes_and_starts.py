@@ -102,7 +102,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="vllm-engine-message-timeout",
         component="vllm",
-        role="cause",
+        role="waits",
         pattern=r"Timed out waiting for engines? (?:to send|core processes to send)[^\n]{0,80}",
         needle="Timed out waiting for engine",
         title="vLLM's engines did not report in time",
