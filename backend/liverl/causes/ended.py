@@ -15,7 +15,8 @@ from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.places import at_its_line
-from liverl.causes.quiet.told import Told, read_told
+from liverl.causes.quiet.listening import read_told
+from liverl.causes.quiet.told import Told
 from liverl.causes.reading import read_log
 from liverl.causes.unexplained import DOUBTFUL, KNOWN_CONSEQUENCE, OF_AN_ERROR, UNEXPLAINED
 from liverl.logs.prefixes import colourless, without_prefix

@@ -16,7 +16,7 @@ from liverl.causes.places import at_its_line
 from liverl.causes.shown import words_of
 from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
 from liverl.model import Cause, TrialsStatus
-from liverl.offline.doctor.early_ends import early_ends
+from liverl.offline.doctor.early_ends import judged_early
 from liverl.offline.doctor.going_on import judge_files
 from liverl.offline.doctor.inputs import GENERATION, UNREADABLE, Input, collect
 from liverl.offline.doctor.logs import Log
@@ -82,7 +82,7 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         trials, words = _trials(found.trials, progress)
         judged = [_by_rules(reading, found.metrics, trials, now)]
     failed = [one for read in trials for one in failures(read, progress)]
-    silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
+    silent = reading.silent_ends(now) if run is None else tuple(judged_early(run.path))
     often = [one for one in failed if not one.is_usual]
     files = as_files(inputs, found, reading.remarks | words, reading.unread)
     left_out = _left_out(inputs.left_out, files, trials, frozenset(str(path) for path in paths))
@@ -136,7 +136,10 @@ def _trials(
 def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[TrialsRead], now: float) -> Judged:
     """What the rules for runs say of steps and trials."""
     training = reading.training
-    recent, source = training.recent, next((log.path for log, _ in reversed(reading.tails) if log.trains), "")
+    recent, source = (
+        training.recent,
+        next((one.log.path for one in reversed(reading.logs) if one.log.trains), ""),
+    )
     for path in metrics:
         of_file = steps_of(path)
         if of_file.steps and (not recent.steps or of_file.steps[-1].step >= recent.steps[-1].step):
@@ -150,7 +153,7 @@ def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[Trials
 def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verdict:
     """The verdict on an interrupted start: its cause is the call that did not return."""
     cause = verdict.cause
-    if cause is None or cause.id not in INTERRUPTED or reading.training.reached is not None:
+    if cause is None or cause.id not in INTERRUPTED or reading.training.told.made:
         return verdict
     proof = next((one for one in cause.evidence if one.log is not None and one.offset is not None), None)
     log = next((log for log in logs if proof is not None and log.path == proof.log), None)

@@ -14,7 +14,8 @@ import msgspec
 
 from liverl.causes.catalogue import gpu_memory
 from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
-from liverl.causes.quiet.told import Told, joined, read_told
+from liverl.causes.quiet.listening import read_told
+from liverl.causes.quiet.told import Told, joined
 from liverl.causes.ray_deaths import CONSEQUENCES
 from liverl.causes.refused import refused
 from liverl.causes.shown import cause
