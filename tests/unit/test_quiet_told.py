@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from liverl.causes.quiet import listening as module
-from liverl.causes.quiet.listening import Listening, read_told
+from liverl.causes.quiet import told as module
 from liverl.causes.quiet.owed import Owed, Passed, owed
 from liverl.causes.quiet.reasons import left_trainer
-from liverl.causes.quiet.told import Submitted, Told, joined
+from liverl.causes.quiet.told import Listening, Submitted, Told, joined, read_told
 
 DATA = Path(__file__).parents[1] / "data" / "recordings"
 STEP = "(TaskRunner pid=4) step:{n} - training/global_step:{n} - critic/score/mean:0.5\n"

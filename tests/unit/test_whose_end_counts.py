@@ -42,7 +42,10 @@ POLLS = [
 ]
 TRAIN = [*STEPS, *POLLS]
 STANDS = LAST + 12000.0 - NOW  # (negative) when the newest poll was written
-SUBMITTED = ["Job submission server address: http://10.0.0.1:8265", "Job 'raysubmit_1' submitted successfully"]
+SUBMITTED = [
+    "Job submission server address: http://10.0.0.1:8265",
+    "Job 'raysubmit_1' submitted successfully",
+]
 LITELLM = ["LiteLLM: Proxy initialized with Config", "INFO:     Application startup complete."]
 VLLM = ["(APIServer pid=1) INFO 11-27 08:00:00 [api_server.py:1588] vLLM API server version 0.24.0"]
 

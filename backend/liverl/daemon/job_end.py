@@ -9,9 +9,8 @@ import msgspec
 
 from liverl.causes.ended import Ended, Why, error_behind_success
 from liverl.causes.quiet.end import QuietEnd, quiet_end
-from liverl.causes.quiet.listening import read_told
 from liverl.causes.quiet.owed import Passed
-from liverl.causes.quiet.told import Submitted, Told, joined
+from liverl.causes.quiet.told import Submitted, Told, joined, read_told
 from liverl.causes.shown import cause as cause_of
 from liverl.daemon.ending import Verdict
 from liverl.exit_codes import ExitCode

@@ -15,8 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from liverl.causes.quiet.listening import Listening
-from liverl.causes.quiet.told import Told
+from liverl.causes.quiet.told import Listening, Told
 from liverl.util.regular_file import read_text
 
 DEFAULT = "http://127.0.0.1:8265"  # of Ray's dashboard, which serves the jobs' interface

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from liverl.causes.quiet.listening import Listening
 from liverl.causes.quiet.owed import owed
-from liverl.causes.quiet.told import joined
+from liverl.causes.quiet.told import Listening, joined
 from liverl.logs.files import also_written
 from liverl.logs.follow import LineFollower
 

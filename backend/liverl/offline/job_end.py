@@ -9,8 +9,7 @@ import time
 
 import msgspec
 
-from liverl.causes.quiet.listening import read_told
-from liverl.causes.quiet.told import Submitted, Told, joined
+from liverl.causes.quiet.told import Submitted, Told, joined, read_told
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.job_end import verdict_of_job
 from liverl.external.ray_job import RayJob, RayJobError

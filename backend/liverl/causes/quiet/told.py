@@ -1,99 +1,452 @@
-"""What logs of a trainer or of its launch script say of its work: steps, epochs, batches, jobs, its end. Pure.
-
-``listening`` reads it from their lines."""
+"""Reads from the lines of a log what they say of a training: the only place that knows these forms."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, BinaryIO
 
 import msgspec
 
+from liverl.causes.quiet.facts import Submitted, Told, joined
+from liverl.logs.prefixes import colourless, without_prefix
 from liverl.model import Evidence
+from liverl.util.regular_file import open_binary
+
+__all__ = ["Listening", "Submitted", "Told", "began_in", "finishes", "joined", "read_told", "total_in"]
+
+BLOCK = 1 << 20  # bytes read at a time
+MOST = 512 << 20  # bytes of one log that are read, 5 to 20 s: its beginning, where totals stand, and its end
+HEAD = 16 << 20  # of those, bytes of its beginning
+SHAPES = 1 << 14  # shapes of lines that tell nothing which are remembered,
+SHAPED = 400  # and bytes of such a line
+LONGEST = 1 << 16  # bytes of one line that are looked at
+MOST_BARS = 200  # bars with different totals that are remembered
+SHOWN = 200  # characters of a line that are kept
+_WORDS = r"(?:training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?)"
+# tqdm's bars of a training; those of downloads and of maps over a data set have other names
+_BAR = re.compile(
+    rf"(?:^|[\s\])])({_WORDS})\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|"
+    r"[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \["
+    r"([^\]\r\n]{0,80})",
+    re.IGNORECASE,
+)
+_RATE = re.compile(r"([\d.]{1,9})(s/it|it/s)")
+# A bar without a name, as transformers' Trainer draws it. It counts only if its total is the announced one.
+_NAMELESS = re.compile(r"\d{1,3}%\|[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \[")
+# "step 3 | loss 0.5", "global_step=3 reward=0.1", of a trainer that prints neither bar nor verl's lines; but not
+# "trial 7 of step 3: 80 tokens"
+_PLAIN_STEP = re.compile(
+    r"(?:^|(?<!\bof)(?<!\bin)(?<!\bat)(?<!\bto)(?<!\bfor)[\s\[(|])"
+    r"(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}(\d{1,12})\b"
+    r"(?!\s{0,3}[/%])",
+    re.IGNORECASE,
+)
+# "step 25/100", "iteration      100/    1000 | consumed samples", "Step 25 of 100"
+_COUNTER = re.compile(
+    r"(?:^|[\s\[(|])(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}"
+    r"(\d{1,12})\s{0,8}(?:/|of)\s{0,8}(\d{1,12})\b",
+    re.IGNORECASE,
+)
+_OTHER_COUNTS = re.compile(
+    r"\b(?:eval|valid|test|warm|download|load|captur|epoch|prefill|decod|build|install|setup)", re.IGNORECASE
+)
+_MEASURED = re.compile(
+    r"\b(?:loss|reward|lr|learning[ _]rate|grad[ _]norm|score|kl|acc|accuracy|consumed|elapsed|it/s|s/it|tokens)\b",
+    re.IGNORECASE,
+)
+_STEP = re.compile(r"(?:^|[\s)\]])step:(\d{1,18}) - (\S[^\r\n]*)")
+_TOTAL = re.compile(
+    r"Total (?:number of )?(?:training|train|optimization) steps\s{0,3}[:=]\s{0,3}([\d,]{1,18})",
+    re.IGNORECASE,
+)
+_KEY = re.compile(
+    r"\b(total_training_steps|total_epochs|val_only)['\"]?(=|\s{0,3}:\s{0,3})['\"]?([A-Za-z0-9_.-]{1,20})"
+)
+_LOADER = re.compile(r"Size of train dataloader:\s{0,3}(\d{1,12})")
+_BEGAN = re.compile(r"[Ss]etting global step to (\d{1,18})|(Training from scratch)")
+_FROM = re.compile(r"(?:Resuming from|Load from checkpoint folder:|Found checkpoint:) (\S+?),?(?:\s|$)")
+_SERVER = re.compile(r"Job submission server address: (\S+)")
+_SUBMITTED = re.compile(r"Job '([^'\s]{1,200})' submitted successfully")
+_ENDED = re.compile(r"Job '([^'\s]{1,200})' (succeeded|failed|was stopped)")
+_SLURM = re.compile(r"^Submitted batch job (\d{1,12})\b")
+_KUBERNETES = re.compile(r"^([\w-]{0,20}job(?:\.[\w.-]{1,60})?/[\w.-]{1,200}) created\b")
+_BACKGROUND = re.compile(
+    r"^nohup: (?:ignoring input|appending output)|^\++ (?:nohup|setsid|disown|tmux new\S* -d|screen -d)\b"
+)
+_USED_UP = re.compile(
+    r"\bdata(?:set|loader| loader)? (?:is |was |has been )?(?:exhausted|used up)|"
+    r"\bno more (?:data|batches|samples|prompts)\b|\bout of (?:data|samples|prompts)\b",
+    re.IGNORECASE,
+)
+# A trainer says that it has made all its steps.
+_FINISHED = re.compile(
+    r"Final validation metrics|training finished at global step|"
+    r"\btraining (?:has )?(?:is |been )?(?:completed?|finished|done)\b(?! step)",
+    re.IGNORECASE,
+)
+# wandb says "View run at" at its beginning.
+_CLOSED = re.compile(
+    r"wandb: (?:Run summary|Run history|finished|Synced|Find logs at|\U0001f680 View run (?!at ))|"
+    r"^real\s+\d+m|^Job '[^'\n]{1,200}' succeeded"
+)
+# What a script prints when its trainer has ended. A model's commands print it too: only lines without the prefix of
+# an actor and without the level of a logger count.
+_EXITED = re.compile(
+    r"\b(?:(?:exit(?:ed)?|finished)(?: with)?(?: exit)?(?: code| status)?|"
+    r"(?:completed|done|ended) with (?:exit )?(?:code|status))[ :=]{1,3}0\b(?![.\d/%])",
+    re.IGNORECASE,
+)
+_LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
+_DECIDED_BY_DIGITS = re.compile(rb"exit|code|status|inished", re.IGNORECASE)  # 0 or another one
+# verl prints it in its last step, which its bar may not show any more.
+_FINAL = "Final validation metrics"
+_TRAINS = re.compile(
+    r"train and validate dataloader initialized|'actor_rollout_ref'|Initial validation metrics|"
+    r"\bmain_(?:ppo|dapo)\b|\bverl\.trainer\b|\bTrainRayActor pid=|Training Progress:"
+)
+# A line that is looked at contains one of these, and matches ``_LOOKED_AT``: to search for texts is quicker.
+_NEEDLES = tuple(
+    (
+        b"tep;STEP;teration;iter;%|;total_;val_only;dataloader;rom scratch;esuming;heckpoint;Job ;Submitted; created;"
+        b"nohup;+ ;xhausted;used up;o more ;out of ;wandb: ;etrics;raining;real;xit;inished;code;status;actor_rollout;"
+        b"main_;verl.trainer;TrainRayActor"
+    ).split(b";")
+)
+_LOOKED_AT = re.compile(
+    rb"tep[:=#\[ ]|teps(?::| =| +[:=])|STEP|teration|iter[ :=]|%\||total_(?:training_steps|epochs)|val_only|"
+    rb"(?:train|validate) dataloader|rom scratch|global step to|esuming from|checkpoint folder:|Found checkpoint:|"
+    rb"Job '|Job submission|Submitted batch| created|nohup|\+ (?:setsid|disown|tmux|screen)|xhausted|used up|o more |"
+    rb"out of (?:data|samples|prompts)|wandb: |alidation metrics|raining (?:finished|has|is|been|complete|done)|"
+    rb"real[\t ]|"
+    rb"exit|Exit|finished|with (?:code|status)|'actor_rollout_ref'|main_(?:ppo|dapo)|verl\.trainer|TrainRayActor",
+)
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 
-class Submitted(msgspec.Struct, frozen=True):
-    """A job that a script has handed to a scheduler. ``system``: ray, slurm or kubernetes; ``address``: of Ray's job
-    server; ``end``: how its log says that the job ended (succeeded, failed, stopped), empty if it does not."""
+def _with_needle(lines: Sequence[bytes]) -> set[int]:
+    """The numbers of the lines in which a needle stands."""
+    begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    text = b"\n".join(lines)
+    found = set()
+    for needle in _NEEDLES:
+        place = text.find(needle)
+        while place >= 0:
+            number = bisect_right(begins, place) - 1
+            found.add(number)
+            place = text.find(needle, begins[number + 1])
+    return found
 
-    system: str
-    id: str
-    address: str = ""
-    end: str = ""
+
+def _nothing(_: Any) -> None:
+    """Hear of a step, and do nothing."""
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What the log of one process, or several logs together, say. None or empty: the log does not say it.
+class Listening:
+    """Reads a log block by block; collects the facts of ``Told``. ``log``: its path as shown; None without a file;
+    ``on_step``: called with each line that has the numbers of a training step, ``on_resumed`` with a step from which
+    the training was resumed."""
 
-    ``total``: steps of the whole training, by the trainer's own sentence; ``bar``: by verl's bar of its progress;
-    ``counted``: by another bar or counter of a training ("step 3/20"); ``configured``: by the configuration that it
-    printed; ``asked``: by a command line in the log. ``step``: newest training step; ``made``: steps of this process,
-    None if no trainer has printed anything; ``began``: step at which it began, 0 from scratch; ``batches``: of one
-    epoch; ``epochs``: passes over the data; ``val_only``: it was told to validate only; ``used_up``: the line that says
-    that the data is used up; ``checkpoint``: from which it went on; ``jobs``: in the order of their submission;
-    ``background``: the line that shows a program that was put into the background; ``progress_at``: byte behind the
-    last sign of progress, -1 without one; ``signs_at``: behind the last line of a trainer about its steps; ``closed``:
-    the line behind the last progress by which a trainer, or its script, says that it ends, and ``closed_at``: where it
-    begins, -1 without one; ``finished``: the trainer says that its training is complete; ``rate``: seconds of a step by
-    its bar; ``trains``: a trainer has printed something; ``read_to``: byte up to which the log was read;
-    ``left_out``: what was not read of it, in words; ``proofs``: of each fact by its name, of a job by its id, the line
-    that tells it.
+    def __init__(
+        self,
+        log: str | None = None,
+        on_step: Callable[[str], None] = _nothing,
+        on_resumed: Callable[[int], None] = _nothing,
+    ) -> None:
+        self._log = log
+        self._on_step, self._on_resumed = on_step, on_resumed
+        self._at = 0  # where the line begins that is being read
+        self._read_to = 0
+        self._text = ""
+        self._heard = False  # the present line tells something
+        self._silent: set[bytes] = (
+            set()
+        )  # lines, with 0 for each digit, that tell nothing: logs repeat few of them
+        self._proofs: dict[str, Evidence] = {}
+        self._found: dict[str, Any] = {}
+        self._jobs: dict[str, Submitted] = {}
+        self._server = ""
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget the steps of a trainer."""
+        self._steps: set[int] = set()
+        self._bars: tuple[int, int] | None = None  # the first and the newest number of its bar
+        self._nameless: dict[
+            int, tuple[int, int]
+        ] = {}  # total of another bar -> its first and its newest number
+        self._plain: set[int] = set()  # steps of lines in no known form
+        for name in (
+            "began",
+            "bar",
+            "counted",
+            "used_up",
+            "closed",
+            "closed_at",
+            "finished",
+            "checkpoint",
+            "rate",
+        ):
+            self._found.pop(name, None)
+        self._progress_at = self._signs_at = -1
+
+    @property
+    def told(self) -> Told:
+        """What was told so far."""
+        bars = self._bars or self._nameless.get(self._found.get("total") or 0)
+        steps = self._steps or (set() if bars else self._plain)
+        first, last = bars or (0, 0)
+        began = self._found.get("began")
+        known = [*steps, *([last] if bars else []), *([began] if began is not None else [])]
+        speaks = bool(known) or "total" in self._found or bool(self._found.get("trains"))
+        return Told(
+            **self._found,
+            step=max(known) if known else None,
+            made=max(len(steps), last - first) if speaks else None,
+            jobs=tuple(self._jobs.values()),
+            progress_at=self._progress_at,
+            signs_at=self._signs_at,
+            read_to=self._read_to,
+            proofs={
+                n: proof
+                for n, proof in self._proofs.items()
+                if n in self._found or n in self._jobs or n == "step"
+            },
+        )
+
+    def _tell(self, **facts: Any) -> None:
+        """Note facts that the present line tells."""
+        self._found |= facts
+        for name in facts:
+            self._prove(name)
+
+    def _prove(self, name: str) -> None:
+        self._proofs[name] = Evidence(
+            self._text[:SHOWN], self._log, self._at if self._log is not None else None
+        )
+
+    def hear(self, data: bytes, offset: int) -> None:
+        """Read further whole lines. ``offset``: where they begin in the log."""
+        begin = 0
+        unknown: list[tuple[int, bytes, bytes]] = []
+        for line, shape in zip(data.split(b"\n"), data.translate(_ZEROS).split(b"\n"), strict=True):
+            if shape not in self._silent:
+                unknown.append((begin, line, shape))
+            begin += len(line) + 1
+        with_needle = _with_needle([line for _, line, _ in unknown])
+        for number, (begin, line, shape) in enumerate(unknown):
+            if shape not in self._silent and not (
+                number in with_needle and self._tells(line, offset + begin, offset + begin + len(line))
+            ):
+                self._remember_silent(line, shape)
+        self._read_to = max(self._read_to, offset + len(data))
+
+    def _remember_silent(self, line: bytes, shape: bytes) -> None:
+        if len(line) > SHAPED or _DECIDED_BY_DIGITS.search(line):
+            return
+        if len(self._silent) >= SHAPES:
+            self._silent.clear()
+        self._silent.add(shape)
+
+    def _tells(self, line: bytes, begin: int, end: int) -> bool:
+        """Read a line; whether it, or one that differs in the values of digits only, tells anything."""
+        if not _LOOKED_AT.search(line):
+            return False
+        self._at, self._heard = begin, False
+        for part in colourless(line[:LONGEST].decode("utf-8", "replace")).split("\r"):
+            if part.strip():
+                prefix, rest = without_prefix(part.strip())
+                self._line(rest.strip(), end, own=not prefix)
+        return self._heard
+
+    def _match(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+        match = pattern.search(text)
+        self._heard = self._heard or match is not None
+        return match
+
+    def _line(self, text: str, end: int, *, own: bool) -> None:
+        """Read one line. ``own``: the script printed it, and no actor: those may print what a model has written."""
+        self._text = text
+        if "%|" in text:
+            self._heard = True
+            for bar in _BAR.finditer(text):
+                name = "bar" if bar[1].lower() == "training progress" else "counted"
+                self._bar(name, int(bar[2]), int(bar[3]), end)
+                if (rate := _RATE.search(bar[4])) is not None and float(rate[1] or 0) > 0.0:
+                    self._found["rate"] = float(rate[1]) if rate[2] == "s/it" else 1.0 / float(rate[1])
+            for nameless in _NAMELESS.finditer(text):
+                self._nameless_bar(int(nameless[1]), int(nameless[2]))
+        if (match := self._match(_STEP, text)) is not None:
+            self._step(int(match[1]), match[2], end)
+        elif (match := self._match(_TOTAL, text)) is not None:
+            if self._steps or self._plain or (self._bars is not None and self._bars[1] > self._bars[0]):
+                self._clear()  # another trainer begins
+            self._found["trains"], self._signs_at = True, end
+            self._tell(total=int(match[1].replace(",", "")) or None)
+        elif (match := _COUNTER.search(text)) is not None and _counts_training(text, match.end()):
+            self._bar("counted", int(match[1]), int(match[2]), end)
+        elif (match := _PLAIN_STEP.search(text)) is not None and _counts_training(
+            text, match.end(), alone=False
+        ):
+            self._heard = True
+            self._plain.add(int(match[1]))
+            self._signs_at = end
+        else:
+            self._places(text, end)
+            self._keys(text)
+            if own:
+                self._submissions(text)
+            self._signs(text, own=own)
+
+    def _step(self, step: int, values: str, end: int) -> None:
+        self._found["trains"] = True
+        if values.startswith("val-") and "training/" not in values:
+            return
+        self._on_step(self._text)
+        if step > 0 and step not in self._steps:
+            self._steps.add(step)
+            self._progress(end)
+
+    def _bar(self, name: str, done: int, total: int, end: int) -> None:
+        self._heard = self._found["trains"] = True
+        self._signs_at = end
+        self._tell(**{name: total or None})
+        if self._bars is None or done < self._bars[1]:
+            self._bars = done, done
+        elif done > self._bars[1]:
+            self._bars = self._bars[0], done
+            self._progress(end)
+
+    def _nameless_bar(self, done: int, total: int) -> None:
+        if total in self._nameless or len(self._nameless) < MOST_BARS:
+            first, last = self._nameless.get(total, (done, done))
+            self._nameless[total] = (done, done) if done < last else (first, done)
+
+    def _progress(self, end: int) -> None:
+        self._progress_at = self._signs_at = end
+        self._prove("step")
+        for name in ("closed", "closed_at", "finished", "used_up"):
+            self._found.pop(name, None)
+
+    def _keys(self, text: str) -> None:
+        """Values of the configuration that a trainer has printed, or of a command line."""
+        for name, sign, value in _KEY.findall(text):
+            self._heard = True
+            if name == "val_only":
+                self._tell(val_only=value.lower() == "true")
+            elif value.isdigit() and int(value):
+                key = "epochs" if name == "total_epochs" else "asked" if sign == "=" else "configured"
+                self._tell(**{key: int(value)})
+
+    def _places(self, text: str, end: int) -> None:
+        if (match := self._match(_LOADER, text)) is not None:
+            self._tell(batches=int(match[1]))
+        if (match := self._match(_BEGAN, text)) is not None:
+            self._signs_at = end
+            self._tell(began=int(match[1]) if match[1] else 0)
+            self._on_resumed(int(match[1]) if match[1] else 0)
+        if (match := self._match(_FROM, text)) is not None:
+            self._tell(checkpoint=match[1])
+
+    def _submissions(self, text: str) -> None:
+        if (match := self._match(_SERVER, text)) is not None:
+            self._server = match[1]
+        elif (match := self._match(_SUBMITTED, text)) is not None:
+            self._job(Submitted("ray", match[1], self._server))
+        elif (match := self._match(_ENDED, text)) is not None:
+            job = self._jobs.get(match[1], Submitted("ray", match[1], self._server))
+            self._job(msgspec.structs.replace(job, end=match[2].removeprefix("was ")))
+        elif (match := self._match(_SLURM, text)) is not None:
+            self._job(Submitted("slurm", match[1]))
+        elif (match := self._match(_KUBERNETES, text)) is not None:
+            self._job(Submitted("kubernetes", match[1]))
+
+    def _job(self, job: Submitted) -> None:
+        self._jobs[job.id] = job
+        self._prove(job.id)
+
+    def _signs(self, text: str, *, own: bool) -> None:
+        if self._match(_BACKGROUND, text) and "background" not in self._found:
+            self._tell(background=text[:SHOWN])
+        if self._match(_USED_UP, text):
+            self._tell(used_up=text[:SHOWN])
+        if _FINAL in text and self._bars is not None and self._bars[1] + 1 == self._found.get("bar"):
+            self._bars = self._bars[0], self._bars[1] + 1
+            self._prove("step")
+        finished = self._match(_FINISHED, text) is not None
+        if finished:
+            self._found["finished"] = True
+        exited = own and _EXITED.search(text) is not None and _LOGGED.search(text) is None
+        if finished or exited or self._match(_CLOSED, text):
+            self._tell(closed=text[:SHOWN])
+            self._found["closed_at"] = self._at
+        if self._match(_TRAINS, text):
+            self._found["trains"] = True
+
+
+def _counts_training(text: str, behind: int, *, alone: bool = True) -> bool:
+    """Whether "step 3/20" counts a training: it stands alone, or with what the step measured. Scripts number their own
+    parts in the same way. ``alone``: it may stand alone."""
+    rest = text[behind:].strip(" .])|")
+    return not _OTHER_COUNTS.search(text) and (_MEASURED.search(rest) is not None if rest else alone)
+
+
+def read_told(path: str | os.PathLike[str], start: int = 0, shown: str = "") -> Told:
+    """What the log at ``path`` tells from byte ``start`` on. ``shown``: its path as shown; default: ``path``. Of more
+    than ``MOST`` bytes the middle is not read, and ``Told.left_out`` says so.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: it cannot be read, or is no regular file.
     """
-
-    total: int | None = None
-    bar: int | None = None
-    counted: int | None = None
-    configured: int | None = None
-    asked: int | None = None
-    step: int | None = None
-    made: int | None = None
-    began: int | None = None
-    batches: int | None = None
-    epochs: int | None = None
-    val_only: bool = False
-    used_up: str = ""
-    checkpoint: str = ""
-    jobs: tuple[Submitted, ...] = ()
-    background: str = ""
-    progress_at: int = -1
-    signs_at: int = -1
-    closed: str = ""
-    closed_at: int = -1
-    finished: bool = False
-    rate: float | None = None
-    trains: bool = False
-    read_to: int = 0
-    left_out: str = ""
-    proofs: dict[str, Evidence] = {}
-
-    @property
-    def has_bar(self) -> bool:
-        """Whether a trainer has begun to count its steps."""
-        return self.bar is not None or self.counted is not None
-
-    @property
-    def has_training(self) -> bool:
-        """Whether a trainer itself wrote of its steps there; a command line that starts one is not enough."""
-        return bool(self.total) or self.has_bar or self.step is not None
+    listening = Listening(shown or os.fspath(path))
+    left_out = 0
+    with open_binary(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size - start <= MOST:
+            _listen(listening, file, start, size)
+        else:
+            _listen(listening, file, start, start + HEAD)
+            _listen(listening, file, size - MOST + HEAD, size)
+            left_out = size - start - MOST
+    told = listening.told
+    if not left_out:
+        return told
+    words = f"{left_out / (1 << 20):.0f} MiB in the middle of {shown or os.fspath(path)}"
+    return msgspec.structs.replace(told, left_out=words)
 
 
-def joined(parts: Sequence[Told]) -> Told:
-    """What several logs of one process tell together: a script may write its trainer's log elsewhere. The first one
-    that tells a fact counts, except for numbers that grow."""
-    found: dict[str, Any] = {"left_out": "; ".join(part.left_out for part in parts if part.left_out)}
-    for part in parts:
-        for name in Told.__struct_fields__:
-            value = getattr(part, name)
-            if name == "proofs":
-                found[name] = {**value, **found.get(name, {})}
-            if value is None or value in ("", ()) or value is False or name in _OF_A_LOG:
-                continue
-            if name in ("step", "made") and name in found:
-                found[name] = max(found[name], value)
-            else:
-                found.setdefault(name, value)
-    return Told(**found)
+def _listen(listening: Listening, file: BinaryIO, begin: int, end: int) -> None:
+    """Hear the bytes from ``begin`` to ``end`` of a log that may grow."""
+    file.seek(begin)
+    rest, at = b"", begin
+    while at < end and (data := file.read(min(BLOCK, end - at))):
+        at += len(data)
+        block = rest + data
+        cut = block.rfind(b"\n") + 1
+        if not cut and len(block) < LONGEST:
+            rest = block
+            continue
+        listening.hear(block[: cut or len(block)], at - len(block))
+        rest = block[cut:] if cut else b""
+    listening.hear(rest, at - len(rest))
 
 
-# facts about one log, or joined otherwise
-_OF_A_LOG = ("progress_at", "signs_at", "closed_at", "read_to", "left_out", "proofs")
+def total_in(line: str) -> int | None:
+    """The number of all steps, if the line of a trainer tells it."""
+    match = _TOTAL.search(line)
+    return (int(match[1].replace(",", "")) or None) if match is not None else None
+
+
+def began_in(line: str) -> int | None:
+    """The step at which a training begins, 0 from scratch, if the line tells it."""
+    match = _BEGAN.search(line)
+    return None if match is None else int(match[1] or 0)
+
+
+def finishes(line: str) -> bool:
+    """Whether a trainer says in this line that it has made all its steps."""
+    return _FINISHED.search(line) is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from liverl.causes.quiet.listening import began_in, finishes, total_in
+from liverl.causes.quiet.told import began_in, finishes, total_in
 from liverl.engines.adapter.boot import BootLog
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,13 +12,26 @@ from msgspec.structs import replace
 from liverl.causes.finding import Explanation
 from liverl.causes.quiet.end import quiet_end
 from liverl.causes.quiet.reasons import JOB_FAILED, QUIET
-from liverl.causes.quiet.told import Told, joined
+from liverl.causes.quiet.told import Told, joined, read_told
 from liverl.offline.doctor.closing import LogRead, end_of, own_end
+from liverl.offline.doctor.inputs import look
+from liverl.offline.doctor.logs import dated
+from liverl.offline.doctor.silence import tail_of
+from liverl.offline.doctor.training import Training
 from liverl.rundir.layout import RunDir
 
 
-def judged_early(run: Path) -> Iterator[Explanation]:
-    """Why a run of this program ended too early, as its backend has judged it."""
+def early_ends(runs: Sequence[Path], logs: Sequence[str]) -> tuple[Explanation, ...]:
+    """What is said of each training that is known to have ended too early. ``runs``: directories of runs of this
+    program, whose backends have judged them; ``logs``: other logs, whose reader tells which of them cannot be read."""
+    read = []
+    for log in dated(look(Path(path), named=True) for path in logs):
+        with contextlib.suppress(OSError):
+            read.append(LogRead(log, Training(told=read_told(log.path)), tail_of(log)))
+    return (*(one for run in runs for one in _judged(run)), *ends_of(read))
+
+
+def _judged(run: Path) -> Iterator[Explanation]:
     result = RunDir(run).read_result()
     cause = result.cause if result is not None else None
     if cause is None or cause.id not in QUIET | {JOB_FAILED}:
@@ -36,9 +50,9 @@ def judged_early(run: Path) -> Iterator[Explanation]:
     )
 
 
-def early_ends(logs: Sequence[LogRead]) -> Iterator[Explanation]:
-    """What is said of each training that is known to have ended too early. A log that only stops may be of a training
-    that goes on: its end counts only where it tells of it, or where its script does."""
+def ends_of(logs: Sequence[LogRead]) -> Iterator[Explanation]:
+    """The same by logs that were read. A log that only stops may be of a training that goes on: its end counts only
+    where it tells of it, or where its script does."""
     for _, group in groupby(sorted(logs, key=_folder), key=_folder):
         folder = list(group)
         trainings = [one for one in folder if one.told.has_training]

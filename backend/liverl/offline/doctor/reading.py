@@ -12,10 +12,10 @@ from liverl.causes.finding import Evidence, Explanation, LogRecords
 from liverl.causes.reading import read_log
 from liverl.causes.words import short
 from liverl.offline.doctor.closing import LogRead, end_of, own_end
-from liverl.offline.doctor.early_ends import early_ends
+from liverl.offline.doctor.early_ends import ends_of
 from liverl.offline.doctor.ends import log_stops
 from liverl.offline.doctor.going_on import of_trials
-from liverl.offline.doctor.inputs import UNREADABLE
+from liverl.offline.doctor.inputs import Input, unreadable
 from liverl.offline.doctor.kinds import TRANSCRIPT
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.silence import engine_stuck, hang, tail_of
@@ -37,7 +37,7 @@ class Reading(msgspec.Struct, frozen=True):
     records: tuple[LogRecords, ...] = ()
     logs: tuple[LogRead, ...] = ()
     remarks: dict[str, str] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, Input] = {}
     left_out: tuple[str, ...] = ()
 
     @property
@@ -57,7 +57,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     def silent_ends(self, now: float) -> tuple[Explanation, ...]:
         """What is wrong with a run whose logs show no error: it hangs, it ended too early, or its log just stops."""
-        early = list(early_ends(self.logs))
+        early = list(ends_of(self.logs))
         training = self.training
         hangs = hang([(one.log, one.tail) for one in self.logs], training, now)
         stuck = [found for one in self.logs if (found := engine_stuck(one.log, one.tail)) is not None]
@@ -82,7 +82,7 @@ def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: 
     records: list[LogRecords] = []
     read: list[LogRead] = []
     remarks: dict[str, str] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, Input] = {}
     left_out: list[str] = []
     for number, log in enumerate(logs, 1):
         size = log.input.size or 0
@@ -98,7 +98,7 @@ def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: 
             if listens:
                 read.append(LogRead(log, reader.training, tail_of(log)))
         except OSError as error:
-            unread[log.path] = f"{UNREADABLE}: {error.strerror}"
+            unread[log.path] = unreadable(Path(log.path), error, named=True)
             continue
         records.append(of_trials(found) if is_transcript else found)
         remark = f"; the last {_mib(MOST)} of {_mib(size)} were read" if start else ""

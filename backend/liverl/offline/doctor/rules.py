@@ -17,33 +17,47 @@ from liverl.observe.metrics.steps import MetricsReader
 from liverl.offline.doctor.trials import TrialsRead, of_run
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import RunDir
+from liverl.util.plural import quantity
 
 FEW_STEPS = 10  # a run of fewer steps may only try whether all parts work together,
 _OF_SHORT_RUNS = frozenset(("reward_flat",))  # with a model that solves nothing
-_POLLS = 64  # reads of a metrics file at most; one takes 4 MiB
+_POLLS = 4096  # reads of a metrics file at most; one takes 4 MiB
 
 
 class Judged(msgspec.Struct, frozen=True):
     """What rules say. ``alerts``: warnings and worse; ``notes``: what is worth to know and no fault; ``problem``: why
-    they could not be asked, empty if they were."""
+    they could not be asked, empty if they were; ``missed``: what was not looked at, in words."""
 
     alerts: tuple[Explanation, ...] = ()
     notes: tuple[Explanation, ...] = ()
     problem: str = ""
+    missed: tuple[str, ...] = ()
 
 
-def steps_of(metrics: Path) -> RecentSteps:
+class Steps(msgspec.Struct, frozen=True):
+    """The steps of a file, and what of it was not looked at, in words; empty if all was."""
+
+    recent: RecentSteps
+    missed: str = ""
+
+
+def steps_of(metrics: Path) -> Steps:
     """The steps of a file with a record per step."""
     reader, collector = MetricsReader(metrics), StepCollector()
+    missed = f"what follows the first {_POLLS * 4 >> 10} GiB of {metrics}"
     for _ in range(_POLLS):
         try:
             news = reader.poll()
-        except OSError:
+        except OSError as error:
+            missed = f"{metrics} ({error.strerror or error})"
             break
         if not news:
+            missed = ""
             break
         collector.add(news)
-    return collector.recent()
+    left = next((f"{path} ({why})" for path, why in reader.unreadable.items()), "")
+    bad = f"{quantity(reader.bad_lines, 'line')} of {metrics}, damaged" if reader.bad_lines else ""
+    return Steps(collector.recent(), missed or left or bad)
 
 
 def judged_files(

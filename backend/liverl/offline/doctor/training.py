@@ -8,9 +8,8 @@ from statistics import median
 import msgspec
 
 from liverl.causes.quiet import told as quiet
-from liverl.causes.quiet.listening import Listening
 from liverl.causes.quiet.owed import owed
-from liverl.causes.quiet.told import Told
+from liverl.causes.quiet.told import Listening, Told
 from liverl.observe.metrics.names import keys_of
 from liverl.observe.metrics.recent import RecentSteps, StepCollector, followed
 from liverl.observe.metrics.step_lines import parse_step_line
