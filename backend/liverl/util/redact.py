@@ -190,7 +190,7 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
     """
     shown = {}
     for name, text in env.items():
-        path = _PATH_OF_ONE.search(name) and text.startswith("/")
+        path = _PATH_OF_ONE.search(name) and text.startswith(("/", "{run_dir}/"))
         shown[name] = HIDDEN if text and _VARIABLE.search(name) and not path else value(text)
     return shown
 
