@@ -20,7 +20,7 @@ from liverl.offline.doctor.inputs import GENERATION, Input, collect
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.moments import When, moment, moments
 from liverl.offline.doctor.reading import Reading, read_logs
-from liverl.offline.doctor.rules import Judged, judged_files, judged_run, steps_of
+from liverl.offline.doctor.rules import Judged, is_events, judged_files, judged_run, steps_of
 from liverl.offline.doctor.scope import as_files, scope
 from liverl.offline.doctor.stacks import of_stacks
 from liverl.offline.doctor.starts import INTERRUPTED, interrupted_start
@@ -144,7 +144,10 @@ def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[Trials
         steps = steps_of(path)
         missed += [steps.missed] if steps.missed else []
         of_file = steps.recent
-        if of_file.steps and (not recent.steps or of_file.steps[-1].step >= recent.steps[-1].step):
+        newest = recent.steps[-1].step if recent.steps else -1
+        if of_file.steps and of_file.steps[-1].step >= newest + is_events(
+            path
+        ):  # those are rounded to 7 digits
             recent, source = of_file, str(path)
     if not recent.steps and not trials:
         return Judged(missed=tuple(missed))

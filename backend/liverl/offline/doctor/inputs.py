@@ -17,12 +17,14 @@ from liverl.causes.finding import Exit
 from liverl.causes.shown import words_of
 from liverl.model import Cause, Snapshot
 from liverl.observe.hung_stacks import SUFFIX
+from liverl.observe.metrics.event_files import is_event_file
 from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
 from liverl.offline.doctor.ages import ago
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.offline.doctor.trial_folders import TrialFolder, is_named_as_trial, is_trial, trial_folder
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError, open_regular, read_regular
 
 FILES = 4000  # logs of one diagnosis
@@ -32,6 +34,7 @@ UNREADABLE = "cannot be read"  # the beginning of ``Input.what`` of such a file 
 GENERATION = re.compile(
     r"(.+)\.(\d{1,9})\.log"
 )  # of a service, and the number of its process: replica-0.2.log
+_EVENTS = "steps of a training (tensorboard)"
 _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-packages", "secrets", "sandbox"))
 
 
@@ -52,7 +55,8 @@ class _Kept(msgspec.Struct):
 
 class Inputs(msgspec.Struct, frozen=True):
     """What is at the paths. ``files``: each once; ``runs``: of this program, the newest
-    first; ``trials``: folders of trials that are no run's; ``metrics``: files with a record per step, likewise;
+    first; ``trials``: folders of trials that are no run's; ``metrics``: files with a record per step, and event files
+    of tensorboard or folders of them, likewise;
     ``left_out``: why there is more than was looked at, empty if all was; ``exits``: of the processes of the newest run,
     by their files; ``stated``: why that run failed, as its backend saw it, None if no or another answer was stored."""
 
@@ -114,7 +118,11 @@ class _Search:
     def look_at(self, path: Path) -> None:
         """Add what is at a path that was named."""
         if not path.is_dir():
-            self.add(look(path, named=True))
+            one = look(path, named=True)
+            if is_event_file(path.name) and one.size is not None:
+                one = msgspec.structs.replace(one, what=_EVENTS, missed=False)
+                self.metrics.append(path)
+            self.add(one)
             self._note_metrics(path)
             return
         before = len(self.files)
@@ -159,6 +167,11 @@ class _Search:
             self._trials(found)
             folders = [n for n in folders if not (STEP_DIR.fullmatch(n) or is_named_as_trial(n))]
             folders = [n for n in folders if not is_trial(_names(folder / n))]
+        events = [entry.name for entry in entries if is_event_file(entry.name)]
+        if events:
+            self.metrics.append(folder)
+            self.add(Input(str(folder), f"{_EVENTS}, {quantity(len(events), 'file')}"))
+            entries = [entry for entry in entries if entry.name not in events]
         for entry in entries:
             if entry.is_symlink() and os.path.isdir(entry.path):
                 self._link(Path(entry.path), linked=linked)

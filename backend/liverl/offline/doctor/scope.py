@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.observe.metrics.event_files import event_files
 from liverl.offline.doctor.ages import ago
 from liverl.offline.doctor.inputs import Input, Inputs
 from liverl.offline.doctor.launches import SLACK, begun, newest_launch
@@ -74,7 +75,8 @@ def _is_current(at: float, begin: float | None) -> bool:
 
 def _modified(path: Path) -> float:
     try:
-        return os.stat(path).st_mtime
+        files = event_files(path) if path.is_dir() else [path]
+        return max((os.stat(one).st_mtime for one in files), default=0.0)
     except OSError:
         return 0.0
 
