@@ -737,3 +737,20 @@ async def test_an_end_that_cannot_be_judged_is_not_done(
     assert (result.state, result.exit_code) == ("stopped", 5)
     assert result.resume is not None and "could not be determined" in result.summary
     assert result.cause is not None and "doctor" in result.cause.fix
+
+
+@pytest.mark.parametrize("unread", ["read_told", "error_behind_success"])
+async def test_an_end_whose_log_cannot_be_read_is_not_done(
+    unread: str, make: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulated: a disk that fails."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error", "trainer.1.log")
+
+    monkeypatch.setattr(f"liverl.supervise.services.end_causes.{unread}", fails)
+    row = next(row for row in TABLE if row.name == "no step, nothing owed")
+    result = await ended(make(row), row, row.log, tmp_path)
+    assert (result.state, result.exit_code) == ("stopped", 5), result.summary
+    assert result.cause is not None and result.cause.id == "end-not-judged" and result.resume is not None
+    assert "cannot read trainer.1.log: Input/output error" in result.cause.why

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from liverl.causes.quiet.end import NO_STEP
-from liverl.causes.quiet.reasons import JOB_FAILED, QUIET
+from liverl.causes.quiet.reasons import JOB_FAILED, QUIET, UNJUDGED
 from liverl.causes.shown import words_of
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.exit_zero import judged
@@ -191,7 +191,8 @@ class RunOutcome:
             self._supervisor.say("run_done", f"{ended}; stopping the rest")
         elif cause is not None and cause.id in QUIET | {JOB_FAILED}:
             who = "" if cause.text.startswith(("its ", "the ")) else "the trainer "
-            text = f"training has not completed: {who}{cause.text}. {cause.why.rstrip('.')}"
+            not_done = "" if cause.id == UNJUDGED else "training has not completed: "
+            text = f"{not_done}{who}{cause.text}. {cause.why.rstrip('.')}"
             self._supervisor.say("run_unfinished", text, "warning", cause.service, fix=cause.fix)
 
     def _explain(self, now: bool) -> None:

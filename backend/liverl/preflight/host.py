@@ -9,7 +9,6 @@ from pathlib import Path
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.notify.target import problem
-from liverl.notify.target import words as target_words
 from liverl.plan.spec import Plan
 from liverl.preflight import launch_script
 from liverl.preflight.ports import port_checks
@@ -51,7 +50,7 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
 
 def notifications(plan: Plan) -> list[Check]:
     """Whether the notification targets can be used. Never a failure: a run must not depend on it."""
-    found = [(target_words(target), problem(target, os.environ)) for target in plan.notify.targets]
+    found = [(target.title, problem(target, os.environ)) for target in plan.notify.targets]
     bad = [f"{who} cannot be used: {why}" for who, why in found if why is not None]
     if bad:
         return [Check("notify", "warn", f"{'; '.join(bad)}. To test it: liverl-tui notify --test")]

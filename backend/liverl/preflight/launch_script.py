@@ -13,6 +13,7 @@ from liverl.model import Check
 from liverl.observe.trials.engine_parser import VARIABLES, Place, places
 from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan
+from liverl.util import redact
 from liverl.util.regular_file import read_regular
 
 NAME = "launch script"
@@ -32,7 +33,9 @@ def checks(plan: Plan, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     cwd = Path(script.cwd.replace("{run_dir}", plan.run_dir))
     path = script.env.get("PATH") or env.get("PATH") or os.defpath
     why = problem(script.argv, cwd, path)
-    yield Check(NAME, "ok" if why is None else "fail", why or f"{' '.join(script.argv)} in {cwd}")
+    yield Check(
+        NAME, "ok" if why is None else "fail", why or f"{' '.join(redact.command(script.argv))} in {cwd}"
+    )
     if why is None:
         yield from _unset(plan, script.argv, cwd, env)
     wanted = next((script.env[name] for name in VARIABLES if name in script.env), None)

@@ -6,6 +6,7 @@
 2. its script submitted a job, or left a program behind, and training is not over: stopped;
 3. steps are left: stopped, with the reason;
 4. the number of planned steps is unknown: done after the steps that it made; without any, only its exit is reported.
+   Where its log was not read completely, it is stopped: what was not read may tell more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import msgspec
 
 from liverl.causes.finding import Explanation
 from liverl.causes.quiet.owed import Owed, Passed, owed
-from liverl.causes.quiet.reasons import JOB_FAILED, job_command, job_words, reason, sentence
+from liverl.causes.quiet.reasons import (
+    JOB_FAILED,
+    job_command,
+    job_words,
+    not_judged,
+    reason,
+    sentence,
+)
 from liverl.causes.quiet.told import Submitted, Told
 from liverl.util.plural import plural
 
@@ -55,6 +63,9 @@ def quiet_end(
     running = job if job is not None and not job.end and job_state != "SUCCEEDED" else None
     background = bool(left) or (bool(told.background) and not told.made and not told.has_bar)
     if whole is None and running is None and not (background and step < 1):
+        if told.left_out:
+            cause = not_judged(told, step)
+            return QuietEnd("stopped", cause.title, step, made, None, cause)
         words = NO_STEP if step < 1 else f"{step} {plural(step, 'step')}"
         return QuietEnd("done", words, step, made, None)
     cause = reason(told, whole, step, passed, running, job_state, left)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.observe.metrics.event_files import event_files
 from liverl.offline.doctor.ages import ago
 from liverl.offline.doctor.inputs import Input, Inputs
 from liverl.offline.doctor.launches import SLACK, begun, newest_launch
@@ -74,16 +75,17 @@ def _is_current(at: float, begin: float | None) -> bool:
 
 def _modified(path: Path) -> float:
     try:
-        return os.stat(path).st_mtime
+        files = event_files(path) if path.is_dir() else [path]
+        return max((os.stat(one).st_mtime for one in files), default=0.0)
     except OSError:
         return 0.0
 
 
 def as_files(
-    inputs: Inputs, found: Scope, words: dict[str, str], unread: dict[str, str]
+    inputs: Inputs, found: Scope, words: dict[str, str], unread: dict[str, Input]
 ) -> tuple[Input, ...]:
     """The files of a diagnosis, with what became of each. ``words``: what is added to the kind of those that were read;
-    ``unread``: why one was not."""
+    ``unread``: those that were not, with the reason."""
     judged = (
         {log.path for log in found.logs}
         | {str(one.path) for one in found.trials}
@@ -92,9 +94,9 @@ def as_files(
     result = []
     for one in inputs.files:
         if one.path in unread:
-            one = msgspec.structs.replace(one, what=unread[one.path], read=False)
+            one = unread[one.path]
         elif one.path in found.earlier:
-            one = msgspec.structs.replace(one, what=found.earlier[one.path], read=False)
+            one = msgspec.structs.replace(one, what=found.earlier[one.path], read=False, missed=False)
         elif one.path in judged:
             one = msgspec.structs.replace(one, what=one.what + words.get(one.path, ""), read=True)
         result.append(one)

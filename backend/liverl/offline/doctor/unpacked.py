@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.causes.finding import Explanation, Verdict
 from liverl.offline.doctor.examine import Examination
+from liverl.offline.doctor.verdicts import with_left_out
 from liverl.util.regular_file import open_binary
 
 STDIN = "-"  # the path that stands for standard input
@@ -27,8 +28,8 @@ _DAMAGED = (OSError, EOFError, lzma.LZMAError)
 
 
 class Unpacked(msgspec.Struct):
-    """``paths``: to examine; ``shown``: of those that were unpacked, the path that the user gave; ``notes``: what is to
-    be said of a path that was given."""
+    """``paths``: to examine; ``shown``: of those that were unpacked, the path that the user gave; ``notes``: what of a
+    path that was given was not read."""
 
     paths: list[Path]
     shown: dict[str, str]
@@ -47,9 +48,12 @@ class Unpacked(msgspec.Struct):
         verdict = examination.verdict
         cause = None if verdict.cause is None else self._of(verdict.cause)
         symptoms = tuple(self._of(one) for one in verdict.symptoms)
+        missed = [f"{path} ({note})" for path, note in self.notes.items()]
+        left_out = "; ".join([*filter(None, [examination.left_out]), *(missed if examination.read else [])])
         return msgspec.structs.replace(
             examination,
-            verdict=Verdict(cause, verdict.guesses, symptoms),
+            verdict=with_left_out(Verdict(cause, verdict.guesses, symptoms), left_out),
+            left_out=left_out,
             files=files,
             lines=lines,
             times=times,
