@@ -9,9 +9,10 @@ import msgspec
 from liverl.diagnose.catalogue import services as service_rules
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.model import Evidence, Snapshot, Symptom
+from liverl.util.ages import ago
 from liverl.watch.folder import ENTRIES, Survey
 from liverl.watch.quiet import Pace
-from liverl.watch.services import ago, quiet_words
+from liverl.watch.services import quiet_words
 from liverl.watch.verdicts import Judgement
 
 # These say how a service of ours is started again; ``ended`` reports the processes of others.

@@ -13,7 +13,7 @@ from liverl.procs import procfs
 from liverl.procs.procfs import Proc
 from liverl.watch.engines import EngineFinder
 from liverl.watch.folder import LogFound, Survey
-from liverl.watch.launches import LogSpans, launch_began, launches
+from liverl.watch.launches import LogStamps, launch_began, launches
 from liverl.watch.processes import Found, ProcessFinder, descendants, writers
 from liverl.watch.replicas import Candidate
 from liverl.watch.target import Target
@@ -51,7 +51,7 @@ class SceneFinder:
         self._target = target
         self._finder, self._names = ProcessFinder(), Names()
         self._written: set[str] = set()  # logs of processes that were found once: no services of their own
-        self._spans = LogSpans()
+        self._stamps = LogStamps()
         self._engines = EngineFinder(self._finder.boot, all_of_them=not target.named)
         self._begun: float | None = None  # of the newest launch whose processes were seen
         self._trained = False  # a trainer was among them
@@ -69,7 +69,7 @@ class SceneFinder:
         if begun is not None:
             self._begun = max(begun, self._begun or begun)
         writing = writers(log.path for log in logs)
-        known = launches(logs, self._begun, writing.keys(), self._spans, self._trained)
+        known = launches(logs, self._begun, writing.keys(), self._stamps, self._trained)
         named = self._names.assign(units(mine, known.current, writing, stats))
         parents = {pid: proc.ppid for pid, proc in table.items()}
         trees = _trees(table, named)

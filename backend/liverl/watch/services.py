@@ -16,6 +16,7 @@ from liverl.observe.boot.stages import Stage
 from liverl.plan.spec import RestartPolicy
 from liverl.procs import procfs
 from liverl.util import redact
+from liverl.util.ages import ago
 from liverl.watch.folder import LogFound
 from liverl.watch.mirror import Mirror
 from liverl.watch.processes import Found
@@ -272,14 +273,6 @@ def quiet_words(pace: Pace, now: float) -> str:
 def used_gpus(name: str, gpus: tuple[GpuStatus, ...]) -> tuple[str, ...]:
     """UUIDs of the GPUs that a service or replica has processes on. Pure."""
     return tuple(gpu.uuid for gpu in gpus if name in gpu.owner.split(" + "))
-
-
-def ago(seconds: float) -> str:
-    """``5m``: a duration in its largest unit. Pure."""
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{int(seconds // length)}{unit}"
-    return f"{max(0, int(seconds))}s"
 
 
 def _joined(*texts: str) -> str:
