@@ -100,10 +100,11 @@ def _lines(s: Snapshot) -> list[Line]:
 def _head(s: Snapshot) -> str:
     step = f"  step {s.step}" + (f"/{s.total_steps}" if s.total_steps else "") if s.step is not None else ""
     attempt = f"  attempt {s.attempt}" if s.attempt > 1 else ""
-    lasted = f"up {duration(s.at - s.started_at)}"
+    # Of a run of somebody else that has ended nobody says when.
+    lasted = "" if s.state in ("stopped", "failed") else f"up {duration(s.at - s.started_at)}"
     if s.result is not None:
         lasted = f"took {duration(s.result.ended_at - s.started_at)}"
-    return f"{s.run}  {doing(s)}{step}{attempt}  {lasted}"
+    return f"{s.run}  {doing(s)}{step}{attempt}  {lasted}".rstrip()
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> list[str]:

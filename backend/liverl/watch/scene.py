@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.external.model_list import place
+from liverl.logs.zones import span_here
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
 from liverl.watch.engines import EngineFinder
@@ -17,14 +18,16 @@ from liverl.watch.launches import LogStamps, launch_began, launches
 from liverl.watch.processes import Found, ProcessFinder, descendants, writers
 from liverl.watch.replicas import Candidate
 from liverl.watch.target import Target
-from liverl.watch.units import Names, Unit, address_of, belongs, units
+from liverl.watch.units import Names, Unit, address_of, belongs, left_out, units
 
 
 class Scene(msgspec.Struct, frozen=True):
     """``trees``: service -> pids of its processes; ``found``: all servers and trainers of this user, also those
     that are not of the watched run; ``parents``: pid -> parent, of all processes; ``began``: when the newest launch
     began, Unix seconds, None if that is not known; ``earlier``: logs of launches before it, the newest first;
-    ``engines``: replicas that a trainer has started, found by their processes."""
+    ``engines``: replicas that a trainer has started, found by their processes; ``left_out``: what is no service
+    because of a limit, in words; ``first``: Unix time of the first line of the logs of the newest launch, as well as
+    they tell it, None without one."""
 
     services: dict[str, Unit] = {}
     trees: dict[str, tuple[int, ...]] = {}
@@ -33,6 +36,8 @@ class Scene(msgspec.Struct, frozen=True):
     began: float | None = None
     earlier: tuple[LogFound, ...] = ()
     engines: tuple[Candidate, ...] = ()
+    left_out: tuple[str, ...] = ()
+    first: float | None = None
 
     def below(self, leader: int) -> list[int]:
         """The process and all that descend from it."""
@@ -80,7 +85,21 @@ class SceneFinder:
             [unit.log for unit in named.values() if unit.log is not None],
             known.began,
         )
-        return Scene(named, trees, tuple(found), parents, known.began, known.earlier, tuple(engines))
+        return Scene(
+            named,
+            trees,
+            tuple(found),
+            parents,
+            known.began,
+            known.earlier,
+            tuple(engines),
+            left_out(known.current),
+            min((self._first(log) for log in known.current), default=None),
+        )
+
+    def _first(self, log: LogFound) -> float:
+        span = span_here(self._stamps(log), log.modified) if log.role == "trainer" else None
+        return log.modified if span is None else min(span[0], log.modified)
 
 
 def is_part(process: Found, target: Target) -> bool:

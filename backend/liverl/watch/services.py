@@ -11,7 +11,7 @@ import msgspec
 from liverl.control.service_detail import Generation, ServiceDetail
 from liverl.daemon.run_files import ServiceLog, ServiceLogs
 from liverl.engines import ENGINES
-from liverl.model import GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, TreeStats
+from liverl.model import GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, TreeStats, UnreadableFile
 from liverl.observe.boot.stages import Stage
 from liverl.plan.spec import RestartPolicy
 from liverl.procs import procfs
@@ -35,7 +35,8 @@ _SERVERS = ("ray", "replica", "proxy")
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What else is known when services are shown. ``failed``: services whose logs hold the cause of a failure."""
+    """What else is known when services are shown. ``failed``: services whose logs hold the cause of a failure;
+    ``closed``: the line by which the training says in its log that it ends, "" if it does not."""
 
     scene: Scene = Scene()
     replicas: Mapping[str, ReplicaStatus] = {}
@@ -44,6 +45,7 @@ class Seen(msgspec.Struct, frozen=True):
     failed: tuple[str, ...] = ()
     trees: Mapping[str, TreeStats] = {}
     gpus: tuple[GpuStatus, ...] = ()
+    closed: str = ""
 
 
 class Services:
@@ -89,6 +91,11 @@ class Services:
             self._restarts[name] = self._restarts.get(name, 0) + 1
             text = f"started again: pid {process.pid}, before it pid {before.pid}"
             self._mirror.say(now, "restarted", text, "warning", name)
+
+    @property
+    def unreadable(self) -> tuple[UnreadableFile, ...]:
+        """Logs that could not be read at the last look."""
+        return self._logs.unreadable
 
     def _log(self, name: str, log: Path) -> Path:
         return self._mirror.run.path / self._mirror.link_log(name, log)
@@ -206,6 +213,8 @@ class Services:
             return ("failed" if failed else "stopped"), _joined(f"pid {process.pid} has exited", grown)
         if name in seen.failed:
             return "failed", _joined("no process writes its log", grown)
+        if unit.kind == "trainer" and seen.closed:
+            return "stopped", _joined("its log says that the training has ended", grown)
         # What writes polls into it lives, too.
         grown_at = stat_of(unit.log)[1] if unit.log is not None else unit.modified
         if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):

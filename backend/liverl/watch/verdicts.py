@@ -4,7 +4,7 @@ last ``MOST`` bytes only; reading takes at most about a tenth of the time."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,8 +15,9 @@ from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.match import catalogue
 from liverl.causes.reading import read_log
-from liverl.model import Evidence, Symptom
+from liverl.model import Evidence, Symptom, UnreadableFile
 from liverl.offline.doctor.early_ends import early_ends
+from liverl.util.plural import quantity
 
 MOST = 64 << 20  # bytes of one log
 LOGS = 64  # the newest ones
@@ -40,11 +41,14 @@ class JudgedLog(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """``symptoms``: the cause of a failure first; ``failed``: names of services in whose logs the cause stands."""
+    """``symptoms``: the cause of a failure first; ``failed``: names of services in whose logs the cause stands;
+    ``left_out``: what was not judged, and why; ``unreadable``: logs that could not be read."""
 
     symptoms: tuple[Symptom, ...] = ()
     failed: tuple[str, ...] = ()
     cause: str = ""
+    left_out: tuple[str, ...] = ()
+    unreadable: tuple[UnreadableFile, ...] = ()
 
 
 class Judge:
@@ -53,17 +57,21 @@ class Judge:
     def __init__(self, logs: Callable[[], Iterable[JudgedLog]]) -> None:
         self._logs = logs
         self._read: dict[Path, tuple[int, LogRecords]] = {}
+        self._unreadable: dict[Path, str] = {}
         self._key: object = None
         self._last = Judgement()
         self._rest_until = 0.0
 
     def look(self) -> Judgement:
         """Read what has grown and judge all; the last judgement while nothing has changed."""
-        logs = sorted(self._logs(), key=lambda log: log.modified, reverse=True)[:LOGS]
-        key = tuple(sorted((str(log.path), log.size, log.alive) for log in logs))
-        if key == self._key or time.monotonic() < self._rest_until:
+        found = sorted(self._logs(), key=lambda log: log.modified, reverse=True)
+        logs = found[:LOGS]
+        key = tuple(sorted((str(log.path), log.size, log.alive) for log in found))
+        same = key == self._key and not self._unreadable  # what could not be read is tried again
+        if same or time.monotonic() < self._rest_until:
             return self._last
         began = time.monotonic()
+        self._unreadable = {}
         records = [one for log in logs if (one := self._records(log)) is not None]
         self._read = {log.path: self._read[log.path] for log in logs if log.path in self._read}
         living = {log.shown: log.service for log in logs if log.alive}
@@ -76,7 +84,9 @@ class Judge:
         going_on = (of_process(one, starts.get(one.log)) for one in records if one.log in living)
         below = [verdict for one in going_on if (verdict := ended_below(one)) is not None]
         early = () if ended.cause is not None else ended_early(logs)
-        self._last = judgement(ended, going, {log.shown: log.service for log in logs}, below, early)
+        judged = judgement(ended, going, {log.shown: log.service for log in logs}, below, early)
+        unreadable = tuple(UnreadableFile(str(path), why) for path, why in self._unreadable.items())
+        self._last = replace(judged, left_out=left_out(found), unreadable=unreadable)
         self._key = key
         self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
         return self._last
@@ -87,10 +97,29 @@ class Judge:
             return known[1]
         try:
             records = read_log(log.path, log.shown, max(0, log.size - MOST))
-        except OSError:
-            return None  # not readable, or no text after all
+        except FileNotFoundError:
+            return None  # removed meanwhile
+        except OSError as error:
+            self._unreadable[log.path] = error.strerror or str(error)
+            return None
         self._read[log.path] = log.size, records
         return records
+
+
+def left_out(logs: Sequence[JudgedLog]) -> tuple[str, ...]:
+    """What of ``logs``, the newest first, is not judged, in words. Pure."""
+    words = []
+    if len(logs) > LOGS:
+        words.append(
+            f"{quantity(len(logs) - LOGS, 'log')} older than the newest {LOGS}, such as {logs[LOGS].path}"
+        )
+    large = [log for log in logs[:LOGS] if log.size > MOST]
+    if large:
+        others = f" and of {len(large) - 1} more" if len(large) > 1 else ""
+        words.append(
+            f"the beginning of {large[0].path}{others}: of a log the last {MOST >> 20} MiB are judged"
+        )
+    return tuple(words)
 
 
 def ended_early(logs: Iterable[JudgedLog]) -> tuple[Explanation, ...]:
