@@ -23,8 +23,9 @@ _OF_OURS = (
 WATCH_RULES = tuple(rule for rule in RULES if rule.look not in _OF_OURS)
 # Alerts from logs that say less than another one about the same thing.
 _SAYS_MORE = {
-    "log:verl-grad-not-finite": "metrics_not_finite",
-    "log_silent:trainer": "trainer_stalled:trainer",
+    "log:verl-grad-not-finite": {"metrics_not_finite"},
+    "log_silent:trainer": {"trainer_stalled:trainer", "log:hangs"},
+    "log:hangs": {"trainer_stalled:trainer"},
 }
 _OURS_ONLY = ": liverl-tui fix does it"  # the end of what to do about an alert of a run of ours
 _RANK = {"critical": 0, "warning": 1, "info": 2}
@@ -39,7 +40,11 @@ def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
         unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}, fix=fix))
     # "log:ID:service" is the same as "log:ID", told as often as it was just seen.
     often = {one.rpartition(":")[0] for one in unique if one.startswith("log:") and one.count(":") > 1}
-    shown = (one for one in unique.values() if _SAYS_MORE.get(one.id) not in unique and one.id not in often)
+    shown = (
+        one
+        for one in unique.values()
+        if _SAYS_MORE.get(one.id, set()).isdisjoint(unique) and one.id not in often
+    )
     return tuple(sorted(shown, key=lambda one: _RANK[one.severity]))
 
 

@@ -17,7 +17,7 @@ from liverl.plan.spec import RestartPolicy
 from liverl.procs import procfs
 from liverl.util import redact
 from liverl.util.ages import ago
-from liverl.watch.folder import LogFound
+from liverl.watch.folder import LogFound, role_of
 from liverl.watch.mirror import Mirror
 from liverl.watch.processes import Found
 from liverl.watch.proxy import ProxyFacts
@@ -36,7 +36,7 @@ _SERVERS = ("ray", "replica", "proxy")
 
 class Seen(msgspec.Struct, frozen=True):
     """What else is known when services are shown. ``failed``: services whose logs hold the cause of a failure;
-    ``closed``: the line by which the training says in its log that it ends, "" if it does not."""
+    ``closed``: by its log the training has ended."""
 
     scene: Scene = Scene()
     replicas: Mapping[str, ReplicaStatus] = {}
@@ -45,7 +45,7 @@ class Seen(msgspec.Struct, frozen=True):
     failed: tuple[str, ...] = ()
     trees: Mapping[str, TreeStats] = {}
     gpus: tuple[GpuStatus, ...] = ()
-    closed: str = ""
+    closed: bool = False
 
 
 class Services:
@@ -213,8 +213,8 @@ class Services:
             return ("failed" if failed else "stopped"), _joined(f"pid {process.pid} has exited", grown)
         if name in seen.failed:
             return "failed", _joined("no process writes its log", grown)
-        if unit.kind == "trainer" and seen.closed:
-            return "stopped", _joined("its log says that the training has ended", grown)
+        if seen.closed and (unit.kind == "trainer" or role_of(unit.what) == "trainer"):
+            return "stopped", _joined("by its log the training has ended", grown)
         # What writes polls into it lives, too.
         grown_at = stat_of(unit.log)[1] if unit.log is not None else unit.modified
         if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -16,20 +17,20 @@ from liverl.causes.judge import judge
 from liverl.causes.match import catalogue
 from liverl.causes.reading import read_log
 from liverl.model import Evidence, Symptom, UnreadableFile
-from liverl.offline.doctor.early_ends import early_ends
 from liverl.util.plural import quantity
+from liverl.watch.endings import Ending, Endings
 
 MOST = 64 << 20  # bytes of one log
 LOGS = 64  # the newest ones
 CLOCKS_S = 60.0  # seconds by which stamps of one host may differ from the times of its processes and files
 SHARE = 10.0  # seconds without reading per second of reading
-TRAINER = "trainer"  # the beginning of the names of such services
+RAY = "ray"  # the service of the logs of Ray's own processes, which poll and wait by themselves
 _BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
 class JudgedLog(msgspec.Struct, frozen=True):
     """A log to judge. ``shown``: its path as evidence names it; ``alive``: its process still runs; ``began``: when that
-    was started, Unix seconds, None if it is not visible."""
+    was started, Unix seconds, None if it is not visible; ``what``: its kind in words, or what its process is."""
 
     path: Path
     shown: str
@@ -38,6 +39,7 @@ class JudgedLog(msgspec.Struct, frozen=True):
     size: int
     modified: float
     began: float | None = None
+    what: str = ""
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -51,6 +53,17 @@ class Judgement(msgspec.Struct, frozen=True):
     unreadable: tuple[UnreadableFile, ...] = ()
 
 
+class _Read(NamedTuple):
+    """Verdicts on the logs of what has ended, of what runs, and on what has ended ``below`` what runs; ``services``: by
+    the logs' shown paths; ``left_out``: what was not judged, in words."""
+
+    ended: Verdict
+    going: Verdict
+    services: dict[str, str]
+    below: tuple[Verdict, ...]
+    left_out: tuple[str, ...]
+
+
 class Judge:
     """Judges logs; ``logs`` says which, each time."""
 
@@ -59,18 +72,33 @@ class Judge:
         self._read: dict[Path, tuple[int, LogRecords]] = {}
         self._unreadable: dict[Path, str] = {}
         self._key: object = None
+        self._endings = Endings()
+        self._read_all: _Read | None = None  # what was read last, without what only time tells
+        self._said: tuple[Explanation, ...] = ()  # of the ends of the logs
         self._last = Judgement()
         self._rest_until = 0.0
 
     def look(self) -> Judgement:
         """Read what has grown and judge all; the last judgement while nothing has changed."""
         found = sorted(self._logs(), key=lambda log: log.modified, reverse=True)
-        logs = found[:LOGS]
         key = tuple(sorted((str(log.path), log.size, log.alive) for log in found))
         same = key == self._key and not self._unreadable  # what could not be read is tried again
-        if same or time.monotonic() < self._rest_until:
+        if not same and time.monotonic() >= self._rest_until:
+            began = time.monotonic()
+            self._read_all, self._key = self._read_logs(found), key
+            self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
+        elif self._read_all is None or self._endings.found(time.time()) == self._said:
             return self._last
-        began = time.monotonic()
+        now = self._read_all
+        self._said = self._endings.found(time.time())
+        ends = () if now.ended.cause is not None else self._said
+        judged = judgement(now.ended, now.going, now.services, now.below, ends)
+        unreadable = tuple(UnreadableFile(str(path), why) for path, why in self._unreadable.items())
+        self._last = replace(judged, left_out=now.left_out, unreadable=unreadable)
+        return self._last
+
+    def _read_logs(self, found: Sequence[JudgedLog]) -> _Read:
+        logs = found[:LOGS]
         self._unreadable = {}
         records = [one for log in logs if (one := self._records(log)) is not None]
         self._read = {log.path: self._read[log.path] for log in logs if log.path in self._read}
@@ -82,14 +110,10 @@ class Judge:
         going = judge([one for one in records if one.log in living], exits) if living else Verdict()
         starts = {log.shown: log.began for log in logs}
         going_on = (of_process(one, starts.get(one.log)) for one in records if one.log in living)
-        below = [verdict for one in going_on if (verdict := ended_below(one)) is not None]
-        early = () if ended.cause is not None else ended_early(logs)
-        judged = judgement(ended, going, {log.shown: log.service for log in logs}, below, early)
-        unreadable = tuple(UnreadableFile(str(path), why) for path, why in self._unreadable.items())
-        self._last = replace(judged, left_out=left_out(found), unreadable=unreadable)
-        self._key = key
-        self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
-        return self._last
+        below = tuple(verdict for one in going_on if (verdict := ended_below(one)) is not None)
+        self._endings.read([ending(log) for log in logs if log.service != RAY], MOST)
+        self._unreadable |= self._endings.unreadable
+        return _Read(ended, going, {log.shown: log.service for log in logs}, below, left_out(found))
 
     def _records(self, log: JudgedLog) -> LogRecords | None:
         known = self._read.get(log.path)
@@ -122,16 +146,9 @@ def left_out(logs: Sequence[JudgedLog]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def ended_early(logs: Iterable[JudgedLog]) -> tuple[Explanation, ...]:
-    """What is said of a training that has ended with steps left, and without an error; nothing while a trainer runs."""
-    trainers = [log for log in logs if log.service.startswith(TRAINER)]
-    if any(log.alive for log in trainers):
-        return ()
-    shown = {str(log.path): log.shown for log in trainers}
-    return tuple(
-        replace(one, evidence=tuple(replace(e, log=shown.get(e.log or "", e.log)) for e in one.evidence))
-        for one in early_ends((), list(shown))
-    )
+def ending(log: JudgedLog) -> Ending:
+    """A log for the judge of its end. Pure."""
+    return Ending(log.path, log.shown, log.what or log.service, log.size, log.alive)
 
 
 def of_process(log: LogRecords, began: float | None) -> LogRecords:

@@ -55,11 +55,11 @@ from liverl.watch.replicas import Answer, Candidate, ReplicaProbes, ReplicaState
 from liverl.watch.scene import Scene, SceneFinder, ray_logs, stat_of
 from liverl.watch.services import Seen, Services, used_gpus
 from liverl.watch.settings import Settings, SettingsReader
-from liverl.watch.standing import NOTHING_YET, signs, standing
+from liverl.watch.standing import NOTHING_YET, ended_by_its_log, signs, standing
 from liverl.watch.standing import Seen as Standing
 from liverl.watch.step_ends import ends_of
 from liverl.watch.target import Target, WatchError
-from liverl.watch.verdicts import Judge, JudgedLog, Judgement
+from liverl.watch.verdicts import RAY, Judge, JudgedLog, Judgement
 
 # Seconds between two looks.
 PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 3.0, 2.0, 5.0, 2.0, 3.0
@@ -234,10 +234,10 @@ class Watcher:
             if unit.log is not None:
                 shown = self.mirror.link_log(name, unit.log)
                 began = unit.process.started_at if unit.process is not None else None
-                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log), began)
+                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log), began, unit.what)
         for log in ray_logs(self._survey.value):
             if scene.began is None or log.modified >= scene.began:
-                yield JudgedLog(log.path, str(log.path), "ray", bool(scene.processes), *stat_of(log.path))
+                yield JudgedLog(log.path, str(log.path), RAY, bool(scene.processes), *stat_of(log.path))
 
     def _look_at_live_logs(self) -> tuple[LiveLog, ...]:
         """What the logs of what runs complain of since the watch began."""
@@ -269,7 +269,7 @@ class Watcher:
             judgement.failed,
             trees,
             gpus,
-            self._settings.value.closed,
+            ended_by_its_log(self._settings.value, judgement),
         )
         services = self._services.statuses(seen, now)
         metrics = self._files.metrics()
