@@ -162,7 +162,7 @@ def _replicas(s: Snapshot) -> list[Line]:
         )
         for r, label in zip(s.replicas.items, labels, strict=True)
     ]
-    if not s.carrier_words.keeps_list:  # no list that a replica could be in
+    if not s.has_list:  # no list that a replica could be in
         head, rows = (*head[:2], *head[3:]), [(*row[:2], *row[3:]) for row in rows]
     return lines + _with_styles(_columns(head, rows, "<<<>>>>>"[-len(head) :]), labels)
 

@@ -10,11 +10,16 @@ import time
 from pathlib import Path
 
 import pytest
+from kit.screens import service, snapshot
 
-from liverl.model import Snapshot
+from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Snapshot
 from liverl.watch.standing import NOT_HERE, ONLY_LOGS
 from liverl.watch.target import Target
 from liverl.watch.watcher import Watcher
+from liverl_tui.cli.status_table import render
+from liverl_tui.text.facts import replica_words
+from liverl_tui.text.status_label import SnapshotIndex, of_replica
+from liverl_tui.widgets.dashboard.replica_rows import _listed
 
 DATA = Path(__file__).parents[1] / "data"
 VERL = DATA / "recordings/h200/verl.log"
@@ -86,6 +91,13 @@ def laid(folder: Path, what: Path | dict[str, str], age: float) -> Path:
             "its log stops after 4 steps",
             [],
         ),
+        (
+            {"t.log": STEP.replace("9", "2")},
+            0.0,
+            "running",
+            "4 steps done, more than the 2 that were announced",
+            [],
+        ),
         ({"t.log": ERROR}, 0.0, "failed", "GPU is out of memory", ["log:cuda-oom-short"]),
         # what another log says a moment ago does not make a trainer live that has failed
         ({"t.log": ERROR, "x.log": "x\n"}, 0.0, "failed", "GPU is out of memory", ["log:cuda-oom-short"]),
@@ -128,9 +140,16 @@ def test_several_launches_of_which_the_newest_hangs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", ["running", "stopped"])
 def test_nobody_says_when_a_foreign_run_ended(state: str) -> None:
     """A run that has ended is not up, and its time does not count on."""
-    from kit.screens import snapshot
-
-    from liverl_tui.cli.status_table import render
-
     text = render(snapshot(state=state, result=None))
     assert (" up " in text.split("\n")[0]) == (state == "running")
+
+
+@pytest.mark.parametrize(("proxy", "listed"), [(False, "-"), (True, "○ out")])
+def test_a_replica_is_not_left_out_of_a_proxy_that_nobody_knows(proxy: bool, listed: str) -> None:
+    one = ReplicaStatus("vllm-7", "ready", "http://127.0.0.1:8000", False, kind="verl")
+    trainer = service("trainer", "trainer", owner="foreign")
+    address = ProxyStatus(address="http://127.0.0.1:4000") if proxy else ProxyStatus()
+    now = snapshot(services=(trainer,), proxy=address, replicas=ReplicaSet(1, 1, 0, (one,)))
+    assert _listed(one, now)[0] == listed
+    assert (of_replica(one, SnapshotIndex(now), now.at).text == "● ready") == (not proxy)
+    assert ("in the proxy" in (replica_words(now) or "")) == proxy

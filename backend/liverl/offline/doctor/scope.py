@@ -33,7 +33,7 @@ def scope(inputs: Inputs, named: frozenset[str], now: float) -> Scope:
     runs = {str(run.path) for run in inputs.runs}
     dates = dated(one for one in inputs.files if one.read and one.path not in runs)
     division = Division() if inputs.runs else _divided(dates, named)
-    logs, old = [], list[Log]()
+    logs, old = list[Log](), list[Log]()
     for log in dates:
         (old if log.path in division.earlier else logs).append(log)
     begin = division.began
