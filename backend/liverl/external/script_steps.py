@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from liverl.causes.quiet.owed import Owed, Passed, owed
-from liverl.causes.quiet.told import HEAD, MOST, Listening, Told, joined
+from liverl.causes.quiet.told import Listening, Told, joined
 from liverl.logs.follow import LineFollower
 
 READ = 4 << 20  # bytes of one log that are read together
+MOST = 32 << 20  # bytes of a log that are read when it is first seen, about 2 s: its beginning and its end,
+HEAD = 8 << 20  # and bytes of its beginning
 
 
 class ScriptSteps:

@@ -66,6 +66,12 @@ class Paces:
         return pace
 
 
+def pace_at(log: Path) -> Pace | None:
+    """The pace of ``log`` by its last lines; None if it is gone, or empty."""
+    size, modified = stat_of(log)
+    return pace_of(_tail(log, size), modified) if size else None
+
+
 def pace_of(tail: bytes, modified: float) -> Pace:
     """The pace of a log whose last bytes are ``tail``. Pure."""
     reader = RecordReader(modified)

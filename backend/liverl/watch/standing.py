@@ -62,6 +62,9 @@ def ended_by_its_log(settings: Settings, judgement: Judgement) -> bool:
 
 
 def _phase(seen: Seen) -> str:
+    hangs = next((one.title for one in seen.judgement.symptoms if one.id == f"log:{HANGS}"), "")
+    if hangs:
+        return hangs
     up = [one for one in seen.services if one.state in _UP]
     if not seen.replicas.items and all(one.kind == "task" for one in up):
         return ONLY_LOGS if all(one.pid is None for one in up) else "its processes are of no known kind"

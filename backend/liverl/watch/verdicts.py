@@ -111,8 +111,7 @@ class Judge:
         starts = {log.shown: log.began for log in logs}
         going_on = (of_process(one, starts.get(one.log)) for one in records if one.log in living)
         below = tuple(verdict for one in going_on if (verdict := ended_below(one)) is not None)
-        self._endings.read([ending(log) for log in logs if log.service != RAY], MOST)
-        self._unreadable |= self._endings.unreadable
+        self._endings.read([ending(log) for log in logs if log.service != RAY], time.time())
         return _Read(ended, going, {log.shown: log.service for log in logs}, below, left_out(found))
 
     def _records(self, log: JudgedLog) -> LogRecords | None:

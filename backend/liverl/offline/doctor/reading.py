@@ -37,13 +37,9 @@ class Reading(msgspec.Struct, frozen=True):
     remarks: dict[str, str] = {}
     unread: dict[str, str] = {}
 
-    def silent_ends(
-        self, now: float, early: tuple[Explanation, ...] | None = None
-    ) -> tuple[Explanation, ...]:
-        """What is wrong with a run whose logs show no error: it hangs, it ended too early, or its log just stops.
-        ``early``: what ``early_ends`` says of them; default: the logs are read for it."""
-        if early is None:
-            early = early_ends((), [log.path for log, _ in self.tails])
+    def silent_ends(self, now: float) -> tuple[Explanation, ...]:
+        """What is wrong with a run whose logs show no error: it hangs, it ended too early, or its log just stops."""
+        early = early_ends((), [log.path for log, _ in self.tails])
         hangs = hang(self.tails, self.training, now)
         stuck = [one for log, tail in self.tails if (one := engine_stuck(log, tail)) is not None]
         stops = None
