@@ -737,6 +737,13 @@ class Snapshot(msgspec.Struct, frozen=True):
         """What carries the trials, in words."""
         return CARRIER_WORDS[self.carrier]
 
+    @property
+    def has_list(self) -> bool:
+        """Whether anything is known that keeps a list of replicas for new trials: of a run that somebody else started
+        a proxy may not be visible."""
+        known = self.carrier != "proxy" or self.proxy.address is not None or self.carrier_service is not None
+        return self.carrier_words.keeps_list and known
+
     def spares(self, service: ServiceStatus) -> bool:
         """Whether the trials do without this service: the one of proxy and sessions that does not carry them, and the
         environment of the proxy."""

@@ -64,6 +64,7 @@ ValueError: the column 'prompt' is missing
         ("worker-ab12-01000000-77.err", b"anything\n", "log of a Ray worker", True),
         ("dashboard_agent.log", b"anything\n", "log of a Ray service", True),
         ("train.log", b"[rank0]: Traceback\n", "torch log", True),
+        ("a.log", b"(MegatronTrainRayActor pid=7) timer.py:24 - x\n", "trainer log (slime, Ray)", True),
         ("metrics.txt", b"# HELP vllm:x y\n", "Prometheus metrics", False),
         ("a.json", b"{}", "JSON data", False),
         ("model.safetensors", b"\0\0\0", "model weights", False),

@@ -63,7 +63,8 @@ class RunContext(msgspec.Struct, frozen=True):
     ``sampling``: what the trials of a launch script are to be sampled with; ``parser_set``: where the parser is set;
     ``unreached``: targets of ``notify``; ``memory``: how memory fills up, None: it does not; ``engine_versions``: of
     the replicas' engines, as far as their logs say; ``mute``: ids of alerts that are not to be raised
-    (``diagnose.muting``)."""
+    (``diagnose.muting``); ``foreign``: somebody else started the run, so that no configuration key of ours sets
+    anything of it."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -86,6 +87,7 @@ class RunContext(msgspec.Struct, frozen=True):
     memory: Growth | None = None
     engine_versions: tuple[str, ...] = ()
     mute: tuple[str, ...] = ()
+    foreign: bool = False
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class EngineParser(msgspec.Struct, frozen=True):
-    """``name``: None if it is not known. ``place``: file and line of a launch script's own, "" = PARSER_KEY sets it.
-    ``variable``: that line takes LiveRL's variable, so that PARSER_KEY sets it as well."""
+    """``name``: None if it is not known. ``place``: file and line of a launch script's own, or what else sets it, "" =
+    PARSER_KEY sets it. ``variable``: that line takes LiveRL's variable, so that PARSER_KEY sets it as well."""
 
     name: str | None = None
     place: str = ""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from liverl.causes.finding import Evidence, Explanation
-from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.training import Training
+from liverl.util.ages import ago, clock
 
 STOPS = "log-stops"
 QUIET_S = 900.0  # a log that has grown within this many seconds may be of a run that goes on,

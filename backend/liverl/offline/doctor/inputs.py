@@ -20,10 +20,10 @@ from liverl.observe.hung_stacks import SUFFIX
 from liverl.observe.metrics.event_files import is_event_file
 from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
-from liverl.offline.doctor.ages import ago
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.offline.doctor.trial_folders import TrialFolder, is_named_as_trial, is_trial, trial_folder
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.util.ages import ago
 from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError, open_regular, read_regular
 
