@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
-from liverl.rundir.layout import RunDir
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
@@ -62,9 +63,10 @@ def wait_for(run: RunDir, what: str, timeout: float | None) -> int:
     """
     from liverl.control.blocking import Connection
     from liverl.control.messages import NO_EVENTS, BackendDead, BackendSilent
+    from liverl.daemon.waiting import Waiting
 
     deadline = None if timeout is None else time.monotonic() + timeout
-    patience = time.monotonic() + SILENT_S
+    patience, waiting = time.monotonic() + SILENT_S, Waiting(partial(echo, err=True))
     while True:
         try:
             with Connection(run.path) as connection:
@@ -75,9 +77,20 @@ def wait_for(run: RunDir, what: str, timeout: float | None) -> int:
             if result is None:
                 raise
             return result.exit_code
-        except BackendSilent:  # the backend may be ending: it closes its socket first
-            if time.monotonic() > patience:
+        except BackendSilent:
+            # It is busy, stopped by a signal, or ending: then it closes its socket first. As long as its process
+            # lives, so does the run; how long it says nothing proves nothing.
+            alive = backend_alive(run.path)
+            if isinstance(alive, LiveBackend):
+                patience = time.monotonic() + SILENT_S
+                waiting.look("the backend", alive.record.pid, "it does not answer")
+            elif time.monotonic() > patience:
                 raise
+            if deadline is not None and time.monotonic() > deadline:
+                raise CliError(
+                    f"timed out waiting for run {run.name} to {_GOAL[what]}; its backend does not answer",
+                    ExitCode.TIMEOUT,
+                ) from None
             time.sleep(0.1)
 
 

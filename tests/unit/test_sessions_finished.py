@@ -23,7 +23,7 @@ from liverl.sessions.result import SessionResult
 from liverl.sessions.segments import Row, Versions
 from liverl.util import clocks, regular_file
 
-NOW = 1_800_000_000.0
+NOW = time.time()
 USER = {"role": "user", "content": "What does the file say?"}
 
 

@@ -140,7 +140,9 @@ class _Stopping:
         if not self._started:
             self._on_note(f"the backend of {self._run.name} is not running; starting one to stop the run")
         try:
-            self._started.append(start_backend(self._run.path, stop=StopRequest(self._now, self._who)))
+            self._started.append(
+                start_backend(self._run.path, stop=StopRequest(self._now, self._who), tell=self._on_note)
+            )
             self._held_until = None
         except RunHeld:
             self._held_until = self._held_until or time.monotonic() + HELD_S

@@ -7,7 +7,6 @@ import heapq
 import logging
 import re
 import secrets
-import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -131,7 +130,8 @@ class Store:
         """
         opened = session.opened
         if self._finished.get(opened.id) is None:
-            ended = Ended(opened.id, opened.key, opened.trial_dir, session.counters, rows_file, time.time())
+            now = clocks.moment()
+            ended = Ended(opened.id, opened.key, opened.trial_dir, session.counters, rows_file, now.wall, now)
             self._finished.add(ended)
         self._troubled.update({name: opened.id for name in TROUBLES if getattr(session.counters, name)})
         del self._sessions[opened.id]

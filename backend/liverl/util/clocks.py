@@ -10,7 +10,9 @@ kernel's start ticks, and the difference of both says that the host was suspende
 from __future__ import annotations
 
 import functools
+import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -37,6 +39,16 @@ def boot_id() -> str:
         return ""
 
 
+SET_S = 60.0  # seconds by which the clock of a file server may be ahead of ours
+
+
+def age_of(stamp: float, now: float) -> float:
+    """Seconds since the modification time ``stamp`` of a file; ``now``: Unix seconds. Infinite for one that is yet to
+    come by more than ``SET_S``: the system's clock was set back since, so nothing says that the file is new."""
+    age = now - stamp
+    return age if age >= -SET_S else math.inf
+
+
 class Moment(msgspec.Struct, frozen=True):
     """A point in time in a file, from which a later process counts on, whatever the system's clock was set to
     meanwhile. ``wall``: Unix seconds; ``ran``: see ``ran``; ``boot``: the boot that ``ran`` belongs to, "" if the
@@ -61,3 +73,9 @@ class Moment(msgspec.Struct, frozen=True):
 def moment() -> Moment:
     """The present moment."""
     return Moment(time.time(), ran(), boot_id())
+
+
+def steady_time() -> Callable[[], float]:
+    """A clock that shows Unix seconds from now on and is never set."""
+    offset = time.time() - ran()
+    return lambda: offset + ran()
