@@ -227,6 +227,7 @@ async def test_a_run_is_started_through_it(real: ToyRun) -> None:
 async def test_who_leaves_while_a_backend_starts_waits_no_longer(tmp_path: Path) -> None:
     """It goes on: only the wait is over."""
     waited: list[type[BaseException]] = []
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def start(*, stops: Callable[[], int], tell: Callable[[str], None]) -> None:
         tell("waiting for the backend (pid 7): it is still starting")
@@ -235,13 +236,13 @@ async def test_who_leaves_while_a_backend_starts_waits_no_longer(tmp_path: Path)
                 time.sleep(0.01)
         except BaseException as error:
             waited.append(type(error))
+            loop.call_soon_threadsafe(ended.set)
             raise
 
     async with looking(tmp_path, start=start) as seen:
         await seen.until(lambda v: v.why == "waiting for the backend (pid 7): it is still starting")
     async with asyncio.timeout(60):
-        while not waited:
-            await asyncio.sleep(0.01)
+        await ended.wait()
     assert waited[0].__name__ == "_Left"
 
 

@@ -95,7 +95,9 @@ class Run:
             outputs=OutputLinks(run_dir, plan.script) if plan.script is not None else None,
         )
         supervisor.end_causes.strangers = sampler.strangers
-        self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
+        self.scaling = scaling = Scaling(
+            supervisor, plan, replicas, sampler.look_at_gpus_now, replica_bytes=sampler.replica_bytes
+        )
         self.outcome = outcome = RunOutcome(
             supervisor, replicas, scaling, source, began_at, progress=self._progress
         )

@@ -7,6 +7,7 @@ finds them. It knows nothing of replica lists, weights and metrics: the modules 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from liverl.model import Cause, Event, Exit, GpuStatus, Level
 from liverl.observe.gpu.ledger import GpuLedger
 from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan, ServiceSpec
+from liverl.procs.cpu_limits import cpu_limits
 from liverl.supervise.services import probes, state_machine
 from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
 from liverl.supervise.services.end_causes import EndCauses
@@ -96,7 +98,7 @@ class Supervisor:
         self.process_scan = ProcessScan(
             self.keeper_manager, attempt, self.records, self.instances, scan_interval, self.pace
         )
-        self.turns = StartStagger(plan.settings.replica_stagger)
+        self.turns = StartStagger(plan.settings.replica_stagger, max(2, int(cpu_limits(os.environ).allowed)))
         self._on_change = on_change
         self._before_kill = before_kill
         self._scheduled = False  # a reconcile is due
@@ -324,6 +326,8 @@ class Supervisor:
     def blocked_by(self, spec: ServiceSpec) -> str | None:
         """The first dependency that is not met, or a file that is not written yet, worded to follow "waiting for"; None
         if the service may start."""
+        if self.turns.full(spec, self.slots.values()):
+            return f"other replicas to start, {self.turns.at_once} at a time"
         unchecked = min(self.environments.unchecked, default=None)
         if unchecked is not None:
             return f"environment {unchecked}, in which the run's data is then checked"
