@@ -15,7 +15,7 @@ from liverl.sessions.counters import together
 from liverl.sessions.drafting import Replicas
 from liverl.sessions.finished import Ended, FinishedSessions, keep_rows
 from liverl.sessions.journal import SUFFIX, DamagedJournal, Journal, Opened, Recorded, read_journal
-from liverl.sessions.messages import Api, Chat
+from liverl.sessions.messages import Api, Chat, quoted
 from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
@@ -181,7 +181,7 @@ class Store:
         ended = self._finished.get(name)
         if ended is not None:
             raise SessionEnded(ended)
-        raise NoSuchSession(f"there is no session {name!r}")
+        raise NoSuchSession(f"there is no session {quoted(name)}")
 
     def open(self, name: str, trial_dir: str, limits: Limits) -> Session:
         """Open a session; the same one if it was opened before for the same directory.
@@ -199,7 +199,7 @@ class Store:
             raise Refusal(409, f"session {name!r} has ended; each attempt of a trial needs an id of its own")
         if not _ID.fullmatch(name):
             raise Refusal(
-                400, f"{name[:80]!r} is no session id: up to 200 letters, digits, dots, dashes, underscores"
+                400, f"{quoted(name)} is no session id: up to 200 letters, digits, dots, dashes, underscores"
             )
         where = Path(trial_dir)
         if not where.is_absolute() or not any(root in where.resolve().parents for root in self._roots):
