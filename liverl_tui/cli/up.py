@@ -430,6 +430,17 @@ def _detached(run: RunDir, options: UpOptions) -> int:
 
 
 def _show(run: RunDir, options: UpOptions, text: str) -> int:
+    """Show a live run.
+
+    Raises:
+        BackendOfOther: it is another user's, and --readonly is not given.
+    """
+    if not options.readonly:
+        from liverl.control.paths import of_other, owned_by_other
+
+        alive = backend_alive(run.path)
+        if isinstance(alive, LiveBackend) and owned_by_other(alive):
+            raise of_other(run.path, alive)
     if options.detach:
         echo(text, err=True)
         return _detached(run, options)

@@ -29,7 +29,10 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
         "anthropic",
         {"messages": [USER], "tools": [], "tool_choice": {"type": LONG}},
     ),
-    "a tool": ("anthropic", {"messages": [USER], "tools": [{"name": LONG[:300_000], "type": LONG[:300_000]}]}),
+    "a tool": (
+        "anthropic",
+        {"messages": [USER], "tools": [{"name": LONG[:300_000], "type": LONG[:300_000]}]},
+    ),
     "max_tokens": ("openai", {"messages": [USER], "max_tokens": -int("9" * 4000)}),
 }
 
