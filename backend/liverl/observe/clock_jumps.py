@@ -84,7 +84,7 @@ def _if_large(seconds: float) -> float:
 def span(seconds: float) -> str:
     """``5 d 2 h``, ``3 min 20 s``: a duration in its two largest units. Pure."""
     left = round(seconds)
-    parts = []
+    parts: list[str] = []
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         number, left = divmod(left, length)
         if number or parts:

@@ -51,7 +51,8 @@ def kill_services(run_dir: Path) -> int | None:
                 for line in answers:
                     answer = json.loads(line)
                     if answer.get("id") == 1:  # exits of services may come before it
-                        return answer.get("killed")
+                        killed = answer.get("killed")
+                        return killed if isinstance(killed, int) else None
     except (OSError, ValueError):
         return None
     finally:
