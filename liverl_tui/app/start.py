@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from liverl.watch.watcher import Watcher
 
 
-def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], object] | None = None) -> int:
+def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[..., object] | None = None) -> int:
     """Show ``run`` until the user leaves. Return the run's exit code if it has ended by then, else 0.
 
     After SIGTERM or SIGHUP, return the exit code of that signal. ``start``: starts the backend while the interface
@@ -125,7 +125,7 @@ def _collect() -> None:
     gc.enable()
 
 
-def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], object] | None) -> int:
+def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[..., object] | None) -> int:
     first = FirstLook(run) if start is None else None
     in_force.install(settings.keys)  # before any widget is imported
     before_textual()

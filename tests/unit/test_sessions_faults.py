@@ -22,6 +22,7 @@ from liverl.sessions.segments import Turn, Versions
 from liverl.sessions.session import Session
 from liverl.sessions.store import Store
 from liverl.sessions.wire import Answer
+from liverl.util import clocks
 
 USER = {"role": "user", "content": "What does the file say?"}
 MORE = {"role": "user", "content": "go on"}
@@ -411,12 +412,12 @@ async def test_the_sessions_key_is_in_no_file_of_the_trial(host):
 
 
 async def test_sessions_that_nobody_ends_are_ended_some_time_after_their_deadline(host) -> None:
-    now = time.time()
-    await host.open("late", deadline=now + 1000)
-    await host.open("other", deadline=now + 2000)
+    now = clocks.ran()
+    await host.open("late", seconds=1000)
+    await host.open("other", deadline=time.time() + 2000)  # of a client of an earlier version
     await host.open("endless")
     assert await host.store.expire(now + 1000 + 119) == [] and host.store.facts()["open"] == 3
-    assert await host.store.expire(now + 1000 + 121) == ["late"]
+    assert await host.store.expire(now + 1000 + 125) == ["late"]
     assert (host.store.facts()["open"], host.store.facts()["finished"]) == (2, 1)
     assert (host.folder / "trials" / "late" / "proxy_trajectory.json").exists()
     assert await host.store.expire(now + 9999) == ["other"]

@@ -108,9 +108,9 @@ async def test_the_session_gets_verls_parameters_and_limits(tmp_path: Path) -> N
     host = Host([])
     with pytest.raises(TrialFailed, match="not today"):
         await SessionCarrier(host, LENGTHS).begin(
-            "t", tmp_path, Limits(sampling={"top_k": 5}, max_turns=6, deadline=77.0)
+            "t", tmp_path, Limits(sampling={"top_k": 5}, max_turns=6, seconds=77.0)
         )
-    assert host.limits == [Limits(sampling={"top_k": 5}, max_turns=6, max_response_tokens=4, deadline=77.0)]
+    assert host.limits == [Limits(sampling={"top_k": 5}, max_turns=6, max_response_tokens=4, seconds=77.0)]
 
 
 async def test_a_trial_that_never_got_a_session_has_none_to_end() -> None:

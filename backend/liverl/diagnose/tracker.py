@@ -187,7 +187,7 @@ class Diagnosis:
                 if isinstance(result, Resolved):
                     resolved.add(result.id)
                 else:
-                    self._detect(result, rule, at)
+                    self._detect(result, rule, now)
         news: list[SymptomChange] = []
         for name, case in list(self._cases.items()):
             case.last = at if case.last is None else case.last
@@ -216,11 +216,11 @@ class Diagnosis:
         shown = (case.symptom for case in self._cases.values() if case.shown and case.muted == muted)
         return tuple(sorted(shown, key=lambda s: (-_RANK[s.severity], s.since or 0.0, s.id)))
 
-    def _detect(self, symptom: Symptom, rule: Rule, at: float) -> None:
-        case = self._cases.get(symptom.id)
+    def _detect(self, symptom: Symptom, rule: Rule, now: Snapshot) -> None:
+        case, at = self._cases.get(symptom.id), now.at
         if case is None:
-            # A file that another host wrote may be of a later clock than ours.
-            first = min(symptom.since, at) if symptom.since is not None else at
+            # The stamp of a file or of a log is of another clock than ours: of another host, or set since.
+            first = at if symptom.since is None else min(max(symptom.since, now.started_at), at)
             case = self._cases[symptom.id] = _Case(symptom, rule, first, at)
         case.rule = rule
         case.symptom = msgspec.structs.replace(symptom, since=case.first)

@@ -14,6 +14,8 @@ from liverl.preflight import launch_script
 from liverl.preflight.ports import port_checks
 from liverl.procs.open_files import service_limit
 from liverl.proxy.runtime.limits import descriptors_for
+from liverl.serving.replica_bounds import Machine, machine, too_many
+from liverl.util.plural import quantity
 
 # A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
 # run would stop within minutes.
@@ -43,9 +45,21 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
         from liverl.preflight import ray, verl
 
         checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
-    checks += launch_script.checks(plan)
+    checks += [*replicas(plan), *launch_script.checks(plan)]
     checks += notifications(plan)
     return checks
+
+
+def replicas(plan: Plan, host: Machine | None = None) -> list[Check]:
+    """Whether the machine can carry the replicas that take no GPU; nothing for others. ``host``: None: this one."""
+    if plan.replica_template is None or plan.replica_template.gpus:
+        return []
+    wanted = plan.expected_replicas
+    why = too_many(plan, host or machine(), wanted)
+    if why is None:
+        return [Check("replicas", "ok", f"{quantity(wanted, 'replica')} without a GPU")]
+    text = f"run.replicas is {wanted}: {why}. If that is what you want: --set supervise.max_replicas={wanted}"
+    return [Check("replicas", "fail", text)]
 
 
 def notifications(plan: Plan) -> list[Check]:

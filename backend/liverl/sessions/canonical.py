@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from liverl.sessions.asked_fields import kind_of, merged, read_fields
-from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role
+from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role, quoted
 from liverl.util.unicode_text import without_surrogates
 
 BILLING = (
@@ -69,7 +69,7 @@ def read_openai(body: Mapping[str, Any]) -> Chat:
             )
         else:
             raise BadRequest(
-                f"role {role!r} is not one of system, developer, user, assistant, tool", f"{at}.role"
+                f"role {quoted(role)} is not one of system, developer, user, assistant, tool", f"{at}.role"
             )
     options = body.get("stream_options")
     choice = _openai_choice(body.get("tool_choice"))
@@ -106,7 +106,7 @@ def read_anthropic(body: Mapping[str, Any]) -> Chat:
         at = f"messages.{index}"
         role = _string(item, "role", at)
         if role not in ("user", "assistant", "system"):
-            raise BadRequest(f"role {role!r} is not one of user, assistant, system", f"{at}.role")
+            raise BadRequest(f"role {quoted(role)} is not one of user, assistant, system", f"{at}.role")
         content = item.get("content")
         if isinstance(content, str):
             messages.append(Message(_role(role), content))
@@ -278,8 +278,8 @@ def _text(content: Any, at: str) -> str:
 
 def _unsupported(kind: Any, supported: str, at: str) -> BadRequest:
     """Nothing of a message is left out in silence: the reply would be to another one."""
-    what = "pictures" if isinstance(kind, str) and "image" in kind else f"content of type {kind!r}"
-    shown = "" if what.startswith("content") else f" (content of type {kind!r})"
+    what = "pictures" if isinstance(kind, str) and "image" in kind else f"content of type {quoted(kind)}"
+    shown = "" if what.startswith("content") else f" (content of type {quoted(kind)})"
     return BadRequest(f"{at}: {what} cannot be sent to the policy{shown}, only {supported}", at)
 
 
@@ -331,7 +331,7 @@ def _flag(body: Mapping[str, Any], key: str) -> bool:
 def _count(body: Mapping[str, Any], key: str) -> int | None:
     value: int | None = _optional(body, key, int)
     if value is not None and value < 1:
-        raise BadRequest(f"{key} is {value}, not at least 1", key)
+        raise BadRequest(f"{key} is {quoted(value)}, not at least 1", key)
     return value
 
 
@@ -377,7 +377,7 @@ def _openai_choice(value: Any) -> str | dict[str, Any] | None:
             "type": "function",
             "function": {"name": _string(value["function"], "name", "tool_choice.function")},
         }
-    raise BadRequest(f"tool_choice is {value!r}, not auto, none, required or a function", "tool_choice")
+    raise BadRequest(f"tool_choice is {quoted(value)}, not auto, none, required or a function", "tool_choice")
 
 
 # -- Anthropic
@@ -446,7 +446,8 @@ def _anthropic_tools(items: Any) -> Iterable[dict[str, Any]]:
         if not isinstance(item.get("input_schema"), dict):
             kind = item.get("type")
             raise BadRequest(
-                f"tool {item['name']!r} of type {kind!r} has no input_schema", f"tools.{index}.input_schema"
+                f"tool {quoted(item['name'])} of type {quoted(kind)} has no input_schema",
+                f"tools.{index}.input_schema",
             )
         # In the order of OpenAI's examples: templates write a tool as it stands.
         function = {"name": item["name"]}
@@ -463,7 +464,9 @@ def _anthropic_choice(value: Any) -> str | dict[str, Any] | None:
     if kind == "tool":
         return {"type": "function", "function": {"name": _string(value, "name", "tool_choice")}}
     if not isinstance(kind, str) or kind not in _TOOL_CHOICE:
-        raise BadRequest(f"tool_choice.type is {kind!r}, not auto, any, tool or none", "tool_choice.type")
+        raise BadRequest(
+            f"tool_choice.type is {quoted(kind)}, not auto, any, tool or none", "tool_choice.type"
+        )
     return _TOOL_CHOICE[kind]
 
 

@@ -22,6 +22,7 @@ from liverl.sessions.sampling import OVERFLOW, TIME_OVER, Limits, Overflow, para
 from liverl.sessions.scheduler import NotAdmitted, Scheduler
 from liverl.sessions.segments import Place, Versions
 from liverl.sessions.state import SessionState
+from liverl.sessions.time_limit import TimeLimit
 from liverl.sessions.wire import Refusal
 
 logger = logging.getLogger(__name__)
@@ -169,13 +170,16 @@ class Drafter:
         find: Find | None = None,
         patience: float | None = None,
         most_deaths: int | None = None,
+        time_limit: TimeLimit | None = None,
     ) -> None:
         """``session``: its id; ``state``: read, and its counters increased; ``scheduler``: lets samples wait while
         their replica's KV cache is nearly full; ``find``: finds earlier replies in the prompt of a changed history,
-        while the reply to it is sampled; ``patience``: see ``PATIENCE_S``; ``most_deaths``: see ``MOST_DEATHS``."""
+        while the reply to it is sampled; ``patience``: see ``PATIENCE_S``; ``most_deaths``: see ``MOST_DEATHS``;
+        ``time_limit``: the session's; None: it has none."""
         self._session, self._limits, self._state, self._replicas = session, limits, state, replicas
         self._scheduler, self._find = scheduler, find
         self._patience, self._most_deaths = patience, most_deaths
+        self._time = time_limit or TimeLimit()
         self._suspects: dict[str, list[_Suspect]] = {}  # by the digest of a prompt
         self._appends = True  # whether the template only appends; checked once against a full rendering
         self._checked = False
@@ -378,7 +382,7 @@ class Drafter:
         if chat.forced and limits.decides == "client":
             wanted |= await engine.constraint(chat)
         async with self._admitted(engine, draft):
-            if self._limits.late(time.time()):
+            if self._time.over:
                 raise self.late()
             draft.deaths = self._replicas.deaths(engine)
             draft.sampling = True
@@ -401,14 +405,13 @@ class Drafter:
         if self._scheduler is None:
             yield
             return
-        place, deadline = draft.place, self._limits.deadline
+        place = draft.place
         request = Request(
             self._session, 0 if place.segment is None else place.length, len(draft.prompt) + len(draft.ids)
         )
-        left = None if deadline is None else deadline - time.time()
         began = time.monotonic()
         try:
-            async with self._scheduler.place(engine, request, left) as waited:
+            async with self._scheduler.place(engine, request, self._time.left()) as waited:
                 if waited:
                     self._count_wait(draft, waited)
                 try:

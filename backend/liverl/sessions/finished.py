@@ -24,6 +24,7 @@ from liverl.sessions.trial_log import ROWS
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.clocks import Moment
 from liverl.util.regular_file import open_binary, read_regular
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ _TOGETHER = 512  # sessions that are forgotten at once
 
 class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session that has ended. ``trial_dir``: absolute path of the directory with its rows; ``rows_file``: of the file
-    that has them instead; ``at``: Unix seconds of its end, 0.0 if it is not known."""
+    that has them instead; ``at``: Unix seconds of its end, 0.0 if it is not known; ``moment``: the same, None
+    in lines of earlier versions."""
 
     id: str
     key: str
@@ -46,6 +48,13 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     counters: Counters
     rows_file: str = ""
     at: float = 0.0
+    moment: Moment | None = None
+
+    @property
+    def age(self) -> float:
+        """Seconds since its end; 0.0 if it is not known."""
+        moment = self.moment or (Moment(self.at) if self.at > 0 else None)
+        return moment.passed() if moment is not None else 0.0
 
     def accepts(self, key: str) -> bool:
         """Whether ``key`` is the session's."""
@@ -184,7 +193,7 @@ class FinishedSessions:
         if self._lines <= 2 * self._most:
             return
         self._forget_oldest()
-        old = [name for name, each in self._ended.items() if 0 < each.at < now - KEPT_S]
+        old = [name for name, each in self._ended.items() if each.age > KEPT_S]
         self._forget([self._ended.pop(name) for name in old])
         first = _Earlier(self._earlier, self._before)
         lines = [msgspec.json.encode(each) for each in (first, *self._ended.values())]

@@ -19,24 +19,33 @@ from liverl.sessions.short_floats import short_floats
 from liverl.sessions.wire import Answer
 from liverl.util.append import append_to
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.clocks import Moment
 from liverl.util.regular_file import open_append, open_binary
 
 SUFFIX = ".jsonl"
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
-    """The first line. ``trial_dir``: absolute path; ``created``: Unix seconds."""
+    """The first line. ``trial_dir``: absolute path; ``created``: Unix seconds; ``at``: the same moment, None in
+    journals of earlier versions."""
 
     id: str
     key: str
     trial_dir: str
     created: float
     limits: Limits = Limits()
+    at: Moment | None = None
+
+    @property
+    def moment(self) -> Moment:
+        """When it was opened."""
+        return self.at or Moment(self.created)
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="turn"):
     """A reply that was sampled. ``request``: digest of its request; ``counters``: after it; ``began``: Unix seconds at
-    which the request came; ``seconds``: that the turn took."""
+    which the request came; ``seconds``: that the turn took; ``ended``: when the reply was there, None in journals of
+    earlier versions."""
 
     request: bytes
     turn: Turn
@@ -44,6 +53,12 @@ class Recorded(msgspec.Struct, frozen=True, tag="turn"):
     counters: Counters
     began: float = 0.0
     seconds: float = 0.0
+    ended: Moment | None = None
+
+    @property
+    def replied(self) -> Moment:
+        """When the reply was there."""
+        return self.ended or Moment(self.began + self.seconds)
 
 
 class Delivered(msgspec.Struct, frozen=True, tag="delivered", omit_defaults=True):

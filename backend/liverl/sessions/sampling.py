@@ -36,7 +36,9 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens as the client asks for, and ends at its stop texts.
 
     ``max_turns``: replies of the main conversation; ``max_response_tokens``: tokens of its row behind the prompt;
-    ``max_consecutive_no_tool``: replies in sequence without a tool call, 0 for no limit; ``deadline``: Unix seconds.
+    ``max_consecutive_no_tool``: replies in sequence without a tool call, 0 for no limit; ``seconds``: that the
+    session has from when it is opened. ``deadline``: Unix seconds of its end, from clients of earlier versions and for
+    services of earlier versions; without meaning beside ``seconds``.
     """
 
     sampling: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -46,10 +48,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_consecutive_no_tool: int = 0
     deadline: float | None = None
     decides: Literal["trainer", "client"] = "trainer"
-
-    def late(self, now: float) -> bool:
-        """Whether the deadline has passed. ``now``: Unix time in seconds."""
-        return self.deadline is not None and now >= self.deadline
+    seconds: float | None = None
 
 
 class Overflow(ValueError):

@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,9 @@ from liverl.sessions.report import ReportFile
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
 from liverl.sessions.settings import SOCKET, SchedulerSettings, Settings
-from liverl.sessions.store import Store
+from liverl.sessions.store import EXPIRED_S, Store
+from liverl.sessions.time_limit import Looks
+from liverl.util import clocks
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.base_url import base_url
 from liverl.util.faults import Faults
@@ -177,9 +178,11 @@ class Service:
         logger.info("replicas: %s", ", ".join(urls) or "none")
 
     async def _reports(self, store: Store, replicas: ReplicaList) -> None:
+        looks = Looks(EXPIRED_S)
         while True:
             with self._faults.logged("sessions whose time is over cannot be ended"):
-                await store.expire(time.time())
+                if looks.steady():
+                    await store.expire(clocks.ran())
             self._write_report(store, replicas)
             await asyncio.sleep(REPORT_S)
 

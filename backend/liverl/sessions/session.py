@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import logging
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -30,7 +29,10 @@ from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Asides, Place, Reply, Rewrite, Scored, SessionRows, Turn
 from liverl.sessions.state import SessionState, Unreceived
 from liverl.sessions.stops import cut_at_stop, first_call_only
+from liverl.sessions.time_limit import time_limit
 from liverl.sessions.wire import Answer, Refusal, token_logprobs
+from liverl.util import clocks
+from liverl.util.clocks import Moment
 from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ class Asked(msgspec.Struct, frozen=True):
     digests: Sequence[bytes]
     digest: bytes
     api: Api
-    began: float
+    began: Moment
 
 
 # (what was recorded, its request (None: only the journal is left of it), the API)
@@ -84,12 +86,13 @@ class Session:
     ) -> None:
         """``patience``, ``most_deaths``: see ``Drafter``."""
         self.opened = opened
-        self.last_request = opened.created  # Unix seconds
+        self.time = time_limit(opened.limits, opened.moment)
+        self.last_active = opened.moment  # of its last request or reply
         self.last_chat: Chat | None = None  # of the main conversation, with the reply
         self._state = SessionState(prefix_match)
         self._rewrite: Rewrite = rewrite
         self._asides: Asides = asides
-        self._recomputer = Recomputer(opened.id, opened.limits, self._state, replicas)
+        self._recomputer = Recomputer(opened.id, self.time, self._state, replicas)
         find = self._recomputer.find if rewrite == "recompute" else None
         self._drafter = Drafter(
             opened.id,
@@ -100,6 +103,7 @@ class Session:
             find=find,
             patience=patience,
             most_deaths=most_deaths,
+            time_limit=self.time,
         )
         self._halted = False  # accepts no more requests
         self._heads = HeadCache()
@@ -109,7 +113,7 @@ class Session:
         self._begun: dict[
             int, bytes
         ] = {}  # turns of the main conversation that are being sampled: order -> request
-        self._replied_at: dict[int, float] = {}  # segment -> Unix seconds of its last reply
+        self._replied_at: dict[int, float] = {}  # segment -> time of its last reply, on ``clocks.ran``
 
     # -- state
 
@@ -144,9 +148,9 @@ class Session:
         return len(self._running)
 
     @property
-    def silent_since(self) -> float | None:
-        """Unix seconds of the last request or reply; None while a reply is being sampled."""
-        return None if self._running else max(self.last_request, *self._replied_at.values(), 0.0)
+    def silent_since(self) -> Moment | None:
+        """The last request or reply; None while a reply is being sampled."""
+        return None if self._running else self.last_active
 
     def accepts(self, key: str) -> bool:
         """Whether ``key`` is the session's."""
@@ -159,8 +163,8 @@ class Session:
             DamagedJournal: an entry contradicts itself or those before it.
         """
         self._state.replay(self.id, entries)
-        ends = (entry.began + entry.seconds for entry in entries if isinstance(entry, Recorded))
-        self.last_request = max((self.last_request, *ends))
+        ends = [entry.replied for entry in entries if isinstance(entry, Recorded)]
+        self.last_active = ends[-1] if ends else self.last_active
 
     async def halt(self) -> None:
         """Accept no more requests, and cancel those whose replies are being sampled."""
@@ -249,17 +253,17 @@ class Session:
         """
         if self.finished or self._halted:
             raise Refusal(410, f"session {self.id} is finished")
-        if self.limits.late(time.time()):
+        if self.time.over:
             raise self._late()
         if self.limits.disable_tools:
             chat = msgspec.structs.replace(chat, tools=(), tool_choice=None)
         self._note_asked(chat)
         digests = self._heads.heads(chat, who.lane)
         digest = _digest(chat, digests[-1])
-        self.last_request = time.time()
+        self.last_active = now = clocks.moment()
         sample = self._samples.join(digest, retry, self._state.unreceived(digest))
         if sample is None:
-            sample = self._sample(Asked(chat, digests, digest, api, time.time()), who)
+            sample = self._sample(Asked(chat, digests, digest, api, now), who)
         else:
             self.counters.num_joined += 1
             if sample.kept is not None and sample.kept.chat is None:  # its journal does not have the request
@@ -292,9 +296,8 @@ class Session:
             await self._tell(sample.kept)
             return sample.kept.recorded.answer
         assert task is not None
-        left = None if self.limits.deadline is None else self.limits.deadline - time.time()
         try:
-            return await within(asyncio.shield(task), left)
+            return await within(asyncio.shield(task), self.time.left())
         except TimeoutError:
             raise self._late() from None
         except asyncio.CancelledError:
@@ -331,7 +334,7 @@ class Session:
         self.rows.begin(asked.chat, place)
         try:
             self._begin(place)
-            self._count_gap(place, asked.began)
+            self._count_gap(place, asked.began.ran)
             draft, message = await self._drafter.draft(asked.chat, place)
             return await self._record(asked, draft, message, sample)
         except Refusal:
@@ -354,7 +357,7 @@ class Session:
         turn = self.rows.turn(draft.place, draft.prompt, reply, asked.digests, draft.kept)
         answer = Answer(
             id=secrets.token_hex(12),
-            created=int(asked.began),
+            created=int(asked.began.wall),
             model=chat.model,
             message=message,
             finish=finish,
@@ -363,10 +366,10 @@ class Session:
             stopped=stopped,
             logprobs=token_logprobs(draft.ids, draft.logprobs) if chat.logprobs else None,
         )
-        now = time.time()
-        seconds = now - asked.began
+        now = clocks.moment()
+        seconds = now.ran - asked.began.ran
         counters = self._counted(turn, draft, seconds)
-        recorded = Recorded(asked.digest, turn, answer, counters, asked.began, seconds)
+        recorded = Recorded(asked.digest, turn, answer, counters, asked.began.wall, seconds, now)
         try:
             self._journal.write(recorded)
         except OSError as error:
@@ -374,7 +377,8 @@ class Session:
         sample.kept = self._state.record(recorded, told=False)
         sample.kept.chat, sample.kept.api = chat, asked.api
         self._begun.pop(draft.place.request.order, None)
-        self._replied_at[self.rows.newest_segment] = now
+        self._replied_at[self.rows.newest_segment] = now.ran
+        self.last_active = now
         if self.newest_answer == answer.id:
             self.last_chat = msgspec.structs.replace(chat, messages=(*chat.messages, message))
         await self._tell(sample.kept)

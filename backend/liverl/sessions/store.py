@@ -7,7 +7,6 @@ import heapq
 import logging
 import re
 import secrets
-import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,13 +15,14 @@ from liverl.sessions.counters import together
 from liverl.sessions.drafting import Replicas
 from liverl.sessions.finished import Ended, FinishedSessions, keep_rows
 from liverl.sessions.journal import SUFFIX, DamagedJournal, Journal, Opened, Recorded, read_journal
-from liverl.sessions.messages import Api, Chat
+from liverl.sessions.messages import Api, Chat, quoted
 from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Asides, Rewrite
 from liverl.sessions.session import Session
 from liverl.sessions.wire import Refusal
+from liverl.util import clocks
 from liverl.util.faults import Faults
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,8 @@ class Store:
         """
         opened = session.opened
         if self._finished.get(opened.id) is None:
-            ended = Ended(opened.id, opened.key, opened.trial_dir, session.counters, rows_file, time.time())
+            now = clocks.moment()
+            ended = Ended(opened.id, opened.key, opened.trial_dir, session.counters, rows_file, now.wall, now)
             self._finished.add(ended)
         self._troubled.update({name: opened.id for name in TROUBLES if getattr(session.counters, name)})
         del self._sessions[opened.id]
@@ -180,7 +181,7 @@ class Store:
         ended = self._finished.get(name)
         if ended is not None:
             raise SessionEnded(ended)
-        raise NoSuchSession(f"there is no session {name!r}")
+        raise NoSuchSession(f"there is no session {quoted(name)}")
 
     def open(self, name: str, trial_dir: str, limits: Limits) -> Session:
         """Open a session; the same one if it was opened before for the same directory.
@@ -198,12 +199,13 @@ class Store:
             raise Refusal(409, f"session {name!r} has ended; each attempt of a trial needs an id of its own")
         if not _ID.fullmatch(name):
             raise Refusal(
-                400, f"{name[:80]!r} is no session id: up to 200 letters, digits, dots, dashes, underscores"
+                400, f"{quoted(name)} is no session id: up to 200 letters, digits, dots, dashes, underscores"
             )
         where = Path(trial_dir)
         if not where.is_absolute() or not any(root in where.resolve().parents for root in self._roots):
             raise Refusal(400, f"trial_dir {trial_dir!r} is not below {' or '.join(map(str, self._roots))}")
-        opened = Opened(name, secrets.token_urlsafe(32), trial_dir, time.time(), limits)
+        now = clocks.moment()
+        opened = Opened(name, secrets.token_urlsafe(32), trial_dir, now.wall, limits, now)
         journal = Journal(self._directory / f"{name}{SUFFIX}")
         if not journal.empty:
             journal.close()
@@ -279,12 +281,13 @@ class Store:
 
     async def expire(self, now: float) -> list[str]:
         """End the sessions that nobody has ended ``EXPIRED_S`` after their deadline, such as those of a trainer that
-        was killed; return their ids. ``now``: Unix seconds. One that cannot be ended is tried again by the next call.
+        was killed; return their ids. ``now``: on ``clocks.ran``. One that cannot be ended is tried again by the next
+        call.
         """
         limit = now - EXPIRED_S
-        deadlines = ((session.id, session.limits.deadline) for session in self._sessions.values())
+        ends = ((session.id, session.time.end) for session in self._sessions.values())
         ended = []
-        for name in [name for name, deadline in deadlines if deadline is not None and deadline < limit]:
+        for name in [name for name, end in ends if end is not None and end < limit]:
             with self._faults.logged("a session whose time is over cannot be ended", name):
                 await self.finish(name)
                 logger.warning(
@@ -316,7 +319,7 @@ class Store:
         known = dict(self._troubled)
         for name in TROUBLES:
             having = (each for each in self._sessions.values() if getattr(each.counters, name))
-            newest = max(having, key=lambda each: each.last_request, default=None)
+            newest = max(having, key=lambda each: each.last_active.here(), default=None)
             if newest is not None:
                 known[name] = newest.id
         return known
@@ -325,10 +328,12 @@ class Store:
         """The ``SILENT`` open sessions that have been without a request for longest; those that never had one last, as
         their agents may still be starting."""
         every = ((session.silent_since, session) for session in self._sessions.values())
-        silent = ((s.counters.num_calls == 0, since, s.id) for since, s in every if since is not None)
+        silent = (
+            (s.counters.num_calls == 0, since.here(), s.id, since) for since, s in every if since is not None
+        )
         return [
-            {"id": name, "since": since, "begun": not new}
-            for new, since, name in heapq.nsmallest(SILENT, silent)
+            {"id": name, "since": since.wall, "at": since, "begun": not new}
+            for new, _, name, since in heapq.nsmallest(SILENT, silent)
         ]
 
     async def settle(self) -> None:

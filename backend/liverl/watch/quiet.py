@@ -58,7 +58,7 @@ class Paces:
         grown = self._grown.setdefault(log, deque(maxlen=KEPT))
         if known is not None:
             grown.append(modified)
-            if now - known[1] < AGAIN_S and not known[2].polled:
+            if 0 <= now - known[1] < AGAIN_S and not known[2].polled:
                 return msgspec.structs.replace(known[2], since=modified)
         pace = pace_of(_tail(log, size), modified)
         pace = msgspec.structs.replace(pace, usual=max(pace.usual, _median([*grown])))

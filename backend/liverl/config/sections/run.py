@@ -117,6 +117,7 @@ class Supervise(Struct, frozen=True, kw_only=True):
     scan_interval: Seconds
     startup_deadline: Seconds
     replica_stagger: SecondsOrZero
+    max_replicas: Count | None
     stop_grace: SecondsOrZero
     tree_grace: SecondsOrZero
     kill_grace: Seconds

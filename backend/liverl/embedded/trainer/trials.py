@@ -23,6 +23,7 @@ from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.embedded.policy import state_of
 from liverl.embedded.trainer.carriers import Carrier
 from liverl.embedded.trainer.grpo import TrialSample, TurnSample
+from liverl.util import clocks
 
 _PROCESS = uuid.uuid4().hex
 SANDBOXES = {"full": Sandbox, "empty": EmptySandbox}
@@ -98,10 +99,10 @@ async def run_trial(
         states.append(state_of(conversation.messages))
         return ""
 
-    started = time.time()
+    started, began = time.time(), clocks.ran()
     reward, exception = 0.0, None
     try:
-        line = await carrier.begin(name, directory.absolute(), started + config.trial_timeout)
+        line = await carrier.begin(name, directory.absolute(), config.trial_timeout)
         talk = Talk(
             chat_url=line.chat_url,
             headers=line.headers,
@@ -111,7 +112,7 @@ async def run_trial(
                 "max_tokens": config.max_tokens,
             },
             max_turns=config.max_iterations,
-            timeout=started + config.trial_timeout - time.time(),
+            timeout=began + config.trial_timeout - clocks.ran(),
             tokens=line.tokens,
         )
         try:
@@ -124,7 +125,7 @@ async def run_trial(
         reward = verify(plan.task, sandbox.root)
     except TrialFailed as error:
         exception = exception_info(error)
-    finished = time.time()
+    seconds = clocks.ran() - began
     write_outcome(
         directory,
         conversation,
@@ -133,7 +134,7 @@ async def run_trial(
         tools=sandbox.definitions,
         reward=reward,
         started=started,
-        finished=finished,
+        finished=started + seconds,
         exception=exception,
         facts={"task_name": plan.task.id, "step": plan.step, "policy_version": policy_version},
     )
@@ -147,7 +148,7 @@ async def run_trial(
         retries=conversation.retries,
         prompt_length=prompt,
         response_length=end - prompt,
-        seconds=finished - started,
+        seconds=seconds,
         exception=f"{exception['exception_type']}: {exception['exception_message']}" if exception else None,
     )
 

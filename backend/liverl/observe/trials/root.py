@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from liverl.observe.trials.trial import FRESH, Trial
+from liverl.util.clocks import age_of
 
 LIVE_STEPS = 2  # newest step directories, listed in every scan
 _OLD_PER_SCAN = 4  # older ones checked for changes per scan
@@ -76,7 +77,7 @@ class TrialRoot:
         path = f"{self.path}/{folder.path}"
         try:
             mtime = os.stat(path).st_mtime_ns
-            if mtime == folder.mtime and now - mtime / 1e9 > FRESH:
+            if mtime == folder.mtime and age_of(mtime / 1e9, now) > FRESH:
                 return []
             with os.scandir(path) as entries:
                 names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]

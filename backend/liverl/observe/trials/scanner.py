@@ -23,6 +23,7 @@ from liverl.observe.trials.tallies import StepTallies
 from liverl.observe.trials.tools_offered import ToolsOffered
 from liverl.observe.trials.trial import LONGEST_WAIT, TRAJECTORY, Add, Trial
 from liverl.rundir.layout import RunDir
+from liverl.util.clocks import SET_S
 from liverl.util.regular_file import open_regular
 
 NEWEST = 200  # maximum trial heads kept and shown
@@ -128,6 +129,7 @@ class TrialScanner:
         self._unreadable: dict[str, dict[str, str]] = {}  # trial -> name of a file in it -> why
         self._unnamed_at = 0
         self._lines = LineReader()
+        self._scanned_at = 0.0  # Unix seconds
 
     def newest_folders(self) -> list[str]:
         """Return the directories where new trials appear: every folder of trials and its newest steps. Not during a
@@ -148,6 +150,10 @@ class TrialScanner:
         now = time.time() if now is None else now
         until = time.monotonic() + budget
         changed = False
+        if now < self._scanned_at - SET_S:  # the system's clock was set back, by days perhaps
+            for trial, _ in self._open.values():
+                trial.due = 0.0
+        self._scanned_at = now
         try:
             changed = self._starts.poll()
             changed |= self._times.poll()

@@ -31,6 +31,7 @@ from liverl.observe.trials.tools_offered import ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.clocks import age_of
 from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
 
 _LARGEST = 64 << 20  # maximum bytes of a JSON document
@@ -208,7 +209,7 @@ class TrajectoryReader:
                     self._file = identity
                 if stat.st_size > self._offset:
                     file.seek(self._offset)
-                    self._take(file, closed and time.time() - stat.st_mtime > SETTLE)
+                    self._take(file, closed and age_of(stat.st_mtime, time.time()) > SETTLE)
             return name
         if self._file is not None:
             self._begin()

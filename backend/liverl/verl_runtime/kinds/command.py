@@ -10,6 +10,7 @@ from pathlib import Path
 from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.agents.endings import Cause, exited
 from liverl.agents.loop import Conversation, TrialFailed
+from liverl.util import clocks
 from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
 from liverl.util.regular_file import open_binary
@@ -61,7 +62,7 @@ async def verify(trial: Trial, conversation: Conversation) -> float | None:
     work.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)  # the agent may have removed it
     log = trial.directory / LOGS / "verifier.log"
     _remove(reward)
-    deadline = time.time() + VERIFIER_S
+    deadline = clocks.ran() + VERIFIER_S
     await _run(trial, "verifier", trial.agent.verifier, work, log, environment(trial, reward), deadline)
     found = read_reward(reward)
     if found is None:
@@ -111,12 +112,11 @@ async def _run(
     deadline: float,
 ) -> None:
     """Raises:
-    TrialFailed: the program cannot be started, fails, is not done at the deadline (Unix seconds), or its log cannot
-    be
-        written.
+    TrialFailed: the program cannot be started, fails, is not done at the deadline (on ``clocks.ran``), or its log
+    cannot be written.
     """
     kind = what.capitalize()
-    seconds = max(0.0, deadline - time.time())
+    seconds = max(0.0, deadline - clocks.ran())
     try:
         status = await run_program(words, work, log, env, f"LIVERL_TRIAL={trial.name}", seconds)
     except NotStarted as error:

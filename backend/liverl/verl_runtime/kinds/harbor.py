@@ -20,6 +20,7 @@ from liverl.agents.harbor.settings import HarborSettings
 from liverl.agents.kinds import AgentSettings, harbor_task
 from liverl.agents.loop import Conversation, TrialFailed
 from liverl.agents.trial_files import RESULT
+from liverl.util import clocks
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
 from liverl.verl_runtime.carriers import Carrier
@@ -91,7 +92,7 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     if place.late.is_set():
         raise _late()
     began = time.monotonic()
-    deadline = asyncio.get_running_loop().time() + trial.deadline - time.time()
+    deadline = asyncio.get_running_loop().time() + trial.deadline - clocks.ran()
     try:
         ended = await place.runner.run(config, deadline, place.late)
     except RunnerDied as error:

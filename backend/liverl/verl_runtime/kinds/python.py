@@ -14,6 +14,7 @@ import aiohttp
 
 from liverl.agents.loop import REFUSED, Conversation, Talk, TrialFailed, ask
 from liverl.agents.user_fields import shorter, without_sampling
+from liverl.util import clocks
 from liverl.util.deadline import within
 from liverl.util.modes import DIRECTORY
 from liverl.verl_runtime.carriers import Carrier
@@ -27,7 +28,7 @@ async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     work = trial.directory / "work"
     work.mkdir(mode=DIRECTORY)
     conversation.messages.clear()  # the agent decides what it says
-    left = max(0.0, trial.deadline - time.time())
+    left = max(0.0, trial.deadline - clocks.ran())
     async with aiohttp.ClientSession() as http:
         chat = Chat(http, talk_of(trial), carrier, conversation)
         try:
