@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from liverl.causes.quiet.told import Listening, Told
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import read_text
 
 DEFAULT = "http://127.0.0.1:8265"  # of Ray's dashboard, which serves the jobs' interface
@@ -139,7 +140,7 @@ def _get(url: str, most: int, read: Callable[[IO[bytes], int], bytes] = _whole) 
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with opener.open(request, timeout=TIMEOUT) as answer:
-            found = json.loads(read(answer, most))
+            found = decode_loose_json(read(answer, most))
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 404:

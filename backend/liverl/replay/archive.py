@@ -19,6 +19,7 @@ import msgspec
 from liverl.replay.growth import Growth
 from liverl.replay.tables import Table
 from liverl.rundir.layout import valid_name
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 FORMAT = 1
@@ -151,7 +152,7 @@ def _allowed(name: str) -> bool:
 def _recording(members: Mapping[str, bytes]) -> Recording:
     if _ABOUT not in members:
         raise RecordingError(f"it has no {_ABOUT}")
-    about = msgspec.json.decode(members[_ABOUT], type=About)
+    about = decode_json(members[_ABOUT], type=About)
     if about.format != FORMAT:
         raise RecordingError(f"it has format {about.format}; this version plays format {FORMAT}")
     if not valid_name(about.name):
@@ -159,7 +160,7 @@ def _recording(members: Mapping[str, bytes]) -> Recording:
     if not 0.0 < about.begin < about.end < 1e11:
         raise RecordingError("it ends before it begins")
     lines = members.get(_GROWTH, b"").split(b"\n")
-    growth = tuple(msgspec.json.decode(line, type=Growth) for line in lines if line)
+    growth = tuple(decode_json(line, type=Growth) for line in lines if line)
     files = {n.removeprefix(_FILES): data for n, data in members.items() if n.startswith(_FILES)}
     for row in growth:
         if row.path not in files and row.text is None:

@@ -13,6 +13,7 @@ import msgspec
 
 from liverl.replay.growth import Growth
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 SPREAD_S = 2.0  # seconds before a recorded size over which the lines up to it appear
 _LINES = (".log", ".jsonl")
@@ -72,6 +73,6 @@ def _spread(path: str, data: bytes, begin: float, end: float) -> list[Change]:
 
 def _stated(line: bytes) -> float | None:
     try:
-        return msgspec.json.decode(line, type=_Stamped).at
+        return decode_json(line, type=_Stamped).at
     except BAD_JSON:
         return None

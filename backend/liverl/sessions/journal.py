@@ -19,6 +19,7 @@ from liverl.sessions.short_floats import short_floats
 from liverl.sessions.wire import Answer
 from liverl.util.append import append_to
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_append, open_binary
 
 SUFFIX = ".jsonl"
@@ -65,7 +66,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 Entry = Opened | Recorded | Delivered | Counted | Finished
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = JsonDecoder(Entry).decode
 
 
 class DamagedJournal(ValueError):

@@ -16,14 +16,21 @@ import msgspec
 
 DEEPEST = 200  # levels; what the components of a run write has 20 at most
 MOST_VALUES = 2_000_000  # of a YAML text, each alias as often as it is used
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))  # everything else
 # Of msgspec's descriptions of types: where other types are.
 _PARTS = ("types", "fields", "type", "item_type", "item_types", "key_type", "value_type")
+_MOST_BITS = 4096  # of an integer in YAML
 T = TypeVar("T")
 
 
 class Undecodable(msgspec.DecodeError):
-    """Data cannot be decoded; ``str()`` says why. It is a ``msgspec.DecodeError``, and so a ``ValueError``."""
+    """Data cannot be decoded; ``str()`` says why, and where: ``line`` (from 1) and ``problem`` are its parts, where the
+    format says them. It is a ``msgspec.DecodeError``, and so a ``ValueError``."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem if line is None else f"line {line}: {problem}")
+        self.problem, self.line = problem, line
 
 
 @overload
@@ -44,7 +51,14 @@ def decode_json(data: Any, type: Any = Any) -> Any:
 class JsonDecoder(Generic[T]):
     """Reads many values of a type. Use: ``decode = JsonDecoder(Event).decode``."""
 
-    def __init__(self, type: type[T] | Any = Any) -> None:
+    @overload
+    def __init__(self: JsonDecoder[Any]) -> None: ...
+    @overload
+    def __init__(self, type: type[T]) -> None: ...
+    @overload
+    def __init__(self: JsonDecoder[Any], type: Any) -> None: ...
+
+    def __init__(self, type: Any = Any) -> None:
         self._decode = msgspec.json.Decoder(type).decode
         # Otherwise the type itself says how deep its values are.
         self._anything = _holds_anything(type)
@@ -60,13 +74,15 @@ class JsonDecoder(Generic[T]):
         return cast(T, _refusing(self._decode, data))
 
 
-def decode_loose_json(data: str | bytes | bytearray) -> Any:
-    """JSON as Python's ``json`` reads it: with ``NaN``, ``Infinity`` and integers of any size.
+def decode_loose_json(data: str | bytes | bytearray, *, none_for_nan: bool = False) -> Any:
+    """JSON as Python's ``json`` reads it: with ``NaN`` and ``Infinity``, which ``none_for_nan`` makes None.
 
     Raises:
         Undecodable: it is no JSON, or is nested too deeply.
     """
     _check_depth(data)
+    if none_for_nan:
+        return _refusing(lambda text: json.loads(text, parse_constant=lambda _name: None), data)
     return _refusing(json.loads, data)
 
 
@@ -97,11 +113,12 @@ def check_yaml(text: str | bytes) -> None:
         anchors: dict[str, int] = {}
         count = 0
         for event in yaml.parse(text, Loader=_yaml_loader()):
-            anchor = getattr(event, "anchor", None)
+            anchor: str | None = getattr(event, "anchor", None)
             if isinstance(event, yaml.AliasEvent):
-                if any(anchor == open_one for _, open_one in sizes):
-                    raise Undecodable(f"the alias *{anchor[:60]} is used inside of what it stands for")
-                count += anchors.get(anchor, 1)
+                name = str(anchor)
+                if any(name == open_one for _, open_one in sizes):
+                    raise Undecodable(f"the alias *{name[:60]} is used inside of what it stands for")
+                count += anchors.get(name, 1)
             elif isinstance(event, yaml.CollectionStartEvent):
                 sizes.append((count, anchor))
                 if len(sizes) > DEEPEST:
@@ -148,7 +165,7 @@ def _refusing(decode: Callable[[Any], Any], data: Any) -> Any:
         raise Undecodable(f"it is not UTF-8: {_unicode(error)}") from error
     except MemoryError:
         raise Undecodable("it needs more memory than there is") from None
-    except (ValueError, OverflowError, LookupError) as error:
+    except (ValueError, OverflowError) as error:
         raise Undecodable(str(error)) from error
 
 
@@ -159,11 +176,15 @@ def _refusing_yaml(decode: Callable[[], T]) -> T:
         return cast(T, _refusing(lambda _: decode(), None))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-        raise Undecodable(f"it is no YAML: {where}{error.problem or error.context}") from error
+        why = error.problem or error.context or "it is no YAML"
+        raise Undecodable(why, None if mark is None else mark.line + 1) from error
     except yaml.YAMLError as error:
-        raise Undecodable(f"it is no YAML: {' '.join(str(error).split())}") from error
-    except (AttributeError, TypeError) as error:  # of the constructors, for a tag that does not fit its value
+        raise Undecodable(" ".join(str(error).split())) from error
+    except (
+        LookupError,
+        AttributeError,
+        TypeError,
+    ) as error:  # of the constructors, for a tag that does not fit its value
         raise Undecodable(f"it has a value that its tag does not allow: {error}") from error
 
 
@@ -175,10 +196,21 @@ def _unicode(error: UnicodeError) -> str:
 
 @cache
 def _yaml_loader() -> Any:
-    """libyaml's loader, which is ten times faster, or else Python's."""
+    """libyaml's loader, which is ten times faster, or else Python's; without integers that Python would not print."""
     import yaml
 
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]
+        def construct_yaml_int(self, node: Any) -> Any:
+            value = super().construct_yaml_int(node)
+            if value.bit_length() > _MOST_BITS:
+                problem = "an integer that is too large"
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+            return value
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    return Loader
 
 
 def _check_depth(data: Any) -> None:
@@ -192,12 +224,12 @@ def _check_depth(data: Any) -> None:
         if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
             return
     # What is left are the brackets outside of texts; each round removes the innermost pairs.
-    raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
+    raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_KIND, _NO_STRUCTURE)
     raw = b"".join(raw.split(b'"')[::2])
     for _ in range(DEEPEST):
-        shorter = raw.replace(b"[]", b"").replace(b"{}", b"")
+        shorter = raw.replace(b"[]", b"")
         if len(shorter) == len(raw):
-            if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+            if raw.count(b"[") <= DEEPEST:
                 return  # nothing is left, or what the decoder refuses
             break
         raw = shorter

@@ -23,6 +23,7 @@ from liverl.observe.trials.records import parse_object
 from liverl.observe.trials.tallies import Tally
 from liverl.observe.trials.trial import FRESH
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError
 
@@ -62,7 +63,7 @@ class DumpRow(msgspec.Struct, frozen=True):
         return _PADDING.match(self.uid) is not None
 
 
-_row = msgspec.json.Decoder(DumpRow)
+_row = JsonDecoder(DumpRow)
 
 
 def parse_row(line: bytes) -> DumpRow | None:

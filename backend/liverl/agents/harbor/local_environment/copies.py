@@ -162,7 +162,7 @@ def receive_tree(stream: IO[bytes], folder: int) -> list[str]:
     left_out: list[str] = []
     with _archive(stream) as archive:
         for member in archive:
-            archive.members = []  # type: ignore[misc]  # they would be kept until the end
+            vars(archive)["members"] = []  # they would be kept until the end
             parts = [part for part in os.fsencode(member.name).split(b"/") if part not in (b"", b".")]
             if parts:
                 why = _put(archive, member, folder, parts, source)
@@ -263,8 +263,8 @@ def _clear(folder: int, name: bytes) -> None:
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: int, name: bytes) -> None:
     """Write a file anew, with its holes."""
-    blocks = member.sparse or [(0, member.size)]
-    packed = copy(member)  # as it lies in the stream: its data without the holes
+    packed: Any = copy(member)  # as it lies in the stream: its data without the holes
+    blocks: list[tuple[int, int]] = packed.sparse or [(0, member.size)]
     packed.sparse, packed.size = None, sum(size for _, size in blocks)
     source = archive.extractfile(packed)
     assert source is not None
