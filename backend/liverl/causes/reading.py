@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -36,12 +36,18 @@ class NotTextError(OSError):
     """A file that is no log: it holds binary data."""
 
 
-def read_log(path: str | os.PathLike[str], shown: str, start: int = 0, zone: int | None = None) -> LogRecords:
+def read_log(
+    path: str | os.PathLike[str],
+    shown: str,
+    start: int = 0,
+    zone: int | None = None,
+    told: Callable[[int], None] = lambda _: None,
+) -> LogRecords:
     """Return the records of a log that may explain an end: warnings and worse, tracebacks, and those in which a needle
     of the catalogue stands. Of what its process survived only records with a needle are kept.
 
     ``shown``: the log's path as shown; ``start``: the byte from which it is read; ``zone``: of stamps that state none,
-    seconds east of UTC, None for that of this host.
+    seconds east of UTC, None for that of this host; ``told``: gets the bytes that were read so far, after each block.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such file.
@@ -57,6 +63,7 @@ def read_log(path: str | os.PathLike[str], shown: str, start: int = 0, zone: int
             if reading.offset == start and _is_binary(block):
                 raise NotTextError(22, "binary data, not a log", os.fspath(path))
             reading.block(block)
+            told(reading.offset - start)
         return reading.result(shown, modified)
 
 

@@ -16,7 +16,7 @@ from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 
 SPREAD_S = 2.0  # seconds before a recorded size over which the lines up to it appear
-_LINES = (".log", ".jsonl")
+LINES = (".log", ".jsonl")  # whose lines appear one by one
 
 
 class _Stamped(msgspec.Struct):
@@ -48,7 +48,7 @@ def changes(growth: Iterable[Growth], files: Mapping[str, bytes], begin: float) 
         before, first = done.get(row.path, (row.at - SPREAD_S, 0))
         end = max(first, min(row.size or 0, len(content)))
         new = content[first:end]
-        if row.path.endswith(_LINES) and row.at > begin:
+        if row.path.endswith(LINES) and row.at > begin:
             result += _spread(row.path, new, max(before, row.at - SPREAD_S), row.at)
         else:
             result.append(Change(row.at, row.path, new))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -66,10 +67,12 @@ def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: 
     unread: dict[str, str] = {}
     for number, log in enumerate(logs, 1):
         size = log.input.size or 0
-        progress(f"reading {number} of {len(logs)} logs, {_mib(size)}: {log.path}")
+        what = f"reading {number} of {len(logs)} logs"
+        progress(f"{what}, {_mib(size)}: {log.path}")
         start = max(0, size - MOST)
+        so_far = partial(_so_far, progress, what, size - start, log.path)
         try:
-            found = read_log(Path(log.path), log.path, start, log.zone)
+            found = read_log(Path(log.path), log.path, start, log.zone, so_far)
             is_transcript = log.input.what == TRANSCRIPT
             if foreign and not is_transcript and not _BESIDE.search(log.input.what):
                 parts.append((log.over, training_of(log.path, start)))
@@ -84,6 +87,10 @@ def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: 
         remarks[log.path] = remark
     training = joined([part for _, part in sorted(parts, key=lambda one: one[0])])
     return Reading(tuple(records), training, tuple(tails), remarks, unread)
+
+
+def _so_far(progress: Callable[[str], None], what: str, size: int, path: str, done: int) -> None:
+    progress(f"{what}, {done / (1 << 20):.1f} of {_mib(size)}: {path}")
 
 
 def _mib(size: int) -> str:
