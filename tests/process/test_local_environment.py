@@ -4,9 +4,12 @@ the base class of Harbor's."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -344,3 +347,22 @@ async def test_a_source_that_is_a_link_and_a_target_below_one(base: Path, make: 
     assert await sh(environment, "cat '/mnt/x y/a/f' /mnt/new/b/f") == "11"
     assert (await environment.exec("echo 2 > '/mnt/x y/a/f'")).return_code != 0
     assert not Path("/mnt/new").exists() and not Path("/tmp/liverl-not-on-the-machine").exists()
+
+
+def test_an_ordinary_user_has_the_same(base: Path) -> None:
+    """As root this process has privileges that nobody else has: so another one, without any."""
+    as_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.getuid() == 0 else []
+    script = Path(__file__).with_name("local_environment_inside.py")
+    env = {**os.environ, "PYTHONPATH": str(script.parents[1])}
+    words = [*as_user, sys.executable, str(script), str(base / "mine")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found.pop("uid") > 0
+    assert found == {
+        "capabilities": ["0000000000000000"],
+        "refused": "kept",
+        "uploaded": "kept",
+        "downloaded": "kept",
+        "left": False,
+    }

@@ -148,9 +148,9 @@ def test_what_is_no_yaml_is_one_error_with_words(name: str) -> None:
 
 
 def test_an_error_in_yaml_has_its_line() -> None:
-    with pytest.raises(Undecodable, match=r"^line 4: did not find") as raised:
+    with pytest.raises(Undecodable, match=r"^line 3: did not find") as raised:
         decode_yaml("a: 1\nb: 2\nc: [1\n")
-    assert raised.value.line == 4 and raised.value.problem
+    assert raised.value.line == 3 and raised.value.problem
 
 
 def test_good_yaml_is_read_as_before() -> None:

@@ -96,7 +96,7 @@ def decode_yaml(text: str | bytes) -> Any:
     import yaml
 
     check_yaml(text)
-    return _refusing_yaml(lambda: yaml.load(text, Loader=_yaml_loader()))
+    return _refusing_yaml(lambda: yaml.load(text, Loader=_yaml_loader()), text)
 
 
 def check_yaml(text: str | bytes) -> None:
@@ -135,7 +135,7 @@ def check_yaml(text: str | bytes) -> None:
             if count > MOST_VALUES:
                 raise Undecodable(f"it has more than {MOST_VALUES} values (aliases count each time)")
 
-    _refusing_yaml(walk)
+    _refusing_yaml(walk, text)
 
 
 def decode_toml(data: bytes) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _refusing(decode: Callable[[Any], Any], data: Any) -> Any:
         raise Undecodable(str(error)) from error
 
 
-def _refusing_yaml(decode: Callable[[], T]) -> T:
+def _refusing_yaml(decode: Callable[[], T], text: str | bytes) -> T:
     import yaml
 
     try:
@@ -177,7 +177,8 @@ def _refusing_yaml(decode: Callable[[], T]) -> T:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         why = error.problem or error.context or "it is no YAML"
-        raise Undecodable(why, None if mark is None else mark.line + 1) from error
+        last = max(1, len(text.splitlines()))  # an end that comes too early is on no line
+        raise Undecodable(why, None if mark is None else min(mark.line + 1, last)) from error
     except yaml.YAMLError as error:
         raise Undecodable(" ".join(str(error).split())) from error
     except (

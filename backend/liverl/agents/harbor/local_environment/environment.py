@@ -219,9 +219,13 @@ class LocalEnvironment(BaseEnvironment):  # type: ignore[misc]  # Harbor is not 
         """
         if self._holder is None or self._holder.returncode is not None:
             raise RuntimeError("the environment is not running")
+        outer = self._holder.pid
         return await _start(
-            "nsenter", "--target", self._pid, "--user", "--preserve-credentials", "--mount", "--pid",
-            "--root", "--wd", *without_privileges(["/bin/bash", "-c", *words], env["PATH"]),
+            # The process namespace belongs to the outer user namespace, the mounts to the inner one.
+            "nsenter", "--target", str(outer), "--user", "--preserve-credentials",
+            f"--pid=/proc/{outer}/ns/pid_for_children",
+            "nsenter", "--target", self._pid, "--user", "--preserve-credentials", "--mount", "--root", "--wd",
+            *without_privileges(["/bin/bash", "-c", *words], env["PATH"]),
             env=env, stdin=stdin, stdout=stdout, stderr=stderr,
         )  # fmt: skip
 
