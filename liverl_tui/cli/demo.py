@@ -53,8 +53,17 @@ def demo_command(recording: Path | None, speed: float) -> int:
 def _play(recording: Path, folder: Path, speed: float) -> int:
     from liverl.replay.archive import RecordingError, read
     from liverl_tui.app.start import run_demo
+    from liverl_tui.cli.progress import Progress
 
     try:
-        return run_demo(read(recording), folder, speed)
+        with Progress() as progress:
+            progress.say(f"reading the recording {recording}")
+            found = read(recording)
+        return run_demo(found, folder, speed)
     except RecordingError as error:
         raise CliError(str(error), ExitCode.USAGE) from error
+    except OSError as error:
+        where = error.filename or folder
+        raise CliError(
+            f"the files of the recording cannot be written: {where}: {error.strerror or error}"
+        ) from error

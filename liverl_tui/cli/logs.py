@@ -20,6 +20,7 @@ from liverl.logs.text import LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
 from liverl.util.regular_file import open_binary, read_regular
 from liverl.util.visible import visible
@@ -113,11 +114,10 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
     Raises:
         CliError: there is no such service.
     """
-    import json
 
     names = {log.service for log in logs}
     try:
-        names |= {s["name"] for s in json.loads(read_regular(run.plan))["services"]}
+        names |= {s["name"] for s in decode_loose_json(read_regular(run.plan))["services"]}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # without a plan, services that have not started yet are unknown
     for service in services:

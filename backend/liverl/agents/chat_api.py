@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json, decode_loose_json
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
         ApiError: 400, it is none.
     """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode_json(body, type=kind)
     except BAD_JSON as error:
         raise bad_request(str(error)) from error
 
@@ -142,7 +142,7 @@ def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
     """
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
-        arguments = json.loads(arguments)
+        arguments = decode_loose_json(arguments)
     if not isinstance(arguments, dict):
         raise ValueError(f"arguments of {function.get('name')} are not a JSON object")
     return arguments

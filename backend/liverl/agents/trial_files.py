@@ -12,11 +12,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from liverl.agents.loop import Conversation, Reply, TrialFailed
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
 from liverl.util.modes import DIRECTORY
 from liverl.version import __version__
@@ -183,6 +182,6 @@ def _add_turn(step: dict[str, Any], message: dict[str, Any], reply: Reply | None
 
 def _arguments(text: str | None) -> Any:
     try:
-        return msgspec.json.decode(text or "{}")
+        return decode_json(text or "{}")
     except BAD_JSON:
         return {"unreadable": text}

@@ -44,6 +44,7 @@ from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
+from liverl.util.decode import decode_json
 from liverl.util.modes import exclude_others
 from liverl.util.process_limit import too_few
 from liverl.verl.ray_dir import remove_ray_directory
@@ -398,7 +399,7 @@ def main() -> None:
             ensure_ray_token(run_dir)
             ensure_replica_token(run_dir)
             ensure_sessions_key(run_dir)
-        change = msgspec.json.decode(sys.stdin.buffer.read(), type=PlanChange) if args.change else None
+        change = decode_json(sys.stdin.buffer.read(), type=PlanChange) if args.change else None
         code = asyncio.run(serve(run_dir, args.resume, stop, change))
     except StartProblem as problem:
         complain(f"cannot start: {problem}")

@@ -21,6 +21,7 @@ from liverl.environments.interpreters import find
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.plan.spec import EnvironmentSpec, InstallStep
+from liverl.util.decode import decode_loose_json
 from liverl.util.modes import make_directory
 
 PYTHON_STARTS_WITHIN = 60.0  # seconds; a cold network disk is slow
@@ -116,7 +117,7 @@ def _try_lock(fd: int) -> bool:
 
 def _holder(fd: int) -> str:
     try:
-        note = json.loads(os.pread(fd, 4096, 0))
+        note = decode_loose_json(os.pread(fd, 4096, 0))
         return f"process {int(note['pid'])} on {note['host']}"
     except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"

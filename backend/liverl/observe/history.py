@@ -16,6 +16,7 @@ import msgspec
 from liverl.model import GpuStatus, HostStats, TreeStats
 from liverl.util.backward_lines import lines_backwards
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_append
 
 INTERVAL = 10.0  # seconds between two lines
@@ -56,7 +57,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Sample).decode
+_decode = JsonDecoder(Sample).decode
 
 
 def sample_of(

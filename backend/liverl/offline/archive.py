@@ -30,6 +30,7 @@ from liverl.rundir.layout import RunDir, hostname
 from liverl.rundir.ledger import ARCHIVES, Ledger, Row, row_of, utc
 from liverl.util import redact
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import Undecodable, decode_json, decode_yaml
 from liverl.util.git_head import git_head
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.regular_file import open_binary, read_regular
@@ -154,12 +155,10 @@ def _lost(run: RunDir, snapshot: Snapshot) -> Row:
 
 
 def _is_of(folder: Path, run: RunDir, attempt: int) -> bool:
-    import yaml
-
     try:
-        data = yaml.safe_load(read_regular(folder / "metadata.yaml"))
+        data = decode_yaml(read_regular(folder / "metadata.yaml"))
         return (data["run_dir"], data["attempt"]) == (str(run.path), attempt)
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, Undecodable, KeyError, TypeError):
         return False
 
 
@@ -234,7 +233,7 @@ def _scripts(run: RunDir) -> list[Path]:
 
 def _plan(run: RunDir) -> Plan | None:
     try:
-        return msgspec.json.decode(read_regular(run.plan), type=Plan)
+        return decode_json(read_regular(run.plan), type=Plan)
     except (OSError, *BAD_JSON):
         return None
 

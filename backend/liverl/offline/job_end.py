@@ -22,6 +22,7 @@ from liverl.rundir.commands import resume_command
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
 from liverl.util.atomic_file import write_atomic
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 
@@ -39,7 +40,7 @@ def judge_job(
     assert result.job is not None
     job = Submitted(result.job.system, result.job.id, result.job.address)
     try:
-        plan = msgspec.json.decode(read_regular(run.plan), type=Plan)
+        plan = decode_json(read_regular(run.plan), type=Plan)
         verdict = verdict_of_job(run, result.attempt, plan, _of_script(run), result.steps, job, now)
         judged = redact.struct(_result(run, result, verdict))
         found = _replace(run, result, judged)

@@ -47,6 +47,7 @@ from liverl.procs.stats import ProcSampler
 from liverl.rundir.journal import read_object
 from liverl.rundir.layout import BackendRecord, DeadBackend, RemoteBackend, RunDir, backend_alive, hostname
 from liverl.util.backward_lines import lines_backwards
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import read_regular
 from liverl.version import __version__
 
@@ -190,7 +191,7 @@ class OfflineRun:
 
     def _read_event(self) -> Event | None:
         """Return the newest readable event; None without one."""
-        decoder = msgspec.json.Decoder(Event)
+        decoder = JsonDecoder(Event)
         try:
             for line in lines_backwards(self._run.events):
                 try:

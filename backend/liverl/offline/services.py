@@ -31,6 +31,7 @@ from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts
 from liverl.supervise.recovery import evidence
 from liverl.supervise.recovery.replay import Intent, RunHistory, ServiceHistory
 from liverl.supervise.services import state_machine
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 
@@ -162,7 +163,7 @@ class OrphanedServices:
         """Return the exit that the keeper recorded; None if it recorded none. The keeper outlives the backend."""
         path = self.run_dir / "exits" / f"{status.name}.{status.generation}.json"
         try:
-            return msgspec.json.decode(read_regular(path), type=_ExitFile).exit
+            return decode_json(read_regular(path), type=_ExitFile).exit
         except (OSError, ValueError, RecursionError):
             return None
 
@@ -366,7 +367,7 @@ def orphaned_proxy(
         )
     path = orphans.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
-        report = msgspec.json.decode(read_regular(path), type=_Report)
+        report = decode_json(read_regular(path), type=_Report)
         counts = counts_of(msgspec.structs.asdict(report))
         counts = sum(ended_counts(path.parent, {service.generation}).values(), counts)
     except (OSError, ValueError, RecursionError):

@@ -12,6 +12,7 @@ from typing import Any
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.preflight.data_rows import Answer
+from liverl.util.decode import decode_yaml
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 
@@ -102,14 +103,12 @@ def _classes(file: Path) -> list[str]:
     Raises:
         ValueError: it is not one; the text names the file.
     """
-    import yaml  # only a run with tools needs it
-
     try:
-        document: Any = yaml.safe_load(file.read_text("utf-8"))
+        document: Any = decode_yaml(file.read_text("utf-8"))
     except OSError as error:
         raise ValueError(f"cannot read {file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
+    except ValueError as error:
+        raise ValueError(f"{file} is not YAML: {error}") from error
     tools = document.get("tools") if isinstance(document, dict) else None
     if not isinstance(tools, list) or not tools:
         raise ValueError(f"{file} has no list `tools` with verl's tool configuration")

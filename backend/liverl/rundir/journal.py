@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import queue
 import re
@@ -27,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.decode import decode_json, decode_loose_json
 from liverl.util.regular_file import (
     RefusedFileError,
     open_append,
@@ -192,7 +192,7 @@ def read_record(line: bytes) -> dict[str, Any] | None:
     if found is not None and zlib.crc32(line[: found.start()] + b"}") != int(found[1], 16):
         return None
     try:
-        record = msgspec.json.decode(line)
+        record = decode_json(line)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
@@ -215,7 +215,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
         return None
     with os.fdopen(fd, "rb") as file:
         try:
-            value = json.loads(file.read())
+            value = decode_loose_json(file.read())
         except (ValueError, RecursionError):
             return None
     return value if isinstance(value, dict) else None

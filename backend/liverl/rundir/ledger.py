@@ -19,6 +19,7 @@ from typing import Any
 
 from liverl.model import Result, Rewards
 from liverl.util.atomic_file import write_atomic
+from liverl.util.decode import Undecodable, decode_yaml
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_text
 
@@ -85,10 +86,9 @@ def rows(text: str, name: str = INDEX) -> list[Row]:
     Raises:
         LedgerError: the text is no YAML, or no list of rows.
     """
-    import yaml
 
     node = _list(text, name)
-    found = [] if node is None else yaml.safe_load(text)
+    found = [] if node is None else decode_yaml(text)
     found = found[_KEY] if isinstance(found, dict) else found
     bad = next((n for n, row in enumerate(found or (), 1) if not isinstance(row, dict)), None)
     if bad is not None:
@@ -158,9 +158,12 @@ def _list(text: str, name: str) -> Any:
     import yaml
 
     try:
+        decode_yaml(text)
         node = yaml.compose(text, yaml.SafeLoader)
-        yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Undecodable as error:
+        where = "" if error.line is None else f":{error.line}"
+        raise LedgerError(f"{name}{where}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:  # which libyaml reads, and Python's reader does not
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark is not None else ""
         raise LedgerError(

@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.sessions.asked_fields import kind_of, merged, read_fields
 from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role, quoted
+from liverl.util.decode import decode_loose_json
 from liverl.util.unicode_text import without_surrogates
 
 BILLING = (
@@ -32,7 +33,7 @@ def read_body(data: bytes) -> dict[str, Any]:
         BadRequest: it is not a JSON object.
     """
     try:
-        body = json.loads(data)
+        body = decode_loose_json(data)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
@@ -139,7 +140,7 @@ def arguments_text(value: Any) -> str:
     JSON object stays as it is. Numbers that JSON does not have are text: "NaN", "Infinity", "-Infinity"."""
     if isinstance(value, str):
         try:
-            parsed = json.loads(value)
+            parsed = decode_loose_json(value)
         except (ValueError, RecursionError):
             return value
         if not isinstance(parsed, dict):
@@ -171,7 +172,7 @@ def _finite(value: Any) -> Any:
 def _sorted(arguments: str) -> str:
     """The arguments with sorted keys, for a comparison: a client may have put them into another order."""
     try:
-        return _dumped(json.loads(arguments), sort_keys=True)
+        return _dumped(decode_loose_json(arguments), sort_keys=True)
     except (ValueError, RecursionError):
         return arguments
 
@@ -185,7 +186,7 @@ def object_text(value: Any) -> str:
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(decode_loose_json(text), dict)
     except (ValueError, RecursionError):
         return False
 

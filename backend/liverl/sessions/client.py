@@ -16,6 +16,7 @@ from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits
 from liverl.sessions.settings import SOCKET
 from liverl.util import clocks
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_text
 from liverl.util.socket_path import usable_address
 
@@ -106,7 +107,7 @@ class ServiceSessions:
                 ) as response:
                     text = await response.text()
                     if response.status < 300:
-                        return msgspec.json.decode(text)
+                        return decode_json(text)
                     why = f"HTTP {response.status}: {text[:300]}"
                     if response.status < 500:
                         raise SessionFailed("SessionRefusedError", why)

@@ -25,6 +25,7 @@ from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.clocks import Moment
+from liverl.util.decode import JsonDecoder, decode_json
 from liverl.util.regular_file import open_binary, read_regular
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.DecodeError: it has been changed.
         """
         path = Path(self.rows_file) if self.rows_file else Path(self.trial_dir) / ROWS
-        document = msgspec.json.decode(read_regular(path), type=_Document)
+        document = decode_json(read_regular(path), type=_Document)
         return SessionResult(document.all_rows(), document.not_trained, self.counters)
 
 
@@ -126,8 +127,8 @@ class _Earlier(msgspec.Struct, frozen=True):
     counters: Counters
 
 
-_ended = msgspec.json.Decoder(Ended).decode
-_earlier = msgspec.json.Decoder(_Earlier).decode
+_ended = JsonDecoder(Ended).decode
+_earlier = JsonDecoder(_Earlier).decode
 _EARLIER = b'{"earlier":'
 _NEWLINE = 0x0A
 

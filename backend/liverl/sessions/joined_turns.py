@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_binary
 
 LONGEST_LINE = 64 << 20  # bytes of a record; longer lines are passed over
@@ -117,8 +118,8 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-_decode = msgspec.json.Decoder(_Record).decode
-_message = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = JsonDecoder(_Record).decode
+_message = JsonDecoder(dict[str, Any]).decode
 
 
 def recorded_requests(path: Path) -> Iterator[RecordedRequest]:

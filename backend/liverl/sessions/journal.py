@@ -20,6 +20,7 @@ from liverl.sessions.wire import Answer
 from liverl.util.append import append_to
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.clocks import Moment
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_append, open_binary
 
 SUFFIX = ".jsonl"
@@ -80,7 +81,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 Entry = Opened | Recorded | Delivered | Counted | Finished
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = JsonDecoder(Entry).decode
 
 
 class DamagedJournal(ValueError):

@@ -26,6 +26,7 @@ from liverl.sessions.session import Session, Who
 from liverl.sessions.store import NoSuchSession, SessionEnded, Store
 from liverl.sessions.wire import Refusal
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +221,7 @@ class TrainerRoutes:
             return _refused("openai", Refusal(500, f"a file cannot be written: {error.strerror or error}"))
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
-        asked = msgspec.json.decode(await request.read(), type=Asked)
+        asked = decode_json(await request.read(), type=Asked)
         limits = asked.limits
         if self._decides == "client":
             limits = msgspec.structs.replace(limits, decides="client")

@@ -10,6 +10,7 @@ import msgspec
 from liverl.sessions.admission import Rules
 from liverl.sessions.segments import Asides, Rewrite
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
@@ -58,6 +59,6 @@ def read_settings(path: Path) -> Settings:
         ValueError: it is not valid; the message starts with the path.
     """
     try:
-        return msgspec.json.decode(read_regular(path), type=Settings)
+        return decode_json(read_regular(path), type=Settings)
     except BAD_JSON as error:
         raise ValueError(f"{path}: {error}") from error

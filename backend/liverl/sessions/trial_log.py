@@ -24,6 +24,7 @@ from liverl.sessions.segments import Row
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 TURNS = "litellm-trajectory.jsonl"
 ROWS = "proxy_trajectory.json"
@@ -232,9 +233,9 @@ def last_conversation(trial_dir: Path, newest: str = "") -> Conversation:
     if last is None or last.request is None:
         return Conversation()
     try:
-        messages = [msgspec.json.decode(message, type=dict[str, Any]) for message in last.request.messages]
+        messages = [decode_json(message, type=dict[str, Any]) for message in last.request.messages]
         offered = last.tools if last.tools is not None else tools.get(last.tools_digest, b"[]")
-        known = msgspec.json.decode(offered, type=list[dict[str, Any]])
+        known = decode_json(offered, type=list[dict[str, Any]])
         return Conversation([*messages, last.reply], known, last.request.missing)
     except BAD_JSON:
         return Conversation()

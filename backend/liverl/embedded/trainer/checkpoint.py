@@ -12,6 +12,7 @@ from liverl.embedded.policy import Policy, dump_logits
 from liverl.embedded.trainer.grpo import AdamState
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
 
 _NAME = re.compile(r"global_step_(\d+)$")
@@ -89,7 +90,7 @@ def newest(root: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def _read(path: Path) -> Checkpoint:
-    actor = msgspec.json.decode((path / "actor" / "policy.json").read_bytes(), type=_Actor)
-    adam = msgspec.json.decode((path / "actor" / "optim.json").read_bytes(), type=AdamState)
-    data = msgspec.json.decode((path / "data.json").read_bytes(), type=DataState)
+    actor = decode_json((path / "actor" / "policy.json").read_bytes(), type=_Actor)
+    adam = decode_json((path / "actor" / "optim.json").read_bytes(), type=AdamState)
+    data = decode_json((path / "data.json").read_bytes(), type=DataState)
     return Checkpoint(path, Policy(actor.logits, actor.version), adam, data)

@@ -14,6 +14,7 @@ import msgspec
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
 
 Phase = Literal["init", "rollout", "update", "sync", "done"]
@@ -55,7 +56,7 @@ class MetricsFiles:
         kept: dict[int, bytes] = {}
         for raw in lines:
             try:
-                line = msgspec.json.decode(raw, type=_Line)
+                line = decode_json(raw, type=_Line)
             except BAD_JSON:
                 continue  # last line of a trainer that was killed while writing
             if line.step <= step:

@@ -24,6 +24,7 @@ from liverl.observe.trials.tallies import Tally
 from liverl.observe.trials.trial import FRESH
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.clocks import age_of
+from liverl.util.decode import JsonDecoder
 from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError
 
@@ -63,7 +64,7 @@ class DumpRow(msgspec.Struct, frozen=True):
         return _PADDING.match(self.uid) is not None
 
 
-_row = msgspec.json.Decoder(DumpRow)
+_row = JsonDecoder(DumpRow)
 
 
 def parse_row(line: bytes) -> DumpRow | None:

@@ -18,6 +18,7 @@ import msgspec
 
 from liverl.observe.trials.tool_formats import PARSER_KEY
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import Undecodable, decode_json, decode_yaml
 from liverl.util.regular_file import read_regular
 
 FILES = ("harbor_verl_*.yaml", "agent_loop_config*.yaml", "harbor_verl_*.yml", "agent_loop_config*.yml")
@@ -62,11 +63,9 @@ class EngineParser(msgspec.Struct, frozen=True):
 
 def engine_parser(run_dir: str | os.PathLike[str]) -> EngineParser:
     """The parser of a run, from its configuration and the files of its launch script."""
-    import yaml
-
     try:
-        settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
-    except (OSError, yaml.YAMLError, RecursionError):
+        settings = decode_yaml(read_regular(Path(run_dir) / "config.yaml"))
+    except (OSError, Undecodable):
         return EngineParser()
     configured = _text(settings, PARSER_KEY)
     if _text(settings, "trainer.kind") != "command":
@@ -130,7 +129,7 @@ def _text(settings: Any, key: str) -> str | None:
 def _given(plan: Path) -> dict[str, str] | None:
     """The keys that the user has given, as ``plan.json`` says; None if it does not."""
     try:
-        script = msgspec.json.decode(read_regular(plan))["script"]
+        script = decode_json(read_regular(plan))["script"]
         given = script["given"]
     except (OSError, LookupError, TypeError, *BAD_JSON):
         return None

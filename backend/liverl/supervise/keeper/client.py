@@ -15,6 +15,7 @@ from typing import Any
 
 from liverl.model import Exit
 from liverl.procs.open_files import raise_limit
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import open_append, read_text
 
 _PROGRAM = Path(__file__).with_name("process")  # a directory with a __main__.py
@@ -185,7 +186,7 @@ class KeeperClient:
         self._buffer += data
         while b"\n" in self._buffer:
             line, self._buffer = self._buffer.split(b"\n", 1)
-            message = json.loads(line)
+            message = decode_loose_json(line)
             if "exit" in message and "id" not in message:
                 child = message["exit"]
                 self._on_exit(child["token"], exit_of(child["exit"]))

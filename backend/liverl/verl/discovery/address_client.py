@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from liverl.util.decode import decode_loose_json
+
 SCRIPT = Path(__file__).parents[2] / "verl_runtime" / "addresses.py"
 # Seconds until the child is connected. Importing and connecting Ray took 9 s on a machine with two busy cores;
 # Ray itself gives up after about 20 s.
@@ -167,7 +169,7 @@ class AddressClient:
             ending = await self._ending(process)
             await self._give_up(f"{_LOOKUP} {ending}; see {self._where}")
         try:
-            reply = json.loads(raw)
+            reply = decode_loose_json(raw)
         except (ValueError, RecursionError):
             reply = raw.decode("utf-8", "replace")
         if not isinstance(reply, dict):
