@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -149,6 +150,34 @@ def test_a_limit_that_was_met_is_an_alert(
     now = seen(folder, lambda one: any(alert.id == "not_all_seen" for alert in one.symptoms))
     (alert,) = (one for one in now.symptoms if one.id == "not_all_seen")
     assert words in alert.cause and len(alert.title) <= 60
+
+
+def test_logs_that_are_still_being_read_are_no_run_without_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from liverl.watch import verdicts
+
+    folder, read, goes_on = tmp_path / "run", verdicts.read_log, threading.Event()
+    folder.mkdir()
+    (folder / "train.log").write_text(STEP + OUT_OF_MEMORY)
+
+    def slow(path: Path, *more: object) -> object:
+        assert goes_on.wait(60)
+        return read(path, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("liverl.watch.verdicts.read_log", slow)
+    monkeypatch.setattr("liverl.watch.watcher.UNJUDGED_S", 0.0)
+    watcher = Watcher(Target(folder), Path(tempfile.mkdtemp(dir=tmp_path)))
+    watcher.start(0.1)
+    try:
+        (alert,) = watcher.poll().symptoms
+        assert alert.id == "not_all_seen" and "its logs say" in alert.cause
+        goes_on.set()
+        assert watcher.settle(60)
+        assert [one.id for one in watcher.poll().symptoms] == ["log:cuda-oom-short"]
+    finally:
+        goes_on.set()
+        watcher.close()
 
 
 def test_a_folder_of_which_all_was_read_has_neither(tmp_path: Path) -> None:

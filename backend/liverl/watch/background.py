@@ -44,6 +44,11 @@ class Background(Generic[T]):
         """Wait for the first result, at most ``seconds``; whether it is there."""
         return self._ready.wait(seconds)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the first result is there."""
+        return self._ready.is_set()
+
     def again(self, seconds: float | None) -> bool:
         """Work once more now, and wait for that result; whether it is there."""
         self._ready.clear()

@@ -65,6 +65,7 @@ from liverl.watch.verdicts import RAY, Judge, JudgedLog, Judgement
 PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 3.0, 2.0, 5.0, 2.0, 3.0
 SHARE = 20.0  # seconds without a survey per second of one: a large folder on slow storage takes seconds
 FIRST_S = 4.0  # seconds that the first snapshot waits for answers
+UNJUDGED_S = 5.0  # seconds after which it is told that the logs were not judged yet
 UNREADABLE = 200  # files that are named as such in a snapshot
 TRIAL_S = (
     2400.0  # seconds that a trial may take: harbor_agent.override_timeout_sec of LiveRL, unless it is changed
@@ -153,8 +154,9 @@ class Watcher:
         _begin((self._survey, self._scene, self._judge), 0.0)
 
     def settle(self, seconds: float) -> bool:
-        """Wait until the logs were judged once; whether they were."""
-        return self._judge.wait(seconds)
+        """Wait until the logs were judged once, and what they say of the run's settings was read; whether both were."""
+        until = time.monotonic() + seconds
+        return self._judge.wait(seconds) and self._settings.wait(max(0.0, until - time.monotonic()))
 
     def read_trials(self, seconds: float, told: Callable[[int], None]) -> bool:
         """Read all trials once, for at most ``seconds``; whether that was enough. A poll reads some of them only.
@@ -423,7 +425,9 @@ class Watcher:
         return merged((*judgement.symptoms, *self._diagnosis.symptoms, *stopped))
 
     def _left_out(self, judgement: Judgement) -> tuple[str, ...]:
-        return (*self._survey.value.left_out, *self._scene.value.left_out, *judgement.left_out)
+        pending = not self._judge.ready and time.time() - self._started_at > UNJUDGED_S
+        words = ("what its logs say, which are still being read",) if pending else ()
+        return (*words, *self._survey.value.left_out, *self._scene.value.left_out, *judgement.left_out)
 
     def _trainer_logs(self, snapshot: Snapshot) -> list[Path]:
         return [
