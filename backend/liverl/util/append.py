@@ -8,23 +8,25 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from liverl.util.checked_path import StrPath
 from liverl.util.regular_file import open_append
 
 _BLOCK = 1 << 16
 LONGEST_TORN = 64 << 20  # bytes of a cut line that are searched for its beginning
 
 
-def append_whole(path: Path, data: bytes, mode: int = 0o644) -> int:
+def append_whole(path: Path, data: bytes, mode: int = 0o644, *, inside: StrPath | None = None) -> int:
     """Append ``data``, one or more lines that each end with a newline; return the file's size before them.
 
     What a crash or a full disk has left of an earlier line is removed first: it was never reported as written, and
-    would become one line with the next. ``mode``: permission bits of a new file.
+    would become one line with the next. ``mode``: permission bits of a new file. ``inside``: a directory above
+    ``path``, in the path's own spelling, below which no link is followed.
 
     Raises:
         OSError: the disk is full, or the file cannot be opened or written; what was written of ``data`` is removed.
             Its ``filename`` is ``path``.
     """
-    fd = open_append(path, mode, read=True)
+    fd = open_append(path, mode, read=True, inside=inside)
     try:
         return append_to(fd, path, data)
     finally:
