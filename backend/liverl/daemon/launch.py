@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from liverl.util.atomic_file import set_aside, write_atomic
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.process_limit import too_few
 from liverl.util.regular_file import open_append, open_binary
+from liverl.util.remove_tree import remove_tree
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
@@ -93,10 +93,10 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         # The last file: with its plan the run can be started, also by another command.
         write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
     except InvalidKey as error:
-        shutil.rmtree(run_dir, ignore_errors=True)
+        remove_tree(run_dir)
         raise LaunchError(f"infrastructure.anthropic_api_key: {error}", ExitCode.USAGE) from None
     except OSError as error:
-        shutil.rmtree(run_dir, ignore_errors=True)
+        remove_tree(run_dir)
         raise LaunchError(
             f"cannot write to {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None

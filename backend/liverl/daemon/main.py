@@ -44,7 +44,9 @@ from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
-from liverl.util.modes import exclude_others
+from liverl.util.checked_path import open_folder
+from liverl.util.lock_file import open_lock
+from liverl.util.modes import exclude_others, make_directory
 from liverl.util.process_limit import too_few
 from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
@@ -67,8 +69,7 @@ def take_lock(path: Path) -> int:
     """
     try:
         # A directory in its place is locked as well: another file there would let a second backend in.
-        flags = os.O_RDONLY | os.O_DIRECTORY if path.is_dir() else os.O_RDWR | os.O_CREAT
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        fd = open_folder(path) if path.is_dir() else open_lock(path)
     except OSError as error:
         raise StartProblem(
             f"cannot open {path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
@@ -112,7 +113,7 @@ async def serve(
         plan = apply(run_dir, plan, change, attempt)
     plan = within_batch_limits(plan, os.environ)
     was_running = anything_alive(run_dir, plan.run, history) if stop is not None else True
-    (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
+    make_directory(run_dir / f"attempt_{attempt:03d}" / "logs", inside=run_dir)
     asyncio.get_running_loop().set_default_executor(_UnjoinedThreads(THREADS))
     same_boot = not fresh and history.era == procfs.pid_era()
     began = history.attempt_monotonic if same_boot else None

@@ -20,6 +20,7 @@ from liverl.rundir.commands import resume_command
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
 from liverl.util.atomic_file import write_atomic
+from liverl.util.lock_file import open_lock
 from liverl.util.regular_file import read_regular
 
 
@@ -73,7 +74,7 @@ def _result(run: RunDir, before: Result, verdict: Verdict) -> Result:
 
 def _write(run: RunDir, result: Result) -> None:
     """Write the result while no backend holds the run."""
-    fd = os.open(run.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = open_lock(run.lock)
     try:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,6 +19,7 @@ import msgspec
 from liverl.replay.growth import Growth
 from liverl.replay.tables import Table
 from liverl.rundir.layout import valid_name
+from liverl.util.atomic_file import write_atomic
 from liverl.util.regular_file import read_regular
 
 FORMAT = 1
@@ -81,7 +82,7 @@ def write(
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     packed = lzma.compress(tar.getvalue(), preset=9 | lzma.PRESET_EXTREME)
-    path.write_bytes(packed)
+    write_atomic(path, packed)
     return len(packed)
 
 

@@ -129,7 +129,7 @@ class Journal:
         try:
             if not os.fstat(fd).st_size and not isinstance(entry, Opened):
                 raise FileNotFoundError(errno.ENOENT, "the session's journal was removed", str(self.path))
-            append_to(fd, self.path, msgspec.json.encode(_short(entry)) + b"\n", os.write)
+            append_to(fd, self.path, msgspec.json.encode(_short(entry)) + b"\n")
         finally:
             os.close(fd)
 

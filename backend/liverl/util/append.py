@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from liverl.util.checked_path import StrPath
@@ -33,17 +32,12 @@ def append_whole(path: Path, data: bytes, mode: int = 0o644, *, inside: StrPath 
         os.close(fd)
 
 
-def append_to(fd: int, path: Path, data: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
-    """Like ``append_whole``. ``fd``: of ``path``, open for reading and appending; ``write``: as ``os.write``."""
+def append_to(fd: int, path: Path, data: bytes) -> int:
+    """Like ``append_whole``. ``fd``: of ``path``, open for reading and appending."""
     try:
         data, before = _behind_whole_lines(fd, data)
         try:
-            written = 0
-            while written < len(data):
-                size = write(fd, data[written:])
-                if size == 0:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                written += size
+            write_all(fd, data)
         except OSError:
             with contextlib.suppress(OSError):  # then the next line removes it
                 os.ftruncate(fd, before)
@@ -52,6 +46,20 @@ def append_to(fd: int, path: Path, data: bytes, write: Callable[[int, bytes], in
     except OSError as error:
         error.filename = os.fspath(path)  # an error of the write itself names no file
         raise
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of ``data`` to a file or a pipe.
+
+    Raises:
+        OSError: it cannot be written; a part of it may be.
+    """
+    written = 0
+    while written < len(data):
+        size = os.write(fd, data[written:])
+        if size == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written += size
 
 
 def _behind_whole_lines(fd: int, data: bytes) -> tuple[bytes, int]:

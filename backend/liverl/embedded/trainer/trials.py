@@ -23,6 +23,7 @@ from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.embedded.policy import state_of
 from liverl.embedded.trainer.carriers import Carrier
 from liverl.embedded.trainer.grpo import TrialSample, TurnSample
+from liverl.util.modes import make_directory
 
 _PROCESS = uuid.uuid4().hex
 SANDBOXES = {"full": Sandbox, "empty": EmptySandbox}
@@ -74,7 +75,7 @@ async def run_trial(
     name = plan.name()
     directory = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}" / name
     seed = plan.seed(config.seed)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory, inside=Path(config.run_dir))
     where = {"step": plan.step, "task": plan.task.id}
     place = {"prompt_index": plan.prompt_index, "sample_index": plan.sample_index, "seed": seed}
     write_facts(directory, {**where, **place})

@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.causes.finding import Explanation, Verdict
 from liverl.offline.doctor.examine import Examination
+from liverl.util.atomic_file import create
 from liverl.util.regular_file import open_binary
 
 STDIN = "-"  # the path that stands for standard input
@@ -106,7 +107,7 @@ def unpacked(paths: Iterable[str]) -> Iterator[Unpacked]:
 
 def _copy(given: str, suffix: str, target: Path) -> str:
     """Write what is at ``given`` to ``target``; return what is to be said of it if it is longer than ``MOST``."""
-    with target.open("wb") as out:
+    with create(target) as out:
         if given == STDIN:
             return _pour(cast(BufferedIOBase, sys.stdin.buffer), out)
         with open_binary(given) as file, _OPEN[suffix](file) as source:
