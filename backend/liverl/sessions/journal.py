@@ -25,13 +25,20 @@ SUFFIX = ".jsonl"
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
-    """The first line. ``trial_dir``: absolute path; ``created``: Unix seconds."""
+    """The first line. ``trial_dir``: absolute path, as it was asked for; ``created``: Unix seconds; ``resolved``: the
+    path without links, "" in journals of earlier versions."""
 
     id: str
     key: str
     trial_dir: str
     created: float
     limits: Limits = Limits()
+    resolved: str = ""
+
+    @property
+    def place(self) -> Path:
+        """The trial's directory: what it was when the session was opened, whatever stands there now."""
+        return Path(self.resolved or os.path.realpath(self.trial_dir))
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="turn"):

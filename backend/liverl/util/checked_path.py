@@ -20,6 +20,9 @@ from liverl.util.kernel_file import kernel_text
 
 StrPath = str | os.PathLike[str]
 
+# ``inside`` for a path that was resolved before (``os.path.realpath``): no part of it may have become a link since.
+RESOLVED = "/"
+
 _MOST_LINKS = 40  # as the kernel: MAXSYMLINKS in <linux/namei.h>
 _HERE = os.O_PATH | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -162,6 +162,17 @@ def read_regular(path: StrPath, most: int = LARGEST, *, inside: StrPath | None =
     return data
 
 
+def overwrite(path: StrPath, data: bytes, mode: int = 0o644, *, inside: StrPath | None = None) -> None:
+    """Replace the content of a file in its place, for files that are too small or too short-lived for a rename: a
+    reader may see a part. Arguments as for ``open_append``.
+
+    Raises:
+        OSError: what ``open_append`` raises, or it cannot be written.
+    """
+    with os.fdopen(open_append(path, mode, inside=inside, empty=True), "wb") as file:
+        file.write(data)
+
+
 def read_pipe(path: StrPath, most: int, seconds: float) -> bytes:
     """Return all that is written to a FIFO (such as bash's ``<(command)``) until its writers close it.
 

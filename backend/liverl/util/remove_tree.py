@@ -1,5 +1,5 @@
-"""Removes a directory with all that is in it, at any depth: a sandbox can nest more directories than Python can call
-functions. No link is followed, and no other file system is entered."""
+"""Removes files, and directories with all that is in them, at any depth: a sandbox can nest more directories than
+Python can call functions. No link is followed, and no other file system is entered."""
 
 from __future__ import annotations
 
@@ -19,6 +19,30 @@ class _Level(NamedTuple):
     name: str
     place: tuple[int, int]
     left: list[str]
+
+
+def remove_file(path: StrPath, *, inside: StrPath | None = None) -> None:
+    """Remove a file or a link, if there is one. ``inside``: a directory above ``path``, in the path's own spelling,
+    below which no link is followed.
+
+    Raises:
+        IsADirectoryError: it is a directory.
+        OSError: it cannot be removed.
+    """
+    name = os.path.abspath(path)
+    try:
+        above = open_folder(os.path.dirname(name), inside=inside and os.path.abspath(inside))
+    except FileNotFoundError:
+        return
+    try:
+        os.unlink(os.path.basename(name), dir_fd=above)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
+    finally:
+        os.close(above)
 
 
 def remove_tree(path: StrPath, *, inside: StrPath | None = None) -> tuple[OSError, ...]:

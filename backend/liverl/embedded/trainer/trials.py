@@ -23,6 +23,7 @@ from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.embedded.policy import state_of
 from liverl.embedded.trainer.carriers import Carrier
 from liverl.embedded.trainer.grpo import TrialSample, TurnSample
+from liverl.util.checked_path import RESOLVED
 from liverl.util.modes import make_directory
 
 _PROCESS = uuid.uuid4().hex
@@ -73,9 +74,11 @@ async def run_trial(
         OSError: the run directory cannot be written, so that no trial can run.
     """
     name = plan.name()
-    directory = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}" / name
+    step = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}"
+    make_directory(step)
+    directory = step.resolve() / name
     seed = plan.seed(config.seed)
-    make_directory(directory, inside=Path(config.run_dir))
+    make_directory(directory, inside=RESOLVED)
     where = {"step": plan.step, "task": plan.task.id}
     place = {"prompt_index": plan.prompt_index, "sample_index": plan.sample_index, "seed": seed}
     write_facts(directory, {**where, **place})

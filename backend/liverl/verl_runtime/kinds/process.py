@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from liverl.util.checked_path import RESOLVED
 from liverl.util.deadline import within
 from liverl.util.kernel_file import read_kernel
+from liverl.util.regular_file import open_append
 
 HEAD, TAIL = 4 << 20, 1 << 20  # bytes of output that are kept: from its beginning, and from its end
 _CHUNK = 1 << 16
-# Opening never waits: a program can have put a FIFO where the log of the next one goes.
-_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _AFTER_S = 1.0  # seconds that output may come after the program's exit: by what it left in the background
 
 
@@ -124,7 +124,7 @@ async def _copy(stream: asyncio.StreamReader, log: Path) -> None:
         NotLogged: it cannot be written.
     """
     try:
-        with os.fdopen(os.open(log, _LOG_FLAGS, 0o666), "wb") as file:
+        with os.fdopen(open_append(log, empty=True, inside=RESOLVED), "wb") as file:
             await _copy_to(file, stream)
     except OSError as error:
         raise NotLogged(error.strerror or str(error)) from error
