@@ -28,7 +28,7 @@ from liverl.daemon.next_attempt import present_values
 from liverl.daemon.plan_change import PlanChange, apply
 from liverl.daemon.run import Run
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
-from liverl.daemon.trusted_run import UntrustedRun, require_trusted
+from liverl.daemon.trusted_run import UntrustedRun, require_trusted, trusted_roots
 from liverl.diagnose.report import files, past_alerts, report
 from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
@@ -370,7 +370,7 @@ async def _enter_in_ledger(run: Run, result: Result, directory: OpenDirectory) -
     snapshot, where = run.snapshot(), directory.path
     if where.parent.name != snapshot.run.partition("/")[0]:
         return  # it lies in no run root: two folders above it may be anything
-    ledger = Ledger(artifacts_of(where))
+    ledger = Ledger(artifacts_of(where), trusted=trusted_roots(os.environ))
     row = row_of(snapshot.run, where, result, snapshot.rewards)
     try:
         await asyncio.to_thread(ledger.enter, row)

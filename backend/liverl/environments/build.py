@@ -14,12 +14,15 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from liverl.config.trusted_roots import ROOTS_VARIABLE, trusted_roots
 from liverl.environments.errors import BuildError
 from liverl.environments.index import pip_environment, uv_environment, with_index
 from liverl.environments.interpreters import find
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.plan.spec import EnvironmentSpec, InstallStep
+from liverl.rundir.path_facts import facts_of, present_caller
+from liverl.rundir.trust import assess
 from liverl.util.append import write_all
 from liverl.util.atomic_file import write_atomic
 from liverl.util.lock_file import open_lock
@@ -92,6 +95,7 @@ async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
     assert plan.folder is not None
     make_directory(plan.folder.parent)
     path = plan.folder.with_name(f".{plan.folder.name}.lock")
+    _require_own(plan.name, plan.folder.parent, path)
     fd = open_lock(path)
     try:
         announced = ""
@@ -107,6 +111,26 @@ async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
         yield
     finally:
         os.close(fd)  # which unlocks; the file stays, since removing it would let two builders in
+
+
+def _require_own(name: str, folder: Path, lock: Path) -> None:
+    """Check that nobody but the user and root could put files into ``folder``, which are executed later.
+
+    Raises:
+        BuildError: another user could.
+    """
+    try:
+        verdict = assess(facts_of([folder, lock]), present_caller(), trusted_roots(os.environ))
+    except ValueError as error:
+        raise BuildError(f"environment {name!r}: {error}") from None
+    if verdict.refused:
+        found = verdict.refused[0]
+        cure = f"; to mend it: {found.cure}" if found.cure else ""
+        raise BuildError(
+            f"environment {name!r} is not built in {folder}, since another user could change it: {found.path}: "
+            f"{found.problem}{cure}. Set LIVERL_CACHE_DIR to a folder of yours, or trust this one: "
+            f"{ROOTS_VARIABLE}=[DIR]"
+        )
 
 
 def _try_lock(fd: int) -> bool:

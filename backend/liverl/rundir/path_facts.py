@@ -6,7 +6,7 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from liverl.rundir.layout import RunDir
@@ -36,7 +36,12 @@ def path_facts(run_dir: Path) -> list[PathFacts]:
         *attempts,
         *(path / "logs" for path in attempts),
     ]
-    places = list(dict.fromkeys(os.path.realpath(path) for path in own))
+    return facts_of(own)
+
+
+def facts_of(paths: Iterable[Path]) -> list[PathFacts]:
+    """Return the facts of these paths and of every directory above them, as ``path_facts`` does."""
+    places = list(dict.fromkeys(os.path.realpath(path) for path in paths))
     above = dict.fromkeys(parent for place in places for parent in _parents(place) if parent not in places)
     facts = [_fact(place, parent=False) for place in places]
     facts += [_fact(place, parent=True) for place in above]
