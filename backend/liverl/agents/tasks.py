@@ -143,6 +143,6 @@ def verify(task: Task, sandbox: Path) -> float:
 def _text(file: Path, sandbox: Path) -> str | None:
     """The text of a file; None if there is none that may be read."""
     try:
-        return read_text(file, errors="replace", inside=sandbox)
+        return read_text(file, errors="replace", inside=sandbox.parent)
     except (FileNotFoundError, NotADirectoryError, RefusedFileError):
         return None

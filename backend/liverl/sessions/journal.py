@@ -101,7 +101,11 @@ def read_journal(path: Path) -> list[Entry]:
             except BAD_JSON as error:
                 raise DamagedJournal(f"{path}, line {number}: {error}") from None
     if whole < size:
-        os.truncate(path, whole)
+        fd = open_append(path)
+        try:
+            os.ftruncate(fd, whole)
+        finally:
+            os.close(fd)
     if entries and not isinstance(entries[0], Opened):
         raise DamagedJournal(f"{path}, line 1: the first line does not open a session")
     return entries
