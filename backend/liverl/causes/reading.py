@@ -36,12 +36,19 @@ class NotTextError(OSError):
     """A file that is no log: it holds binary data."""
 
 
-def read_log(path: str | os.PathLike[str], shown: str, start: int = 0, zone: int | None = None) -> LogRecords:
+def read_log(
+    path: str | os.PathLike[str],
+    shown: str,
+    start: int = 0,
+    zone: int | None = None,
+    *,
+    inside: str | os.PathLike[str] | None = None,
+) -> LogRecords:
     """Return the records of a log that may explain an end: warnings and worse, tracebacks, and those in which a needle
     of the catalogue stands. Of what its process survived only records with a needle are kept.
 
     ``shown``: the log's path as shown; ``start``: the byte from which it is read; ``zone``: of stamps that state none,
-    seconds east of UTC, None for that of this host.
+    seconds east of UTC, None for that of this host; ``inside``: see ``open_regular``.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such file.
@@ -49,7 +56,7 @@ def read_log(path: str | os.PathLike[str], shown: str, start: int = 0, zone: int
         NotTextError: it holds binary data.
         OSError: it cannot be read.
     """
-    with open_binary(path) as file:
+    with open_binary(path, inside=inside) as file:
         modified = os.fstat(file.fileno()).st_mtime
         file.seek(start)
         reading = _Reading(start, modified, zone)

@@ -149,7 +149,7 @@ def copy_files(run_dir: Path, out: Path, secrets: Mapping[bytes, bytes]) -> int:
         target = out / path
         make_directory(target.parent)
         try:
-            with open_binary(run_dir / path) as file:
+            with open_binary(run_dir / path, inside=run_dir) as file:
                 data = file.read(LARGEST_FILE)
         except OSError:
             continue  # removed since it was listed
