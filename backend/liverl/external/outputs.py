@@ -24,6 +24,7 @@ from msgspec import Struct
 from liverl.logs.follow import LineFollower
 from liverl.logs.prefixes import colourless
 from liverl.plan.spec import ScriptOutputs
+from liverl.proxy.keys import FOLDER as KEYS
 from liverl.rundir.layout import ENGINE_LOG, SCRIPT_LOG, TRAIN_LOG, RunDir
 
 # What LiveRL's launch scripts print before they start anything. Searched for in the first bytes of the output.
@@ -149,7 +150,7 @@ def believed(path: str, run_dir: Path, outputs: ScriptOutputs) -> bool:
 
     Only what lies below the script's directory, the run root or the folder of trials that the plan names, links
     resolved; and never ``/``, a home, the folder of homes or one for temporary files, nor anything because it lies
-    below one of these.
+    below one of these; nor a run's keys.
     """
     try:
         real = os.path.realpath(path)
@@ -160,9 +161,12 @@ def believed(path: str, run_dir: Path, outputs: ScriptOutputs) -> bool:
     own = [*homes, *(home / name for home in homes for name in _FOLDERS)]
     roots = [*own, run_dir.parent.parent, *(Path(trials) for trials in outputs.trials[:1])]
     wide = _too_wide()
-    return real not in wide and any(
-        root not in wide and real.startswith(root.rstrip("/") + "/") for root in map(os.path.realpath, roots)
-    )
+    below = [
+        os.path.relpath(real, root)
+        for root in map(os.path.realpath, roots)
+        if root not in wide and real.startswith(root.rstrip("/") + "/")
+    ]
+    return real not in wide and bool(below) and all(KEYS not in path.split("/") for path in below)
 
 
 def _too_wide() -> set[str]:
