@@ -111,7 +111,6 @@ def history(folder: Path) -> File:
     return File(
         folder / "history.jsonl",
         lambda number: one.append(sample_of(float(number), HostStats(), (), {})),
-        tells=False,
     )
 
 
@@ -150,9 +149,10 @@ WHOLE = {
     "events of a watched run": mirror,
     "recording": replay,
     "events": line_file,
+    "history": history,
 }
 # Their next line ends what was cut: another process may be the one that writes it.
-ENDED = {"history": history, "records of the proxy": proxy_recorder, "assignments": assignments}
+ENDED = {"records of the proxy": proxy_recorder, "assignments": assignments}
 
 
 @pytest.fixture(params=[*WHOLE, *ENDED])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from liverl.util.atomic_file import set_aside, write_atomic
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.process_limit import too_few
 from liverl.util.regular_file import open_append, open_binary
+from liverl.util.remove_tree import remove_tree
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
@@ -111,7 +111,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
             f"cannot write to {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        remove_tree(new)
 
 
 def _placeholder(loaded: LoadedConfig) -> str | None:

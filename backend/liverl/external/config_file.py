@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from liverl.util.atomic_file import write_atomic
+from liverl.util.atomic_file import create, write_atomic
 from liverl.util.regular_file import read_regular
 
 
@@ -35,12 +35,12 @@ def _write_new(path: Path, data: bytes, mode: int) -> Path:
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
         backup = path.with_name(f"{path.name}.bak-{stamp}{suffix}")
         try:
-            fd = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+            file = create(backup, mode)
         except FileExistsError:
             continue
-        with open(fd, "wb") as file:
+        with file:
             file.write(data)
             file.flush()
-            os.fsync(fd)
+            os.fsync(file.fileno())
         return backup
     raise FileExistsError(f"{path.name}.bak-{stamp}: too many backups in the same second; try again")

@@ -69,7 +69,9 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.DecodeError: it has been changed.
         """
         path = Path(self.rows_file) if self.rows_file else Path(self.trial_dir) / ROWS
-        document = decode_json(read_regular(path), type=_Document)
+        # No link in its place, nor in that of the trial's directory: an agent may have made it.
+        data = read_regular(path, inside=path.parent.parent)
+        document = decode_json(data, type=_Document)
         return SessionResult(document.all_rows(), document.not_trained, self.counters)
 
 

@@ -27,8 +27,8 @@ SUFFIX = ".jsonl"
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
-    """The first line. ``trial_dir``: absolute path; ``created``: Unix seconds; ``at``: the same moment, None in
-    journals of earlier versions."""
+    """The first line. ``trial_dir``: absolute path, as it was asked for; ``created``: Unix seconds; ``at``: the same
+    moment, None in journals of earlier versions; ``resolved``: the path without links, "" in those."""
 
     id: str
     key: str
@@ -36,11 +36,17 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     created: float
     limits: Limits = Limits()
     at: Moment | None = None
+    resolved: str = ""
 
     @property
     def moment(self) -> Moment:
         """When it was opened."""
         return self.at or Moment(self.created)
+
+    @property
+    def place(self) -> Path:
+        """The trial's directory: what it was when the session was opened, whatever stands there now."""
+        return Path(self.resolved or os.path.realpath(self.trial_dir))
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="turn"):
@@ -110,7 +116,11 @@ def read_journal(path: Path) -> list[Entry]:
             except BAD_JSON as error:
                 raise DamagedJournal(f"{path}, line {number}: {error}") from None
     if whole < size:
-        os.truncate(path, whole)
+        fd = open_append(path)
+        try:
+            os.ftruncate(fd, whole)
+        finally:
+            os.close(fd)
     if entries and not isinstance(entries[0], Opened):
         raise DamagedJournal(f"{path}, line 1: the first line does not open a session")
     return entries
@@ -145,7 +155,7 @@ class Journal:
         try:
             if not os.fstat(fd).st_size and not isinstance(entry, Opened):
                 raise FileNotFoundError(errno.ENOENT, "the session's journal was removed", str(self.path))
-            append_to(fd, self.path, msgspec.json.encode(_short(entry)) + b"\n", os.write)
+            append_to(fd, self.path, msgspec.json.encode(_short(entry)) + b"\n")
         finally:
             os.close(fd)
 

@@ -131,7 +131,9 @@ class Store:
         opened = session.opened
         if self._finished.get(opened.id) is None:
             now = clocks.moment()
-            ended = Ended(opened.id, opened.key, opened.trial_dir, session.counters, rows_file, now.wall, now)
+            ended = Ended(
+                opened.id, opened.key, str(opened.place), session.counters, rows_file, now.wall, now
+            )
             self._finished.add(ended)
         self._troubled.update({name: opened.id for name in TROUBLES if getattr(session.counters, name)})
         del self._sessions[opened.id]
@@ -141,7 +143,7 @@ class Store:
         (self._directory / f"{opened.id}{SUFFIX}").unlink(missing_ok=True)
 
     def _session(self, opened: Opened, journal: Journal) -> Session:
-        turns = trial_log.ToldTurns()
+        turns, place = trial_log.ToldTurns(), opened.place
 
         async def told(recorded: Recorded, chat: Chat | None, api: Api) -> None:
             if chat is None:
@@ -151,7 +153,7 @@ class Store:
                 asked = overridden(chat, opened.limits)
                 if asked:
                     record["session"]["overridden"] = asked
-            await asyncio.to_thread(trial_log.append_turn, Path(opened.trial_dir), record, opened.key, turns)
+            await asyncio.to_thread(trial_log.append_turn, place, record, opened.key, turns)
 
         session = Session(
             opened,
@@ -204,8 +206,8 @@ class Store:
         where = Path(trial_dir)
         if not where.is_absolute() or not any(root in where.resolve().parents for root in self._roots):
             raise Refusal(400, f"trial_dir {trial_dir!r} is not below {' or '.join(map(str, self._roots))}")
-        now = clocks.moment()
-        opened = Opened(name, secrets.token_urlsafe(32), trial_dir, now.wall, limits, now)
+        now, resolved = clocks.moment(), str(where.resolve())
+        opened = Opened(name, secrets.token_urlsafe(32), trial_dir, now.wall, limits, now, resolved)
         journal = Journal(self._directory / f"{name}{SUFFIX}")
         if not journal.empty:
             journal.close()
@@ -254,7 +256,7 @@ class Store:
             return False
         except OSError as error:
             logger.error("session %s: its last turns cannot be written to its trial: %s", session.id, error)
-        return Path(session.opened.trial_dir).is_dir()
+        return session.opened.place.is_dir()
 
     def _write(self, session: Session, result: SessionResult, has_directory: bool) -> str:
         """Write the rows to the trial; return the file that has them instead if its directory is gone or cannot be
@@ -263,7 +265,7 @@ class Store:
         Raises:
             OSError: they cannot be written at either place.
         """
-        name, where, key = session.id, Path(session.opened.trial_dir), session.opened.key
+        name, where, key = session.id, session.opened.place, session.opened.key
         last, why = trial_log.Conversation(), "is gone"
         if session.last_chat is not None:
             last = trial_log.conversation(session.last_chat)

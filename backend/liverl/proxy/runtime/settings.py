@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from .files import read
 from .limits import HEAD_TIMEOUT, MAX_BODY, WRITE_TIMEOUT
 from .sampling import Policy, PolicyError, read_policy
 
@@ -76,7 +77,7 @@ def _number(env: Mapping[str, str], name: str, default: str | None) -> float:
 
 def _secret(path: Path) -> str:
     try:
-        text = path.read_text(encoding="ascii").strip()
+        text = read(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"cannot read the key file {path}: {error}") from None
     if not text:
@@ -88,7 +89,7 @@ def _policy(path: str) -> Policy | None:
     if not path:
         return None
     try:
-        return read_policy(Path(path).read_bytes())
+        return read_policy(read(path))
     except OSError as error:
         raise SettingsError(f"cannot read the sampling parameters in {path}: {error.strerror}") from None
     except PolicyError as error:
@@ -159,7 +160,7 @@ def read_model_config(path: Path, parse: Any) -> ModelConfig:
         SettingsError: it is not valid; the caller keeps its current one.
     """
     try:
-        data = path.read_bytes()
+        data = read(path)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
     try:
