@@ -78,9 +78,7 @@ def read(path: Path, *, own: bool = False) -> Lock:
         elif pins and _HASH.fullmatch(line):
             hashes += 1
         elif line.strip():
-            raise LockError(
-                f"{path}:{number}: found {line[:60]!r}, expected NAME==VERSION or --hash=sha256:..."
-            )
+            raise LockError(f"{path}:{number}: found {line[:60]!r}, expected NAME==VERSION or a sha256")
     if not pins or not hashes:
         raise LockError(f"{path}: {pins[-1] if pins else 'no package'} has no hash")
     try:
