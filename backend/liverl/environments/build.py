@@ -18,6 +18,7 @@ from liverl.config.trusted_roots import ROOTS_VARIABLE, trusted_roots
 from liverl.environments.errors import BuildError
 from liverl.environments.index import pip_environment, uv_environment, with_index
 from liverl.environments.interpreters import find
+from liverl.environments.lock import Lock, checks_hashes
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.plan.spec import EnvironmentSpec, InstallStep
@@ -187,9 +188,12 @@ async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Pro
         env = uv_environment(os.environ)
         await run_installer([*uv, *venv, str(draft)], env, draft, progress)
         interpreter = draft / "bin" / "python"
+        hashes = plan.lock is not None and checks_hashes(plan.lock)
+        progress(_how(plan, hashes), 0.02)
         for step in steps:
             progress(f"resolving {', '.join(step.requirements)}", 0.02)
-            await _install(step, spec.find_links, interpreter, uv, progress)
+            locked = _locked(plan.lock, hashes, draft) if plan.lock is not None else ()
+            await _install(step, spec.find_links, interpreter, uv, progress, locked)
     except BuildError as error:
         raise BuildError(f"environment {plan.name!r}: {error.text}", error.output, error.tool) from None
     await _check_python(interpreter, f"environment {plan.name!r} (just built)")
@@ -197,14 +201,41 @@ async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Pro
         "name": plan.name,
         "key": plan.key,
         "requirements": [*plan.first, *plan.requirements],
+        "lock": "none" if plan.lock is None else "hashes" if hashes else "versions",
         "built_at": round(time.time(), 1),
         "seconds": round(time.monotonic() - began, 1),
     }
     write_atomic(draft / MARKER, (json.dumps(marker, indent=1) + "\n").encode())
 
 
+def _how(plan: EnvPlan, hashes: bool) -> str:
+    """What decides about the packages, in one line."""
+    if plan.lock is None:
+        return f"only the versions in its requirements are pinned, and no hash is checked: {plan.why_no_lock}"
+    count = f"{len(plan.lock.pins)} packages are pinned by its lock"
+    if hashes:
+        return f"{count}, with hashes"
+    return f"{count} without hashes: another package index is configured than the one that the lock was made from"
+
+
+def _locked(lock: Lock, hashes: bool, draft: Path) -> tuple[str, ...]:
+    """The options by which an installer takes what a lock names: with its hashes, from wheels alone, or by version."""
+    if hashes:
+        kept = draft / "liverl.lock"
+        kept.write_text(lock.text, "utf-8")
+        return ("--require-hashes", "--only-binary", ":all:", "-r", str(kept))
+    pins = draft / "liverl-pins.txt"
+    pins.write_text("\n".join(lock.pins) + "\n", "utf-8")
+    return ("-c", str(pins))
+
+
 async def _install(
-    step: InstallStep, links: Sequence[str], interpreter: Path, uv: list[str], progress: Progress
+    step: InstallStep,
+    links: Sequence[str],
+    interpreter: Path,
+    uv: list[str],
+    progress: Progress,
+    locked: Sequence[str],
 ) -> None:
     """One step. Addresses of indexes are given in the environment: a command line can be read by others."""
     if step.installer == "uv":
@@ -217,4 +248,6 @@ async def _install(
         env = with_index(pip_environment(os.environ), step.index_url, links)
         argv = [str(interpreter), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
         argv += ["--progress-bar", "off"]
-    await run_installer([*argv, "--", *step.requirements], env, interpreter.parent, progress, step.installer)
+    # With hashes every package is in the lock, the requirements among them.
+    asked = () if "--require-hashes" in locked else ("--", *step.requirements)
+    await run_installer([*argv, *locked, *asked], env, interpreter.parent, progress, step.installer)
