@@ -14,7 +14,7 @@ from liverl.plan.spec import Plan
 from liverl.preflight import launch_script
 from liverl.preflight.ports import port_checks
 from liverl.procs.open_files import service_limit
-from liverl.proxy.runtime.limits import descriptors_for
+from liverl.util.http_limits import descriptors_for
 
 # A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
 # run would stop within minutes.

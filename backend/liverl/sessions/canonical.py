@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.sessions.asked_fields import kind_of, merged, read_fields
 from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role
+from liverl.util.json_limits import JsonRefused, check_json
 from liverl.util.unicode_text import without_surrogates
 
 BILLING = (
@@ -32,7 +33,10 @@ def read_body(data: bytes) -> dict[str, Any]:
         BadRequest: it is not a JSON object.
     """
     try:
+        check_json(data)
         body = json.loads(data)
+    except JsonRefused as error:
+        raise BadRequest(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
