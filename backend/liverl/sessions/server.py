@@ -22,7 +22,7 @@ from liverl.sessions.messages import Api, BadRequest, Chat
 from liverl.sessions.models import require_policy
 from liverl.sessions.replica_file import read_replicas
 from liverl.sessions.replicas import ReplicaList
-from liverl.sessions.sampling import Limits
+from liverl.sessions.sampling import Limits, Overflow, require_short
 from liverl.sessions.session import Session, Who
 from liverl.sessions.store import NoSuchSession, SessionEnded, Store
 from liverl.sessions.wire import Refusal
@@ -126,12 +126,13 @@ class AgentRoutes:
             session = self._session(request)
             chat = self._chat_of(await _body(request), "anthropic")
             engine = await self._store.replicas.pick(session.id, (), PING_S)
+            require_short(chat, await engine.context())
             return _json({"input_tokens": len(await engine.render(chat))})
         except Refusal as refusal:
             return _refused("anthropic", refusal)
         except BadRequest as error:
             return _refused("anthropic", Refusal(400, str(error), param=error.param))
-        except EngineRefused as error:
+        except (EngineRefused, Overflow) as error:
             return _refused("anthropic", Refusal(400, str(error)))
         except (EngineLost, TimeoutError) as error:
             return _refused("anthropic", Refusal(503, f"no replica could count the tokens: {error}"))

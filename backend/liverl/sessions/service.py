@@ -101,6 +101,8 @@ class Service:
                 asides=self._settings.asides,
                 patience=self._settings.patience,
                 most_deaths=self._settings.max_replica_deaths,
+                in_flight=self._settings.in_flight,
+                most_rows=self._settings.rows_per_trial,
                 scheduler=_scheduler(self._settings.scheduler, replicas),
             )
             logger.info("restored %d open sessions", store.restore())

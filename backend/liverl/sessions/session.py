@@ -8,11 +8,12 @@ wants several samples.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -24,7 +25,7 @@ from liverl.sessions.journal import Counted, Delivered, Entry, Finished, Journal
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.recompute import Recomputer
-from liverl.sessions.result import SessionResult
+from liverl.sessions.result import MANY_ROWS, SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Asides, Place, Reply, Rewrite, Scored, SessionRows, Turn
@@ -35,6 +36,8 @@ from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
 
+IN_FLIGHT = 16  # replies of one session that are sampled at the same time; further requests wait
+MOST_ROWS = 64  # rows of one session that are trained
 BESIDE = 16  # replies for each turn of the main conversation, with those beside it
 
 
@@ -81,8 +84,11 @@ class Session:
         scheduler: Scheduler | None = None,
         patience: float | None = None,
         most_deaths: int | None = None,
+        in_flight: int = IN_FLIGHT,
+        most_rows: int = MOST_ROWS,
     ) -> None:
-        """``patience``, ``most_deaths``: see ``Drafter``."""
+        """``patience``, ``most_deaths``: see ``Drafter``; ``in_flight``: see ``IN_FLIGHT``; ``most_rows``: see
+        ``MOST_ROWS``."""
         self.opened = opened
         self.last_request = opened.created  # Unix seconds
         self.last_chat: Chat | None = None  # of the main conversation, with the reply
@@ -101,6 +107,8 @@ class Session:
             patience=patience,
             most_deaths=most_deaths,
         )
+        self._in_flight = asyncio.Semaphore(in_flight)
+        self._most_rows = most_rows
         self._halted = False  # accepts no more requests
         self._heads = HeadCache()
         self._journal, self._told = journal, told
@@ -196,14 +204,22 @@ class Session:
 
     async def to_train(self) -> SessionResult:
         """The rows, at the end that with the newest reply of the main conversation, and what is in none. With
-        ``recompute`` a replica is asked for log-probabilities, for ``SCORE_S`` at most."""
+        ``recompute`` a replica is asked for log-probabilities, for ``SCORE_S`` at most. Of too many rows those at the
+        end count: the conversation's come before those beside it, the newest first."""
         limit = self.limits.max_response_tokens
         scored = await self._scored(limit) if self._rewrite == "recompute" else None
-        return SessionResult(
-            rows=self.rows.rows(self._rewrite, limit, scored, self._asides),
-            not_trained=self.rows.not_trained(self._rewrite, limit, self._asides),
-            counters=self.counters,
-        )
+        rows = self.rows.rows(self._rewrite, limit, scored, self._asides)
+        not_trained = self.rows.not_trained(self._rewrite, limit, self._asides)
+        left_out, rows = rows[: -self._most_rows], rows[-self._most_rows :]
+        if left_out:
+            not_trained[MANY_ROWS] = sum(sum(row.traj_response_mask) for row in left_out)
+            logger.warning(
+                "session %s has %d rows, of which %d are trained: session_proxy.rows_per_trial",
+                self.id,
+                len(left_out) + len(rows),
+                len(rows),
+            )
+        return SessionResult(rows=rows, not_trained=not_trained, counters=self.counters)
 
     @property
     def newest_answer(self) -> str:
@@ -332,13 +348,30 @@ class Session:
         try:
             self._begin(place)
             self._count_gap(place, asked.began)
-            draft, message = await self._drafter.draft(asked.chat, place)
+            async with self._in_flight_place(sample) as waited:
+                draft, message = await self._drafter.draft(asked.chat, place)
+            draft.waited += waited
             return await self._record(asked, draft, message, sample)
         except Refusal:
             self._note_counters()
             raise
         finally:
             self._begun.pop(place.request.order, None)
+
+    @contextlib.asynccontextmanager
+    async def _in_flight_place(self, sample: Sample) -> AsyncIterator[float]:
+        """Wait until fewer replies of this session are sampled than may be; yields the seconds. An agent that asks a
+        thousand times at once has its share of the replicas, and the others have theirs.
+
+        Raises:
+            Refusal: nobody waits for the reply any more.
+        """
+        began = time.monotonic()
+        had_to_wait = self._in_flight.locked()
+        async with self._in_flight:
+            if had_to_wait and sample.abandoned:
+                raise Refusal(410, f"session {self.id}: the client left before its request was sampled")
+            yield time.monotonic() - began if had_to_wait else 0.0
 
     async def _record(self, asked: Asked, draft: Draft, message: Message, sample: Sample) -> Answer:
         """Write the turn down, then take it over.

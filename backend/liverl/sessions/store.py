@@ -21,7 +21,7 @@ from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Asides, Rewrite
-from liverl.sessions.session import Session
+from liverl.sessions.session import IN_FLIGHT, MOST_ROWS, Session
 from liverl.sessions.wire import Refusal
 from liverl.util.faults import Faults
 
@@ -73,9 +73,11 @@ class Store:
         scheduler: Scheduler | None = None,
         patience: float | None = None,
         most_deaths: int | None = None,
+        in_flight: int = IN_FLIGHT,
+        most_rows: int = MOST_ROWS,
     ) -> None:
         """``scheduler``: lets samples wait while their replica's KV cache is nearly full; None: they never wait;
-        ``patience``, ``most_deaths``: see ``Drafter``."""
+        ``patience``, ``most_deaths``: see ``Drafter``; ``in_flight``, ``most_rows``: see ``Session``."""
         self.replicas = replicas
         self._directory, self._roots = directory, tuple(root.resolve() for root in roots)
         self._scheduler = scheduler
@@ -83,6 +85,7 @@ class Store:
         self._rewrite: Rewrite = rewrite
         self._asides: Asides = asides
         self._patience, self._most_deaths = patience, most_deaths
+        self._in_flight, self._most_rows = in_flight, most_rows
         self._endings: dict[str, asyncio.Task[SessionResult]] = {}  # by the id of the session
         self._troubled: dict[str, str] = {}  # kind of trouble -> the session that ended with it last
         self._sessions: dict[str, Session] = {}  # those that have not ended
@@ -163,6 +166,8 @@ class Store:
             scheduler=self._scheduler,
             patience=self._patience,
             most_deaths=self._most_deaths,
+            in_flight=self._in_flight,
+            most_rows=self._most_rows,
         )
         self._sessions[opened.id] = session
         return session

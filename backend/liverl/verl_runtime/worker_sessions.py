@@ -44,6 +44,8 @@ class HostSettings(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
     patience: float = 120.0
     max_replica_deaths: int = 2
+    in_flight: int = 16
+    rows_per_trial: int = 64
     main_agent_prefix_match: int = 256
     max_body_bytes: int = 16 << 20
 
@@ -63,6 +65,8 @@ class WorkerSessions:
             asides=settings.asides,
             patience=settings.patience,
             most_deaths=settings.max_replica_deaths,
+            in_flight=settings.in_flight,
+            most_rows=settings.rows_per_trial,
         )
         self._started = time.time()
         self._report = ReportFile(folder / f"{settings.worker}.json")
