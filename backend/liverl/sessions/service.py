@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 
 from liverl.sessions.access_log import AccessLogger, access_log
+from liverl.sessions.journal import set_aside
 from liverl.sessions.replica_file import REPLICAS, file_digest, read_replicas
 from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.report import ReportFile
@@ -174,6 +175,7 @@ class Service:
         while True:
             with self._faults.logged("sessions whose time is over cannot be ended"):
                 await store.expire(time.time())
+            store.mend_journals()
             self._write_report(store, replicas)
             await asyncio.sleep(REPORT_S)
 
@@ -222,7 +224,10 @@ def control_socket(path: Path) -> socket.socket:
     Raises:
         OSError: it cannot be created.
     """
-    path.unlink(missing_ok=True)
+    if path.is_socket():
+        path.unlink(missing_ok=True)
+    else:
+        set_aside(path)  # a directory, or a file that somebody has put there
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         os.fchmod(sock.fileno(), 0o600)  # ``bind`` creates the file with this mode

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
@@ -112,6 +112,7 @@ class Session:
         self._halted = False  # accepts no more requests
         self._heads = HeadCache()
         self._journal, self._told = journal, told
+        journal.whole, journal.told = self._entries, self._journal_rewritten
         self._running: set[asyncio.Task[Answer]] = set()
         self._samples = Samples()
         self._begun: dict[
@@ -160,15 +161,44 @@ class Session:
         """Whether ``key`` is the session's."""
         return same_key(key, self.opened.key)
 
-    def replay(self, entries: Sequence[Entry]) -> None:
-        """Take over the entries of a journal, without its first one.
-
-        Raises:
-            DamagedJournal: an entry contradicts itself or those before it.
-        """
-        self._state.replay(self.id, entries)
+    def replay(self, entries: Sequence[Entry]) -> str:
+        """See ``SessionState.replay``."""
+        damage = self._state.replay(entries)
         ends = (entry.began + entry.seconds for entry in entries if isinstance(entry, Recorded))
         self.last_request = max((self.last_request, *ends))
+        return damage
+
+    @property
+    def turns(self) -> int:
+        """Replies that were recorded."""
+        return len(self._state.answers)
+
+    def keep_prefix(self) -> None:
+        """The journal could be read up to a damaged line only: write it anew from what was read.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self.counters.journal_cut += 1
+        self._journal.rewrite()
+
+    def mend_journal(self) -> None:
+        """Write the journal anew if somebody has removed or changed it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if not self.finished:
+            self._journal.mend()
+
+    def _entries(self) -> Iterator[Entry]:
+        """A journal that says all that this session is."""
+        yield self.opened
+        yield from self._state.entries()
+
+    def _journal_rewritten(self, why: str) -> None:
+        self.counters.journal_rewritten += 1
+        logger.error("session %s: its journal %s; it was written anew from memory", self.id, why)
 
     async def halt(self) -> None:
         """Accept no more requests, and cancel those whose replies are being sampled."""
@@ -396,6 +426,10 @@ class Session:
             stopped=stopped,
             logprobs=token_logprobs(draft.ids, draft.logprobs) if chat.logprobs else None,
         )
+        try:
+            self._journal.mend()  # before its counters are taken for the entry
+        except OSError as error:
+            raise _not_recorded(error) from error
         now = time.time()
         seconds = now - asked.began
         counters = self._counted(turn, draft, seconds)
@@ -403,7 +437,7 @@ class Session:
         try:
             self._journal.write(recorded)
         except OSError as error:
-            raise Refusal(500, f"the reply could not be recorded: {error.strerror or error}") from error
+            raise _not_recorded(error) from error
         sample.kept = self._state.record(recorded, told=False)
         sample.kept.chat, sample.kept.api = chat, asked.api
         self._begun.pop(draft.place.request.order, None)
@@ -508,6 +542,10 @@ class Session:
             raise Refusal(
                 410, f"session {self.id} has had {BESIDE * most} replies, {BESIDE} for each of its turns"
             )
+
+
+def _not_recorded(error: OSError) -> Refusal:
+    return Refusal(500, f"the reply could not be recorded: {error.strerror or error}")
 
 
 def _digest(chat: Chat, head: bytes) -> bytes:
