@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import (
+    Clients,
     Exit,
     GpuStatus,
     ProxyStatus,
@@ -349,6 +350,7 @@ class _Report(msgspec.Struct):
     descriptors: int | None = None
     descriptor_limit: int | None = None
     record_error: str | None = None
+    clients: Clients | None = None
 
 
 def orphaned_proxy(
@@ -362,7 +364,7 @@ def orphaned_proxy(
         return last
     if service.pid is None:
         return msgspec.structs.replace(
-            last, backends=(), cooled_down=(), descriptors=None, descriptor_limit=None
+            last, backends=(), cooled_down=(), descriptors=None, descriptor_limit=None, clients=None
         )
     path = orphans.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
@@ -401,6 +403,7 @@ def orphaned_proxy(
         descriptors=report.descriptors,
         descriptor_limit=report.descriptor_limit,
         record_error=report.record_error,
+        clients=report.clients,
     )
 
 

@@ -166,6 +166,22 @@ class Connections:
         """Return the address of which most connections without a key were closed, and their number."""
         return next(iter(self._blamed.most_common(1)), None)
 
+    def facts(self) -> dict[str, int | str]:
+        """For a status display: open connections, how many of them have no valid key, and the address with most of
+        these; how many were closed, the address that most without a key came from, and how many found no room."""
+        peer, most = self.busiest_peer() or ("", 0)
+        blamed, closed = self.blamed_peer() or ("", 0)
+        return {
+            "connections": len(self),
+            "without_key": self.unproven,
+            "peer": peer,
+            "of_peer": most,
+            "dropped": sum(self.dropped.values()),
+            "dropped_peer": blamed,
+            "dropped_of_peer": closed,
+            "turned_away": self.turned_away,
+        }
+
     def opened(self, connection: Connection, now: float) -> bool:
         """Register a new connection, closing others where a limit is reached; False: it was closed itself."""
         limits, peer = self.limits, connection.peer

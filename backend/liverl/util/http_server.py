@@ -154,20 +154,9 @@ class HttpServer:
                 await self._ticks
 
     def facts(self) -> dict[str, Any]:
-        """For a status display: open connections, how many of them have no valid key, the address with most of these;
-        how many were closed, the address that most of them came from, and how many found no room; descriptors."""
-        connections = self.connections
-        peer, most = connections.busiest_peer() or ("", 0)
-        blamed, closed = connections.blamed_peer() or ("", 0)
+        """For a status display: see ``Connections.facts``; and the descriptors of this process."""
         return {
-            "connections": len(connections),
-            "without_key": connections.unproven,
-            "peer": peer,
-            "of_peer": most,
-            "dropped": sum(connections.dropped.values()),
-            "dropped_peer": blamed,
-            "dropped_of_peer": closed,
-            "turned_away": connections.turned_away,
+            **self.connections.facts(),
             "descriptors": open_descriptors(self._descriptors),
             "descriptor_limit": self._descriptors,
         }

@@ -116,6 +116,11 @@ class GenerationState:
                 "dropped": sum(self.connections.dropped.values()),
                 "descriptors": self.descriptors,
                 "descriptor_limit": self.descriptor_limit,
+                "clients": {
+                    **self.connections.facts(),
+                    "descriptors": self.descriptors,
+                    "descriptor_limit": self.descriptor_limit,
+                },
                 "cooled_down": sorted(self.routing.cooled_down()),
                 "error": self.error or self.recorder.error or self.routing.error,
             },

@@ -24,6 +24,7 @@ _COUNTS = frozenset(
         "turned_away",
         "dropped",
         "descriptors",
+        "clients",
     }
 )
 
