@@ -13,8 +13,8 @@ from liverl.plan.spec import Plan
 from liverl.preflight import launch_script
 from liverl.preflight.ports import port_checks
 from liverl.procs.open_files import service_limit
-from liverl.proxy.runtime.limits import descriptors_for
 from liverl.serving.replica_bounds import Machine, machine, too_many
+from liverl.util.http_limits import descriptors_for
 from liverl.util.plural import quantity
 
 # A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the

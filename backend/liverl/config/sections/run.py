@@ -109,6 +109,8 @@ class SessionProxy(Struct, frozen=True, kw_only=True):
     models: tuple[Name, ...]
     patience: Seconds
     max_replica_deaths: Count
+    in_flight: Count
+    rows_per_trial: Count
     scheduler: SessionScheduler
 
 

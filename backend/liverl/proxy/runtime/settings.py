@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from liverl.util.http_limits import HTTP, MAX_BODY
+
 from .files import read
-from .limits import HEAD_TIMEOUT, MAX_BODY, WRITE_TIMEOUT
 from .sampling import Policy, PolicyError, read_policy
 
 # Variables meant for other tools that would make LiteLLM open a database, a cache or a
@@ -57,8 +58,9 @@ class Settings:
     idle_grace: float  # seconds an idle kept-alive connection is left open while draining
     keys: Keys
     max_body: int = MAX_BODY  # bytes of one request
-    head_timeout: float = HEAD_TIMEOUT  # seconds for a complete request head
-    write_timeout: float = WRITE_TIMEOUT  # seconds for which a client may leave a full buffer unread
+    head_timeout: float = HTTP.head_timeout  # seconds for a complete request head
+    body_timeout: float = HTTP.body_timeout  # seconds for a complete body behind it
+    write_timeout: float = HTTP.write_timeout  # seconds for which a client may leave a full buffer unread
     sampling: Policy | None = None  # None: the client decides
 
 
@@ -114,8 +116,9 @@ def read_settings(env: Mapping[str, str]) -> Settings:
         drain_timeout=_number(env, "LIVERL_DRAIN_TIMEOUT", "600"),
         idle_grace=_number(env, "LIVERL_DRAIN_IDLE_GRACE", "5"),
         max_body=int(_number(env, "LIVERL_MAX_BODY_BYTES", str(MAX_BODY))),
-        head_timeout=_number(env, "LIVERL_HEAD_TIMEOUT", str(HEAD_TIMEOUT)),
-        write_timeout=_number(env, "LIVERL_WRITE_TIMEOUT", str(WRITE_TIMEOUT)),
+        head_timeout=_number(env, "LIVERL_HEAD_TIMEOUT", str(HTTP.head_timeout)),
+        body_timeout=_number(env, "LIVERL_BODY_TIMEOUT", str(HTTP.body_timeout)),
+        write_timeout=_number(env, "LIVERL_WRITE_TIMEOUT", str(HTTP.write_timeout)),
         sampling=_policy(env.get("LIVERL_SAMPLING", "")),
         keys=Keys(
             master=_secret(run_dir / "secrets" / "master_key"), run=_secret(run_dir / "secrets" / "run_key")

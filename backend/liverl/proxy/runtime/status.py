@@ -25,6 +25,7 @@ _COUNTS = frozenset(
         "turned_away",
         "dropped",
         "descriptors",
+        "clients",
     }
 )
 
