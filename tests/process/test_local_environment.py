@@ -104,6 +104,28 @@ async def test_what_is_mounted_read_only_is_read_only_under_every_name(base: Pat
     )
 
 
+async def test_the_mounts_are_locked_even_for_all_capabilities(
+    base: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a command that took them from the process which starts another one."""
+    kept = base / "kept"
+    kept.mkdir()
+    (kept / "f").write_text("kept")
+    environment = await make(bind(kept, "/mnt/kept", read_only=True))
+    monkeypatch.setattr("liverl_local_environment.environment.without_privileges", lambda words, _: words)
+    assert await sh(environment, "mount -t tmpfs none /srv && umount /srv && echo all") == "all\n"
+    for path in ("/mnt/kept", str(kept)):
+        for command in ("mount -o remount,bind,rw", "umount", "umount -l"):
+            assert (await environment.exec(f"{command} {path}")).return_code != 0, f"{command} {path}"
+        await environment.exec(
+            f"mkdir /x; mount --bind {path} /x; mount -o remount,bind,rw /x; echo no > /x/f"
+        )
+    assert (
+        await environment.exec(f"umount {base}/trial || umount /tests || umount /logs/agent")
+    ).return_code != 0
+    assert (kept / "f").read_text() == "kept"
+
+
 async def test_no_command_changes_what_is_mounted(base: Path, make: Make) -> None:
     environment = await make()
     for path in ("/tests", "/solution", "/logs", "/proc", "/logs/agent"):
@@ -357,12 +379,13 @@ async def test_a_source_that_is_a_link_and_a_target_below_one(base: Path, make: 
     assert not Path("/mnt/new").exists() and not Path("/tmp/liverl-not-on-the-machine").exists()
 
 
-def test_an_ordinary_user_has_the_same(base: Path) -> None:
+@pytest.mark.parametrize("root", ["replaced", "covered"])
+def test_an_ordinary_user_has_the_same(base: Path, root: str) -> None:
     """As root this process has privileges that nobody else has: so another one, without any."""
     as_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.getuid() == 0 else []
     script = Path(__file__).with_name("local_environment_inside.py")
     env = {**os.environ, "PYTHONPATH": str(script.parents[1])}
-    words = [*as_user, sys.executable, str(script), str(base / "mine")]
+    words = [*as_user, sys.executable, str(script), str(base / "mine"), root]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -372,5 +395,6 @@ def test_an_ordinary_user_has_the_same(base: Path) -> None:
         "refused": "kept",
         "uploaded": "kept",
         "downloaded": "kept",
+        "seen outside of a jail": "['mine']\n",
         "left": False,
     }
