@@ -347,7 +347,12 @@ class Sampler:
             self._late[what] = UnreadableFile(what, why)
             return False
         finally:
-            unreadable = (*self._late.values(), *self._logs.unreadable, *self._files.unreadable)
+            unreadable = (
+                *self._late.values(),
+                *self._volumes.unreadable,
+                *self._logs.unreadable,
+                *self._files.unreadable,
+            )
             self.facts.unreadable = unreadable[:UNREADABLE]
 
     def _report_missed(self, steps: list[int]) -> None:

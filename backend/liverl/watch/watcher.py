@@ -319,6 +319,7 @@ class Watcher:
             *self._settings.value.unreadable,
             *self._files.unreadable,
             *self._services.unreadable,
+            *self._volumes.unreadable,
             *(thread.problem for thread in self._threads if thread.problem is not None),
         )
         named = {os.path.realpath(self.run.path / one.path): one.why for one in reversed(found)}

@@ -36,6 +36,7 @@ class TrialRoot:
         self.path = path
         self._top = Folder("", None)
         self._folders: dict[str, Folder] = {}
+        self.unreadable: dict[str, str] = {}  # folder that cannot be listed, relative to this one -> why
         self._old_turn = 0
 
     @property
@@ -50,10 +51,8 @@ class TrialRoot:
 
     def new_trials(self, now: float, until: float) -> Iterator[tuple[Trial, Folder]]:
         """The trials that appeared since the last call, each with the folder that lists it. ``now``: Unix time;
-        ``until``: on the monotonic clock, when to stop; the rest comes with the next call.
-
-        Raises:
-            OSError: the storage failed.
+        ``until``: on the monotonic clock, when to stop; the rest comes with the next call. A folder that cannot be
+        listed is named in ``unreadable``, and tried again.
         """
         for name in self._changed(self._top, now):
             match = STEP_DIR.fullmatch(name)
@@ -82,8 +81,14 @@ class TrialRoot:
             with os.scandir(path) as entries:
                 names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
         except (FileNotFoundError, NotADirectoryError):
+            self.unreadable.pop(folder.path, None)
             folder.mtime = max(folder.mtime, 0)
             return []
+        except OSError as error:  # of another user, or the storage failed: it hides no other folder
+            self.unreadable[folder.path] = error.strerror or str(error)
+            folder.mtime = max(folder.mtime, 0)
+            return []
+        self.unreadable.pop(folder.path, None)
         folder.mtime = mtime
         return names
 

@@ -130,6 +130,7 @@ class TrialScanner:
         self._unnamed_at = 0
         self._lines = LineReader()
         self._scanned_at = 0.0  # Unix seconds
+        self._storage: UnreadableFile | None = None  # what ended the last scan early
 
     def newest_folders(self) -> list[str]:
         """Return the directories where new trials appear: every folder of trials and its newest steps. Not during a
@@ -160,8 +161,11 @@ class TrialScanner:
             self._list(now, until)
             self._count_unnamed()
             changed |= self._dumps.poll(until)
+            self._storage = None
         except OSError as error:
             self._failed(error)
+            path = os.fspath(error.filename or TRIALS).removeprefix(f"{self._run_dir}/")
+            self._storage = UnreadableFile(path, error.strerror or str(error))
         waiting = sorted((trial.due, order) for order, (trial, _) in enumerate(self._open.values()))
         trials = list(self._open.values())
         for due, order in waiting:
@@ -264,8 +268,14 @@ class TrialScanner:
             for trial, names in sorted(self._unreadable.items())
             for name, why in names.items()
         )
+        folders = (
+            UnreadableFile(os.path.normpath(os.path.join(name, folder)), why)
+            for name, root in self._roots.items()
+            for folder, why in root.unreadable.items()
+        )
         dumps = starmap(UnreadableFile, self._dumps.problems())
-        return tuple(islice(chain(files, dumps), UNREADABLE))
+        failed = () if self._storage is None else (self._storage,)
+        return tuple(islice(chain(failed, folders, files, dumps), UNREADABLE))
 
     def _note(self, path: str, unreadable: dict[str, str]) -> None:
         """Remember which files of a trial were not read, and why."""
