@@ -158,7 +158,7 @@ def test_an_archive_has_nothing_that_a_link_in_a_trial_or_a_printed_line_names(
         line.partition(": ")[0].removeprefix(f"{run.run_dir}/"): line.partition(": ")[2] for line in left_out
     } == {
         "trials/step_0001/task-1/agent/trajectory.json": "a symbolic link, which is not followed here",
-        "trials/step_0001/task-1/verifier/reward.txt": "a symbolic link, which is not followed here",
+        "trials/step_0001/task-1/verifier/reward.txt": "verifier is a symbolic link, which is not followed here",
         "trials/step_0001/task-1/result.json": "not a regular file but a FIFO",
         "trials.2/step_0001/other/litellm-trajectory.jsonl": UNPLANNED.format(private),
         "attempt_001/logs/train-log.1.log": UNPLANNED.format(private / "file"),

@@ -74,7 +74,7 @@ def _result(run: RunDir, before: Result, verdict: Verdict) -> Result:
 
 def _write(run: RunDir, result: Result) -> None:
     """Write the result while no backend holds the run."""
-    fd = open_lock(run.lock)
+    fd = open_lock(run.lock, only_locked=True)
     try:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

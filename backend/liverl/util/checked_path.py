@@ -144,7 +144,8 @@ def _open(part: str, flags: int, mode: int, folder: int | None, path: str) -> in
     except OSError as error:
         nofollow = flags & os.O_NOFOLLOW and error.errno in (errno.ELOOP, errno.ENOTDIR)
         if nofollow and _is_link(part, folder):
-            words = "a symbolic link, which is not followed here"
+            which = "" if os.path.basename(path) == os.path.basename(part) else f"{part} is "
+            words = f"{which}a symbolic link, which is not followed here"
             raise LinkRefusedError(errno.ELOOP, words, path) from None
         error.filename = path
         raise
