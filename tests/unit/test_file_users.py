@@ -19,9 +19,11 @@ from liverl.agents.loop import Conversation
 from liverl.agents.sandbox import Sandbox
 from liverl.agents.trial_files import write_facts, write_outcome
 from liverl.config import load
+from liverl.daemon import user_file
 from liverl.daemon.launch import _open_log
 from liverl.daemon.main import take_lock
 from liverl.embedded.trainer.history import MetricsFiles
+from liverl.external.config_file import replace_with_backup
 from liverl.logs.tail import tail_start
 from liverl.model import HostStats
 from liverl.observe.history import HistoryWriter, sample_of
@@ -34,6 +36,7 @@ from liverl.proxy.runtime.status import StatusFile
 from liverl.proxy.runtime.trial_sampling import _read_facts
 from liverl.replay.record import Recorder
 from liverl.rundir.journal import LineFile, read_object
+from liverl.rundir.layout import RunDir
 from liverl.rundir.ledger import Ledger
 from liverl.sessions import trial_log
 from liverl.sessions.counters import Counters
@@ -201,6 +204,16 @@ WRITERS = {
         "watch/run/events.jsonl", lambda folder: Mirror(folder, "run").say(1.0, "step", "words")
     ),
 }
+ON_PURPOSE = "a file of the user's own, which is changed where it lies, through the user's own links"
+WRITERS |= {
+    "LiteLLM's configuration": User(
+        "litellm.yaml", lambda folder: replace_with_backup(folder / "litellm.yaml", "a: 1\n")
+    ),
+    "the user's configuration": User(
+        "c.yaml",
+        lambda folder: user_file.write(RunDir(folder), user_file.FileChange(folder / "c.yaml", "", "a: 1\n")),
+    ),
+}
 READERS = {
     "trajectory of a trial": User("litellm-trajectory.jsonl", trajectory, trial=True),
     "head of a trial's file": User("a.txt", lambda folder: head_of_file(folder, "a.txt"), trial=True),
@@ -234,6 +247,8 @@ NOT_TRIED = {
     ("log of a service", "foreign"): KEEPER,
     ("exit status", "foreign"): KEEPER,
     ("status of the proxy", "foreign"): KEEPER,
+    ("LiteLLM's configuration", "link"): ON_PURPOSE,
+    ("the user's configuration", "link"): ON_PURPOSE,
     ("records of the proxy", "foreign"): KEEPER,
 }
 
@@ -318,6 +333,8 @@ def test_a_writer_writes_no_file_of_others(tmp_path: Path, folder: Path, name: s
 def test_a_writer_writes(folder: Path, name: str) -> None:
     user = WRITERS[name]
     (folder / user.path).parent.mkdir(parents=True, exist_ok=True)
+    if why_not(name, "link", user):
+        (folder / user.path).touch()  # it is only ever changed
     assert ends(user.act, folder) is None
     assert (folder / user.path).is_file()
 

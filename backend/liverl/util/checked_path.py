@@ -98,6 +98,20 @@ def open_at(folder: int, part: str, flags: int, path: StrPath, mode: int = 0o666
     return _open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, folder, os.fspath(path))
 
 
+def resolved(path: StrPath) -> str:
+    """The path without links of a file that is to be replaced where it is, not where a link to it is.
+
+    Raises:
+        LinkRefusedError: see ``open_checked``.
+        OSError: there is no such file, or it cannot be looked at.
+    """
+    fd = open_checked(path, os.O_PATH)
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+
+
 def _open_below(name: str, inside: str, flags: int, mode: int) -> int:
     root = os.path.abspath(inside)
     below = os.path.relpath(os.path.abspath(name), root)
