@@ -177,3 +177,21 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
             with pytest.raises(OSError, match="symbolic link"):
                 overwrite(path, b"", inside=inside)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@root_only
+def test_what_was_reached_once_is_checked_again_when_its_links_have_changed(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        file(tmp_path / name / "file").write_text(name)
+        file(tmp_path / name / "inner").write_text(name)
+    way = link(tmp_path / "way", "old")
+    for _ in range(2):
+        assert read_regular(way / "file") == read_regular(way / "file", inside=way) == b"old"
+    way.unlink()
+    link(way, "new")
+    assert read_regular(way / "file") == read_regular(way / "file", inside=way) == b"new"
+    way.unlink()
+    link(way, "old", ANOTHER)
+    for path, inside in ((way / "inner", None), (way / "file", None), (way / "file", way)):
+        with pytest.raises(LinkRefusedError):
+            read_regular(path, inside=inside)

@@ -238,3 +238,17 @@ def test_what_the_plan_names_and_what_only_a_line_has_named(script: Script) -> N
     assert planned(str(folder), script.outputs) and not planned(str(beside), script.outputs)
     assert planned(str(beside), replace(script.outputs, nodes=2))
     assert not planned(str(script.cwd / "named"), replace(script.outputs, nodes=2))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_folder_of_trials_is_not_found_through_another_users_link(script: Script, tmp_path: Path) -> None:
+    parent = script.folder(script.cwd / "harbor_trials" / "p")
+    script.folder(parent / NAME)
+    private = script.folder(tmp_path / "private")
+    other = parent / "exp-20260101-000100"
+    other.symlink_to(private)
+    links = script.other(nodes=2)
+    os.lchown(other, 64321, 64321)
+    assert links.look(script.running) == [f"reading the trials in {parent / NAME}"]
+    os.lchown(other, 0, 0)
+    assert links.look(script.running) == [f"reading the trials in {private}"]

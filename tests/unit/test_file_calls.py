@@ -33,7 +33,6 @@ OWN_CALLS = {
     "preflight/rows_program.py": "a program for another interpreter: it cannot import the helper",
     "supervise/keeper/process/": "a process of the standard library only: it has a copy of the helper",
     "proxy/runtime/files.py": "runs inside LiteLLM without our package: a copy of the helper",
-    "proxy/runtime/recorder.py": "runs inside LiteLLM: writes to what that copy has opened",
     "proxy/runtime/assignments.py": "runs inside LiteLLM: a file that two processes keep open and lock",
 }
 

@@ -19,9 +19,11 @@ from liverl.agents.loop import Conversation
 from liverl.agents.sandbox import Sandbox
 from liverl.agents.trial_files import write_facts, write_outcome
 from liverl.config import load
+from liverl.daemon import user_file
 from liverl.daemon.launch import _open_log
 from liverl.daemon.main import take_lock
 from liverl.embedded.trainer.history import MetricsFiles
+from liverl.external.config_file import replace_with_backup
 from liverl.logs.tail import tail_start
 from liverl.model import HostStats
 from liverl.observe.history import HistoryWriter, sample_of
@@ -34,6 +36,7 @@ from liverl.proxy.runtime.status import StatusFile
 from liverl.proxy.runtime.trial_sampling import _read_facts
 from liverl.replay.record import Recorder
 from liverl.rundir.journal import LineFile, read_object
+from liverl.rundir.layout import RunDir
 from liverl.rundir.ledger import Ledger
 from liverl.sessions import trial_log
 from liverl.sessions.counters import Counters
@@ -60,6 +63,7 @@ class User:
     path: str
     act: Callable[[Path], Any]
     trial: bool = False  # the folder is a trial's, where an agent may write
+    only_locked: bool = False  # it is opened as it is, whatever it is
 
 
 def turns(folder: Path) -> None:
@@ -182,10 +186,12 @@ WRITERS = {
         "history.jsonl", lambda folder: HistoryWriter(folder).append(sample_of(1.0, HostStats(), (), {}))
     ),
     "metrics": User("metrics.jsonl", lambda folder: MetricsFiles(folder, folder).append(1, {"reward": 1.0})),
-    "lock of a run": User(".lock", lambda folder: os.close(take_lock(folder / ".lock"))),
-    "lock of an environment": User(".e.lock", lambda folder: os.close(open_lock(folder / ".e.lock"))),
+    "lock of a run": User(".lock", lambda folder: os.close(take_lock(folder / ".lock")), only_locked=True),
+    "lock of an environment": User(
+        ".e.lock", lambda folder: os.close(open_lock(folder / ".e.lock")), only_locked=True
+    ),
     "ledger": User("index.yaml", enter),
-    "lock of the ledger": User(".lock", enter),
+    "lock of the ledger": User(".lock", enter, only_locked=True),
     "key of a run": User("secrets/run_key", lambda folder: ensure_keys(folder, "k" * 20)),
     "log of a backend": User("backend.log", lambda folder: _open_log(folder / "backend.log").close()),
     "log of a service": User("a.log", lambda folder: os.close(open_log(str(folder / "a.log")))),
@@ -196,6 +202,16 @@ WRITERS = {
     "recording": User("a.jsonl", lambda folder: Recorder(folder / "run", folder)._append("a.jsonl", [b"{}"])),
     "events of a watched run": User(
         "watch/run/events.jsonl", lambda folder: Mirror(folder, "run").say(1.0, "step", "words")
+    ),
+}
+ON_PURPOSE = "a file of the user's own, which is changed where it lies, through the user's own links"
+WRITERS |= {
+    "LiteLLM's configuration": User(
+        "litellm.yaml", lambda folder: replace_with_backup(folder / "litellm.yaml", "a: 1\n")
+    ),
+    "the user's configuration": User(
+        "c.yaml",
+        lambda folder: user_file.write(RunDir(folder), user_file.FileChange(folder / "c.yaml", "", "a: 1\n")),
     ),
 }
 READERS = {
@@ -231,6 +247,8 @@ NOT_TRIED = {
     ("log of a service", "foreign"): KEEPER,
     ("exit status", "foreign"): KEEPER,
     ("status of the proxy", "foreign"): KEEPER,
+    ("LiteLLM's configuration", "link"): ON_PURPOSE,
+    ("the user's configuration", "link"): ON_PURPOSE,
     ("records of the proxy", "foreign"): KEEPER,
 }
 
@@ -307,7 +325,7 @@ def test_a_writer_writes_no_file_of_others(tmp_path: Path, folder: Path, name: s
     )
     if rule in ("folder", "foreign"):
         assert error is not None
-    if error is None:
+    if error is None and not user.only_locked:
         assert place.is_file() and not place.is_symlink(), "it was replaced"
 
 
@@ -315,6 +333,8 @@ def test_a_writer_writes_no_file_of_others(tmp_path: Path, folder: Path, name: s
 def test_a_writer_writes(folder: Path, name: str) -> None:
     user = WRITERS[name]
     (folder / user.path).parent.mkdir(parents=True, exist_ok=True)
+    if why_not(name, "link", user):
+        (folder / user.path).touch()  # it is only ever changed
     assert ends(user.act, folder) is None
     assert (folder / user.path).is_file()
 

@@ -253,7 +253,7 @@ def test_links_of_the_user_lead_out_of_a_ledger_that_was_named_only(tmp_path: Pa
     repository.mkdir()
     (tmp_path / "artifacts").mkdir()
     (tmp_path / "artifacts" / "index.yaml").symlink_to(repository / "index.yaml")
-    with pytest.raises(LedgerError, match="links out of the default one are not followed"):
+    with pytest.raises(LedgerError, match="links out of the folder are followed only if"):
         Ledger(tmp_path / "artifacts").enter(ROW)
     assert not (repository / "index.yaml").exists()
     assert Ledger(tmp_path / "artifacts", named=True).enter(ROW) == "run_001"

@@ -105,3 +105,25 @@ def test_what_cannot_be_removed_is_named_and_the_rest_is_gone(tmp_path: Path) ->
         errors = remove_tree(tmp_path / "top")
     assert [str(error.filename) for error in errors] == [str(tmp_path / "top" / "b")]
     assert os.listdir(tmp_path / "top") == ["b"]
+
+
+def test_a_directory_that_becomes_a_link_while_it_is_removed_is_not_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process swaps it between two calls; its moment is simulated."""
+    (tmp_path / "top" / "a").mkdir(parents=True)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    real = os.unlink
+
+    def swapping(name: str, *, dir_fd: int | None = None) -> None:
+        try:
+            real(name, dir_fd=dir_fd)
+        finally:
+            if name == "a":
+                (tmp_path / "top" / "a").rmdir()
+                (tmp_path / "top" / "a").symlink_to(tmp_path / "precious")
+
+    monkeypatch.setattr(os, "unlink", swapping)
+    assert remove_tree(tmp_path / "top")
+    assert os.listdir(tmp_path / "precious") == ["file"]

@@ -44,7 +44,6 @@ from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
-from liverl.util.checked_path import open_folder
 from liverl.util.decode import decode_json
 from liverl.util.lock_file import open_lock
 from liverl.util.modes import exclude_others, make_directory
@@ -69,8 +68,7 @@ def take_lock(path: Path) -> int:
         StartProblem: another backend holds it, or the file cannot be opened.
     """
     try:
-        # A directory in its place is locked as well: another file there would let a second backend in.
-        fd = open_folder(path) if path.is_dir() else open_lock(path)
+        fd = open_lock(path, only_locked=True)
     except OSError as error:
         raise StartProblem(
             f"cannot open {path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT

@@ -26,6 +26,7 @@ from liverl.logs.prefixes import colourless
 from liverl.plan.spec import ScriptOutputs
 from liverl.proxy.keys import FOLDER as KEYS
 from liverl.rundir.layout import ENGINE_LOG, SCRIPT_LOG, TRAIN_LOG, RunDir
+from liverl.util.checked_path import resolved
 
 # What LiveRL's launch scripts print before they start anything. Searched for in the first bytes of the output.
 _NAMED = re.compile(r"(?:^|\s)(train log|vLLM log|trials):\s+(\S.*?)\s*$", re.IGNORECASE)
@@ -122,7 +123,10 @@ class OutputLinks:
         known = {os.path.realpath(path) for path in self._run.trial_roots()}
         number = max(links, default=1) + 1
         for folder in self._trial_folders(script):
-            real = os.path.realpath(folder)
+            try:
+                real = resolved(folder)  # not through another user's link: ours to it would be followed
+            except (OSError, ValueError):
+                continue
             if real in known or not _changed_since(folder, script.started_at, stat.S_ISDIR):
                 continue
             known.add(real)

@@ -84,7 +84,7 @@ def _result(run: RunDir, before: Result, verdict: Verdict) -> Result:
 def _replace(run: RunDir, before: Result, judged: Result) -> Result:
     """Write the result while no backend holds the run, unless it is not ``before`` any more: another command has judged
     the same job, or an attempt has begun and ended. Returns the result that the run has then."""
-    fd = open_lock(run.lock)
+    fd = open_lock(run.lock, only_locked=True)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

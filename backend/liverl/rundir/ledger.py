@@ -267,12 +267,6 @@ class Ledger:
             LedgerError: another user could have; nothing is written then. Or a link leads out of it.
         """
         parts = [self.path, self.artifacts / _LOCK, self.archives]
-        root = os.path.realpath(self.artifacts)
-        for part in parts:
-            target = os.path.realpath(part)
-            if not self._named and os.path.dirname(target) != root:
-                text = f"{part} leads to {target}; --artifacts names another folder"
-                raise LedgerError(f"{text}, and links out of the default one are not followed")
         verdict = assess(facts_of([self.artifacts, *parts]), present_caller(), self._trusted)
         if verdict.refused:
             found = "; ".join(
@@ -280,6 +274,12 @@ class Ledger:
                 for each in verdict.refused[:_MOST_NAMED]
             )
             raise LedgerError(f"another user could have changed it, so nothing is written there: {found}")
+        root = os.path.realpath(self.artifacts)
+        for part in parts:
+            target = os.path.realpath(part)
+            if not self._named and os.path.dirname(target) != root:
+                text = f"{part} leads to {target}; links out of the folder are followed only if --artifacts names it"
+                raise LedgerError(text)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -15,6 +15,8 @@ import functools
 import os
 import stat
 from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from liverl.util.kernel_file import kernel_text
 
@@ -63,7 +65,7 @@ def open_checked(
         # Most paths have no link. One look at what was opened is faster than one at each part of the path, as a
         # storage may take 75 ms for each.
         fd = _open(name, direct, mode, None, name)
-        if _is_at(fd, os.path.abspath(name)):
+        if _is_at(fd, place := os.path.abspath(name)) or _is_at(fd, _known(_folders, place)):
             return fd
         os.close(fd)
         return _open_through_links(name, direct, mode)
@@ -98,6 +100,20 @@ def open_at(folder: int, part: str, flags: int, path: StrPath, mode: int = 0o666
     return _open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, folder, os.fspath(path))
 
 
+def resolved(path: StrPath) -> str:
+    """The path without links of a file that is to be replaced where it is, not where a link to it is.
+
+    Raises:
+        LinkRefusedError: see ``open_checked``.
+        OSError: there is no such file, or it cannot be looked at.
+    """
+    fd = open_checked(path, os.O_PATH)
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+
+
 def _open_below(name: str, inside: str, flags: int, mode: int) -> int:
     root = os.path.abspath(inside)
     below = os.path.relpath(os.path.abspath(name), root)
@@ -106,12 +122,12 @@ def _open_below(name: str, inside: str, flags: int, mode: int) -> int:
         raise RefusedFileError(errno.EXDEV, f"it is not below {inside}", name)
     if not flags & (os.O_CREAT | os.O_TRUNC):  # as in ``open_checked``
         fd = _open(name, flags, mode, None, name)
-        if _is_at(fd, os.path.join(_seen.get(root, root), below)):
+        if _is_at(fd, os.path.join(_roots.get(root, root), below)):
             return fd
         os.close(fd)
     at = open_folder(root)
     try:
-        _remember(root, at)
+        _remember(_roots, root, _where(at))
         for part in parts[:-1]:
             new = _open(part, _FOLDER | os.O_NOFOLLOW, 0, at, name)
             os.close(at)
@@ -121,20 +137,23 @@ def _open_below(name: str, inside: str, flags: int, mode: int) -> int:
         os.close(at)
 
 
-# Directories that were reached through links, as they were named -> without links.
-_seen: dict[str, str] = {}
-_MOST_SEEN = 256
+# Directories that were reached through links, as they were named -> without links. What is opened later is still looked
+# at: if it lies elsewhere now, its links are checked anew.
+_roots: dict[str, str] = {}  # named by ``inside``
+_folders: dict[str, str] = {}  # through links of the user and root only
+_MOST_SEEN = 1024
 
 
-def _remember(path: str, fd: int) -> None:
-    try:
-        real = os.readlink(f"/proc/self/fd/{fd}")
-    except OSError:
-        return
-    if real != path:
-        if len(_seen) >= _MOST_SEEN:
-            _seen.clear()
-        _seen[path] = real
+def _remember(seen: dict[str, str], path: str, real: str | None) -> None:
+    if real is not None and real != path:
+        if len(seen) >= _MOST_SEEN:
+            seen.clear()
+        seen[path] = real
+
+
+def _known(seen: dict[str, str], path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(seen.get(folder, folder), name)
 
 
 def _open(part: str, flags: int, mode: int, folder: int | None, path: str) -> int:
@@ -144,7 +163,8 @@ def _open(part: str, flags: int, mode: int, folder: int | None, path: str) -> in
     except OSError as error:
         nofollow = flags & os.O_NOFOLLOW and error.errno in (errno.ELOOP, errno.ENOTDIR)
         if nofollow and _is_link(part, folder):
-            words = "a symbolic link, which is not followed here"
+            which = "" if os.path.basename(path) == os.path.basename(part) else f"{part} is "
+            words = f"{which}a symbolic link, which is not followed here"
             raise LinkRefusedError(errno.ELOOP, words, path) from None
         error.filename = path
         raise
@@ -159,47 +179,49 @@ def _is_link(part: str, folder: int | None) -> bool:
 
 def _is_at(fd: int, path: str) -> bool:
     """Whether a descriptor is of the file of this path, without a link on the way."""
+    return _where(fd) == path
+
+
+def _where(fd: int) -> str | None:
+    """The path of what was opened, without links; None if that cannot be told."""
     try:
-        return os.readlink(f"/proc/self/fd/{fd}") == path
+        return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:  # /proc is not mounted
-        return False
+        return None
 
 
 def _open_through_links(name: str, flags: int, mode: int) -> int:
     """Open a path part by part. The links that were followed are compared with what they have led to."""
     links: list[tuple[str, int]] = []  # path and owner of each
-    parts = deque(_parts(os.path.join(os.getcwd(), name)))
+    parts = deque(_parts(name if os.path.isabs(name) else os.path.join(os.getcwd(), name)))
     at, place = os.open("/", _HERE | os.O_DIRECTORY), "/"
     try:
-        while True:
+        final = False
+        while not final:
             part = parts.popleft() if parts else "."
             final = not parts
-            part_flags = (flags | os.O_NOFOLLOW) if final else (_HERE | os.O_NOFOLLOW)
             shown = os.path.join(place, part)
             link = _link_at(part, at, final, flags)
-            if link is None:
-                new = _open(part, part_flags, mode, at, name)
-                os.close(at)
-                at, place = new, shown
-                if final:
-                    break
+            if link is not None:
+                links.append((shown, link.owner))
+                if len(links) > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+            if link is not None and link.target is not None:
+                final = False
+                parts.extendleft(reversed(_parts(link.target)))
+                if link.target.startswith("/"):
+                    os.close(at)
+                    at, place = os.open("/", _HERE | os.O_DIRECTORY), "/"
                 continue
-            owner, target = link
-            links.append((shown, owner))
-            if len(links) > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
-            if target is None:  # made by the kernel: only the kernel can follow it
-                new = _open(part, flags if final else _HERE, mode, at, name)
-                os.close(at)
-                at, place = new, shown
-                if final:
-                    break
-                continue
-            parts.extendleft(reversed(_parts(target)))
-            if target.startswith("/"):
-                os.close(at)
-                at, place = os.open("/", _HERE | os.O_DIRECTORY), "/"
+            how = flags if final else _HERE
+            new = _open(part, how if link is not None else how | os.O_NOFOLLOW, mode, at, name)
+            os.close(at)
+            at, place = new, shown
         _require_harmless(links, os.fstat(at).st_uid, name)
+        folder, last = os.path.split(os.path.abspath(name))
+        real = _where(at)
+        if real is not None and os.path.basename(real) == last and _own(uid for _, uid in links):
+            _remember(_folders, folder, os.path.dirname(real))
     except BaseException:
         os.close(at)
         raise
@@ -212,9 +234,15 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part and part != "."] + end
 
 
-def _link_at(part: str, folder: int, final: bool, flags: int) -> tuple[int, str | None] | None:
-    """(owner, target) of a link; None if it is none, or is not to be followed. ``target``: None for a link of procfs,
-    such as ``/proc/self/fd/3``."""
+class _Link(NamedTuple):
+    """``target``: None for a link of procfs, such as ``/proc/self/fd/3``, which only the kernel can follow."""
+
+    owner: int
+    target: str | None
+
+
+def _link_at(part: str, folder: int, final: bool, flags: int) -> _Link | None:
+    """A link in a directory; None if it is none, or is not to be followed."""
     if final and flags & os.O_NOFOLLOW:
         return None
     try:
@@ -226,8 +254,8 @@ def _link_at(part: str, folder: int, final: bool, flags: int) -> tuple[int, str 
         if not stat.S_ISLNK(status.st_mode):
             return None
         if status.st_dev == _proc():
-            return status.st_uid, None
-        return status.st_uid, os.readlink("", dir_fd=fd)
+            return _Link(status.st_uid, None)
+        return _Link(status.st_uid, os.readlink("", dir_fd=fd))
     finally:
         os.close(fd)
 
@@ -247,14 +275,18 @@ def _require_harmless(links: list[tuple[str, int]], owner: int, path: str) -> No
     Raises:
         LinkRefusedError: a link belongs to another user than the file, and neither to the caller nor to root.
     """
-    accepted = {os.geteuid(), 0, owner, unmapped_uid()}
     for link, uid in links:
-        if uid not in accepted:
+        if uid != owner and not _own([uid]):
             words = (
                 f"{'it is' if link == path else f'{link} is'} a symbolic link of uid {uid} to a file of uid {owner}; "
                 f"followed are only links of yours (uid {os.geteuid()}), of root and of the file's owner"
             )
             raise LinkRefusedError(errno.EPERM, words, path)
+
+
+def _own(uids: Iterable[int]) -> bool:
+    """Whether these are the user and root only."""
+    return {*uids} <= {os.geteuid(), 0, unmapped_uid()}
 
 
 @functools.cache

@@ -114,7 +114,7 @@ def open_append(
         fd = open_at(folder, os.path.basename(name), flags, name, mode)
         try:
             require_regular(os.fstat(fd).st_mode, name)
-            _require_own(os.fstat(fd), os.fstat(folder), name)
+            require_own(os.fstat(fd), os.fstat(folder), name)
             if empty:
                 os.ftruncate(fd, 0)
         except BaseException:
@@ -129,16 +129,19 @@ def open_append(
     return fd
 
 
-def _require_own(file: os.stat_result, folder: os.stat_result, path: str) -> None:
-    """Raises:
-    ForeignFileError: the file belongs to a user who may only write the folder, or may be another file's second name.
+def require_own(file: os.stat_result, folder: os.stat_result, path: str) -> None:
+    """Check the facts of a file that is to be written, and of the folder that it is in.
+
+    Raises:
+        ForeignFileError: the file belongs to a user who may only write the folder, or may be another file's second
+            name.
     """
     if file.st_uid not in {os.geteuid(), 0, folder.st_uid, unmapped_uid()}:
         words = (
             f"it belongs to uid {file.st_uid}, not to you (uid {os.geteuid()}), root or the folder's owner"
         )
         raise ForeignFileError(errno.EPERM, words, path)
-    if file.st_nlink > 1 and folder.st_mode & stat.S_IWOTH:
+    if stat.S_ISREG(file.st_mode) and file.st_nlink > 1 and folder.st_mode & stat.S_IWOTH:
         words = "a hard link, in a folder that every user can write: it may be another file's second name"
         raise ForeignFileError(errno.EPERM, words, path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -34,21 +35,45 @@ def read_below(root: Path, path: Path, most: int) -> bytes:
         return _content(os.open(path.name, _FILE, dir_fd=folder), most)
 
 
-@contextlib.contextmanager
-def appended_below(root: Path, path: Path, *, make: bool = False) -> Iterator[int]:
-    """The descriptor of a file below ``root``, open for reading and appending. ``make``: its missing directories, too.
+def append_below(root: Path, path: Path, line: bytes, *, make: bool = False) -> None:
+    """Append a line to a file below ``root``. ``make``: its missing directories, too. What a crash has cut is ended
+    first, as another process may be the one that writes it.
 
     Raises:
         FileNotFoundError: its directory is missing.
-        OSError: it is no regular file, or a part of its path below ``root`` is a link.
+        OSError: it is no regular file, a part of its path below ``root`` is a link, or the line has no room. Nothing of
+            the line is left, unless an agent holds the file's lock.
     """
     with _folder(root, path.parent, make=make) as folder:
         fd = os.open(path.name, _FILE | os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644, dir_fd=folder)
     try:
         _require_regular(fd, path.name)
-        yield fd
+        locked = False
+        with contextlib.suppress(OSError):  # waiting for it would delay the records of all other trials
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        append_line(fd, line, whole=locked)
     finally:
         os.close(fd)
+
+
+def append_line(fd: int, line: bytes, *, whole: bool) -> None:
+    """Append a line. ``whole``: nobody else writes the file now, so that a part of the line may be removed again.
+
+    Raises:
+        OSError: it has no room.
+    """
+    size = os.fstat(fd).st_size
+    if size and os.pread(fd, 1, size - 1) != b"\n":
+        line = b"\n" + line
+    try:
+        if os.write(fd, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        if whole:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, size)
+        raise
 
 
 def replace(path: Path, data: bytes) -> None:

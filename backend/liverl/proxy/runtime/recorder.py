@@ -5,9 +5,7 @@ A full disk or a slow network file system must not delay the requests of other t
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import sys
 from collections import OrderedDict
@@ -17,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .files import appended_below
+from .files import append_below
 from .trial_folders import steps
 
 FILE = "litellm-trajectory.jsonl"
@@ -138,11 +136,4 @@ class Recorder:
                 self._on_error()
 
     def _append(self, path: Path, line: bytes, *, make: bool = False) -> None:
-        with appended_below(self._trials, path, make=make) as fd:
-            status = os.fstat(fd)
-            if status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
-                line = (
-                    b"\n" + line
-                )  # an earlier record was cut; another process may be the one that writes it
-            if os.write(fd, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append_below(self._trials, path, line, make=make)
