@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl_tui.cli import numbers
 from liverl_tui.cli.options import config_options
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
@@ -26,7 +27,7 @@ PROFILE = "cpu-verl"  # the profile whose environment is used by default: it nee
 @click.argument("directory", metavar="DIR")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=1),
+    type=numbers.seconds(1),
     default=60.0,
     show_default=True,
     help="Maximum training time in seconds.",
