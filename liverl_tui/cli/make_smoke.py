@@ -13,6 +13,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.util.regular_file import overwrite
 from liverl.util.remove_tree import remove_tree
+from liverl_tui.cli import numbers
 from liverl_tui.cli.options import config_options
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
@@ -27,7 +28,7 @@ PROFILE = "cpu-verl"  # the profile whose environment is used by default: it nee
 @click.argument("directory", metavar="DIR")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=1),
+    type=numbers.seconds(1),
     default=60.0,
     show_default=True,
     help="Maximum training time in seconds.",

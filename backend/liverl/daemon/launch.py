@@ -61,10 +61,11 @@ class RunExists(LaunchError):
 @dataclass(frozen=True)
 class StopRequest:
     """Request to a backend that adopts services only to stop them. ``now``: kill without grace; ``who``: who requested
-    it, for events and the result."""
+    it, for events and the result; ``killed``: the earlier backend was killed, as it did not respond."""
 
     now: bool
     who: str
+    killed: bool = False
 
 
 def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
@@ -149,7 +150,7 @@ def start_backend(
     if resume:
         argv.append("--resume")
     if stop is not None:
-        argv += ["--stop", stop.who, *(["--now"] if stop.now else [])]
+        argv += ["--stop", stop.who, *(["--now"] if stop.now else []), *(["--killed"] if stop.killed else [])]
     if change is not None:
         argv.append("--change")
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}

@@ -160,6 +160,8 @@ def _stop_at_once(run: Run, stop: StopRequest | None, was_running: bool, no_plan
         nothing_to_stop = "the backend had exited unexpectedly; no process was left to stop"
         stopped = f"stopped by {stop.who} after the backend had exited unexpectedly"
         why = stopped if was_running else nothing_to_stop
+        if stop.killed:
+            why = f"killed by {stop.who}, as the backend did not respond"
         if no_plan:
             why += f"; {no_plan}: all processes of the run were ended, in no order"
         run.outcome.request_stop(now=stop.now, who=stop.who, why=why)
@@ -385,10 +387,11 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop", metavar="WHO", help="stop the run on behalf of WHO, then exit")
     parser.add_argument("--now", action="store_true", help="with --stop: kill immediately")
+    parser.add_argument("--killed", action="store_true", help="with --stop: its backend was killed for it")
     parser.add_argument("--change", action="store_true", help="stdin has a PlanChange, as JSON")
     args = parser.parse_args()
     run_dir = args.run_dir.resolve()
-    stop = StopRequest(args.now, args.stop) if args.stop is not None else None
+    stop = StopRequest(args.now, args.stop, args.killed) if args.stop is not None else None
     exclude_others()
     try:
         require_trusted(run_dir)
