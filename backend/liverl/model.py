@@ -293,6 +293,24 @@ class ReplicaSet(msgspec.Struct, frozen=True):
     items: tuple[ReplicaStatus, ...] = ()
 
 
+class Clients(msgspec.Struct, frozen=True):
+    """The connections to a port that agents use, as its process counts them. ``without_key``: those on which no valid
+    key was sent; ``peer``: the address with most of these, ``of_peer`` of them; ``dropped``: closed so far, of which
+    ``dropped_of_peer`` came from ``dropped_peer`` without a key; ``turned_away``: that found no room;
+    ``descriptors``: files and connections that the process has open, of ``descriptor_limit``."""
+
+    connections: int = 0
+    without_key: int = 0
+    peer: str = ""
+    of_peer: int = 0
+    dropped: int = 0
+    dropped_peer: str = ""
+    dropped_of_peer: int = 0
+    turned_away: int = 0
+    descriptors: int = 0
+    descriptor_limit: int = 0
+
+
 class ProxyStatus(msgspec.Struct, frozen=True):
     """The proxy as its clients see it: one address for the whole run, whichever process serves there."""
 
@@ -314,6 +332,7 @@ class ProxyStatus(msgspec.Struct, frozen=True):
     descriptors: int | None = None  # files and connections that the serving process has open ...
     descriptor_limit: int | None = None  # ... and may have open
     record_error: str | None = None  # why the last record could not be written
+    clients: Clients | None = None  # of the serving process
 
 
 class SilentSession(msgspec.Struct, frozen=True):
@@ -339,6 +358,7 @@ class SessionsStatus(msgspec.Struct, frozen=True):
     counters: dict[str, int | float] = {}
     silent: tuple[SilentSession, ...] = ()  # those that have been without a request for longest, at most 8
     error: str | None = None  # why it keeps an older list of replicas
+    clients: Clients | None = None  # of the agents' port; of several workers the one with most without a key
 
     @property
     def requests(self) -> int:

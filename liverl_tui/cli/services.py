@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from liverl.config.errors import shown
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import DeadBackend, RunDir, backend_alive
@@ -183,6 +182,8 @@ def scale_command(
     More replicas without a GPU than 4 for each CPU, or than fit into the memory, are refused without --force.
     """
     if not re.fullmatch(r"[+-]?[0-9]{1,4}", change):
+        from liverl.config.errors import shown
+
         raise CliError(f"scale takes +1, -1 or a number of replicas, not {shown(change)}", ExitCode.USAGE)
     args: dict[str, Any] = {"delta": int(change)} if change[0] in "+-" else {"to": int(change)}
     if force:  # a backend of an earlier version does not know it

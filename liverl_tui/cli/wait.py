@@ -12,6 +12,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, read_backend
+from liverl_tui.cli.numbers import seconds
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
@@ -36,7 +37,7 @@ SILENT_S = 10.0  # a backend that is ending may not answer for a while; after th
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=seconds(),
     metavar="S",
     help=f"Wait at most this many seconds, then exit with code {ExitCode.TIMEOUT}.",
 )

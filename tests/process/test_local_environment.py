@@ -26,7 +26,10 @@ Make = Callable[..., Awaitable[Any]]
 @pytest.fixture
 def base() -> Iterator[Path]:
     """A folder that is seen in an environment, unlike those below /tmp."""
-    folder = Path(tempfile.mkdtemp(prefix="liverl-local-", dir="/var/tmp"))
+    place = (
+        "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"
+    )  # 10,000 directories take a disk ten seconds
+    folder = Path(tempfile.mkdtemp(prefix="liverl-local-", dir=place))
     yield folder
     shutil.rmtree(folder)
 
@@ -101,6 +104,28 @@ async def test_what_is_mounted_read_only_is_read_only_under_every_name(base: Pat
     )
 
 
+async def test_the_mounts_are_locked_even_for_all_capabilities(
+    base: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a command that took them from the process which starts another one."""
+    kept = base / "kept"
+    kept.mkdir()
+    (kept / "f").write_text("kept")
+    environment = await make(bind(kept, "/mnt/kept", read_only=True))
+    monkeypatch.setattr("liverl_local_environment.environment.without_privileges", lambda words, _: words)
+    assert await sh(environment, "mount -t tmpfs none /srv && umount /srv && echo all") == "all\n"
+    for path in ("/mnt/kept", str(kept)):
+        for command in ("mount -o remount,bind,rw", "umount", "umount -l"):
+            assert (await environment.exec(f"{command} {path}")).return_code != 0, f"{command} {path}"
+        await environment.exec(
+            f"mkdir /x; mount --bind {path} /x; mount -o remount,bind,rw /x; echo no > /x/f"
+        )
+    assert (
+        await environment.exec(f"umount {base}/trial || umount /tests || umount /logs/agent")
+    ).return_code != 0
+    assert (kept / "f").read_text() == "kept"
+
+
 async def test_no_command_changes_what_is_mounted(base: Path, make: Make) -> None:
     environment = await make()
     for path in ("/tests", "/solution", "/logs", "/proc", "/logs/agent"):
@@ -158,18 +183,23 @@ async def test_the_files_of_the_verifier_are_those_of_the_task(base: Path, make:
     (tests / "test.sh").write_text("echo of the task")
     (tests / "sub" / "one").write_text("1")
     environment = await make()
+    clean = "chmod 755 /tests; rm -rf /tests/* /app/*; mkdir -p /tmp/out"
     for name, attack in IN_THE_WAY.items():
-        await environment.exec(f"mkdir -p /tmp/out; {attack}", timeout_sec=20)
+        await environment.exec(f"{clean}; {attack}", timeout_sec=60)
         await environment.upload_dir(tests, "/tests")
-        said = await sh(
-            environment,
-            "bash /tests/test.sh; cat /tests/sub/one; find /tmp/out /app/evil -type f 2>/dev/null; true",
-        )
+        seen = "find /tmp/out /app/evil -type f 2>/dev/null; cat /app/mine 2>/dev/null; true"
+        said = await sh(environment, f"bash /tests/test.sh; cat /tests/sub/one; {seen}")
         assert said == "of the task\n1", name
-        assert await sh(environment, "cat /app/mine 2>/dev/null; true") == "", name
+    for attack in (
+        "rm /tests/test.sh; ln -s /tmp/out/f /tests/test.sh",
+        IN_THE_WAY["a directory in place of a file"],
+    ):
+        await environment.exec(f"{clean}; {attack}", timeout_sec=60)
         await environment.upload_file(tests / "test.sh", "/tests/test.sh")
-        assert await sh(environment, "bash /tests/test.sh") == "of the task\n", name
-        await sh(environment, "chmod 755 /tests; rm -rf /tests/* /app/*")
+        assert await sh(environment, "bash /tests/test.sh; ls /tmp/out") in (
+            "of the task\n",
+            "of the task\nf\n",
+        )
     assert (sorted(outside.iterdir()) if outside.is_dir() else None) == outside_was
 
 
@@ -292,7 +322,7 @@ async def test_links_that_are_swapped_during_a_copy(base: Path, make: Make, tmp_
 
 async def test_a_copy_that_is_held_ends(make: Make, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = await make()
-    await sh(environment, "head -c 300000000 /dev/urandom > /app/large")
+    await sh(environment, "head -c 8000000 /dev/urandom > /app/large")
     # Whatever is started as tar stands still at once.
     held = "while :; do for p in /proc/[0-9]*; do case $(cat $p/comm) in tar) kill -STOP ${p#/proc/};; esac; done; done"
     await sh(environment, f"({held}) >/dev/null 2>&1 &")
@@ -328,7 +358,7 @@ async def test_nothing_is_left_of_what_a_trial_has_filled_its_directories_with(
     environment = await make()
     await sh(
         environment,
-        """cd /app; for i in $(seq 300); do mkfifo p$i; ln -s p$i l$i; touch f$i; ln f$i h$i; truncate -s 1T s$i; done
+        """cd /app; for i in $(seq 60); do mkfifo p$i; ln -s p$i l$i; touch f$i; ln f$i h$i; truncate -s 1T s$i; done
         mknod dev c 1 3; mkdir -p locked/in; touch locked/in/f; chmod 000 locked/in locked
         (trap '' TERM HUP INT; sleep 1000) >/dev/null 2>&1 & rm -rf /tests/* /solution /logs 2>/dev/null; true""",
     )
@@ -349,12 +379,13 @@ async def test_a_source_that_is_a_link_and_a_target_below_one(base: Path, make: 
     assert not Path("/mnt/new").exists() and not Path("/tmp/liverl-not-on-the-machine").exists()
 
 
-def test_an_ordinary_user_has_the_same(base: Path) -> None:
+@pytest.mark.parametrize("root", ["replaced", "covered"])
+def test_an_ordinary_user_has_the_same(base: Path, root: str) -> None:
     """As root this process has privileges that nobody else has: so another one, without any."""
     as_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.getuid() == 0 else []
     script = Path(__file__).with_name("local_environment_inside.py")
     env = {**os.environ, "PYTHONPATH": str(script.parents[1])}
-    words = [*as_user, sys.executable, str(script), str(base / "mine")]
+    words = [*as_user, sys.executable, str(script), str(base / "mine"), root]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -364,5 +395,6 @@ def test_an_ordinary_user_has_the_same(base: Path) -> None:
         "refused": "kept",
         "uploaded": "kept",
         "downloaded": "kept",
+        "seen outside of a jail": "['mine']\n",
         "left": False,
     }

@@ -278,6 +278,7 @@ def test_a_kill_does_not_wait_for_a_backend_that_does_not_respond(make: Make) ->
     )
     assert not [pid for pid in pids if procfs.alive(pid, None)] and not procfs.alive(backend, None)
     assert run.result().state == "stopped" and len(started(run)) == 2, "nothing was started again"
+    assert run.result().summary.endswith("as the backend did not respond"), run.result()
 
 
 def test_a_stop_that_is_no_kill_leaves_a_backend_that_does_not_respond_alone(make: Make) -> None:

@@ -113,6 +113,20 @@ def test_words_name_only_groups_that_every_match_captures() -> None:
     assert wrong == {}
 
 
+def test_rows_of_short_gpu_memory_say_so() -> None:
+    """Who else holds memory on the GPU is told of these only."""
+    device = re.compile(r"GPU|NPU|CUDA|KV cache|sampler", re.IGNORECASE)
+    short = re.compile(
+        r"out of memory|no memory|(?:not enough|no) (?:free )?memory|memory is (?:full|held)|occupied by"
+    )
+    silent = [
+        one.id
+        for one in SIGNATURES
+        if short.search(one.title) and device.search(one.title) and not one.gpu_memory
+    ]
+    assert silent == []
+
+
 def test_a_title_is_one_short_line() -> None:
     titles = {}
     for one in SIGNATURES:

@@ -54,6 +54,15 @@ def test_a_jump_is_told_once_with_how_far_and_which_way(change: dict[str, float]
     assert jumps.look() is None and jumps.look() is None
 
 
+def test_a_clock_that_is_set_back_to_where_it_was_leaves_no_difference() -> None:
+    jumps = looks(later(5.0, step=5 * DAY), later(10.0), later(15.0, suspended=60.0))
+    there, back, slept = jumps.look(), jumps.look(), jumps.look()
+    assert there is not None and there.words.endswith("5 d behind the clock until the next attempt")
+    assert back is not None and (back.step, back.behind) == (-5 * DAY, 0.0)
+    assert back.words.endswith("time limits and ages of this run do not follow it")
+    assert slept is not None and slept.words.endswith("1 min behind the clock until the next attempt")
+
+
 @pytest.mark.parametrize(
     "change", [{"step": JUMP_S - 0.1}, {"step": 0.1 - JUMP_S}, {"suspended": JUMP_S - 0.1}, {}]
 )

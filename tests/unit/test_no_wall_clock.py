@@ -79,6 +79,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "liverl_tui/cli/logs.py": (1, STAMPS),
     "liverl_tui/cli/notify.py": (1, SHOWN),
     "liverl_tui/cli/plain.py": (1, SHOWN),
+    "liverl_tui/cli/status.py": (1, SHOWN),
     "liverl_tui/cli/target.py": (1, SHOWN),
     "liverl_tui/screens/entries.py": (1, SHOWN),
     "liverl_tui/widgets/log/session.py": (1, STAMPS),

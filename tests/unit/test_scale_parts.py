@@ -19,7 +19,7 @@ from kit.screens import gpu as board_gpu
 from liverl.control.messages import CommandError
 from liverl.model import GpuStatus
 from liverl.plan.spec import Plan, PortSpec, ServiceSpec, Settings
-from liverl.preflight.host import replicas
+from liverl.preflight.host import replicas, trials
 from liverl.proxy.runtime.assignments import Assignments
 from liverl.proxy.runtime.routing import Routing
 from liverl.serving.registry import ReplicaRegistry
@@ -516,6 +516,21 @@ def test_a_run_that_begins_with_more_than_the_machine_should_carry_is_not_starte
     assert check.text.endswith("--set supervise.max_replicas=99")
     assert replicas(Plan("p/n", "/r", "managed", (), (), CPUS, 2), HOST)[0].status == "ok"
     assert replicas(Plan("p/n", "/r", "managed", (), (), CARDS, 99), HOST) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(None, ""), (32, "ok"), (1_600_000, "ok"), (8_000_000_000, "fail")]
+)
+def test_a_step_that_no_memory_holds_is_not_begun(number: int | None, status: str) -> None:
+    """``training.train_batch_size=1000000000`` was a warning about open files; then the trainer took the memory."""
+    plan = Plan("p/n", "/r", "managed", (), (), CPUS, 2, trials_per_step=number)
+    found = [check.status for check in trials(plan, HOST)]
+    assert found == ([status] if status else [])
+    if status == "fail":
+        assert (
+            "8,000,000,000 trials" in trials(plan, HOST)[0].text
+            and "at most 1,677,721" in trials(plan, HOST)[0].text
+        )
 
 
 async def test_who_insists_gets_more(tmp_path: Path) -> None:

@@ -126,3 +126,58 @@ def test_only_the_end_of_what_waited_for_the_trainer_counts(name: str, tmp_path:
     verdict = examine([tmp_path]).verdict
     told = [*([verdict.cause] if verdict.cause else []), *verdict.symptoms]
     assert [one.id for one in told] == expected, as_text(examine([tmp_path]))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("training exited with 1", "after step 20 of 100"),
+        ("script finished with exit code 1", "after step 20 of 100"),
+        ("exit code: 137", "137 is 128 + 9: SIGKILL"),
+        ("train.sh: exit status 2", "after step 20 of 100"),
+        ("Command exited with non-zero status 1", ""),
+        ("make: *** [train] Error 1", ""),
+        ("+ exit 1", ""),
+        ("(AgentLoopWorker pid=9) the command finished with exit code 1", None),
+        ("2026-11-27 10:00:00 INFO sandbox.py:9 -- command exited with code 1", None),
+        ("pending: 3, running: 5, finished: 7", None),
+        ("done 3 of 5, ended: 12", None),
+    ],
+)
+def test_an_exit_code_in_the_log_is_no_end_without_an_error(
+    line: str, words: str | None, tmp_path: Path
+) -> None:
+    log = tmp_path / "t.log"
+    log.write_text("\n".join([*STEPS, line]) + "\n")
+    os.utime(log, (LAST, LAST))
+    ids = {one.id: one for one in examine([log]).verdict.symptoms}
+    if words is None:
+        assert list(ids) == ["log-stops"]
+        return
+    assert list(ids) == ["exit-without-error"], as_text(examine([log]))
+    found = ids["exit-without-error"]
+    assert words in found.title + found.cause and line in found.evidence[0].text
+    log.write_text("\n".join([line, *STEPS]) + "\n")
+    os.utime(log, (LAST, LAST))
+    assert [one.id for one in examine([log]).verdict.symptoms] == ["log-stops"], "before the training"
+
+
+@pytest.mark.parametrize(
+    ("lines", "noted"),
+    [
+        ([f"step {n} | loss 0.5 | lr 1e-6" for n in range(1, 40)], True),
+        ([f"step {n} | loss 0.5 | lr 1e-6" for n in range(1, 40)] + ["training completed"], False),
+        (STEPS, False),
+        (["all is well"], False),
+    ],
+)
+def test_it_is_noted_that_nobody_knows_whether_a_training_was_complete(
+    lines: list[str], noted: bool, tmp_path: Path
+) -> None:
+    log = tmp_path / "t.log"
+    log.write_text("\n".join(lines) + "\n")
+    os.utime(log, (LAST, LAST))
+    found = examine([log])
+    assert [one.id for one in found.notes] == (["end-not-told"] if noted else [])
+    os.utime(log, (NOW, NOW))
+    assert examine([log]).notes == (), "it may go on"

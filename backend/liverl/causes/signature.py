@@ -32,7 +32,8 @@ class Signature(msgspec.Struct, frozen=True):
     configuration's keys to the values that mend it; ``command``: to copy into a shell. ``alive``: the process goes on
     after it, so that it is a symptom of a living run and explains no exit. ``request``: of those, a request or a trial
     failed, so that it is why a process ended only if that reports it (``of``). ``slips``: how many of these in one log
-    are no symptom, since models and agents make such mistakes. ``effect``: a cause that another one may bring about, or
+    are no symptom, since models and agents make such mistakes. ``gpu_memory``: a GPU's memory was short,
+    in which other processes on it may have a part. ``effect``: a cause that another one may bring about, or
     name better: it gives way to another one of its component (if ``general``: of its record), and is not told beside
     any.
     ``tells``: of consequences, it tells which process ended first, whatever its level, and precedes those that only
@@ -63,6 +64,7 @@ class Signature(msgspec.Struct, frozen=True):
     request: bool = False
     slips: int = 0
     gone: bool = False
+    gpu_memory: bool = False
     tells: bool = False
     effect: bool = False
     from_outside: bool = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from liverl.util.atomic_file import set_aside, write_atomic
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.process_limit import too_few
 from liverl.util.regular_file import open_append, open_binary
+from liverl.util.remove_tree import remove_tree
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
@@ -61,10 +61,11 @@ class RunExists(LaunchError):
 @dataclass(frozen=True)
 class StopRequest:
     """Request to a backend that adopts services only to stop them. ``now``: kill without grace; ``who``: who requested
-    it, for events and the result."""
+    it, for events and the result; ``killed``: the earlier backend was killed, as it did not respond."""
 
     now: bool
     who: str
+    killed: bool = False
 
 
 def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
@@ -111,7 +112,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
             f"cannot write to {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        remove_tree(new)
 
 
 def _placeholder(loaded: LoadedConfig) -> str | None:
@@ -149,7 +150,7 @@ def start_backend(
     if resume:
         argv.append("--resume")
     if stop is not None:
-        argv += ["--stop", stop.who, *(["--now"] if stop.now else [])]
+        argv += ["--stop", stop.who, *(["--now"] if stop.now else []), *(["--killed"] if stop.killed else [])]
     if change is not None:
         argv.append("--change")
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}

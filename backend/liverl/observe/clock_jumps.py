@@ -37,10 +37,12 @@ def read_clocks() -> Reading:
 
 class ClockJump(NamedTuple):
     """What happened between two looks. ``step``: seconds by which the system's clock was set, negative: back;
-    ``suspended``: seconds for which the host was."""
+    ``suspended``: seconds for which the host was; ``behind``: seconds by which the run's own clock is now behind the
+    system's, after all jumps so far."""
 
     step: float
     suspended: float
+    behind: float
 
     @property
     def words(self) -> str:
@@ -54,10 +56,9 @@ class ClockJump(NamedTuple):
                 f"the clock of this host was set {way} by {span(abs(self.step))}; time limits and ages of this run "
                 "do not follow it"
             )
-        behind = self.step + self.suspended
-        late = "behind" if behind > 0 else "ahead of"
-        more = f"; its events are stamped {span(abs(behind))} {late} the clock until the next attempt"
-        return "; ".join(happened) + (more if abs(behind) >= JUMP_S else "")
+        late = "behind" if self.behind > 0 else "ahead of"
+        more = f"; its events are stamped {span(abs(self.behind))} {late} the clock until the next attempt"
+        return "; ".join(happened) + (more if abs(self.behind) >= JUMP_S else "")
 
 
 class ClockJumps:
@@ -66,6 +67,7 @@ class ClockJumps:
     def __init__(self, read: Callable[[], Reading] = read_clocks) -> None:
         self._read = read
         self._last = read()
+        self._behind = 0.0
 
     def look(self) -> ClockJump | None:
         """What has happened since the last look; None: the clocks went on together."""
@@ -73,8 +75,9 @@ class ClockJumps:
         self._last = now
         suspended = (now.since_boot - last.since_boot) - (now.ran - last.ran)
         step = (now.wall - last.wall) - (now.since_boot - last.since_boot)
-        jump = ClockJump(_if_large(step), _if_large(suspended))
-        return jump if jump.step or jump.suspended else None
+        step, suspended = _if_large(step), _if_large(suspended)
+        self._behind += step + suspended
+        return ClockJump(step, suspended, self._behind) if step or suspended else None
 
 
 def _if_large(seconds: float) -> float:

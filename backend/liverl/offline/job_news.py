@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from liverl.model import Event, Result
+from liverl.model import Event, Level, Result
 from liverl.notify.delivery import deliver
 from liverl.notify.message import About, Kind, Message, of_events
 from liverl.notify.target import identity
@@ -25,7 +25,7 @@ def message_of(run: RunDir, result: Result, job: str) -> Message:
     """The message on the end of the job with this id: the event ``done``, or ``failed`` if steps are left."""
     about = About(run.name, result.attempt, hostname(), attach_command(run.path), resume_command(run.path))
     kind: Kind = "done" if result.state == "done" else "failed"
-    level = "info" if kind == "done" else "error"
+    level: Level = "info" if kind == "done" else "error"
     data = {"fix": result.cause.fix} if result.cause is not None else {}
     event = Event(
         0, result.ended_at, "run_ended", f"the Ray job {job} has ended. {result.summary}", level, data=data

@@ -20,7 +20,7 @@ STARTS = 3  # maximum backends started by one call; if each one dies, another on
 HELD_S = 20.0  # seconds for another backend that holds the run to answer
 ENDING_S = 10.0  # seconds from a backend's ``bye`` to the exit of its process
 ANSWER_S = 5.0  # seconds for the stop request to be accepted
-NOW_S = 0.5  # the same for a stop that is to kill, for each of connecting, greeting and accepting
+NOW_S = 1.0  # the same for a stop that is to kill: for the greeting, and for the answer
 RETRY_S = 0.1  # seconds between two attempts while another backend holds the run
 
 
@@ -168,7 +168,11 @@ class _Stopping:
             self._on_note(f"the backend of {self._run.name} is not running; starting one to stop the run")
         try:
             self._started.append(
-                start_backend(self._run.path, stop=StopRequest(self._now, self._who), tell=self._on_note)
+                start_backend(
+                    self._run.path,
+                    stop=StopRequest(self._now, self._who, bool(self._killed)),
+                    tell=self._on_note,
+                )
             )
             self._held_until = None
         except RunHeld:

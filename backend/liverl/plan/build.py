@@ -279,6 +279,7 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
         index_url=entry.index_url,
         find_links=entry.find_links,
         first=InstallStep(entry.first.requirements, entry.first.installer, entry.first.index_url),
+        lock=entry.lock,
     )
 
 

@@ -203,6 +203,7 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
     index_url: str = ""  # "" = the index for which the installer is configured
     find_links: tuple[str, ...] = ()
     first: InstallStep = InstallStep()
+    lock: bool = True  # install what a lock names, where there is one for these requirements
 
 
 class Settings(msgspec.Struct, frozen=True):

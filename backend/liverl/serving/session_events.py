@@ -43,6 +43,21 @@ _SENTENCES = {
         "a request was refused with poison_request: replicas died while they sampled its reply; its trial fails",
         "requests were refused with poison_request: replicas died while they sampled their replies; their trials fail",
     ),
+    "journal_cut": _Sentences(
+        "warning",
+        "the journal of a session was damaged; the session goes on without the turns from the damaged line on",
+        "journals of sessions were damaged; the sessions go on without the turns from the damaged lines on",
+    ),
+    "journal_rewritten": _Sentences(
+        "warning",
+        "the journal of a session was removed or changed by somebody; it was written anew from memory",
+        "times the journal of a session was removed or changed by somebody; it was written anew from memory",
+    ),
+    "journal_unreadable": _Sentences(
+        "error",
+        "the journal of a session cannot be read; its trial fails (the log of the sessions names the file)",
+        "journals of sessions cannot be read; their trials fail (the log of the sessions names the files)",
+    ),
     "replica_lost": _Sentences(
         "warning",
         "no replica answered a request within session_proxy.patience; it was refused",

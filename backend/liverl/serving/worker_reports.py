@@ -101,4 +101,9 @@ def added_up(workers: list[SessionsStatus]) -> SessionsStatus:
         waiting=sum(worker.waiting for worker in workers),
         counters=msgspec.to_builtins(together(msgspec.convert(w.counters, Counters) for w in workers)),
         silent=tuple(silent[:SILENT]),
+        clients=max(
+            (worker.clients for worker in workers if worker.clients is not None),
+            key=lambda clients: clients.without_key,
+            default=None,
+        ),
     )

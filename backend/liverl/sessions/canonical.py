@@ -18,6 +18,7 @@ import msgspec
 from liverl.sessions.asked_fields import kind_of, merged, read_fields
 from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role, quoted
 from liverl.util.decode import decode_loose_json
+from liverl.util.json_limits import JsonRefused, check_json
 from liverl.util.unicode_text import without_surrogates
 
 BILLING = (
@@ -33,7 +34,10 @@ def read_body(data: bytes) -> dict[str, Any]:
         BadRequest: it is not a JSON object.
     """
     try:
+        check_json(data)
         body = decode_loose_json(data)
+    except JsonRefused as error:
+        raise BadRequest(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):

@@ -18,7 +18,7 @@ from liverl.sessions.admission import QueueFull, Request
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
 from liverl.sessions.kept import Kept
 from liverl.sessions.messages import Chat, Message
-from liverl.sessions.sampling import OVERFLOW, TIME_OVER, Limits, Overflow, parameters, room
+from liverl.sessions.sampling import OVERFLOW, TIME_OVER, Limits, Overflow, parameters, require_short, room
 from liverl.sessions.scheduler import NotAdmitted, Scheduler
 from liverl.sessions.segments import Place, Versions
 from liverl.sessions.state import SessionState
@@ -200,6 +200,7 @@ class Drafter:
                 engine = await self._pick(losses)
                 try:
                     if not draft.prompt:
+                        await self._require_short(engine, chat)
                         await self._prompt(engine, chat, draft)
                         finding = self._finding(engine, chat, draft)
                     if not draft.finish:
@@ -335,6 +336,16 @@ class Drafter:
         if self._find is None or draft.place.kind != "rewrite" or draft.place.segment is not None:
             return None
         return asyncio.ensure_future(self._find(engine, chat, draft.prompt))
+
+    async def _require_short(self, engine: Engine, chat: Chat) -> None:
+        """Raises:
+        Refusal: the prompt cannot fit, whatever its tokens are.
+        """
+        try:
+            require_short(chat, await engine.context())
+        except Overflow as error:
+            self._state.counters.context_overflow += 1
+            raise Refusal(400, str(error)) from None
 
     async def _prompt(self, engine: Engine, chat: Chat, draft: Draft) -> None:
         """Fill in the prompt's ids; the reply belongs to a new segment if the template rewrites what came before."""

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from liverl.sessions.messages import Chat
+from liverl.sessions.messages import Chat, openai_message
+from liverl.util.http_limits import too_many_letters
+from liverl.util.json_limits import letters_of
 
 OVERFLOW = "exceed context limit!"  # begins the message of a prompt that is too long; agents look for it
 # "prompt is too long: N tokens > M maximum" behind it is what Anthropic's API says: Claude Code then compacts.
@@ -57,6 +59,21 @@ class Overflow(ValueError):
     def __init__(self, message: str, *, row: bool = False) -> None:
         super().__init__(message)
         self.row = row
+
+
+def require_short(chat: Chat, context: int) -> None:
+    """Check the letters of a request before a replica renders it, which takes long for a prompt of megabytes.
+    ``context``: tokens of the model's context.
+
+    Raises:
+        Overflow: they cannot fit.
+    """
+    letters = letters_of(
+        {"messages": [openai_message(each) for each in chat.messages], "tools": list(chat.tools)}
+    )
+    why = too_many_letters(letters, context)
+    if why is not None:
+        raise Overflow(f"{OVERFLOW} {why}")
 
 
 def room(prompt: int, context: int, response: int | None = None, limit: int | None = None) -> int:

@@ -38,7 +38,8 @@ from liverl.agents.tasks import TASKS
 from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.sessions.sampling import Limits
 from liverl.util import clocks
-from liverl.util.modes import DIRECTORY, make_directory
+from liverl.util.checked_path import RESOLVED
+from liverl.util.modes import make_directory, new_directory
 from liverl.verl_runtime.carriers import Carried, Carrier, Lengths
 from liverl.verl_runtime.kinds import KINDS
 from liverl.verl_runtime.kinds.base import Result, Rules, Trial, Where
@@ -486,6 +487,7 @@ def _begin(attempt: _Attempt) -> tuple[str, Path, dict[str, Any]]:
     # trials without a step.
     parent = trials if prompt.validation else trials / f"step_{prompt.step:04d}"
     make_directory(parent)
+    parent = parent.resolve()
     names = (prompt.name(attempt.repeat, taken) for taken in itertools.count())
     name = next(name for name in names if _made(parent / name))
     directory = parent / name
@@ -501,7 +503,7 @@ def _begin(attempt: _Attempt) -> tuple[str, Path, dict[str, Any]]:
 def _made(directory: Path) -> bool:
     """Make a directory; False if it exists."""
     try:
-        directory.mkdir(mode=DIRECTORY)
+        new_directory(directory, inside=RESOLVED)
     except FileExistsError:
         return False
     return True

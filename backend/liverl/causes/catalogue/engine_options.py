@@ -139,6 +139,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="Less of the GPU is free than vLLM wants: {what}",
         fix=("End the other process on this GPU (nvidia-smi), or lower vllm.gpu_memory_utilization."),
         command="nvidia-smi",
+        gpu_memory=True,
         source="vllm/v1/worker/utils.py",
         fires=(
             "ValueError: Free memory on device cuda:0 (10.11/79.25 GiB) on startup is less than the "

@@ -57,6 +57,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "and optimizer_offload)."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="github.com/sgl-project/sglang/issues/14092",
         fires=(
             "[torch_memory_saver.cpp] CUresult error: 2 (out of memory)  file=csrc/utils.h func=cu_mem_create line=194"

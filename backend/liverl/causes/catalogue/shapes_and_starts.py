@@ -91,6 +91,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "(nvidia-smi)."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="vllm/v1/worker/gpu_model_runner.py",
         fires=(
             "torch.OutOfMemoryError: Failed to load model - not enough GPU memory. Try lowering "

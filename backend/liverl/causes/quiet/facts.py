@@ -11,6 +11,8 @@ import msgspec
 
 from liverl.model import Evidence
 
+LAST_WORDS = 2 << 10  # bytes at the end of a log in which a script tells how its trainer ended
+
 
 class Submitted(msgspec.Struct, frozen=True):
     """A job that a script has handed to a scheduler. ``system``: ray, slurm or kubernetes; ``address``: of Ray's job
@@ -34,7 +36,8 @@ class Told(msgspec.Struct, frozen=True):
     ``background``: the line that shows a program that was put into the background; ``progress_at``: byte behind the
     last sign of progress, -1 without one; ``signs_at``: behind the last line of a trainer about its steps; ``closed``:
     the line behind the last progress by which a trainer, or its script, says that it ends, and ``closed_at``: where it
-    begins, -1 without one; ``finished``: the trainer says that its training is complete; ``rate``: seconds of a step by
+    begins, -1 without one; ``failed`` and ``failed_at``: likewise of a line that tells another exit code than 0;
+    ``finished``: the trainer says that its training is complete; ``rate``: seconds of a step by
     its bar; ``trains``: a trainer has printed something; ``read_to``: byte up to which the log was read;
     ``left_out``: what was not read of it, in words; ``proofs``: of each fact by its name, of a job by its id, the line
     that tells it.
@@ -59,6 +62,8 @@ class Told(msgspec.Struct, frozen=True):
     signs_at: int = -1
     closed: str = ""
     closed_at: int = -1
+    failed: str = ""
+    failed_at: int = -1
     finished: bool = False
     rate: float | None = None
     trains: bool = False
@@ -72,6 +77,11 @@ class Told(msgspec.Struct, frozen=True):
         return self.bar is not None or self.counted is not None
 
     @property
+    def ends_failed(self) -> bool:
+        """Whether an exit code other than 0 is among the last lines of the log."""
+        return bool(self.failed) and self.failed_at >= self.read_to - LAST_WORDS
+
+    @property
     def has_training(self) -> bool:
         """Whether a trainer itself wrote of its steps there; a command line that starts one is not enough."""
         return bool(self.total) or self.has_bar or self.step is not None
@@ -79,7 +89,8 @@ class Told(msgspec.Struct, frozen=True):
 
 def joined(parts: Sequence[Told]) -> Told:
     """What several logs of one process tell together: a script may write its trainer's log elsewhere. The first one
-    that tells a fact counts, except for numbers that grow."""
+    that tells a fact counts, except for numbers that grow; ``failed`` only if it is among the last lines
+    of a log."""
     found: dict[str, Any] = {"left_out": "; ".join(part.left_out for part in parts if part.left_out)}
     for part in parts:
         for name in Told.__struct_fields__:
@@ -87,6 +98,8 @@ def joined(parts: Sequence[Told]) -> Told:
             if name == "proofs":
                 found[name] = {**value, **found.get(name, {})}
             if value is None or value in ("", ()) or value is False or name in _OF_A_LOG:
+                continue
+            if name == "failed" and not part.ends_failed:
                 continue
             if name in ("step", "made") and name in found:
                 found[name] = max(found[name], value)
@@ -96,4 +109,4 @@ def joined(parts: Sequence[Told]) -> Told:
 
 
 # facts about one log, or joined otherwise
-_OF_A_LOG = ("progress_at", "signs_at", "closed_at", "read_to", "left_out", "proofs")
+_OF_A_LOG = ("progress_at", "signs_at", "closed_at", "failed_at", "read_to", "left_out", "proofs")

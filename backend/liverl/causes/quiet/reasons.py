@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ BOUNDARY = "resumed-at-epoch-boundary"
 EPOCHS = "epochs-too-few"
 USED_UP = "data-used-up"
 EARLY = "ended-early"
+EXIT_CODE = "exit-code-hidden"
 UNJUDGED = "end-not-judged"
 # ends without an error
 QUIET = frozenset((JOB, BACKGROUND, VALIDATION, BOUNDARY, EPOCHS, USED_UP, EARLY, UNJUDGED))
@@ -109,6 +111,28 @@ def reason(
         "Read the end of its log. Look for a limit of steps, time or samples in the trainer's own settings, or a last "
         f"command of the script that hides an exit code (add set -o pipefail). Correct it, {_GO_ON}.",
         evidence=proofs,
+    )
+
+
+def signal_words(line: str) -> str:
+    """`` (137 is 128 + 9: SIGKILL)`` if the exit code in the line is that of a signal, else empty."""
+    found = re.search(r"\b1[2-5]\d\b", line)
+    number = int(found[0]) - 128 if found is not None else 0
+    names = {one.value: one.name for one in signal.Signals}
+    return f" ({number + 128} is 128 + {number}: {names[number]})" if number in names else ""
+
+
+def exit_code_hidden(told: Told) -> Explanation:
+    """Why exit code 0 of a script is no success: the last lines of its log tell another one."""
+    return Explanation(
+        EXIT_CODE,
+        "critical",
+        f'exited with 0, but its log ends with "{told.failed[:60]}"',
+        f'The last lines of its log have "{told.failed}"{signal_words(told.failed)}: the script told how its trainer '
+        "ended, and then exited with 0 itself.",
+        "Read the log before that line for the error. Let the script end with the trainer's exit code: set -e, or "
+        "`exit $?` behind the trainer.",
+        evidence=_of(told, "failed"),
     )
 
 

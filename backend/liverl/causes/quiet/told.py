@@ -26,7 +26,8 @@ SHAPED = 400  # and bytes of such a line
 LONGEST = 1 << 16  # bytes of one line that are looked at
 MOST_BARS = 200  # bars with different totals that are remembered
 SHOWN = 200  # characters of a line that are kept
-_WORDS = r"(?:training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?)"
+_TRAINING = r"training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?"
+_WORDS = rf"(?:{_TRAINING}|episodes?(?: \[\d+/\d+\])?)"
 # tqdm's bars of a training; those of downloads and of maps over a data set have other names
 _BAR = re.compile(
     rf"(?:^|[\s\])])({_WORDS})\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|"
@@ -100,6 +101,12 @@ _EXITED = re.compile(
     r"(?:completed|done|ended) with (?:exit )?(?:code|status))[ :=]{1,3}0\b(?![.\d/%])",
     re.IGNORECASE,
 )
+_FAILED = re.compile(
+    r"\b(?:exit(?:ed)?(?: with)?(?: non-zero)?(?: exit)?(?: code| status)?|"
+    r"(?:finished|completed|done|ended|failed) with (?:non-zero )?(?:exit )?(?:code|status))"
+    r"[ :=]{1,3}[1-9]\d{0,2}\b(?![.\d/%])|\*\*\* \[[^\]\n]{1,120}\] Error [1-9]",
+    re.IGNORECASE,
+)
 _LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
 _DECIDED_BY_DIGITS = re.compile(rb"exit|code|status|inished", re.IGNORECASE)  # 0 or another one
 # verl prints it in its last step, which its bar may not show any more.
@@ -112,8 +119,8 @@ _TRAINS = re.compile(
 _NEEDLES = tuple(
     (
         b"tep;STEP;teration;iter;%|;total_;val_only;dataloader;rom scratch;esuming;heckpoint;Job ;Submitted; created;"
-        b"nohup;+ ;xhausted;used up;o more ;out of ;wandb: ;etrics;raining;real;xit;inished;code;status;actor_rollout;"
-        b"main_;verl.trainer;TrainRayActor"
+        b"nohup;+ ;xhausted;used up;*** [;XIT;o more ;out of ;wandb: ;etrics;raining;real;xit;inished;code;status;"
+        b"actor_rollout;main_;verl.trainer;TrainRayActor"
     ).split(b";")
 )
 _LOOKED_AT = re.compile(
@@ -122,7 +129,8 @@ _LOOKED_AT = re.compile(
     rb"Job '|Job submission|Submitted batch| created|nohup|\+ (?:setsid|disown|tmux|screen)|xhausted|used up|o more |"
     rb"out of (?:data|samples|prompts)|wandb: |alidation metrics|raining (?:finished|has|is|been|complete|done)|"
     rb"real[\t ]|"
-    rb"exit|Exit|finished|with (?:code|status)|'actor_rollout_ref'|main_(?:ppo|dapo)|verl\.trainer|TrainRayActor",
+    rb"exit|Exit|EXIT|finished|\*\*\* \[|with (?:code|status)|'actor_rollout_ref'|main_(?:ppo|dapo)|verl\.trainer|"
+    rb"TrainRayActor",
 )
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
@@ -186,6 +194,8 @@ class Listening:
             "used_up",
             "closed",
             "closed_at",
+            "failed",
+            "failed_at",
             "finished",
             "checkpoint",
             "rate",
@@ -328,7 +338,7 @@ class Listening:
     def _progress(self, end: int) -> None:
         self._progress_at = self._signs_at = end
         self._prove("step")
-        for name in ("closed", "closed_at", "finished", "used_up"):
+        for name in ("closed", "closed_at", "failed", "failed_at", "finished", "used_up"):
             self._found.pop(name, None)
 
     def _keys(self, text: str) -> None:
@@ -379,7 +389,11 @@ class Listening:
         finished = self._match(_FINISHED, text) is not None
         if finished:
             self._found["finished"] = True
-        exited = own and _EXITED.search(text) is not None and _LOGGED.search(text) is None
+        plain = own and _LOGGED.search(text) is None
+        exited = plain and _EXITED.search(text) is not None
+        if plain and _FAILED.search(text) is not None:
+            self._tell(failed=text[:SHOWN])
+            self._found["failed_at"] = self._at
         if finished or exited or self._match(_CLOSED, text):
             self._tell(closed=text[:SHOWN])
             self._found["closed_at"] = self._at
@@ -390,7 +404,7 @@ class Listening:
 def _counts_training(text: str, behind: int, *, alone: bool = True) -> bool:
     """Whether "step 3/20" counts a training: it stands alone, or with what the step measured. Scripts number their own
     parts in the same way. ``alone``: it may stand alone."""
-    rest = text[behind:].strip(" .])|")
+    rest = text[behind:].strip(" .])|=-#*_~\u2500\u2501\u2550")
     return not _OTHER_COUNTS.search(text) and (_MEASURED.search(rest) is not None if rest else alone)
 
 

@@ -24,6 +24,8 @@ from liverl.embedded.policy import state_of
 from liverl.embedded.trainer.carriers import Carrier
 from liverl.embedded.trainer.grpo import TrialSample, TurnSample
 from liverl.util import clocks
+from liverl.util.checked_path import RESOLVED
+from liverl.util.modes import make_directory
 
 _PROCESS = uuid.uuid4().hex
 SANDBOXES = {"full": Sandbox, "empty": EmptySandbox}
@@ -73,9 +75,11 @@ async def run_trial(
         OSError: the run directory cannot be written, so that no trial can run.
     """
     name = plan.name()
-    directory = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}" / name
+    step = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}"
+    make_directory(step)
+    directory = step.resolve() / name
     seed = plan.seed(config.seed)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory, inside=RESOLVED)
     where = {"step": plan.step, "task": plan.task.id}
     place = {"prompt_index": plan.prompt_index, "sample_index": plan.sample_index, "seed": seed}
     write_facts(directory, {**where, **place})

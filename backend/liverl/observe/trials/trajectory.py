@@ -114,10 +114,7 @@ class TrajectoryReader:
     blocking."""
 
     def __init__(self, trial_dir: str | os.PathLike[str]) -> None:
-        self.path = Path(trial_dir)
-        self._inside = os.path.realpath(
-            trial_dir
-        )  # links out of it are not followed: an agent may have made them
+        self.path = Path(trial_dir)  # neither it nor a part of it may be a link: an agent may have made it
         self._refused: dict[str, str] = {}  # name of a file that was not read -> why
         self._last: Trajectory | None = None
         self._document: tuple[tuple[str, int, int], _Document] | None = None
@@ -183,7 +180,7 @@ class TrajectoryReader:
         """
         source = self._last.source if self._last is not None else None
         size = turn.size or most
-        with open_binary(self.path / (source or TRAJECTORY), inside=self._inside) as file:
+        with open_binary(self.path / (source or TRAJECTORY), inside=self.path.parent) as file:
             file.seek(turn.offset)
             data = file.read(min(size, most))
         try:
@@ -195,7 +192,7 @@ class TrajectoryReader:
         """Read what was appended to the trajectory file; return its name."""
         for name in (TRAJECTORY, f"agent/{TRAJECTORY}"):
             try:
-                file = open_binary(self.path / name, inside=self._inside)
+                file = open_binary(self.path / name, inside=self.path.parent)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except (RefusedFileError, PermissionError) as error:
@@ -253,7 +250,7 @@ class TrajectoryReader:
     def _bytes(self, name: str) -> bytes | None:
         """Return the content of a file of the trial; None if it is missing or was refused."""
         try:
-            return read_regular(self.path / name, _LARGEST, inside=self._inside)
+            return read_regular(self.path / name, _LARGEST, inside=self.path.parent)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (RefusedFileError, PermissionError) as error:

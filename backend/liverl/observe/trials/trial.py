@@ -104,11 +104,11 @@ class Trial:
         "outcome",
         "path",
         "preview",
-        "real_root",
         "repeated",
         "replica",
         "reward",
         "rewrites",
+        "root",
         "row",
         "row_flags",
         "sampling",
@@ -125,7 +125,7 @@ class Trial:
         """``root``: a folder of trials in the run directory; ``path``: of the trial, relative to it."""
         self.directory, self.step = f"{root}/{path}", step
         self.path = f"{os.path.basename(root)}/{path}"  # relative to the run directory
-        self.real_root = os.path.realpath(root)  # links out of it are not followed
+        self.root = root  # no link below it is followed
         self.name = path.rpartition("/")[2]
         self.task = TASK.sub("", self.name)
         self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
@@ -311,7 +311,7 @@ class Trial:
         if stat.st_size == self._size:
             return False
         try:
-            self._offset, more = lines(self._trajectory, self._offset, self._add, self.real_root)
+            self._offset, more = lines(self._trajectory, self._offset, self._add, self.root)
         except (RefusedFileError, PermissionError) as error:
             self._refuse(self._trajectory, error)
             self._size = stat.st_size
@@ -476,7 +476,7 @@ class Trial:
         """Return (content from ``offset``, mtime) of a small file; (None, None) if it is missing or must not be
         read."""
         try:
-            fd = open_regular(path, inside=self.real_root)
+            fd = open_regular(path, inside=self.root)
         except (FileNotFoundError, NotADirectoryError):
             return None, None
         except (RefusedFileError, PermissionError) as error:

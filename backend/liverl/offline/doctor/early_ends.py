@@ -55,6 +55,7 @@ def ends_of(logs: Sequence[LogRead]) -> Iterator[Explanation]:
     where it tells of it, or where its script does."""
     for _, group in groupby(sorted(logs, key=_folder), key=_folder):
         folder = list(group)
+        folder = [one for one in folder if not one.told.ends_failed]
         trainings = [one for one in folder if one.told.has_training]
         others = [one for one in folder if one not in trainings]
         if len(trainings) > 1:  # of several runs: what is told beside them belongs to none

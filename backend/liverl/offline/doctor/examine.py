@@ -95,7 +95,11 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         files,
         dict(_lines(verdict)),
         moments(evidence_of(verdict), {log.path: log for log in found.logs}),
-        (*(n for one in judged for n in one.notes), *(one.explanation for one in failed if one.is_usual)),
+        (
+            *(note for one in judged for note in one.notes),
+            *(one.explanation for one in failed if one.is_usual),
+            *(reading.notes(now) if verdict.cause is None and not silent else ()),
+        ),
         left_out,
         now,
     )

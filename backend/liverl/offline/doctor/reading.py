@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from liverl.causes.reading import read_log
 from liverl.causes.words import short
 from liverl.offline.doctor.closing import LogRead, end_of, own_end
 from liverl.offline.doctor.early_ends import ends_of
-from liverl.offline.doctor.ends import log_stops
+from liverl.offline.doctor.ends import end_not_told, exit_without_error, log_stops
 from liverl.offline.doctor.going_on import of_trials
 from liverl.offline.doctor.inputs import Input, unreadable
 from liverl.offline.doctor.kinds import TRANSCRIPT
@@ -54,11 +54,13 @@ class Reading(msgspec.Struct, frozen=True):
         if not trainers:
             return next((line for one in self.logs if (line := own_end(one.told))), "")
         newest = max(trainers, key=lambda one: (one.told.has_training, one.tail.at or one.log.over))
+        if newest.told.ends_failed:
+            return newest.told.failed
         return end_of(newest, [one for one in self.logs if one is not newest])
 
     def silent_ends(self, now: float) -> tuple[Explanation, ...]:
         """What is wrong with a run whose logs show no error: it hangs, it ended too early, or its log just stops."""
-        early = list(ends_of(self.logs))
+        early = [*self._failures(), *ends_of(self.logs)]
         training = self.training
         hangs = hang([(one.log, one.tail) for one in self.logs], training, now)
         stuck = [found for one in self.logs if (found := engine_stuck(one.log, one.tail)) is not None]
@@ -67,15 +69,32 @@ class Reading(msgspec.Struct, frozen=True):
             stops = self._stops(training, now)
         return tuple(one for one in (hangs, *early[:1], *stuck[:1], stops) if one is not None)
 
+    def _failures(self) -> Iterator[Explanation]:
+        """Logs that end with an exit code other than 0."""
+        for one in self.logs:
+            if one.told.ends_failed:
+                yield exit_without_error(one.training, one.told.proofs["failed"])
+
     def _stops(self, training: Training, now: float) -> Explanation | None:
-        trainers = [one for one in self.logs if one.log.trains]
+        found = self._last_line()
+        return None if found is None else log_stops(training, *found, now)
+
+    def notes(self, now: float) -> tuple[Explanation, ...]:
+        """What is worth to know of the end of the training, and no fault."""
+        found = self._last_line()
+        note = None if found is None else end_not_told(self.training, *found, now)
+        return () if note is None else (note,)
+
+    def _last_line(self) -> tuple[float, Evidence] | None:
+        """When the trainer, or a server beside it, has written last, and the trainer's last line of work."""
+        trainers = [one for one in self.logs if one.log.trains or one.told.has_training]
         if not trainers:
             return None
         last = max(trainers, key=lambda one: (one.told.has_training, one.log.over))
         log, tail = last.log, last.tail
         line = Evidence(short(tail.line), log.path, tail.offset) if tail.line else Evidence("", log.path)
         newest = max(one.log.over for one in self.logs)  # its servers may still write
-        return log_stops(training, max(log.over, newest), line, now)
+        return max(log.over, newest), line
 
 
 def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: bool) -> Reading:

@@ -17,6 +17,7 @@ import msgspec
 from liverl.causes.finding import Explanation, Verdict
 from liverl.offline.doctor.examine import Examination
 from liverl.offline.doctor.verdicts import with_left_out
+from liverl.util.atomic_file import create
 from liverl.util.regular_file import open_binary
 
 STDIN = "-"  # the path that stands for standard input
@@ -115,7 +116,7 @@ def unpack(paths: Iterable[str], folder: Path, progress: Callable[[str], None] =
 def _copy(given: str, suffix: str, target: Path, most: int, progress: Callable[[str], None]) -> str:
     """Write what is at ``given`` to ``target``; return what is to be said of it if it is longer than ``most``."""
     what = "reading standard input" if given == STDIN else f"unpacking {given}"
-    with target.open("wb") as out:
+    with create(target) as out:
         if given == STDIN:
             return _pour(cast(BufferedIOBase, sys.stdin.buffer), out, most, what, progress)
         with open_binary(given) as file, _OPEN[suffix](file) as source:

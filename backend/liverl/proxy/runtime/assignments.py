@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from .files import append_line
+
 LIVE_FOR = 600.0  # seconds without requests after which a trial no longer counts as load
 FORGET_AFTER = 86400.0  # seconds after which a trial is assigned again
 
@@ -105,11 +107,7 @@ class Assignments:
             "moved_from": moved_from,
         }
         line = json.dumps(record).encode() + b"\n"
-        size = os.fstat(self._fd).st_size
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            line = b"\n" + line  # another writer died while writing its line
-        if os.write(self._fd, line) != len(line):
-            raise OSError("the record was written only in part; the disk may be full")
+        append_line(self._fd, line, whole=True)  # under the lock
 
     def _read_new(self) -> None:
         size = os.fstat(self._fd).st_size

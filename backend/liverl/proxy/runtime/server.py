@@ -13,8 +13,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from liverl.util.descriptors import unread
+from liverl.util.http_limits import HTTP
+
 from . import collector
-from .connections import SEND_BUFFER, limited_protocol, unread
+from .connections import SEND_BUFFER, limited_protocol
 from .generation_state import GenerationState
 from .middleware import RequestMiddleware
 from .reload import apply_models
@@ -30,6 +33,7 @@ from .settings import (
 # Longer than the idle timeout of any client library, so that normally the client closes first and
 # never sends a request into a connection that the server is closing.
 KEEP_ALIVE = 900  # seconds
+WAITING = 2048  # connections that wait in the kernel to be accepted
 TERM_GRACE = 3  # seconds that open requests get after SIGTERM
 SETTLE = 5.0  # seconds for LiteLLM to report ended calls
 EXIT_SETTINGS, EXIT_NOT_STARTED, EXIT_CUT = 2, 3, 4
@@ -118,6 +122,8 @@ class Generation:
             use_colors=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=TERM_GRACE,
+            # As many are accepted before the rules about connections apply to them; see ``_started``.
+            backlog=HTTP.accepted,
         )
         config.load()
         config.http_protocol_class = limited_protocol(config.http_protocol_class, desk.connections)
@@ -180,6 +186,7 @@ class Generation:
 
     def _started(self) -> None:
         """LiteLLM has started and the socket accepts connections."""
+        self._listener.listen(WAITING)  # in the kernel; the loop accepts few at a time all the same
         loop = asyncio.get_running_loop()
         self._collecting = loop.create_task(collector.collect())
         loop.add_signal_handler(signal.SIGHUP, self._reload)

@@ -47,12 +47,12 @@ cd -- "$1" || exit
 printf '%s\\0' "$(pwd -P)"
 find . -maxdepth {DEEPEST + 1} -print0 | {_TAR} --no-recursion --null --files-from=-
 """
-# Into it: $1 is the path. A file: $2 its name, if the path is that of a directory, and $3 its mode. What stands in the
-# way is removed, not written through.
+# Into it: $1 is the path. A file: $2 its name, under which it comes into a directory of another name, and $3 its mode.
+# What stands in the way is removed, not written through.
 FILE_IN = """
 set -e
 to=$1
-if [ -d "$to" ]; then to=$to/$2; fi
+if [ -d "$to" ] && [ "$(basename -- "$to")" != "$2" ]; then to=$to/$2; fi
 mkdir -p -- "$(dirname -- "$to")"
 cd -- "$(dirname -- "$to")"
 name=./$(basename -- "$to")

@@ -64,7 +64,7 @@ def script(root: Path, trial: Path, mounts: Sequence[Mapping[str, Any]], path: s
         "read -r pid _ < /proc/self/stat",  # as it is called outside
         f"cd {here}; mkdir {_MACHINE}",
         # The root of a machine that was booted from the network (rootfs) cannot be replaced, only covered.
-        f"if ! pivot_root . {_MACHINE} 2>/dev/null; then mount -R / {_MACHINE}; mount --move . /; fi",
+        f"if ! pivot_root . {_MACHINE} 2>/dev/null; then mount -R / {_MACHINE}; mount -n --move . /; fi",
         f'exec chroot . /bin/bash -c {shlex.quote(_inside(layout, trial, mounts, path))} "$pid"',
     ]
     return "\n".join(lines)
