@@ -110,7 +110,7 @@ def test_appending_creates_the_file_with_its_mode_and_refuses_a_link(tmp_path: P
 # in other processes.
 OWN_OPENERS = {
     "util/regular_file.py", "util/atomic_file.py", "config/profiles.py", "procs/cpu_limits.py",
-    "procs/procfs.py", "procs/stats.py", "procs/listing.py", "procs/stacks.py",
+    "util/clocks.py", "procs/locks.py", "procs/procfs.py", "procs/stats.py", "procs/listing.py", "procs/stacks.py",
     "util/stack_signal.py", "notify/sender.py", "supervise/keeper/process/liverl_keeper/processes.py",
 }  # fmt: skip
 GUESTS = ("agents/", "embedded/", "proxy/runtime/", "verl_runtime/")
