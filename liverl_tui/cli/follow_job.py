@@ -15,7 +15,7 @@ from liverl_tui.text.words import one_line
 
 LOOK_S = 2.0  # seconds between two questions for a job's state
 STEPS_S = 15.0  # seconds between two looks at its steps
-SILENT_S = 60.0  # seconds for which Ray may be silent while a job is followed
+SILENT_S = 60.0  # seconds without Ray at its address before a job is not followed on; and between two words of silence
 _SIGINT = 2
 
 
@@ -51,9 +51,10 @@ def _followed(job: SubmittedJob, now: RayJob) -> RayJob:
     """Wait for the job's end, and tell its states and steps.
 
     Raises:
-        RayJobError: Ray has been silent for ``SILENT_S`` seconds.
+        RayJobError: for ``SILENT_S`` seconds nobody has listened at Ray's address. A Ray that is busy says nothing
+            about the job.
     """
-    heard = looked = time.monotonic()
+    heard = looked = told_at = time.monotonic()
     step: int | None = None
     while now.lives:
         time.sleep(LOOK_S)
@@ -68,7 +69,13 @@ def _followed(job: SubmittedJob, now: RayJob) -> RayJob:
                     step = told.step
                     of = f" of {told.total}" if told.total else ""
                     echo(f"Ray job {job.id}: step {step}{of}", err=True)
-        except RayJobError:
-            if time.monotonic() - heard > SILENT_S:
+        except RayJobError as error:
+            at = time.monotonic()
+            if error.gone and at - heard > SILENT_S:
                 raise
+            if at - max(heard, told_at) > SILENT_S:
+                told_at = at
+                echo(
+                    f"Ray job {job.id}: no answer for {at - heard:.0f} s ({error}); following it on", err=True
+                )
     return now
