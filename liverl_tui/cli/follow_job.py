@@ -14,7 +14,7 @@ from liverl_tui.cli.output import echo
 from liverl_tui.text.words import one_line
 
 LOOK_S = 2.0  # seconds between two questions for a job's state
-SILENT_S = 60.0  # seconds for which Ray may be silent while a job is followed
+SILENT_S = 60.0  # seconds without Ray at its address before a job is not followed on; and between two words of silence
 _SIGINT = 2
 
 
@@ -54,9 +54,10 @@ def _followed(job: SubmittedJob, now: RayJob) -> RayJob:
     """Wait for the job's end, and tell its states and steps.
 
     Raises:
-        RayJobError: Ray has been silent for ``SILENT_S`` seconds.
+        RayJobError: for ``SILENT_S`` seconds nobody has listened at Ray's address. A Ray that is busy says nothing
+            about the job.
     """
-    heard = time.monotonic()
+    heard = told_at = time.monotonic()
     steps, step = JobSteps(job.id, job.address), None
     while now.lives:
         time.sleep(LOOK_S)
@@ -71,7 +72,13 @@ def _followed(job: SubmittedJob, now: RayJob) -> RayJob:
                     step = told.step
                     of = f" of {told.total}" if told.total else ""
                     echo(f"Ray job {job.id}: step {step}{of}", err=True)
-        except RayJobError:
-            if time.monotonic() - heard > SILENT_S:
+        except RayJobError as error:
+            at = time.monotonic()
+            if error.gone and at - heard > SILENT_S:
                 raise
+            if at - max(heard, told_at) > SILENT_S:
+                told_at = at
+                echo(
+                    f"Ray job {job.id}: no answer for {at - heard:.0f} s ({error}); following it on", err=True
+                )
     return now

@@ -370,7 +370,7 @@ def test_settings_come_from_the_configuration() -> None:
     sets = (
         *("supervise.scan_interval=1.5", "observe.host_interval=2.5", "observe.gpus_interval=3.5"),
         *("observe.replicas_interval=4.5", "observe.trials_interval=5.5", "proxy.cooldown_time=6.5"),
-        *("supervise.replica_stagger=7.5", "supervise.kill_grace=8.5"),
+        *("supervise.replica_stagger=7.5", "supervise.max_replicas=9", "supervise.kill_grace=8.5"),
     )
     assert plan_of(*sets, profile="embedded").settings == Settings(
         scan_interval=1.5,
@@ -381,6 +381,7 @@ def test_settings_come_from_the_configuration() -> None:
         snapshot_interval=0.5,
         cooldown=6.5,
         replica_stagger=7.5,
+        max_replicas=9,
         stuck_after=25.5,
     )
 

@@ -16,10 +16,11 @@ import pytest
 from liverl.config import LoadedConfig, load_config
 from liverl.daemon import launch, waiting
 from liverl.daemon.launch import LaunchError, RunExists, RunHeld, create_run, start_or_join
-from liverl.daemon.waiting import Waiting, lock_holder
+from liverl.daemon.waiting import Waiting
 from liverl.exit_codes import ExitCode
 from liverl.observe import config_edits
 from liverl.plan.spec import Plan
+from liverl.procs.locks import lock_holder
 from liverl.rundir.layout import DeadBackend, LiveBackend, RunDir
 from liverl_tui.cli import up
 from liverl_tui.cli.options import UpOptions

@@ -19,9 +19,10 @@ import msgspec
 
 from liverl.daemon.plan_change import PlanChange
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted
-from liverl.daemon.waiting import Tell, Waiting, lock_holder
+from liverl.daemon.waiting import Tell, Waiting
 from liverl.exit_codes import ExitCode
 from liverl.plan.spec import Plan
+from liverl.procs.locks import lock_holder
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util import clocks
 from liverl.util.atomic_file import set_aside, write_atomic

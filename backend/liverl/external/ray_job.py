@@ -36,7 +36,12 @@ LEFT_OUT = "[the middle of the log is left out]\n"
 
 
 class RayJobError(Exception):
-    """Ray does not tell a job's state; the text says why."""
+    """Ray does not tell a job's state; the text says why. ``gone``: nobody listens at its address, or it does not know
+    the job; otherwise it may answer later."""
+
+    def __init__(self, message: str, *, gone: bool = False) -> None:
+        super().__init__(message)
+        self.gone = gone
 
 
 class RayJob(msgspec.Struct, frozen=True):
@@ -206,8 +211,9 @@ def _opened(url: str, read: Callable[[IO[bytes]], bytes]) -> bytes:
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 404:
-                raise RayJobError(f"Ray at {where} does not know the job") from None
+                raise RayJobError(f"Ray at {where} does not know the job", gone=True) from None
             raise RayJobError(f"Ray at {where} answered {error.code}") from None
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        raise RayJobError(f"Ray at {where} does not answer: {reason}") from None
+        gone = isinstance(reason, ConnectionRefusedError)
+        raise RayJobError(f"Ray at {where} does not answer: {reason}", gone=gone) from None
