@@ -163,6 +163,8 @@ def test_an_exit_code_in_the_log_is_no_end_without_an_error(
     assert list(ids) == ["exit-without-error"], as_text(examine([log]))
     found = ids["exit-without-error"]
     assert words in found.title + found.cause and line in found.evidence[0].text
+    log.write_text("\n".join([*STEPS, line]).replace("steps: 100", "steps: 20") + "\n")
+    assert "All 20 steps are done" in examine([log]).verdict.symptoms[0].title
     log.write_text("\n".join([line, *STEPS]) + "\n")
     os.utime(log, (LAST, LAST))
     assert [one.id for one in examine([log]).verdict.symptoms] == ["log-stops"], "before the training"
