@@ -18,7 +18,7 @@ from liverl.offline.doctor import reading as doctor_reading
 from liverl.offline.doctor import rules as doctor_rules
 from liverl.offline.doctor.examine import Examination, examine
 from liverl.offline.doctor.report import as_json, as_text
-from liverl.offline.doctor.unpacked import unpacked
+from liverl.offline.doctor.unpacked import unpack
 from liverl_tui.cli.main import run
 
 FINE = "all is well\n"
@@ -170,8 +170,9 @@ def test_metrics_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytes
 def test_the_rest_of_a_damaged_compressed_log_is_told(tmp_path: Path) -> None:
     log = tmp_path / "a.log.gz"
     log.write_bytes(gzip.compress((FINE * 100_000).encode() + os.urandom(9000).hex().encode())[:-2000])
-    with unpacked([str(log)]) as given:
-        found = given.named(examine(given.paths))
+    (tmp_path / "unpacked").mkdir()
+    given = unpack([str(log)], tmp_path / "unpacked")
+    found = given.named(examine(given.paths))
     _is_told(found, "the rest cannot be unpacked")
 
 

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import shutil
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,8 @@ FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's re
 
 class RunOutcome:
     """Decides when the run ends. ``source``: of the replicas that verl manages; None if there are none.
-    ``started_at``: Unix time at which the attempt began; ``monotonic``: the monotonic clock at that time, if it is
-    known and of this boot. ``progress``: counts the finished steps anew, and returns their number. ``verdict`` is
-    None while the run goes on, ``result`` until ``conclude``."""
+    ``started_at``: Unix time at which the attempt began. ``progress``: counts the finished steps anew, and returns
+    their number. ``verdict`` is None while the run goes on, ``result`` until ``conclude``."""
 
     def __init__(
         self,
@@ -46,7 +44,6 @@ class RunOutcome:
         scaling: Scaling,
         source: ReplicaSource | None,
         started_at: float,
-        monotonic: float | None = None,
         *,
         progress: Callable[[], Awaitable[int]],
     ) -> None:
@@ -58,7 +55,6 @@ class RunOutcome:
         self._scaling = scaling
         self._source = source
         self._started_at = started_at
-        self._monotonic = monotonic
         self._progress = progress
         supervisor.end_causes.further = self._further
         self._explaining: asyncio.Task[None] | None = None
@@ -327,10 +323,8 @@ class RunOutcome:
         return self.result
 
     def _ended_at(self) -> float:
-        """Unix time of the end by the clock that told the start: the system's clock may have been set since."""
-        if self._monotonic is None:
-            return max(self._started_at, self._supervisor.now())
-        return self._started_at + time.monotonic() - self._monotonic
+        """Unix time of the end by the clock that told the start; after a reboot it may be another one."""
+        return max(self._started_at, self._supervisor.now())
 
 
 def _failed(verdict: Verdict) -> bool:

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from liverl.causes.quiet.told import Listening, Told
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import read_text
 
 DEFAULT = "http://127.0.0.1:8265"  # of Ray's dashboard, which serves the jobs' interface
@@ -180,8 +181,8 @@ def _whole(answer: IO[bytes], most: int) -> bytes:
 def _get(url: str, most: int, read: Callable[[IO[bytes], int], bytes] = _whole) -> dict[str, Any]:
     where = url.split("/api/")[0]
     try:
-        found = json.loads(_opened(url, lambda answer: read(answer, most)))
-    except (ValueError, RecursionError) as error:
+        found = decode_loose_json(_opened(url, lambda answer: read(answer, most)))
+    except ValueError as error:
         raise RayJobError(f"Ray at {where} does not answer: {error}") from None
     if not isinstance(found, dict):
         raise RayJobError(f"{where} answers, but not as Ray's interface for jobs does")

@@ -22,6 +22,8 @@ from liverl.rundir.commands import resume_command
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
 from liverl.util.atomic_file import write_atomic
+from liverl.util.decode import decode_json
+from liverl.util.lock_file import open_lock
 from liverl.util.regular_file import read_regular
 
 
@@ -39,7 +41,7 @@ def judge_job(
     assert result.job is not None
     job = Submitted(result.job.system, result.job.id, result.job.address)
     try:
-        plan = msgspec.json.decode(read_regular(run.plan), type=Plan)
+        plan = decode_json(read_regular(run.plan), type=Plan)
         verdict = verdict_of_job(run, result.attempt, plan, _of_script(run), result.steps, job, now)
         judged = redact.struct(_result(run, result, verdict))
         found = _replace(run, result, judged)
@@ -82,7 +84,7 @@ def _result(run: RunDir, before: Result, verdict: Verdict) -> Result:
 def _replace(run: RunDir, before: Result, judged: Result) -> Result:
     """Write the result while no backend holds the run, unless it is not ``before`` any more: another command has judged
     the same job, or an attempt has begun and ended. Returns the result that the run has then."""
-    fd = os.open(run.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = open_lock(run.lock, only_locked=True)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

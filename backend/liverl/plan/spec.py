@@ -203,6 +203,7 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
     index_url: str = ""  # "" = the index for which the installer is configured
     find_links: tuple[str, ...] = ()
     first: InstallStep = InstallStep()
+    lock: bool = True  # install what a lock names, where there is one for these requirements
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -217,6 +218,7 @@ class Settings(msgspec.Struct, frozen=True):
     snapshot_interval: float = 0.5
     cooldown: float = 30.0
     replica_stagger: float = 0.0  # between the starts of two replicas on GPUs
+    max_replicas: int | None = None  # without a GPU; None: as many as the machine should carry
     stuck_after: float = 15.0  # after SIGKILL; the run then ends although processes remain
     keep_steps: int | None = None
     mute: tuple[str, ...] = ()

@@ -70,12 +70,16 @@ def _unset(plan: Plan, argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -
 def _parsers(wanted: str, found: Sequence[Place]) -> Iterator[Check]:
     """Whether the script's own files set the parser that the configuration has: LiveRL's scripts read the variable, but
     a name that stands in a file wins."""
-    other = [place for place in found if not place.variable and place.parser != wanted]
+    unread = [place.path for place in found if place.unread]
+    if unread:
+        words = f"cannot read {', '.join(unread)}: whether it sets another tool-call parser than {wanted} is not known"
+        yield Check(PARSER, "warn", words)
+    other = [place for place in found if not place.variable and not place.unread and place.parser != wanted]
     told = ", ".join(f"{place} has {place.parser}" for place in other)
     if other:
         words = f"model.tool_parser is {wanted}, but {told}: the engines read that file; correct one of them"
         yield Check(PARSER, "warn", words)
-    elif found:
+    elif found and not unread:
         yield Check(PARSER, "ok", f"{wanted}, also in {', '.join(map(str, found))}")
 
 

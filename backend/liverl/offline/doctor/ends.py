@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.quiet.reasons import signal_words
-from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.training import Training
+from liverl.util.ages import ago, clock
 
 STOPS = "log-stops"
 FAILED = "exit-without-error"

@@ -68,6 +68,7 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     run = inputs.runs[0] if inputs.runs else None
     found = scope(inputs, frozenset(str(path) for path in paths), now)
     reading = read_logs(found.logs, progress, foreign=run is None)
+    progress("judging what the logs say")
     verdict = _as_stated(_of_last_processes(reading.records, inputs.exits), inputs.stated)
     verdict = _of_a_start(verdict, reading, found.logs)
     words: dict[str, str] = {}

@@ -20,10 +20,11 @@ from liverl.observe.hung_stacks import SUFFIX
 from liverl.observe.metrics.event_files import is_event_file
 from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
-from liverl.offline.doctor.ages import ago
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.offline.doctor.trial_folders import TrialFolder, is_named_as_trial, is_trial, trial_folder
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.util.ages import ago
+from liverl.util.decode import decode_json
 from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError, open_regular, read_regular
 
@@ -323,7 +324,7 @@ def _still_failing(run: RunDir, snapshot: Snapshot) -> Iterator[Exit]:
 def _exit_of(file: Path) -> model.Exit | None:
     """What the keeper has written of the end of a process; None if it cannot be read."""
     try:
-        return msgspec.json.decode(read_regular(file, 1 << 20), type=_Kept).exit
+        return decode_json(read_regular(file, 1 << 20), type=_Kept).exit
     except (OSError, ValueError, RecursionError):
         return None
 

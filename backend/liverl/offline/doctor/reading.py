@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -108,15 +109,18 @@ def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: 
     left_out: list[str] = []
     for number, log in enumerate(logs, 1):
         size = log.input.size or 0
-        progress(f"reading {number} of {len(logs)} logs, {_mib(size)}: {log.path}")
+        what = f"reading {number} of {len(logs)} logs"
+        progress(f"{what}, {_mib(size)}: {log.path}")
         start = max(0, size - MOST)
         is_transcript = log.input.what == TRANSCRIPT
         listens = foreign and not is_transcript and not _BESIDE.search(log.input.what)
         reader = TrainingReader(log.path)
+        so_far = partial(_so_far, progress, what, size - start, log.path)
         try:
             if listens and start:
                 _hear_head(log.path, reader)
-            found = read_log(Path(log.path), log.path, start, log.zone, reader.hear if listens else None)
+            hear = reader.hear if listens else None
+            found = read_log(Path(log.path), log.path, start, log.zone, hear, so_far)
             if listens:
                 read.append(LogRead(log, reader.training, tail_of(log)))
         except OSError as error:
@@ -137,6 +141,10 @@ def _hear_head(path: str, reader: TrainingReader) -> None:
     with open_binary(path) as file:
         data = file.read(HEAD)
     reader.hear(data[: data.rfind(b"\n") + 1], 0)
+
+
+def _so_far(progress: Callable[[str], None], what: str, size: int, path: str, done: int) -> None:
+    progress(f"{what}, {done / (1 << 20):.1f} of {_mib(size)}: {path}")
 
 
 def _mib(size: int) -> str:

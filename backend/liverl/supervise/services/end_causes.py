@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.causes.catalogue import gpu_memory
+from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
 from liverl.causes.quiet.told import Told, joined, read_told
 from liverl.causes.ray_deaths import CONSEQUENCES
@@ -36,7 +36,7 @@ SOON_S = 2.0  # seconds for which an alert waits for them
 _LISTED = re.compile(r"\bthis process has [^\n]{0,400}Of the allocated memory")
 _OTHER = re.compile(r"\bProcess \d+ has\b")
 # Causes that a process of somebody else may have a part in.
-_GPU_MEMORY = frozenset(one.id for one in gpu_memory.SIGNATURES)
+_GPU_MEMORY = frozenset(one.id for one in SIGNATURES if one.gpu_memory)
 
 
 class NotReadError(Exception):
