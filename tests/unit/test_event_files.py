@@ -22,6 +22,8 @@ from liverl.observe.metrics.steps import MetricsReader
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.report import as_text
 from liverl.plan.spec import ScriptOutputs
+from liverl.watch.folder import Surveyor
+from liverl.watch.mirror import Mirror
 from liverl_tui.cli.main import run
 
 DATA = Path(__file__).parents[1] / "data" / "tensorboard"
@@ -224,3 +226,18 @@ def test_the_event_files_of_a_launch_script_are_linked(tmp_path: Path) -> None:
     recent = StepCollector()
     recent.add(MetricsReader.of_run(folder_of_run).poll())
     assert "entropy_rises" in {one.id for one in judge_course(recent.recent())}
+
+
+def test_watch_reads_the_event_files_of_a_run_whose_log_has_no_steps(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.copytree(DATA / "grows", theirs / "tensorboard_log")
+    (theirs / "train.log").write_text("(TaskRunner pid=7) Saving tensorboard log to tensorboard_log.\n")
+    survey = Surveyor().survey((theirs,))
+    assert [path.name for path in survey.metrics] == [GROWS.name]
+    mirror = Mirror(tmp_path / "private", "run")
+    mirror.link_log("trainer", theirs / "train.log")
+    for _ in range(2):  # at each look
+        mirror.link_metrics(survey.metrics[0])
+    assert drained(MetricsReader.of_run(mirror.run.path)) == [*range(1, 41)]
+    mirror.begin(0.0, [])
+    assert drained(MetricsReader.of_run(mirror.run.path)) == [], "those of an earlier launch"
