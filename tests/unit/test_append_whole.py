@@ -27,7 +27,7 @@ from liverl.rundir.journal import LineFile
 from liverl.sessions import trial_log
 from liverl.sessions.counters import Counters
 from liverl.sessions.finished import Ended, FinishedSessions
-from liverl.sessions.journal import Journal, Opened, read_journal
+from liverl.sessions.journal import Entry, Journal, Opened, read_journal
 from liverl.sessions.messages import Message
 from liverl.util import append
 from liverl.util.append import append_whole
@@ -60,8 +60,15 @@ def turns(told: trial_log.ToldTurns | None) -> Callable[[Path], File]:
 
 def journal(folder: Path) -> File:
     one = Journal(folder / "s.jsonl")
-    one.write(Opened("s", KEY, str(folder), 0.0))
-    return File(one.path, lambda number: one.write(recorded(number, said(f"n{number}"), opens=True)))
+    entries: list[Entry] = []
+    one.whole = lambda: entries
+
+    def write(entry: Entry) -> None:
+        one.write(entry)
+        entries.append(entry)
+
+    write(Opened("s", KEY, str(folder), 0.0))
+    return File(one.path, lambda number: write(recorded(number, said(f"n{number}"), opens=True)))
 
 
 def ended(folder: Path) -> File:
@@ -244,7 +251,7 @@ def test_a_journal_is_read_again_after_a_full_disk(tmp_path: Path) -> None:
         file.add(2)
     assert caught.value.filename == str(file.path)
     file.add(3)
-    said_then = [entry.answer.message.text for entry in read_journal(file.path)[1:]]  # type: ignore[union-attr]
+    said_then = [entry.answer.message.text for entry in read_journal(file.path).entries[1:]]  # type: ignore[union-attr]
     assert said_then == ["n1", "n3"]
 
 

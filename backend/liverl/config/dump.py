@@ -16,6 +16,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.secrets import is_reference
 from liverl.config.yaml_nodes import scalar
 from liverl.util import redact
+from liverl.util.decode import decode_yaml
 
 # Names of free-form keys (overrides, LiveRL's meta_info) whose values are probably secrets. "token" alone would also
 # match eos_token and max_tokens.
@@ -66,7 +67,7 @@ def dump_yaml(config: RunConfig, kept: Mapping[str, Any] | None = None) -> str:
 def shown_yaml(text: str) -> str:
     """The text of a configuration as people and programs may see it: what looks like a secret in commands, variables
     and addresses is hidden. Unchanged where nothing is."""
-    data = yaml.safe_load(text)
+    data = decode_yaml(text)
     shown = redact.description(data)
     return (
         text

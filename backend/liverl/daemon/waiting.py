@@ -11,6 +11,7 @@ from pathlib import Path
 
 from liverl.procs import procfs
 from liverl.util import clocks
+from liverl.util.kernel_file import kernel_text
 
 Tell = Callable[[str], None]
 
@@ -56,7 +57,7 @@ def lock_holder(path: Path) -> int | None:
     """The pid of the process on this host that holds a lock on the file; None: no process that can be seen does."""
     try:
         status = os.stat(path)
-        locks = Path("/proc/locks").read_text().splitlines()
+        locks = kernel_text("/proc/locks").splitlines()
     except OSError:
         return None
     # 12: FLOCK  ADVISORY  WRITE 4711 fd:01:1835019 0 EOF

@@ -222,10 +222,10 @@ def _locked(lock: Lock, hashes: bool, draft: Path) -> tuple[str, ...]:
     """The options by which an installer takes what a lock names: with its hashes, from wheels alone, or by version."""
     if hashes:
         kept = draft / "liverl.lock"
-        kept.write_text(lock.text, "utf-8")
+        write_atomic(kept, lock.text.encode())
         return ("--require-hashes", "--only-binary", ":all:", "-r", str(kept))
     pins = draft / "liverl-pins.txt"
-    pins.write_text("\n".join(lock.pins) + "\n", "utf-8")
+    write_atomic(pins, ("\n".join(lock.pins) + "\n").encode())
     return ("-c", str(pins))
 
 

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import logging
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import msgspec
@@ -400,12 +399,12 @@ class Session:
         Raises:
             Refusal: nobody waits for the reply any more.
         """
-        began = time.monotonic()
+        began = clocks.ran()
         had_to_wait = self._in_flight.locked()
         async with self._in_flight:
             if had_to_wait and sample.abandoned:
                 raise Refusal(410, f"session {self.id}: the client left before its request was sampled")
-            yield time.monotonic() - began if had_to_wait else 0.0
+            yield clocks.ran() - began if had_to_wait else 0.0
 
     async def _record(self, asked: Asked, draft: Draft, message: Message, sample: Sample) -> Answer:
         """Write the turn down, then take it over.

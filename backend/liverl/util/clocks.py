@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.util.kernel_file import kernel_text
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -34,7 +36,7 @@ def since_boot() -> float:
 def boot_id() -> str:
     """The kernel's boot id, a UUID that changes with each boot; "" where /proc does not have it."""
     try:
-        return _BOOT_ID.read_text().strip()
+        return kernel_text(_BOOT_ID).strip()
     except OSError:
         return ""
 

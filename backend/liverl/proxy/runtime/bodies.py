@@ -35,7 +35,7 @@ def read_body(path: str, data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         words = f"the request body is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
         raise InvalidBody(words) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidBody(f"the request body is not JSON: {_short(str(error))}") from None
     if not isinstance(body, dict):
         raise InvalidBody(f"the request body must be a JSON object, not {_kind(body)}")

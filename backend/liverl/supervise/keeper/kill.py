@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -12,6 +11,8 @@ from pathlib import Path
 
 from liverl.procs import procfs
 from liverl.rundir.layout import LiveBackend
+from liverl.util.checked_path import open_folder
+from liverl.util.decode import decode_json
 
 ANSWER_S = 1.0  # seconds for the keeper's answer, which needs a look at /proc only
 
@@ -37,7 +38,7 @@ def kill_backend(alive: LiveBackend) -> bool:
 def kill_services(run_dir: Path) -> int | None:
     """Have the keeper of the run send SIGKILL to every process of its services; return their number. None if it does
     not answer, is another user's, or is of a version that does not know the request: a backend must do it then."""
-    directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY)
+    directory = open_folder(run_dir)
     try:
         with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
             sock.settimeout(ANSWER_S)
@@ -49,7 +50,7 @@ def kill_services(run_dir: Path) -> int | None:
             sock.sendall(b'{"id": 1, "do": "kill"}\n')
             with sock.makefile("rb") as answers:
                 for line in answers:
-                    answer = json.loads(line)
+                    answer = decode_json(line)
                     if answer.get("id") == 1:  # exits of services may come before it
                         killed = answer.get("killed")
                         return killed if isinstance(killed, int) else None
