@@ -13,10 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from liverl.diagnose.training import judge_course
+from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.observe.metrics import event_files as module
 from liverl.observe.metrics.event_files import EventSteps, event_files, is_event_file, read_event_steps
+from liverl.observe.metrics.recent import StepCollector
+from liverl.observe.metrics.steps import MetricsReader
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.report import as_text
+from liverl.plan.spec import ScriptOutputs
+from liverl.watch.folder import Surveyor
+from liverl.watch.mirror import Mirror
 from liverl_tui.cli.main import run
 
 DATA = Path(__file__).parents[1] / "data" / "tensorboard"
@@ -155,3 +162,82 @@ def test_the_name_of_an_event_file(name: str, is_one: bool) -> None:
 def test_a_file_that_is_none_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / FLAT.name)
     assert "not a regular file" in read_event_steps([tmp_path / FLAT.name]).missed[0]
+
+
+# --- a run that goes on -------------------------------------------------------------------------------------
+
+
+def drained(reader: MetricsReader) -> list[int]:
+    found: list[int] = []
+    while steps := reader.poll():
+        found += [one.step for one in steps]
+    return found
+
+
+def test_a_run_reads_event_files_as_they_grow_while_its_log_has_no_steps(tmp_path: Path) -> None:
+    attempt = tmp_path / "attempt_001"
+    (attempt / "logs").mkdir(parents=True)
+    log = attempt / "logs" / "trainer.1.log"
+    log.write_text("hello\n")
+    events, data = tmp_path / "events", GROWS.read_bytes()
+    events.write_bytes(data[:9000])
+    (attempt / "metrics.events.1.tfevents").symlink_to(events)
+    reader = MetricsReader.of_run(tmp_path)
+    begun = drained(reader)
+    assert begun == [*range(1, begun[-1] + 1)] and 5 < begun[-1] < 40
+    events.write_bytes(data)
+    assert (
+        sorted({*begun, *drained(reader)}) == [*range(1, 41)] and not reader.unreadable and not reader.resets
+    )
+    with log.open("a") as more:
+        more.write("(TaskRunner pid=1) step:1 - actor/entropy:0.5\nstep:2 - actor/entropy:0.7\n")
+    assert [*drained(reader), *drained(reader)] == [1, 2] and reader.resets == 1, (
+        "the log's numbers are exact"
+    )
+
+
+def test_a_run_names_an_event_file_that_is_damaged(tmp_path: Path) -> None:
+    attempt = tmp_path / "attempt_001"
+    (attempt / "logs").mkdir(parents=True)
+    (attempt / "logs" / "trainer.1.log").write_text("hello\n")
+    path = attempt / "metrics.events.1.tfevents"
+    path.write_bytes(flipped(2000)(FLAT.read_bytes()))
+    reader = MetricsReader.of_run(tmp_path)
+    assert drained(reader)[-1] == 5
+    assert "damaged" in reader.unreadable[path] and drained(reader) == []
+
+
+def test_the_event_files_of_a_launch_script_are_linked(tmp_path: Path) -> None:
+    folder_of_run, home = tmp_path / "run", tmp_path / "home"
+    log = folder_of_run / "attempt_001" / "logs" / "trainer.1.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("(TaskRunner pid=7) Saving tensorboard log to tensorboard_log/p/e.\n")
+    outputs = ScriptOutputs((), train_logs=(str(home / "logs" / "train.log"),))
+    links = OutputLinks(folder_of_run, outputs)
+    began = 1795814170.0
+    script = RunningScript(log, began)
+    assert links.look(script) == []
+    folder = home / "tensorboard_log" / "p" / "e"
+    folder.mkdir(parents=True)
+    shutil.copy(GROWS, folder)
+    shutil.copy(FLAT, folder / "events.out.tfevents.1795810000.node1.1.0")  # of an earlier run
+    (said,) = links.look(script)
+    assert str(folder / GROWS.name) in said and links.look(script) == []
+    recent = StepCollector()
+    recent.add(MetricsReader.of_run(folder_of_run).poll())
+    assert "entropy_rises" in {one.id for one in judge_course(recent.recent())}
+
+
+def test_watch_reads_the_event_files_of_a_run_whose_log_has_no_steps(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.copytree(DATA / "grows", theirs / "tensorboard_log")
+    (theirs / "train.log").write_text("(TaskRunner pid=7) Saving tensorboard log to tensorboard_log.\n")
+    survey = Surveyor().survey((theirs,))
+    assert [path.name for path in survey.metrics] == [GROWS.name]
+    mirror = Mirror(tmp_path / "private", "run")
+    mirror.link_log("trainer", theirs / "train.log")
+    for _ in range(2):  # at each look
+        mirror.link_metrics(survey.metrics[0])
+    assert drained(MetricsReader.of_run(mirror.run.path)) == [*range(1, 41)]
+    mirror.begin(0.0, [])
+    assert drained(MetricsReader.of_run(mirror.run.path)) == [], "those of an earlier launch"

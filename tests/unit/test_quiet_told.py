@@ -51,6 +51,12 @@ def heard(text: str) -> Told:
             "\rEpisode [1/1]:  30%|###   | 30/100 [09:00<21:00, 30.1s/it]",
             {"counted": 100, "step": 30, "rate": 30.1},
         ),
+        (
+            "  0%|          | 0/1000 [00:00<?, ?it/s]\r 40%|####      | 400/1000 [06:40<10:00,  1.00s/it]\n"
+            "{'loss': 0.5, 'grad_norm': 0.3, 'epoch': 0.4}\n 50%|#####     | 5/10 [00:01<00:01, 5.0it/s]\n",
+            {"counted": 1000, "step": 400, "made": 400, "trains": True},
+        ),
+        (" 40%|####      | 400/1000 [06:40<10:00,  1.00s/it]\n", {"counted": None, "step": None}),
         ("Training Progress:  50%|##  | 5/10 [00:01<00:01,  2.0it/s]\n", {"bar": 10, "rate": 0.5}),
         ("trial 3 of step 7: 80 tokens\n", {"step": None}),
         ("step 7 | 80 tokens\n", {"step": 7}),

@@ -146,11 +146,15 @@ def _examination(text: str) -> Examination:
     return Examination(Verdict(found, (), (found,)), (), {})
 
 
+def _copied(source: Path, target: Path) -> str:
+    return archive._copy(archive._File(source, target.name, 1 << 20), target)
+
+
 def _archived(name: str) -> Outlet:
     def outlet(text: str, folder: Path) -> str:
         source, target = folder / name, folder / "archive" / name
         source.write_text(f"first line\n{text}\nlast line\n")
-        copy = archive._copy_tail if name.endswith(".log") else lambda a, b: archive._copy(a, b, 1 << 20)
+        copy = archive._copy_tail if name.endswith(".log") else _copied
         assert copy(source, target) == ""
         return target.read_text()
 
@@ -245,7 +249,7 @@ def test_an_archived_configuration_stays_yaml(tmp_path: Path) -> None:
     out = _archived("config.yaml")("key: 1", tmp_path)
     assert redact.HIDDEN not in out
     (tmp_path / "litellm.yaml").write_text(f"a:\n  api_key: {SECRET}\n  n: 3\nb: [1]\n")
-    archive._copy(tmp_path / "litellm.yaml", tmp_path / "out.yaml", 1 << 20)
+    _copied(tmp_path / "litellm.yaml", tmp_path / "out.yaml")
     read = yaml.safe_load((tmp_path / "out.yaml").read_text())
     assert read == {"a": {"api_key": "***", "n": 3}, "b": [1]}
 

@@ -17,6 +17,12 @@ LAST = NOW - 5 * 3600.0  # the last step
 ZERO = "script finished with exit code 0"
 
 
+@pytest.fixture(autouse=True)
+def at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ages of logs are those of the tables, however late a test runs."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+
+
 def stamp(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S,000", time.localtime(at))
 
@@ -157,9 +163,20 @@ def test_an_exit_code_in_the_log_is_no_end_without_an_error(
     assert list(ids) == ["exit-without-error"], as_text(examine([log]))
     found = ids["exit-without-error"]
     assert words in found.title + found.cause and line in found.evidence[0].text
+    log.write_text("\n".join([*STEPS, line]).replace("steps: 100", "steps: 20") + "\n")
+    assert "All 20 steps are done" in examine([log]).verdict.symptoms[0].title
     log.write_text("\n".join([line, *STEPS]) + "\n")
     os.utime(log, (LAST, LAST))
     assert [one.id for one in examine([log]).verdict.symptoms] == ["log-stops"], "before the training"
+
+
+def test_a_command_that_failed_in_a_log_that_grows_is_no_end(tmp_path: Path) -> None:
+    log = tmp_path / "t.log"
+    log.write_text("\n".join([*STEPS, "[task 7] tests exited with code 1", "[task 7] next turn"]) + "\n")
+    os.utime(log, (NOW - 5, NOW - 5))
+    assert examine([log]).verdict.symptoms == ()
+    os.utime(log, (NOW - 90, NOW - 90))
+    assert [one.id for one in examine([log]).verdict.symptoms] == ["exit-without-error"]
 
 
 @pytest.mark.parametrize(

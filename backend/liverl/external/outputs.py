@@ -23,6 +23,8 @@ from msgspec import Struct
 
 from liverl.logs.follow import LineFollower
 from liverl.logs.prefixes import colourless
+from liverl.observe.boot.facts import tensorboard_in
+from liverl.observe.metrics.event_files import begun, event_files
 from liverl.plan.spec import ScriptOutputs
 from liverl.proxy.keys import FOLDER as KEYS
 from liverl.rundir.layout import ENGINE_LOG, SCRIPT_LOG, TRAIN_LOG, RunDir
@@ -36,6 +38,8 @@ _STAMP = re.compile(r"-?(\d{8}-\d{6})$")  # at the end of the names that LiveRL 
 _TOGETHER = 600.0  # seconds within which the hosts of one run start
 _FOLDERS = ("logs", "harbor_trials")  # in which LiveRL's scripts write
 _MOST_LOGS = 64  # maximum files that globs of the user's match
+_EVENTS = "tensorboard"
+_EARLY = 60  # seconds by which the clock of the trainer's host may be behind
 _SKEW = 0.1  # seconds by which times of files may be behind the clock
 
 
@@ -63,7 +67,7 @@ class OutputLinks:
         Raises:
             OSError: the run directory cannot be written, or the storage failed.
         """
-        return [*self.link_logs(script), *self._link_trials(script)]
+        return [*self.link_logs(script), *self._link_trials(script), *self._link_events(script)]
 
     def link_logs(self, script: RunningScript) -> list[str]:
         """Look for logs only. Another instance may do so at the same time."""
@@ -78,7 +82,10 @@ class OutputLinks:
         if self._printed.follower.offset >= _SEARCHED:
             return
         for line in self._printed.poll(_SEARCHED):
-            match = _NAMED.search(colourless(line.decode("utf-8", "replace")))
+            text = colourless(line.decode("utf-8", "replace"))
+            if folder := tensorboard_in(text):
+                self._named.setdefault(_EVENTS, []).append(folder)
+            match = _NAMED.search(text)
             if match is not None:
                 self._named.setdefault(match[1].lower(), []).append(match[2])
 
@@ -115,6 +122,22 @@ class OutputLinks:
         if path.resolve() == script.log.resolve() or not _link(link, path):
             return None
         return f"reading the log {path} as {name}"
+
+    # --- steps in tensorboard's event files ---
+
+    def _link_events(self, script: RunningScript) -> Iterator[str]:
+        """Those that were begun by this process of the script: others in the folder are of other runs. Links of one
+        second are one file's."""
+        for folder in self._named_paths(_EVENTS):
+            try:
+                files = event_files(folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for path in files:
+                at = begun(path.name)
+                link = script.log.parents[1] / f"metrics.events.{at}.tfevents"
+                if at >= int(script.started_at) - _EARLY and _link(link, path):
+                    yield f"reading steps from {path}, if the log has none"
 
     # --- trials ---
 

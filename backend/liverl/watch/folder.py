@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from liverl.model import UnreadableFile
+from liverl.observe.metrics.event_files import is_event_file
 from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
 from liverl.offline.doctor.inputs import UNREADABLE, look
@@ -50,9 +51,9 @@ class LogFound(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """``metrics``: files with a JSON record per step; ``trials``: folders whose subfolders, or those of ``step_NNNN``
-    in them, are trials; ``left_out``: what was not looked at, and why; ``unreadable``: folders and what is named as a
-    log or as metrics that could not be read."""
+    """``metrics``: files with a JSON record per step, and event files of tensorboard; ``trials``: folders whose
+    subfolders, or those of ``step_NNNN`` in them, are trials; ``left_out``: what was not looked at, and why;
+    ``unreadable``: folders and what is named as a log or as metrics that could not be read."""
 
     logs: tuple[LogFound, ...] = ()
     metrics: tuple[Path, ...] = ()
@@ -159,7 +160,7 @@ class Surveyor:
                 self._kinds.pop(path, None)
                 self._note(path, one.what.removeprefix(f"{UNREADABLE}: "))
                 return None
-            is_metrics = path.suffix == ".jsonl" and has_steps(path)
+            is_metrics = (path.suffix == ".jsonl" and has_steps(path)) or is_event_file(path.name)
             known = self._kinds[path] = (status.st_ino, status.st_size, one.what, one.read, is_metrics)
         _, _, what, log, is_metrics = known
         if is_metrics:

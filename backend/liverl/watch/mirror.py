@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import Event, Level
+from liverl.observe.metrics.event_files import begun, is_event_file
 from liverl.observe.trials.step_times import FinishedStep
 from liverl.rundir.layout import RunDir
 from liverl.util.append import append_whole
@@ -78,12 +79,19 @@ class Mirror:
                     (self.run.logs(1) / f"trainer.{number}.log").unlink(missing_ok=True)
 
     def _metrics_links(self) -> list[Path]:
-        return [path for path in self.run.attempt(1).glob("metrics.verl*.jsonl") if path.is_symlink()]
+        folder = self.run.attempt(1)
+        found = (*folder.glob("metrics.verl*.jsonl"), *folder.glob("metrics.events.*.tfevents"))
+        return [path for path in found if path.is_symlink()]
 
     def link_metrics(self, path: Path) -> None:
-        """Link a file with a record per step; a later one supersedes earlier ones from its first step on."""
+        """Link a file with a record per step, or an event file of tensorboard, which is read if the logs have no steps;
+        a later one supersedes earlier ones from its first step on."""
         target = os.path.realpath(path)
-        if target not in self._metrics:
+        if is_event_file(path.name):
+            link = self.run.attempt(1) / f"metrics.events.{begun(path.name)}.tfevents"
+            if not link.is_symlink():
+                self._link(link, target)
+        elif target not in self._metrics:
             self._metrics.append(target)
             number = len(self._metrics)
             name = "metrics.verl.jsonl" if number == 1 else f"metrics.verl.{number}.jsonl"

@@ -35,8 +35,10 @@ _BAR = re.compile(
     r"([^\]\r\n]{0,80})",
     re.IGNORECASE,
 )
+_LOSSES = re.compile(r"^\{'(?:loss|rewards?)': [^\n]*'epoch': ")
 _RATE = re.compile(r"([\d.]{1,9})(s/it|it/s)")
-# A bar without a name, as transformers' Trainer draws it. It counts only if its total is the announced one.
+# A bar without a name, as transformers' Trainer draws it. It counts only if its total is the announced one, or if the
+# log has the numbers that this Trainer prints.
 _NAMELESS = re.compile(r"\d{1,3}%\|[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \[")
 # "step 3 | loss 0.5", "global_step=3 reward=0.1", of a trainer that prints neither bar nor verl's lines; but not
 # "trial 7 of step 3: 80 tokens"
@@ -119,8 +121,8 @@ _TRAINS = re.compile(
 _NEEDLES = tuple(
     (
         b"tep;STEP;teration;iter;%|;total_;val_only;dataloader;rom scratch;esuming;heckpoint;Job ;Submitted; created;"
-        b"nohup;+ ;xhausted;used up;*** [;XIT;o more ;out of ;wandb: ;etrics;raining;real;xit;inished;code;status;"
-        b"actor_rollout;main_;verl.trainer;TrainRayActor"
+        b"nohup;+ ;xhausted;used up;*** [;'epoch';XIT;o more ;out of ;wandb: ;etrics;raining;real;xit;inished;code;"
+        b"status;actor_rollout;main_;verl.trainer;TrainRayActor"
     ).split(b";")
 )
 _LOOKED_AT = re.compile(
@@ -128,7 +130,7 @@ _LOOKED_AT = re.compile(
     rb"(?:train|validate) dataloader|rom scratch|global step to|esuming from|checkpoint folder:|Found checkpoint:|"
     rb"Job '|Job submission|Submitted batch| created|nohup|\+ (?:setsid|disown|tmux|screen)|xhausted|used up|o more |"
     rb"out of (?:data|samples|prompts)|wandb: |alidation metrics|raining (?:finished|has|is|been|complete|done)|"
-    rb"real[\t ]|"
+    rb"real[\t ]|'epoch': |"
     rb"exit|Exit|EXIT|finished|\*\*\* \[|with (?:code|status)|'actor_rollout_ref'|main_(?:ppo|dapo)|verl\.trainer|"
     rb"TrainRayActor",
 )
@@ -186,6 +188,7 @@ class Listening:
         self._nameless: dict[
             int, tuple[int, int]
         ] = {}  # total of another bar -> its first and its newest number
+        self._losses = False  # transformers' Trainer has printed its numbers
         self._plain: set[int] = set()  # steps of lines in no known form
         for name in (
             "began",
@@ -206,14 +209,16 @@ class Listening:
     @property
     def told(self) -> Told:
         """What was told so far."""
-        bars = self._bars or self._nameless.get(self._found.get("total") or 0)
+        total, bars = self._nameless_bars()
+        bars = self._bars or bars
         steps = self._steps or (set() if bars else self._plain)
         first, last = bars or (0, 0)
         began = self._found.get("began")
         known = [*steps, *([last] if bars else []), *([began] if began is not None else [])]
         speaks = bool(known) or "total" in self._found or bool(self._found.get("trains"))
+        counted = {"counted": total} if total and "total" not in self._found else {}
         return Told(
-            **self._found,
+            **(counted | self._found),
             step=max(known) if known else None,
             made=max(len(steps), last - first) if speaks else None,
             jobs=tuple(self._jobs.values()),
@@ -226,6 +231,15 @@ class Listening:
                 if n in self._found or n in self._jobs or n == "step"
             },
         )
+
+    def _nameless_bars(self) -> tuple[int, tuple[int, int] | None]:
+        """The total of the bar without a name that counts the training, and its first and newest number; else 0."""
+        total = self._found.get("total") or 0
+        if not total and self._losses and self._nameless and self._bars is None:
+            total = max(
+                self._nameless, key=lambda each: (self._nameless[each][1] - self._nameless[each][0], each)
+            )
+        return total, self._nameless.get(total)
 
     def _tell(self, **facts: Any) -> None:
         """Note facts that the present line tells."""
@@ -296,6 +310,9 @@ class Listening:
                 self._clear()  # another trainer begins
             self._found["trains"], self._signs_at = True, end
             self._tell(total=int(match[1].replace(",", "")) or None)
+        elif self._match(_LOSSES, text):
+            self._losses = self._found["trains"] = True
+            self._signs_at = end
         elif (match := _COUNTER.search(text)) is not None and _counts_training(text, match.end()):
             self._bar("counted", int(match[1]), int(match[2]), end)
         elif (match := _PLAIN_STEP.search(text)) is not None and _counts_training(

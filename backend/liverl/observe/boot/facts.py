@@ -117,6 +117,12 @@ def trainer_facts(facts: TrainerFacts, lines: Iterable[str]) -> TrainerFacts:
     return msgspec.structs.replace(facts, **news) if news else facts
 
 
+def tensorboard_in(line: str) -> str:
+    """The folder of event files that the line of verl's trainer names; empty for any other line."""
+    match = _TENSORBOARD.search(line) if "Saving tensorboard log to" in line else None
+    return "" if match is None else match.group(1)
+
+
 def _known(facts: TrainerFacts, news: dict[str, object]) -> dict[str, str]:
     found = news.get("trackers", facts.trackers)
     assert isinstance(found, dict)

@@ -62,7 +62,7 @@ def event_files(folder: str | os.PathLike[str]) -> list[Path]:
         OSError: it cannot be listed.
     """
     names = [name for name in os.listdir(folder) if is_event_file(name)]
-    return [Path(folder, name) for name in sorted(names, key=lambda name: (_begun(name), name))]
+    return [Path(folder, name) for name in sorted(names, key=lambda name: (begun(name), name))]
 
 
 def read_event_steps(files: Iterable[Path]) -> EventSteps:
@@ -87,6 +87,40 @@ def read_event_steps(files: Iterable[Path]) -> EventSteps:
     return EventSteps(tuple(steps), tuple(missed))
 
 
+class EventFollower:
+    """Reads the scalars of an event file as it grows. ``offset``: bytes that were read; ``damaged``: where and how the
+    file is damaged, which ends the reading; empty if it is not."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.offset, self.damaged = 0, ""
+        self._path = path
+
+    def poll(self, most: int) -> dict[int, dict[str, float]]:
+        """The values of new records of about ``most`` bytes, by step; a step may come in several parts.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            OSError: it cannot be read.
+        """
+        found: dict[int, dict[str, float]] = {}
+        if self.damaged:
+            return found
+        end = self.offset + most
+        with open_binary(self._path) as file:
+            try:
+                for at, data in _records(file, self.offset):
+                    for one in _of_event(data):
+                        found.setdefault(one.step, {})[one.tag] = one.value
+                    self.offset = at + 16 + len(data)
+                    if self.offset >= end:
+                        break
+            except EventError as error:
+                self.damaged = str(error)
+            except (IndexError, struct.error, UnicodeDecodeError):
+                self.damaged = f"byte {self.offset}: a record is no event of tensorboard"
+        return found
+
+
 def scalars(file: BinaryIO, start: int = 0) -> Iterator[Scalar]:
     """Yield the scalars of a file from byte ``start`` on, where a record begins.
 
@@ -100,7 +134,8 @@ def scalars(file: BinaryIO, start: int = 0) -> Iterator[Scalar]:
             raise EventError(f"byte {offset}: the record is no event of tensorboard") from None
 
 
-def _begun(name: str) -> int:
+def begun(name: str) -> int:
+    """The Unix time at which the event file with this name was begun; 0 for any other name."""
     found = NAME.search(name)
     return int(found[1]) if found is not None else 0
 

@@ -2,8 +2,9 @@
 
 The embedded trainer writes one ``metrics.jsonl`` per run. verl's file logger overwrites its file, so each
 start gets its own: ``attempt_NNN/metrics.verl.jsonl``, further starts within an attempt
-``metrics.verl.2.jsonl`` and so on. For trainers that write neither, the logs are read. A later file supersedes
-earlier ones from its first step on, as a resumed trainer repeats these steps.
+``metrics.verl.2.jsonl`` and so on. For trainers that write neither, the logs are read; if those
+have no steps, tensorboard's event files, to which ``attempt_NNN/metrics.events.N.tfevents`` link. A later file
+supersedes earlier ones from its first step on, as a resumed trainer repeats these steps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.logs.follow import LineFollower
+from liverl.observe.metrics.event_files import EventFollower
 from liverl.observe.metrics.step_lines import decode_record, decode_step_line, numbers_of, validation_only
 from liverl.rundir.layout import SCRIPT_LOG, TRAIN_LOG
 from liverl.util.regular_file import RefusedFileError, open_binary
@@ -25,6 +27,8 @@ CHUNK = 1 << 20  # bytes per poll, so that a long history does not block other w
 _STEP_LIMIT = 1 << 62
 _COARSE = 0.02  # seconds by which a file's time may be behind the clock: a tick of the kernel
 _ATTEMPT = re.compile(r"attempt_(\d{3,})")
+_EVENTS = re.compile(r"metrics\.events\.(\d+)\.tfevents")
+_BEHIND = 1 << 20  # the place of event files among those of an attempt: behind all logs
 _VERL = re.compile(r"metrics\.verl(?:\.(\d+))?\.jsonl")
 # The trainer's log, and links to those that a launch script writes elsewhere.
 _LOG = re.compile(rf"(?:trainer|{TRAIN_LOG}|{SCRIPT_LOG}.+)\.(\d+)\.log")
@@ -60,6 +64,16 @@ class _File:
         self.written = (0.0, 0.0)  # Unix times between which the records of the last poll were written
         self._complete_at = 0.0  # when it was last read to its end
 
+    @property
+    def offset(self) -> int:
+        """Bytes that were read."""
+        return self.lines.follower.offset
+
+    @property
+    def damaged(self) -> str:
+        """Why it is not read on; empty if it is."""
+        return ""
+
     def poll(self, cap: int) -> tuple[list[Record], int, bool, int]:
         """Return (records, number of invalid lines, whether the file was replaced, bytes read)."""
         follower = self.lines.follower
@@ -88,6 +102,32 @@ class _File:
         return None if record is None else (record[0], numbers_of(record[1]))
 
 
+class _EventFile(_File):
+    """An event file of tensorboard."""
+
+    def __init__(self, place: tuple[int, int], path: Path) -> None:
+        super().__init__(place, path)
+        self._events = EventFollower(path)
+
+    @property
+    def offset(self) -> int:
+        return self._events.offset
+
+    @property
+    def damaged(self) -> str:
+        return self._events.damaged
+
+    def poll(self, cap: int) -> tuple[list[Record], int, bool, int]:
+        before, now = self.offset, time.time()
+        try:
+            found = self._events.poll(cap)
+        except FileNotFoundError:
+            return [], 0, False, 0
+        self.written = (0.0, now)
+        records = [(step, values) for step, values in found.items() if abs(step) < _STEP_LIMIT]
+        return records, 0, False, self.offset - before
+
+
 class MetricFiles:
     """Reads metrics files as they grow. Blocking: call it off the event loop.
 
@@ -110,7 +150,7 @@ class MetricFiles:
     @property
     def offset(self) -> int:
         """Bytes read of the current files."""
-        return sum(file.lines.follower.offset for file in self._files)
+        return sum(file.offset for file in self._files)
 
     def poll(self, cap: int = CHUNK) -> Batch:
         """Return the records completed by the next ``cap`` bytes, all of one file.
@@ -127,6 +167,8 @@ class MetricFiles:
             try:
                 records, bad, reset, read = file.poll(cap)
                 self.unreadable.pop(file.path, None)
+                if file.damaged:
+                    self.unreadable[file.path] = file.damaged
             except (RefusedFileError, PermissionError) as error:
                 self.unreadable[file.path] = error.strerror or str(error)
                 self._at += 1
@@ -178,7 +220,7 @@ class MetricFiles:
         return Batch(tuple(records), fresh, more, bad, cut, file.written)
 
     def _begin_again(self) -> None:
-        self._files = [_File(file.place, file.path, log=file.log) for file in self._files]
+        self._files = [_made(file.place, file.path, file.log) for file in self._files]
         self._at = 0
         self._told.clear()
         self._fresh = self._fresh or self._any_returned
@@ -186,8 +228,12 @@ class MetricFiles:
     def _look_for_files(self) -> None:
         listed = self._listing()
         read = {file.path for file in self._files}
-        news = [_File(place, path, log=log) for path, (place, log) in listed.items() if path not in read]
-        stale = [file for file in self._files if file.log and file.path not in listed]
+        news = [_made(place, path, log) for path, (place, log) in listed.items() if path not in read]
+        stale = [
+            file
+            for file in self._files
+            if (file.log or isinstance(file, _EventFile)) and file.path not in listed
+        ]
         if not news and not stale:
             return
         last = max((file.place for file in self._files), default=(-1, -1))
@@ -208,6 +254,11 @@ class MetricFiles:
             if is_log:
                 written = _matches(attempt / "logs", _LOG)
             files.update((path, ((number, start), is_log)) for start, path in self._once(written, files))
+            if is_log and not any(
+                f.log and f.place[0] == number and f.first is not None for f in self._files
+            ):
+                events = _matches(attempt, _EVENTS)
+                files.update((path, ((number, _BEHIND + start), False)) for start, path in events)
         return files
 
     def _once(
@@ -223,6 +274,10 @@ class MetricFiles:
                     continue
                 known.add(target)
             yield start, path
+
+
+def _made(place: tuple[int, int], path: Path, log: bool) -> _File:
+    return _EventFile(place, path) if _EVENTS.fullmatch(path.name) else _File(place, path, log=log)
 
 
 def has_steps(path: str | os.PathLike[str]) -> bool:

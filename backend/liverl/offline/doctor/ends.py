@@ -60,7 +60,9 @@ def exit_without_error(run: Training, line: Evidence) -> Explanation:
     return Explanation(
         FAILED,
         "warning",
-        f"It failed{where}{of}: its log tells an exit code, and no error",
+        f"All {run.owed} steps are done, but its program ended with an exit code other than 0"
+        if run.complete and run.owed
+        else f"It failed{where}{of}: its log tells an exit code, and no error",
         f'The log ends with "{line.text}"{signal_words(line.text)}, and nothing before it says why: the error was '
         "written elsewhere, or not at all.",
         "Look for the error where the program itself writes: its own log files, the standard error of the job, Ray's "

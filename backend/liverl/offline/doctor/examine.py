@@ -79,12 +79,13 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     else:
         trials, words = _trials(found.trials, progress)
         judged = [_by_rules(reading, found.metrics, trials, now)]
-    failed = [one for read in trials for one in failures(read, progress)]
+    unlooked: list[str] = []
+    failed = [one for read in trials for one in failures(read, progress, unlooked.append)]
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
     often = [one for one in failed if not one.is_usual]
     files = as_files(inputs, found, reading.remarks | words, reading.unread)
     hung, unread = of_stacks(files)
-    missed = [*reading.left_out, *(words for one in judged for words in one.missed), *unread]
+    missed = [*reading.left_out, *(words for one in judged for words in one.missed), *unread, *unlooked]
     left_out = _left_out(inputs.left_out, files, trials, missed)
     verdict = _located(joined(verdict, judged, often, silent))
     if hung is not None:

@@ -23,6 +23,7 @@ from liverl.offline.doctor.silence import engine_stuck, hang, tail_of
 from liverl.offline.doctor.training import Training, TrainingReader, joined
 from liverl.util.regular_file import open_binary
 
+GROWS_S = 60.0  # seconds for which a log must not have grown
 # What goes on by itself, whatever the training does
 _BESIDE = re.compile(r"Ray's (?:raylet|GCS)|a Ray service|kernel log")
 MOST = 2 << 30  # bytes of one log that are read, its last ones,
@@ -60,7 +61,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     def silent_ends(self, now: float) -> tuple[Explanation, ...]:
         """What is wrong with a run whose logs show no error: it hangs, it ended too early, or its log just stops."""
-        early = [*self._failures(), *ends_of(self.logs)]
+        early = [*self._failures(now), *ends_of(self.logs)]
         training = self.training
         hangs = hang([(one.log, one.tail) for one in self.logs], training, now)
         stuck = [found for one in self.logs if (found := engine_stuck(one.log, one.tail)) is not None]
@@ -69,10 +70,12 @@ class Reading(msgspec.Struct, frozen=True):
             stops = self._stops(training, now)
         return tuple(one for one in (hangs, *early[:1], *stuck[:1], stops) if one is not None)
 
-    def _failures(self) -> Iterator[Explanation]:
-        """Logs that end with an exit code other than 0."""
+    def _failures(self, now: float) -> Iterator[Explanation]:
+        """Logs that end with an exit code other than 0. In one that grows, other lines may follow: a command of an
+        agent has failed."""
         for one in self.logs:
-            if one.told.ends_failed:
+            is_last = one.tail.line.endswith(one.told.failed)
+            if one.told.ends_failed and (is_last or now - one.log.over >= GROWS_S):
                 yield exit_without_error(one.training, one.told.proofs["failed"])
 
     def _stops(self, training: Training, now: float) -> Explanation | None:

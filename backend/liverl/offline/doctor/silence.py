@@ -24,7 +24,7 @@ from liverl.util.regular_file import open_regular
 
 HANGS = "hangs"
 CHUNK = 1 << 20  # bytes of the end of a log that are looked at together, in which heartbeats are recognized,
-MOST = 256 << 20  # and bytes in which the last work is looked for
+MOST = 2 << 30  # and bytes in which the last work is looked for
 HEARTBEATS = 10  # equal lines, but for their times, at the end of a log that show no work
 GAPS = 400  # lines of work before the last one whose gaps are usual
 LEAST_S = 600.0  # seconds without work that are never called a hang: loading, checkpoints and long rollouts take them

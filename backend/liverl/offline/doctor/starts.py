@@ -7,13 +7,16 @@ import re
 import msgspec
 
 from liverl.causes.finding import Explanation
-from liverl.util.ages import clock
+from liverl.util.ages import ago, clock
 
 HANG_AT_START = "start-hangs"
 INTERRUPTED = frozenset(("interrupted", "keyboard-interrupt"))
 _FRAME = re.compile(
     r'File "(?P<path>[^"\n]{1,400})", line (?P<line>\d{1,7}), in (?P<name>[^\n]{1,120})(?:\n\s+(?P<code>[^\n]{1,300}))?'
 )
+# As Ray's and Abseil's handlers of signals print it, with the Unix time
+_SIGNAL = re.compile(r"\b(SIG(?:TERM|INT|HUP)) received at time=(\d{9,11})\b")
+SILENT_S = 120.0  # seconds without a line that a start does not take where nothing is loaded or built
 _RAY = (
     "Read raylet.out and gcs_server.out in the session's folder (/tmp/ray/session_latest/logs). Usual reasons: Ray "
     "processes of an earlier run (ray stop), more CPUs claimed than the container has "
@@ -51,9 +54,27 @@ _WAITS: tuple[tuple[re.Pattern[str], str, str, str], ...] = (
 )
 
 
+def _after_silence(cause: Explanation, signal: str, seconds: float) -> Explanation:
+    """The finding for a start that a signal ended, ``seconds`` after the last line."""
+    if seconds < SILENT_S:
+        return cause
+    return msgspec.structs.replace(
+        cause,
+        id=HANG_AT_START,
+        title=f"the start printed nothing for {ago(seconds)}, and was then ended by {signal}",
+        cause="No step was made, and the log has no error before the signal: the start waited for something that did "
+        "not come, until somebody, a time limit or a parent process ended it.",
+        fix="Start it again. While it waits, ray status shows resources that are asked for and missing (more CPUs, by "
+        "ray_kwargs.ray_init.num_cpus, or GPUs), and py-spy dump shows where each process waits.",
+        command="ray status; py-spy dump --pid PID",
+    )
+
+
 def interrupted_start(cause: Explanation, traceback: str, last: float | None) -> Explanation:
     """The finding for an interrupt before the first step: it names the call that hung. ``traceback``: of the log, from
     the interrupt on; ``last``: Unix time of the last line before it, None if no stamp tells."""
+    if (ended := _SIGNAL.search(traceback)) is not None and last is not None:
+        return _after_silence(cause, ended[1], float(ended[2]) - last)
     frames = list(_FRAME.finditer(traceback))
     found = next((one for one in _WAITS if one[0].search(traceback)), None)
     if found is None and not frames:

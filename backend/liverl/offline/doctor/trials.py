@@ -23,6 +23,7 @@ from liverl.observe.trials.scanner import TRIALS, LineReader, TrialScanner
 from liverl.observe.trials.trial import Trial
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.util.decode import decode_loose_json
+from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 
 SCAN_S = 6.0  # seconds in which the trials of one folder are read, those of the newest steps first
@@ -110,9 +111,14 @@ def _opened(root: Path, path: str) -> str:
     return str(root / path.partition("/")[2])
 
 
-def failures(read: TrialsRead, progress: Callable[[str], None] = lambda _: None) -> tuple[Failure, ...]:
+def failures(
+    read: TrialsRead,
+    progress: Callable[[str], None] = lambda _: None,
+    missed: Callable[[str], None] = lambda _: None,
+) -> tuple[Failure, ...]:
     """Why trials of the newest step, or of the one before it, failed, as the catalogue of causes explains their
-    exceptions and logs: each explanation once, the most frequent one first."""
+    exceptions and logs: each explanation once, the most frequent one first. ``missed``: is told, in words, what of them
+    was not looked at."""
     known = [head for head in read.status.newest if not head.earlier]
     newest = max((head.step for head in known if head.step is not None), default=None)
     recent = {newest, *(() if newest is None else (newest - 1,))}
@@ -124,9 +130,11 @@ def failures(read: TrialsRead, progress: Callable[[str], None] = lambda _: None)
     for head in heads:
         groups.setdefault(_message(head)[1], []).append(head)
     found: dict[str, Failure] = {}
+    if len(groups) > TEXTS:
+        missed(f"{quantity(len(groups) - TEXTS, 'text')} of failed trials, the rarest of {len(groups)}")
     for same in sorted(groups.values(), key=len, reverse=True)[:TEXTS]:
         progress(f"reading failed trials: {same[0].path}")
-        why = _explained(same[0])
+        why = _explained(same[0], missed)
         if why is None:
             continue
         before = found.get(why.id)
@@ -166,25 +174,27 @@ def _message(head: TrialHead) -> tuple[str, str]:
     return text, _OWN.sub("#", text)[:2000]
 
 
-def _explained(head: TrialHead) -> Explanation | None:
+def _explained(head: TrialHead, missed: Callable[[str], None]) -> Explanation | None:
     """What the catalogue says of a failed trial: of its log, else of the exception in its result."""
     folder = Path(head.path)
     result = folder / "result.json"
-    for logs in (list(_logs(folder)), [_of_text(_message(head)[0], result)]):
+    for logs in (list(_logs(folder, missed)), [_of_text(_message(head)[0], result)]):
         cause = judge(logs, failed_anyway=True).cause if logs else None
         if cause is not None and cause.id not in UNEXPLAINED | _GENERIC:
             return _in_document(cause, str(result))
     return None
 
 
-def _logs(folder: Path) -> Iterator[LogRecords]:
+def _logs(folder: Path, missed: Callable[[str], None]) -> Iterator[LogRecords]:
     for name in _LOGS:
         path = folder / name
         try:
             size = os.lstat(path).st_size
             yield read_log(path, str(path), max(0, size - LARGEST), inside=folder.parent)
-        except OSError:
+        except FileNotFoundError:
             continue  # most trials have one of them
+        except OSError as error:
+            missed(f"{path} ({error.strerror or error})")
 
 
 def _of_text(text: str, path: Path) -> LogRecords:
