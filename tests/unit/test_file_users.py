@@ -26,6 +26,8 @@ from liverl.embedded.trainer.history import MetricsFiles
 from liverl.external.config_file import replace_with_backup
 from liverl.logs.tail import tail_start
 from liverl.model import HostStats
+from liverl.notify import sender
+from liverl.notify.delivery import _void
 from liverl.observe.history import HistoryWriter, sample_of
 from liverl.observe.trials.files import head_of_file
 from liverl.observe.trials.trajectory import read_trajectory
@@ -50,6 +52,7 @@ from liverl.util.lock_file import open_lock
 from liverl.verl_runtime.kinds.process import run_program
 from liverl.verl_runtime.kinds.rewards import read_reward
 from liverl.watch.mirror import Mirror
+from liverl_tui.data.own_files import write_own
 
 PRECIOUS = b"precious\n"
 ANOTHER = 64321  # the id of a user that is not this one
@@ -64,6 +67,8 @@ class User:
     act: Callable[[Path], Any]
     trial: bool = False  # the folder is a trial's, where an agent may write
     only_locked: bool = False  # it is opened as it is, whatever it is
+    there: bool = False  # it is only ever changed
+    silent: bool = False  # it raises nothing: it is written elsewhere, or that it is not is nobody's loss
 
 
 def turns(folder: Path) -> None:
@@ -206,12 +211,21 @@ WRITERS = {
 }
 ON_PURPOSE = "a file of the user's own, which is changed where it lies, through the user's own links"
 WRITERS |= {
+    "outcome of a notification": User(
+        "claim", lambda folder: sender.report(str(folder / "claim"), {"ok": True}), there=True, silent=True
+    ),
+    "claim of a notification": User("claim", lambda folder: sender.claim(str(folder / "claim")), silent=True),
+    "claim that nobody made": User("claim", lambda folder: _void(folder / "claim"), silent=True),
+    "copy and screenshot of the interface": User(
+        "liverl/shot.svg", lambda folder: write_own(folder, "liverl/shot.svg", "words"), silent=True
+    ),
     "LiteLLM's configuration": User(
-        "litellm.yaml", lambda folder: replace_with_backup(folder / "litellm.yaml", "a: 1\n")
+        "litellm.yaml", lambda folder: replace_with_backup(folder / "litellm.yaml", "a: 1\n"), there=True
     ),
     "the user's configuration": User(
         "c.yaml",
         lambda folder: user_file.write(RunDir(folder), user_file.FileChange(folder / "c.yaml", "", "a: 1\n")),
+        there=True,
     ),
 }
 READERS = {
@@ -250,6 +264,8 @@ NOT_TRIED = {
     ("LiteLLM's configuration", "link"): ON_PURPOSE,
     ("the user's configuration", "link"): ON_PURPOSE,
     ("records of the proxy", "foreign"): KEEPER,
+    ("outcome of a notification", "foreign"): KEEPER,
+    ("claim of a notification", "foreign"): KEEPER,
 }
 
 
@@ -323,9 +339,9 @@ def test_a_writer_writes_no_file_of_others(tmp_path: Path, folder: Path, name: s
     assert sorted(path.name for path in precious.iterdir()) == [Path(user.path).parts[0]], (
         "nothing is beside it"
     )
-    if rule in ("folder", "foreign"):
+    if rule in ("folder", "foreign") and not user.silent:
         assert error is not None
-    if error is None and not user.only_locked:
+    if error is None and not user.only_locked and not user.silent:
         assert place.is_file() and not place.is_symlink(), "it was replaced"
 
 
@@ -333,8 +349,8 @@ def test_a_writer_writes_no_file_of_others(tmp_path: Path, folder: Path, name: s
 def test_a_writer_writes(folder: Path, name: str) -> None:
     user = WRITERS[name]
     (folder / user.path).parent.mkdir(parents=True, exist_ok=True)
-    if why_not(name, "link", user):
-        (folder / user.path).touch()  # it is only ever changed
+    if user.there:
+        (folder / user.path).touch()
     assert ends(user.act, folder) is None
     assert (folder / user.path).is_file()
 

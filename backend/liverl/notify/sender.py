@@ -83,7 +83,7 @@ def report(path: str, outcome: dict[str, Any]) -> None:
     the backend is dead."""
     line = (json.dumps(outcome) + "\n").encode()
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             os.write(fd, line)
         finally:
