@@ -130,6 +130,7 @@ def start_backend(
     except UntrustedRun as error:
         raise LaunchError(str(error), error.exit_code) from None
     _require_room(run_dir)
+    earlier = RunDir(run_dir).read_result()
     argv = [sys.executable, "-m", "liverl.daemon.main", "--run-dir", str(run_dir)]
     if resume:
         argv.append("--resume")
@@ -164,7 +165,7 @@ def start_backend(
         if code is not None:
             if code == ExitCode.HELD:
                 raise RunHeld(_last_words(log_path, start, code), ExitCode.NO_RUN)
-            if code == ExitCode.OK or RunDir(run_dir).read_result() is not None:
+            if code == ExitCode.OK or RunDir(run_dir).read_result() not in (None, earlier):
                 return process.pid  # everything had ended; it wrote the result and exited
             raise LaunchError(
                 _last_words(log_path, start, code), code if code in REFUSALS else ExitCode.FAILED
