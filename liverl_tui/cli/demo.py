@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl_tui.cli.numbers import Number
 from liverl_tui.cli.private_folder import PrivateFolder
 from liverl_tui.text.errors import CliError
 
@@ -25,7 +26,7 @@ PREFIX = "liverl-demo-"
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0.1, 100),
+    type=Number(0.1, 100),
     default=1.0,
     metavar="N",
     help="Play N times as fast as recorded (0.1 to 100; default: 1).",

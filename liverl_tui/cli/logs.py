@@ -24,6 +24,7 @@ from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
 from liverl.util.regular_file import open_binary, read_regular
 from liverl.util.visible import visible
+from liverl_tui.cli.numbers import LINES
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
@@ -40,9 +41,7 @@ PROGRESS_S = 5.0  # an unfinished progress bar is printed at most this often
 )
 @click.option("--grep", metavar="RE", help="Print only lines that match this regular expression.")
 @click.option("--since", metavar="AGE", help="Print only lines newer than this: 30s, 5m, 1h30m, 2d.")
-@click.option(
-    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Print the newest N lines (default: 200)."
-)
+@click.option("-n", "--lines", type=LINES, metavar="N", help="Print the newest N lines (default: 200).")
 @click.option(
     "--no-access",
     is_flag=True,

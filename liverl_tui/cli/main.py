@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("watch", "Show a run that was started by other means, read-only."),
     "wait": ("wait", "Wait until a run is ready or done."),
     "plan": ("plan", "Show what a configuration would start."),
+    "envs": ("envs", "List the Python environments, and write locks for them."),
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),
     "notify": ("notify", "List the notification targets of a run, and test them."),
     "ls": ("ls", "List runs, live and ended."),

@@ -1,8 +1,8 @@
 """The fault table: faults and attacks, each tried on a run of its own, and what became of the run.
 
 ``python tests/bench/faults.py [--quick] [--only AREA,...] [--json FILE] [--jobs N] [--limit SECONDS]``. An area is a
-module of ``fault_cases``. Exit code 1 if a case lost or doubled a process, left a run that could not be stopped, or
-could not be tried.
+module of ``fault_cases``. Exit code 1 if a case lost, doubled or leaked something, left a run that could
+not be stopped, or could not be tried.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -30,12 +30,13 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "backend"), s
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[2:4])
 
 import fault_cases  # noqa: E402
-from fault_cases.base import Case, Outcome  # noqa: E402
+from fault_cases.base import Case, Outcome, Part, Shared  # noqa: E402
 
 from liverl.procs import procfs  # noqa: E402
 
 TAG = "LIVERL_FAULT_CASE"  # in the environment of all that a case starts; its value is the case's folder
 LIMIT_S = 90.0  # a case that takes longer has left something that cannot be stopped
+PART_S = 2.0  # and each fault of a shared run
 LEAVE_S = 10.0  # for the last processes of a case to end by themselves
 QUICK = 6  # with --quick one case in so many is tried, and the first of each area
 
@@ -56,10 +57,10 @@ class Tried:
         return self.outcome.survived and not self.problem
 
 
-def collect(package: object = fault_cases, only: Iterable[str] = ()) -> dict[str, list[Case]]:
+def collect(package: object = fault_cases, only: Iterable[str] = ()) -> dict[str, list[Case | Shared]]:
     """The cases of every module of a package that has a function ``cases``, by the module's name."""
     wanted = set(only)
-    found: dict[str, list[Case]] = {}
+    found: dict[str, list[Case | Shared]] = {}
     for module in pkgutil.iter_modules(package.__path__):  # type: ignore[attr-defined]
         if wanted and module.name not in wanted:
             continue
@@ -72,8 +73,10 @@ def collect(package: object = fault_cases, only: Iterable[str] = ()) -> dict[str
 # -- one case
 
 
-def attempt(area: str, case: Case, folder: Path, limit: float = LIMIT_S) -> Tried:
-    """Run one case in a process of its own, and leave nothing of it behind."""
+def attempt(area: str, case: Case | Shared, folder: Path, limit: float = LIMIT_S) -> list[Tried]:
+    """Run one case in a process of its own, and leave nothing of it behind. A shared one gives many results, and may
+    take ``limit`` and ``PART_S`` for each."""
+    limit += PART_S * case.count if isinstance(case, Shared) else 0.0
     folder.mkdir(parents=True)
     report = folder.with_name(f"{folder.name}.json")
     began = time.monotonic()
@@ -84,19 +87,23 @@ def attempt(area: str, case: Case, folder: Path, limit: float = LIMIT_S) -> Trie
     process.join(limit)
     hung = process.is_alive()
     seconds = time.monotonic() - began
-    outcome, problem = _read(report)
+    parts = _read(report, case.name)
     if hung:
-        outcome, problem = Outcome(unstoppable=1), f"did not end within {limit:g} s"
+        parts = [Part(case.name, Outcome(unstoppable=1), f"did not end within {limit:g} s")]
+    elif isinstance(case, Shared) and len(parts) < case.count and not any(p.problem for p in parts):
+        parts.append(Part(case.name, problem=f"{len(parts)} were tried, of {case.count} at least"))
     left = _left(folder, session if tick is not None else None, LEAVE_S if not hung else 0.0)
     _kill({session: tick, **left})
     process.join(LEAVE_S)
     if left and not hung:
-        problem = problem or f"left processes {sorted(left)}: {_commands(left)}"
+        words = f"left processes {sorted(left)}: {_commands(left)}"
+        last = parts[-1]
+        parts[-1] = Part(last.name, replace(last.outcome, leaked=len(left)), last.problem or words)
     shutil.rmtree(folder, ignore_errors=True)
-    return Tried(area, case.name, outcome, problem, seconds)
+    return [Tried(area, part.name, part.outcome, part.problem, seconds / len(parts)) for part in parts]
 
 
-def _inside(case: Case, folder: Path, report: Path) -> None:
+def _inside(case: Case | Shared, folder: Path, report: Path) -> None:
     """In the process of the case: try it and write down what came of it."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -106,7 +113,9 @@ def _inside(case: Case, folder: Path, report: Path) -> None:
     os.dup2(log, 2)
     told: dict[str, object]
     try:
-        told = {"outcome": asdict(case.run(folder))}
+        came = case.run(folder)
+        parts = [Part(case.name, came)] if isinstance(came, Outcome) else came
+        told = {"parts": [asdict(part) for part in parts]}
     except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         words = " ".join(f"{type(error).__name__}: {error}".split())[:400]
@@ -114,12 +123,13 @@ def _inside(case: Case, folder: Path, report: Path) -> None:
     report.write_text(json.dumps(told))
 
 
-def _read(report: Path) -> tuple[Outcome, str]:
+def _read(report: Path, name: str) -> list[Part]:
     try:
         told = json.loads(report.read_text())
     except (OSError, ValueError):
-        return Outcome(), "its process ended without a result"
-    return Outcome(**told.get("outcome", {})), told.get("problem", "")
+        return [Part(name, problem="its process ended without a result")]
+    parts = [Part(p["name"], Outcome(**p["outcome"]), p["problem"]) for p in told.get("parts", ())]
+    return parts or [Part(name, problem=told.get("problem") or "nothing was tried")]
 
 
 def _left(folder: Path, session: int | None, patience: float) -> dict[int, int | None]:
@@ -180,7 +190,7 @@ def _commands(processes: Iterable[int]) -> str:
 
 
 def run_all(
-    areas: dict[str, list[Case]],
+    areas: Mapping[str, Sequence[Case | Shared]],
     folder: Path,
     *,
     jobs: int = 2,
@@ -190,14 +200,20 @@ def run_all(
     """Try every case, ``jobs`` at a time, in the order of the areas."""
     todo = [(area, case) for area, cases in areas.items() for case in cases]
 
-    def one(number: int) -> Tried:
+    def one(number: int) -> list[Tried]:
         area, case = todo[number]
-        tried = attempt(area, case, folder / f"{number:04}", limit)
-        on_tried(tried)
-        return tried
+        found = attempt(area, case, folder / f"{number:04}", limit)
+        for tried in found:
+            on_tried(tried)
+        return found
 
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(one, range(len(todo))))
+        return [tried for found in pool.map(one, range(len(todo))) for tried in found]
+
+
+def size(areas: Mapping[str, Sequence[Case | Shared]]) -> int:
+    """How many faults these are, at least."""
+    return sum(c.count if isinstance(c, Shared) else 1 for cases in areas.values() for c in cases)
 
 
 def table(found: list[Tried]) -> str:
@@ -223,6 +239,7 @@ def table(found: list[Tried]) -> str:
             counts = (
                 ("lost", outcome.lost),
                 ("doubled", outcome.doubled),
+                ("leaked", outcome.leaked),
                 ("unstoppable", outcome.unstoppable),
             )
             harm = [f"{count} {word}" for word, count in counts if count]
@@ -232,11 +249,12 @@ def table(found: list[Tried]) -> str:
 
 
 def total(found: list[Tried]) -> str:
-    """``N tried, M survived, 0 lost, 0 doubled, 0 unstoppable``."""
+    """``N tried, M survived, 0 lost, 0 doubled, 0 leaked, 0 unstoppable``."""
     outcomes = [tried.outcome for tried in found]
     return (
         f"{len(found)} tried, {sum(t.survived for t in found)} survived, {sum(o.lost for o in outcomes)} lost, "
-        f"{sum(o.doubled for o in outcomes)} doubled, {sum(o.unstoppable for o in outcomes)} unstoppable"
+        f"{sum(o.doubled for o in outcomes)} doubled, {sum(o.leaked for o in outcomes)} leaked, "
+        f"{sum(o.unstoppable for o in outcomes)} unstoppable"
     )
 
 
@@ -259,6 +277,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no area {', '.join(sorted(unknown))}; areas: {', '.join(collect())}")
     if options.quick:
         areas = {area: cases[::QUICK] for area, cases in areas.items()}
+    print(f"{size(areas)} faults in {len(areas)} areas", file=sys.stderr)
     # Ended by a signal it still ends the cases that it has begun, and begins no other.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import os
@@ -12,11 +13,13 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from liverl.environments import BuildError, ensure, resolve
+from liverl.environments import BuildError, ensure, lock, resolve
+from liverl.environments.write_lock import write_lock
 from liverl.plan.spec import EnvironmentSpec, InstallStep
 
 SAID: list[tuple[str, float | None]] = []
@@ -324,3 +327,75 @@ async def test_no_password_of_an_index_is_said_or_left_behind(
     said = "\n".join([str(caught.value), *(text for text, _ in SAID), *left])
     assert "hunter2" not in said
     assert "private-name" not in said
+
+
+def lock_of(cache: Path, wheels: Path, *, index: str, wrong: bool = False) -> None:
+    """A lock of `tiny`, and of `part`, which it does not ask for, as ``envs --upgrade`` writes it."""
+    lines = [
+        lock.FORMAT,
+        "# requirements: tiny",
+        f"# python: 3.{sys.version_info.minor}",
+        f"# machine: {os.uname().machine}",
+        "# glibc: 2.17",
+        f"# index: {index}",
+    ]
+    for name in ("part", "tiny"):
+        found = hashlib.sha256((wheels / f"{name}-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+        lines += [f"{name}==1.0 \\", f"    --hash=sha256:{'0' * 64 if wrong else found}"]
+    path = lock.own_path("tiny", cache)
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+async def test_a_lock_decides_and_its_hashes_are_checked(
+    offline: Path, tmp_path: Path, installer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index has newer ones; a file with other bytes is not installed."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(offline))
+    bundled_pip(offline)
+    make_wheel(offline, "part", "1.0", "VALUE = 1\n")
+    make_wheel(offline, "tiny", "2.0", "VALUE = 2\n")
+    spec = EnvironmentSpec("tiny", ("tiny",), installer=installer)
+    lock_of(tmp_path / "bad", offline, index="configured", wrong=True)
+    with pytest.raises(BuildError, match="does not have the hash that the lock names"):
+        await ensure(spec, tmp_path / "bad", note)
+    assert not list((tmp_path / "bad" / "envs").glob("tiny-*"))
+    lock_of(tmp_path / "good", offline, index="configured")
+    python = await ensure(spec, tmp_path / "good", note)
+    assert run_python(python, "import part, tiny; print(tiny.VALUE)") == "1"
+    assert "2 packages are pinned by its lock, with hashes" in [text for text, _ in SAID]
+    assert json.loads((python.parents[1] / "liverl-environment.json").read_text())["lock"] == "hashes"
+
+
+async def test_with_another_index_the_versions_of_a_lock_hold_without_hashes(
+    offline: Path, tmp_path: Path
+) -> None:
+    """It was made from the public index; the folder has builds of its own."""
+    make_wheel(offline, "part", "1.0", "VALUE = 1\n")
+    make_wheel(offline, "tiny", "2.0", "VALUE = 2\n")
+    lock_of(tmp_path / "cache", offline, index="default", wrong=True)
+    python = await ensure(EnvironmentSpec("tiny", ("tiny",)), tmp_path / "cache", note)
+    assert run_python(python, "import tiny; print(tiny.VALUE)") == "1"
+    (told,) = [text for text, _ in SAID if "lock" in text]
+    assert "without hashes: another package index is configured" in told
+    off = await ensure(EnvironmentSpec("tiny", ("tiny",), lock=False), tmp_path / "cache", note)
+    assert run_python(off, "import tiny; print(tiny.VALUE)") == "2"
+    assert any(text.endswith("environments.tiny.lock is false") for text, _ in SAID)
+
+
+async def test_upgrade_writes_a_lock_that_the_next_build_uses(offline: Path, tmp_path: Path) -> None:
+    make_wheel(offline, "tiny", "2.0", "VALUE = 2\n")
+    path = lock.own_path("tiny", tmp_path / "cache")
+    assert await write_lock(("Tiny",), path, note) == 1
+    written = lock.read(path)
+    assert written.requirements == ("tiny",) and written.pins == ("tiny==2.0",)
+    assert written.index == "configured" and str(tmp_path) not in written.text
+    make_wheel(offline, "tiny", "3.0", "VALUE = 3\n")
+    python = await ensure(EnvironmentSpec("tiny", ("tiny",)), tmp_path / "cache", note)
+    assert run_python(python, "import tiny; print(tiny.VALUE)") == "2"
+    before = path.read_bytes()
+    with pytest.raises(BuildError):
+        await write_lock(("absent-package",), path, note)
+    assert path.read_bytes() == before

@@ -4,6 +4,7 @@ killed."""
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,6 +108,21 @@ def test_the_end_of_a_run_waits_for_its_message_and_no_secret_is_written(
     for path in run.run_dir.rglob("*"):
         if path.is_file():
             assert TOKEN.encode() not in path.read_bytes(), path
+
+
+def test_the_address_is_on_no_command_line(make: Callable[..., ToyRun], hook: Hook, tmp_path: Path) -> None:
+    """While the webhook holds its answer back, the delivering process lives."""
+    run = make(hook.target(tmp_path), code=0)
+    hook.delay = 2.0
+    run.start()
+    go(run)
+    lines: set[str] = set()
+    while procfs.alive(run.backends[-1], None):
+        lines |= {procfs.command_line(pid) for pid in procfs.scan()}
+        time.sleep(0.02)
+    assert not [line for line in lines if TOKEN in line or f":{hook.port}" in line]
+    assert any("notify/sender.py" in line or "liverl.notify" in line for line in lines), "it was looked at"
+    assert hook.kinds() == Counter(done=1)
 
 
 def test_who_cannot_be_told_is_tried_again_and_named_and_the_run_goes_on(

@@ -113,7 +113,7 @@ async def test_a_wrong_body_of_the_trainer_is_400(
     host: SessionHost, bad: bytes, method_and_path: str
 ) -> None:
     method, path = method_and_path.split()
-    url = host.trainer.make_url(path)
+    url = host.control_address + path
     async with host.http.request(method, url, data=bad, headers=KEY) as answer:
         assert answer.status == 400
         assert "the body is wrong" in (await answer.json())["error"]["message"]

@@ -65,6 +65,7 @@ ValueError: the column 'prompt' is missing
         ("worker-ab12-01000000-77.err", b"anything\n", "log of a Ray worker", True),
         ("dashboard_agent.log", b"anything\n", "log of a Ray service", True),
         ("train.log", b"[rank0]: Traceback\n", "torch log", True),
+        ("a.log", b"(MegatronTrainRayActor pid=7) timer.py:24 - x\n", "trainer log (slime, Ray)", True),
         ("metrics.txt", b"# HELP vllm:x y\n", "Prometheus metrics", False),
         ("a.json", b"{}", "JSON data", False),
         ("model.safetensors", b"\0\0\0", "model weights", False),
@@ -83,7 +84,28 @@ ValueError: the column 'prompt' is missing
     ],
 )
 def test_what_a_file_is(name: str, content: bytes, words: str, log: bool) -> None:
-    assert kind_of(name, content) == (words, log)
+    assert kind_of(name, content)[:2] == (words, log)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "missed"),
+    [
+        ("train.log.1.gz", b"\x1f\x8b\0", True),
+        ("slurm-4711.out.xz", b"\xfd7zXZ\0", True),
+        ("logs.tar.gz", b"\x1f\x8b\0", True),
+        ("train.log", b"\0\1\2" * 100, True),
+        ("stderr.txt", "hello".encode("utf-16"), True),
+        ("model.safetensors", b"\0\0\0", False),
+        ("core", b"\x7fELF\0\0", False),
+        ("data.parquet", b"PAR1\0", False),
+        ("weights.tar.gz", b"\x1f\x8b\0", False),
+        ("train.py", b"print()\n", False),
+        ("a.log", b"", False),
+    ],
+)
+def test_which_file_that_is_not_read_may_be_a_log(name: str, content: bytes, missed: bool) -> None:
+    kind = kind_of(name, content, named=False)
+    assert (kind.log, kind.missed) == (False, missed)
 
 
 def test_text_of_no_log_is_read_only_where_it_is_named() -> None:
@@ -339,7 +361,9 @@ def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFi
         "line": 5,
         "value": None,
     }
-    assert said["files"] == [{"path": str(log), "what": "text", "read": True, "size": len(TRACEBACK)}]
+    assert said["files"] == [
+        {"path": str(log), "what": "text", "read": True, "size": len(TRACEBACK), "missed": False}
+    ]
     code, out, _ = doctor(capsys, tmp_path)
     assert code == 1
     assert f"{log}:5 (byte {offset}):" in out
@@ -513,7 +537,9 @@ def test_a_compressed_log_is_read_if_it_is_named(
         str(log),
         TRACEBACK.index(b"ValueError"),
     )
-    assert found["files"] == [{"path": str(log), "what": "text", "size": len(TRACEBACK), "read": True}]
+    assert found["files"] == [
+        {"path": str(log), "what": "text", "size": len(TRACEBACK), "read": True, "missed": False}
+    ]
     assert as_json(str(tmp_path), capsys=capsys)[0] == 4
 
 

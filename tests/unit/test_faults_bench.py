@@ -16,7 +16,7 @@ from liverl.procs import procfs
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
 import faults  # noqa: E402
-from fault_cases.base import Case, Outcome  # noqa: E402
+from fault_cases.base import Case, Outcome, Part, Shared  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ CASES = {
 
 
 def tried(name: str, folder: Path, limit: float = 60.0) -> faults.Tried:
-    found = faults.attempt("toys", CASES[name], folder / name, limit)
+    (found,) = faults.attempt("toys", CASES[name], folder / name, limit)
     assert not (folder / name).exists()
     return found
 
@@ -98,7 +98,7 @@ def test_a_case_that_hangs_counts_as_unstoppable_and_is_ended(tmp_path: Path) ->
 
 def test_what_a_case_leaves_is_told_and_ended(tmp_path: Path) -> None:
     found = tried("leaves", tmp_path)
-    assert not found.survived and found.problem.startswith("left processes")
+    assert not found.survived and found.problem.startswith("left processes") and found.outcome.leaked == 2
     assert found.problem.count(",") == 1, "both"
     gone(tmp_path)
 
@@ -110,6 +110,34 @@ def test_what_a_case_leaves_is_told_and_ended(tmp_path: Path) -> None:
 def test_a_case_that_cannot_be_tried_is_no_survivor(tmp_path: Path, name: str, words: str) -> None:
     found = tried(name, tmp_path)
     assert not found.survived and words in found.problem and found.outcome == Outcome()
+
+
+def many(folder: Path) -> list[Part]:
+    return [Part("one"), Part("two", Outcome(leaked=3, note="a key")), Part("three", problem="not tried")]
+
+
+def test_faults_that_share_a_run_are_counted_one_by_one(tmp_path: Path) -> None:
+    found = faults.run_all({"toys": [Shared("many", many, 3), CASES["survives"]]}, tmp_path, jobs=1)
+    assert [(t.name, t.survived) for t in found] == [
+        ("one", True),
+        ("two", False),
+        ("three", False),
+        ("survives", True),
+    ]
+    text = faults.table(found)
+    assert "4 tried, 2 survived, 0 lost, 0 doubled, 3 leaked, 0 unstoppable" in text
+    assert "FAILED toys: two: 3 leaked; a key" in text and "FAILED toys: three: not tried" in text
+
+
+def test_a_shared_run_that_tried_too_few_or_none_is_no_survivor(tmp_path: Path) -> None:
+    (one, two, few) = faults.attempt(
+        "toys", Shared("few", lambda f: [Part("a"), Part("b")], 3), tmp_path / "1"
+    )
+    assert one.survived and two.survived and few.problem == "2 were tried, of 3 at least"
+    (none,) = faults.attempt("toys", Shared("none", lambda f: [], 1), tmp_path / "2")
+    assert none.problem == "nothing was tried"
+    (raised,) = faults.attempt("toys", Shared("raises", raises, 5), tmp_path / "3")  # type: ignore[arg-type]
+    assert "LookupError" in raised.problem and not raised.survived
 
 
 def test_processes_of_others_are_left_alone(tmp_path: Path) -> None:
@@ -136,7 +164,7 @@ def test_the_table_counts_and_lists(tmp_path: Path) -> None:
     assert sorted(told) == ["doubles", "raises", "survives", "survives"]
     _head, one, two, _, total, *failures = faults.table(found).split("\n")
     assert one.split() == ["one", "2", "1", "1.5", "1.5"] and two.split() == ["two", "2", "1", "1.5", "1.5"]
-    assert total == "4 tried, 2 survived, 1 lost, 2 doubled, 0 unstoppable"
+    assert total == "4 tried, 2 survived, 1 lost, 2 doubled, 0 leaked, 0 unstoppable"
     assert len(failures) == 2 and "1 lost; 2 doubled; twice" in failures[0]
     assert failures[1].startswith(
         "FAILED two: raises: LookupError: the fault could not be tried (test_faults_bench.py:"
@@ -148,7 +176,7 @@ def test_the_exit_code_and_the_areas(
 ) -> None:
     monkeypatch.setattr(faults, "collect", lambda only=(): {"toys": [CASES["survives"]]})
     assert faults.main(["--quick", "--jobs", "1"]) == 0
-    assert "1 tried, 1 survived, 0 lost, 0 doubled, 0 unstoppable" in capsys.readouterr().out
+    assert "1 tried, 1 survived, 0 lost, 0 doubled, 0 leaked, 0 unstoppable" in capsys.readouterr().out
     monkeypatch.setattr(faults, "collect", lambda only=(): {"toys": [CASES["doubles"]]})
     assert faults.main(["--jobs", "1"]) == 1
     with pytest.raises(SystemExit):
@@ -161,5 +189,5 @@ def test_every_area_has_cases_with_different_names() -> None:
     for area, cases in areas.items():
         names = [case.name for case in cases]
         assert names and len(set(names)) == len(names), area
-    assert sum(map(len, areas.values())) >= 120
+    assert faults.size(areas) >= 700
     assert set(faults.collect(only=["text"])) == {"text"}

@@ -116,17 +116,54 @@ def test_textual_is_held_to_the_version_whose_private_names_are_used() -> None:
     assert Version("8.2.8") in textual.specifier and Version("8.3.0") not in textual.specifier
 
 
-def test_the_lock_is_within_the_ranges() -> None:
-    lines = (ROOT / "requirements.lock").read_text("utf-8").splitlines()
-    locked = {r.name.lower(): r for r in map(Requirement, lines)}
-    asked = [
-        *PROJECT["dependencies"],
-        *PROJECT["optional-dependencies"]["test"],
-        *PROJECT["optional-dependencies"]["dev"],
-    ]
-    for requirement in map(Requirement, asked):
-        (pinned,) = locked[requirement.name.lower()].specifier
+LOCKS = {
+    "requirements.lock": (),
+    "requirements-test.lock": ("test",),
+    "requirements-dev.lock": ("test", "dev"),
+}
+
+
+def locked(name: str) -> dict[str, Requirement]:
+    lines = (ROOT / name).read_text("utf-8").splitlines()
+    found = [Requirement(line.removesuffix("\\")) for line in lines if "==" in line.split(" --hash")[0]]
+    return {r.name.lower(): r for r in found}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_is_within_the_ranges_and_says_the_same_as_the_others(name: str) -> None:
+    found, everything = locked(name), locked("requirements-dev.lock")
+    extras = [text for extra in LOCKS[name] for text in PROJECT["optional-dependencies"][extra]]
+    assert "setuptools" in found, "it builds the package, and is not downloaded for it without a hash"
+    for requirement in map(Requirement, [*PROJECT["dependencies"], *extras]):
+        (pinned,) = found[requirement.name.lower()].specifier
         assert pinned.version in requirement.specifier, requirement
+    assert found.items() <= everything.items()
+
+
+@pytest.mark.parametrize("path", [*LOCKS, "backend/liverl/environments/locks/proxy.lock"])
+def test_every_package_of_a_lock_has_hashes_and_nothing_of_a_machine(path: str) -> None:
+    """No index, no folder, no option: they would be those of whoever wrote it."""
+    hashes = 1
+    for number, line in enumerate((ROOT / path).read_text("utf-8").splitlines(), 1):
+        if re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line):
+            hashes += 1
+        elif re.fullmatch(r"[a-z0-9][a-z0-9._-]*==[^\s/]+( ; [\w '.<>=!()]+)? \\", line):
+            assert hashes, f"{path}:{number}: the package above has no hash"
+            hashes = 0
+        else:
+            assert number <= 6 and path.endswith("proxy.lock") and "/" not in line, f"{path}:{number}: {line}"
+    assert hashes
+
+
+def test_readme_and_contributing_install_with_hashes() -> None:
+    for paper in ("README.md", "CONTRIBUTING.md", "tests/mutation/README.md"):
+        commands = re.findall(r"pip install[^\n&]*", (ROOT / paper).read_text("utf-8"))
+        ours = [c for c in commands if "requirements" in c or " ." in c]
+        assert ours, paper
+        for command in ours:
+            assert (
+                "--require-hashes -r requirements" in command or "--no-deps --no-build-isolation" in command
+            )
 
 
 def test_it_runs_as_a_module(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
+from liverl.util.regular_file import read_regular
 
 
 class TrainerFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +89,6 @@ def read_settings(path: Path) -> TrainerConfig:
         ValueError: it is not valid; the message starts with the path.
     """
     try:
-        return decode_json(path.read_bytes(), type=TrainerConfig)
+        return decode_json(read_regular(path), type=TrainerConfig)
     except BAD_JSON as error:
         raise ValueError(f"{path}: {error}") from error

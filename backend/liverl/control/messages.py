@@ -103,6 +103,10 @@ class ControlError(Exception):
     exit_code: int = ExitCode.FAILED
 
 
+class BackendOfOther(ControlError):
+    """The run is live, and its backend answers only the user that it runs as. Its files can be read."""
+
+
 class BackendDead(ControlError):
     """The run has no running backend. Its state can only be read from its files."""
 

@@ -172,6 +172,19 @@ def uv_has_index(env: Mapping[str, str]) -> bool:
     return False
 
 
+def has_default_index(env: Mapping[str, str], prefix: str = sys.prefix) -> bool:
+    """Whether packages come from the public index, be it among others."""
+    told = uv_environment(env, prefix)
+    if told.get("UV_NO_INDEX", "").lower() in ("1", "true", "yes", "on"):
+        return False
+    if uv_has_index(env):
+        return False  # of a file of uv: what it says for which project is not read here
+    last = told.get("UV_DEFAULT_INDEX") or told.get("UV_INDEX_URL") or PYPI
+    others = (told.get(name, "") for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"))
+    addresses = (last, *(word for text in others for word in text.split()))
+    return any(re.sub(r"^[\w-]+=(?=\w+://)", "", address).rstrip("/") == PYPI for address in addresses)
+
+
 class Redactor:
     """Replaces addresses of indexes in an installer's output: whole settings, their hosts, other remote hosts."""
 

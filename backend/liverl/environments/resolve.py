@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.config.sections.run import SELF
 from liverl.environments.errors import BuildError
+from liverl.environments.lock import Lock, choose
 from liverl.plan.spec import EnvironmentSpec
 
 MARKER = "liverl-environment.json"  # written last: a folder that has it is complete
@@ -27,7 +28,8 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
 class EnvPlan(msgspec.Struct, frozen=True):
     """``own``: the interpreter that runs us, as with ``venv_path: self``. ``existing``: a path of the user's.
     ``built``: in the cache, in ``folder``; ``key`` names its contents. ``python`` is the interpreter to start,
-    which may not exist yet."""
+    which may not exist yet. ``lock``: what is installed, by version; ``why_no_lock``: why only the requirements
+    say it."""
 
     name: str
     kind: Literal["own", "existing", "built"]
@@ -36,6 +38,8 @@ class EnvPlan(msgspec.Struct, frozen=True):
     key: str = ""
     requirements: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
+    lock: Lock | None = None
+    why_no_lock: str = ""
 
     @property
     def published(self) -> bool:
@@ -63,7 +67,7 @@ def normalise_requirement(text: str) -> str:
 
 
 def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
-    """Where ``spec`` lives. Touches no file. Raises BuildError for an invalid description."""
+    """Where ``spec`` lives. Reads its lock, and nothing else. Raises BuildError for an invalid description."""
     if not _NAME.fullmatch(spec.name):
         raise BuildError(f"invalid environment name: {spec.name!r}")
     if spec.venv_path is not None:
@@ -82,6 +86,9 @@ def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
     source += [spec.installer, spec.index_url, spec.find_links]
     if source != ["uv", "", ()]:  # another index may have another build of the same version
         contents.append(source)
+    choice = choose(spec, requirements, cache_dir)
+    if choice.lock is not None:
+        contents.append({"lock": choice.lock.digest})
     key = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
     folder = cache_dir.expanduser().absolute() / "envs" / f"{spec.name}-{key[:16]}"
     return EnvPlan(
@@ -92,6 +99,8 @@ def resolve(spec: EnvironmentSpec, cache_dir: Path) -> EnvPlan:
         key=key,
         requirements=requirements,
         first=first,
+        lock=choice.lock,
+        why_no_lock=choice.why,
     )
 
 

@@ -154,9 +154,16 @@ def _explain(argv: Sequence[str], code: int, output: str, tool: str) -> str:
             "cannot reach the package index; to use another one, set UV_DEFAULT_INDEX, pip's index-url or the "
             "environment's index_url; to install nothing, set its venv_path"
         )
+    if "hash mismatch" in lower or "do not match the hashes" in lower or "computed: " in lower:
+        return (
+            "a package does not have the hash that the lock names, and was not installed. If your package index has "
+            "builds of its own, write a lock for it (liverl-tui envs --upgrade), or set the environment's lock: false"
+        )
     unmet = ("no solution found", "not found in the package registry", "no matching distribution found")
     if any(sign in lower for sign in unmet) or "resolutionimpossible" in lower:
-        return "the package index has no versions that satisfy the requirements"
+        words = "the package index has no versions that satisfy the requirements"
+        locked = "-c" in argv or "--require-hashes" in argv
+        return f"{words}, in the versions of the lock; lock: false leaves it aside" if locked else words
     if "no interpreter found" in lower or "no virtual environment or system python" in lower:
         return "the requested Python version is not installed on this machine"
     step = ("pip install" if tool == "uv" else "install") if "install" in argv else "venv"

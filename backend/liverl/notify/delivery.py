@@ -20,6 +20,7 @@ from liverl.notify.target import Unusable, request
 from liverl.plan.spec import NotifyTarget
 from liverl.procs import procfs
 from liverl.util import redact
+from liverl.util.atomic_file import create
 from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 from liverl.util.visible import visible
@@ -114,7 +115,7 @@ async def settle(claim: Path, timeout: float) -> Outcome | None:
 def _void(claim: Path) -> bool:
     """Claim a delivery that nobody has claimed, so that a sender which only starts cannot make it any more."""
     try:
-        os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        create(claim, 0o600).close()
         return True
     except FileExistsError:
         return False

@@ -163,7 +163,13 @@ class OfflineRun:
             gpu_note="not measured: no backend" if base.gpus else base.gpu_note,
             host=self._procs.host() if host == hostname() else HostStats(),
             symptoms=(),
-            unreadable=self._files.trials.unreadable,
+            unreadable=(
+                *(
+                    msgspec.structs.replace(one, path=one.path.removeprefix(f"{self.run_dir}/"))
+                    for one in self._files.unreadable
+                ),
+                *self._files.trials.unreadable,
+            ),
             changes=plan.changes if plan is not None else base.changes,
             result=result,
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import (
+    Clients,
     Exit,
     GpuStatus,
     ProxyStatus,
@@ -350,6 +351,7 @@ class _Report(msgspec.Struct):
     descriptors: int | None = None
     descriptor_limit: int | None = None
     record_error: str | None = None
+    clients: Clients | None = None
 
 
 def orphaned_proxy(
@@ -363,7 +365,7 @@ def orphaned_proxy(
         return last
     if service.pid is None:
         return msgspec.structs.replace(
-            last, backends=(), cooled_down=(), descriptors=None, descriptor_limit=None
+            last, backends=(), cooled_down=(), descriptors=None, descriptor_limit=None, clients=None
         )
     path = orphans.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
@@ -402,6 +404,7 @@ def orphaned_proxy(
         descriptors=report.descriptors,
         descriptor_limit=report.descriptor_limit,
         record_error=report.record_error,
+        clients=report.clients,
     )
 
 

@@ -279,6 +279,7 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
         index_url=entry.index_url,
         find_links=entry.find_links,
         first=InstallStep(entry.first.requirements, entry.first.installer, entry.first.index_url),
+        lock=entry.lock,
     )
 
 
@@ -292,6 +293,7 @@ def _settings(config: RunConfig) -> Settings:
         trials_interval=observe.trials_interval,
         cooldown=config.proxy.cooldown_time,
         replica_stagger=config.supervise.replica_stagger,
+        max_replicas=config.supervise.max_replicas,
         stuck_after=3 * config.supervise.kill_grace,
         keep_steps=config.retention.keep_steps,
         mute=config.diagnosis.mute,

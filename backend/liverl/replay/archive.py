@@ -20,6 +20,7 @@ from liverl.replay.growth import Growth
 from liverl.replay.tables import Table
 from liverl.replay.timeline import LINES
 from liverl.rundir.layout import valid_name
+from liverl.util.atomic_file import write_atomic
 from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
@@ -99,7 +100,7 @@ def write(
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     packed = lzma.compress(tar.getvalue(), preset=9 | lzma.PRESET_EXTREME)
-    path.write_bytes(packed)
+    write_atomic(path, packed)
     return len(packed)
 
 

@@ -54,7 +54,9 @@ def pack(source: Path, out: Path, wanted: Wanted, utc_offset: float = 0.0) -> in
     """
     origin = decode_json(read_regular(source / "origin.json"), type=Origin)
     scrub = Scrub(wanted.name, origin.run_dir, origin.host)
-    contents = {path: read_regular(source / "files" / path) for path, _ in files(source / "files")}
+    contents = {
+        path: read_regular(source / "files" / path, inside=source) for path, _ in files(source / "files")
+    }
     lines = read_regular(source / "growth.jsonl").splitlines()
     growth = [decode_json(line, type=Growth) for line in lines]
     growth = [

@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.append import write_all
 from liverl.util.decode import decode_json, decode_loose_json
 from liverl.util.regular_file import (
     RefusedFileError,
@@ -101,9 +102,7 @@ class LineFile:
         try:
             if self._owed:
                 os.ftruncate(self._fd, self._size)
-            written = 0
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
+            write_all(self._fd, data)
             if self._durable:
                 os.fdatasync(self._fd)
             self._size += len(data)
@@ -204,7 +203,7 @@ def complain(text: str) -> None:
     The log is on the run's disk: if that is full, clients learn of it through an event instead.
     """
     with contextlib.suppress(OSError):
-        os.write(2, f"{text.rstrip()}\n".encode())
+        write_all(2, f"{text.rstrip()}\n".encode())
 
 
 def read_object(path: Path) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from liverl.procs import procfs
 from liverl.util import atomic_file
+from liverl.util.checked_path import open_checked
 from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
@@ -224,7 +225,7 @@ class OpenDirectory:
 
     def __init__(self, path: Path) -> None:
         self.opened_as = path
-        self._fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = open_checked(path, os.O_PATH | os.O_DIRECTORY)
 
     @property
     def removed(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.checked_path import RESOLVED
 from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_binary
 
@@ -167,7 +168,7 @@ def reply_json(message: dict[str, Any]) -> bytes:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        file = open_binary(path)
+        file = open_binary(path, inside=RESOLVED)
     except FileNotFoundError:
         return
     with file:

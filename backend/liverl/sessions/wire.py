@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from liverl.sessions.messages import Api, Message
+from liverl.sessions.messages import Api, Message, shortened
 from liverl.util.decode import decode_loose_json
 
 PING = {"openai": b": wait\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
@@ -68,6 +68,7 @@ class Refusal(Exception):
         retry_after: int | None = None,
         code: str | None = None,
     ) -> None:
+        message = shortened(message)
         super().__init__(message)
         self.status, self.message, self.param, self.retry_after = status, message, param, retry_after
         self.code: str | int = status if code is None else code

@@ -52,7 +52,7 @@ class FirstEntry(Struct, frozen=True, kw_only=True):
 
 class EnvironmentEntry(Struct, frozen=True, kw_only=True):
     """A named Python environment: an existing one at ``venv_path`` (``SELF``: that of liverl-tui), which is not
-    changed, or else one into which ``requirements`` are installed."""
+    changed, or else one into which ``requirements`` are installed, in the versions of a ``lock`` where there is one."""
 
     requirements: tuple[Name, ...] = ()
     venv_path: str | None = None
@@ -61,6 +61,7 @@ class EnvironmentEntry(Struct, frozen=True, kw_only=True):
     index_url: str = ""
     find_links: tuple[Name, ...] = ()
     first: FirstEntry = FirstEntry()
+    lock: bool = True
 
 
 class Trainer(Struct, frozen=True, kw_only=True):
@@ -108,6 +109,8 @@ class SessionProxy(Struct, frozen=True, kw_only=True):
     models: tuple[Name, ...]
     patience: Seconds
     max_replica_deaths: Count
+    in_flight: Count
+    rows_per_trial: Count
     scheduler: SessionScheduler
 
 
@@ -117,6 +120,7 @@ class Supervise(Struct, frozen=True, kw_only=True):
     scan_interval: Seconds
     startup_deadline: Seconds
     replica_stagger: SecondsOrZero
+    max_replicas: Count | None
     stop_grace: SecondsOrZero
     tree_grace: SecondsOrZero
     kill_grace: Seconds

@@ -16,6 +16,7 @@ from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
+from liverl.util.regular_file import read_regular
 
 Phase = Literal["init", "rollout", "update", "sync", "done"]
 # verl computes these with numpy, which shows in its console output.
@@ -50,7 +51,7 @@ class MetricsFiles:
     def join_at(self, step: int) -> int:
         """Drop records of earlier attempts after ``step``, and incomplete lines; return how many."""
         try:
-            lines = self.run_path.read_bytes().splitlines()
+            lines = read_regular(self.run_path).splitlines()
         except FileNotFoundError:
             return 0
         kept: dict[int, bytes] = {}

@@ -20,6 +20,7 @@ import msgspec
 from liverl.embedded.policy import Policy, dump_logits
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
+from liverl.util.regular_file import read_regular
 
 _POLL = 0.3  # seconds between two reads of replicas.json
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)  # per call; a push takes milliseconds
@@ -54,7 +55,7 @@ def read_replicas(path: Path) -> list[Replica]:
         ValueError: the file is not valid.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return []
     try:

@@ -16,6 +16,8 @@ import msgspec
 
 from liverl.causes.finding import Explanation, Verdict
 from liverl.offline.doctor.examine import Examination
+from liverl.offline.doctor.verdicts import with_left_out
+from liverl.util.atomic_file import create
 from liverl.util.regular_file import open_binary
 
 STDIN = "-"  # the path that stands for standard input
@@ -27,8 +29,8 @@ _DAMAGED = (OSError, EOFError, ValueError, MemoryError, zlib.error, lzma.LZMAErr
 
 
 class Unpacked(msgspec.Struct):
-    """``paths``: to examine; ``shown``: of those that were unpacked, the path that the user gave; ``notes``: what is to
-    be said of a path that was given."""
+    """``paths``: to examine; ``shown``: of those that were unpacked, the path that the user gave; ``notes``: what of a
+    path that was given was not read."""
 
     paths: list[Path]
     shown: dict[str, str]
@@ -47,9 +49,12 @@ class Unpacked(msgspec.Struct):
         verdict = examination.verdict
         cause = None if verdict.cause is None else self._of(verdict.cause)
         symptoms = tuple(self._of(one) for one in verdict.symptoms)
+        missed = [f"{path} ({note})" for path, note in self.notes.items()]
+        left_out = "; ".join([*filter(None, [examination.left_out]), *(missed if examination.read else [])])
         return msgspec.structs.replace(
             examination,
-            verdict=Verdict(cause, verdict.guesses, symptoms),
+            verdict=with_left_out(Verdict(cause, verdict.guesses, symptoms), left_out),
+            left_out=left_out,
             files=files,
             lines=lines,
             times=times,
@@ -111,7 +116,7 @@ def unpack(paths: Iterable[str], folder: Path, progress: Callable[[str], None] =
 def _copy(given: str, suffix: str, target: Path, most: int, progress: Callable[[str], None]) -> str:
     """Write what is at ``given`` to ``target``; return what is to be said of it if it is longer than ``most``."""
     what = "reading standard input" if given == STDIN else f"unpacking {given}"
-    with target.open("wb") as out:
+    with create(target) as out:
         if given == STDIN:
             return _pour(cast(BufferedIOBase, sys.stdin.buffer), out, most, what, progress)
         with open_binary(given) as file, _OPEN[suffix](file) as source:

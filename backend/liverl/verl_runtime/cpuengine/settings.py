@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from liverl.util.decode import decode_loose_json
+from liverl.util.regular_file import read_text
 from liverl.util.token_guard import Token
 
 FAULTS_VARIABLE = "LIVERL_CPU_FAULTS"
@@ -81,4 +81,4 @@ def required_token(settings: Settings) -> Token | None:
         ValueError: it is empty.
     """
     file = os.environ.get(TOKEN_FILE_VARIABLE, "")
-    return Token(Path(file).read_text().strip()) if settings.guarded and file else None
+    return Token(read_text(file).strip()) if settings.guarded and file else None

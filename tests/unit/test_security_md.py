@@ -1,0 +1,298 @@
+"""Each sentence of SECURITY.md names the tests that prove it, or says that there is nothing to prove.
+
+To add a sentence: add a line to ``CLAIMS``, whose key is the sentence's beginning (as many words as tell it from the
+others) and whose value the tests, as ``file::test`` below ``tests``. Sentences that promise nothing go to ``NO_CHECK``.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from kit.sentences import sentences
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+TRUST = "process/test_trust.py::"
+GUARD = "unit/test_token_guard.py::"
+SENDER = "process/test_notify_sender.py::"
+HOSTILE = "process/test_hostile_files.py::"
+OUTLETS = "unit/test_secrets_leave_no_outlet.py::"
+
+CLAIMS: dict[str, tuple[str, ...]] = {
+    # What is trusted
+    "a launch script under `trainer.kind: command` it inherits": (
+        "unit/test_plan_inherit.py::test_a_launch_script_inherits_everything_but_our_own_variables",
+    ),
+    "Of liverl-tui and of LiteLLM's environment a lock names": (
+        "unit/test_packaging.py::test_every_package_of_a_lock_has_hashes_and_nothing_of_a_machine",
+        "unit/test_packaging.py::test_readme_and_contributing_install_with_hashes",
+        "unit/test_environment_lock.py::test_the_shipped_lock_is_that_of_the_default_configuration",
+        "process/test_environments_build.py::test_a_lock_decides_and_its_hashes_are_checked",
+    ),
+    "Of other environments the requirements alone": (
+        "unit/test_environment_lock.py::test_envs_says_what_pins_each",
+    ),
+    "`liverl-tui envs` says which is which": (
+        "unit/test_environment_lock.py::test_envs_says_what_pins_each",
+        "process/test_environments_build.py::test_upgrade_writes_a_lock_that_the_next_build_uses",
+    ),
+    # Another user
+    "write what a run creates:": (
+        f"{TRUST}test_what_the_backend_writes_is_not_writable_by_others_and_services_keep_the_umask",
+        f"{TRUST}test_below_a_default_access_control_list_another_user_can_write_nothing_of_a_run",
+        "unit/test_modes.py::test_a_new_run_is_not_writable_by_others",
+        "unit/test_modes.py::test_directories_are_made_with_all_their_parents",
+        "unit/test_proxy_config.py::test_keys_are_made_once_and_are_ours_alone",
+        "process/test_second_user.py::test_what_a_second_user_can_reach",
+    ),
+    "Files that services write themselves follow": (
+        f"{TRUST}test_what_the_backend_writes_is_not_writable_by_others_and_services_keep_the_umask",
+    ),
+    "control a run:": (
+        "process/test_control.py::test_another_user_is_refused",
+        "process/test_second_user.py::test_what_a_second_user_can_reach",
+    ),
+    "`up`, `stop`, `start`, `restart`, `scale`": (
+        f"{TRUST}test_root_does_not_act_on_the_run_of_another_user",
+        f"{TRUST}test_another_user_does_not_act_on_a_run_of_a_third_one",
+        f"{TRUST}test_a_run_below_a_directory_of_another_user_is_not_executed",
+        f"{TRUST}test_what_every_user_can_write_is_not_executed",
+        f"{TRUST}test_what_another_user_can_write_by_an_access_control_list_is_not_executed",
+        "unit/test_trust.py::test_each_file_that_a_backend_reads_or_writes_is_looked_at",
+        "unit/test_trust.py::test_each_directory_above_is_looked_at",
+    ),
+    "The backend checks again": (f"{TRUST}test_the_backend_itself_refuses_too",),
+    "What a group can write": (f"{TRUST}test_a_group_that_can_write_is_warned_about",),
+    "`--trust DIR` and `supervise.trusted_roots`": (
+        f"{TRUST}test_trust_is_the_way_out_for_up_and_stop",
+        f"{TRUST}test_the_users_configuration_is_read_and_the_runs_own_is_not",
+    ),
+    "use a replica or the proxy:": (
+        f"{GUARD}test_every_route_needs_the_token",
+        f"{GUARD}test_a_server_of_ours_refuses_every_route_the_same_way",
+        "unit/test_proxy_auth.py::test_no_key_is_refused_except_for_liveness",
+        "unit/test_sessions_server.py::test_keys_and_ids",
+        "unit/test_verl_engine.py::test_requests_without_the_sessions_key_are_refused",
+    ),
+    "`up` names them": (f"{TRUST}test_up_names_the_ports_that_it_cannot_guard",),
+    "The embedded engine, and verl's replicas": (
+        "unit/test_policy_changed.py::test_other_weights_take_it_off_the_list_until_it_is_restarted",
+        "unit/test_policy_changed.py::test_the_alert_names_the_replica_and_the_restart",
+        "unit/test_embedded_weights.py::test_the_digest_is_that_of_the_logits",
+    ),
+    "Digests are read every": (
+        "unit/test_policy_changed.py::test_while_the_trainer_sends_weights_a_difference_is_none",
+    ),
+    "`vllm serve` has no digest:": (
+        f"{GUARD}test_requests_that_can_change_weights_are_counted_in_the_metrics",
+        "unit/test_policy_changed.py::test_the_alert_of_vllm_serve_names_what_was_asked_and_when",
+    ),
+    "`logs`, `events`, `ls` and `attach --readonly` read": (
+        f"{TRUST}test_anybodys_run_can_be_read",
+        f"{TRUST}test_the_interface_opens_the_run_of_another_user_for_reading_only",
+        "ui/test_actions.py::test_a_read_only_interface_changes_nothing",
+    ),
+    "A living backend answers its own user": (
+        "process/test_control.py::test_another_user_is_refused",
+        "process/test_second_user.py::test_what_a_second_user_can_reach",
+    ),
+    # A sandbox
+    "A sandbox gets a key for inference": (
+        "unit/test_proxy_auth.py::test_the_run_key_opens_the_inference_routes",
+        "unit/test_proxy_auth.py::test_the_run_key_opens_nothing_else",
+        "process/test_inherited_variables.py::test_secrets_of_the_caller_reach_only_who_needs_them",
+    ),
+    "Sessions give each trial a key": (
+        "unit/test_sessions_server.py::test_keys_and_ids",
+        "unit/test_sessions_server.py::test_a_session_that_ended_as_the_service_did_is_ended_for_good",
+    ),
+    "It cannot use the proxy's administration routes": (
+        "unit/test_proxy_auth.py::test_the_run_key_opens_nothing_else",
+        "unit/test_proxy_auth.py::test_a_valid_trial_is_a_plain_folder_name",
+        "unit/test_proxy_auth.py::test_a_link_in_place_of_the_file_is_not_followed",
+        "stack/test_proxy.py::test_replicas_see_no_key_of_ours",
+        f"{GUARD}test_what_is_not_exactly_the_token_is_refused",
+    ),
+    "The built-in sandbox limits": ("unit/test_embedded_model.py::test_tools_stay_inside_the_sandbox",),
+    # The receiver of a notification
+    "They leave the host without control characters": (
+        "unit/test_notify_message.py::test_what_leaves_the_host_is_printable_short_and_without_keys",
+    ),
+    "The address is a secret:": (
+        f"{SENDER}test_a_file_that_must_not_be_used",
+        f"{SENDER}test_what_is_no_file_and_what_is_another_users",
+    ),
+    "It is read at each delivery, and is in no file": (
+        "process/test_notify.py::test_the_end_of_a_run_waits_for_its_message_and_no_secret_is_written",
+        "process/test_notify.py::test_the_address_is_on_no_command_line",
+    ),
+    "Redirects are not followed;": (f"{SENDER}test_an_answer_that_is_no_success",),
+    "A command in `notify.targets` is executed only": (
+        "process/test_notify_cli.py::test_the_targets_of_a_run_are_told_only_if_nobody_else_could_have_named_them",
+        "process/test_notify_cli.py::test_without_the_option_nobody_is_told",
+    ),
+    "It gets `PATH` and `HOME`": (
+        f"{SENDER}test_a_command_gets_the_message_and_two_variables",
+        f"{SENDER}test_nothing_of_a_command_outlives_its_time",
+        "process/test_notify.py::test_a_program_that_hangs_is_ended_with_all_that_it_started",
+    ),
+    "`watch`, `doctor` and `attach` never execute": (
+        "process/test_watch.py::test_the_interface_is_read_only",
+        "process/test_second_user.py::test_what_only_shows_executes_nothing_of_a_run",
+    ),
+    # Text
+    "It is shown with control characters": (
+        "ui/test_hostile_text.py::test_no_screen_lets_it_through",
+        "ui/test_hostile_text.py::test_a_trajectory_lets_nothing_through",
+        "ui/test_hostile_text.py::test_nor_does_a_run_without_a_backend",
+        "unit/test_visible.py::test_no_command_lets_it_through",
+    ),
+    "The directories of trials and the logs that a launch script": (
+        "process/test_launch_script.py::test_trials_are_found_in_every_root",
+        "process/test_launch_script.py::test_what_an_earlier_run_has_left_is_not_this_runs",
+    ),
+    # Files of a run directory
+    "Reading is bounded and waits for no writer;": (
+        "unit/test_regular_file.py::test_every_reader_of_the_backend_uses_the_common_opener",
+        "unit/test_regular_file.py::test_a_fifo_is_refused_without_waiting_for_its_other_end",
+        f"{HOSTILE}test_files_without_end_are_named_by_their_size",
+        f"{HOSTILE}test_a_log_replaced_by_a_fifo_is_named_and_the_run_goes_on",
+    ),
+    "No file keeps `stop` from ending": (
+        f"{HOSTILE}test_each_way_to_end_a_run_ends_one_with_fifos",
+        "process/test_damaged_journal.py::test_stop_needs_no_file_of_the_run",
+        "process/test_slow_files.py::*",
+    ),
+    "`up` refuses a run whose keys": (
+        f"{HOSTILE}test_a_key_that_is_no_file_is_named_and_the_run_can_be_stopped",
+    ),
+    "A changed `plan.json` is executed": (
+        "unit/test_trust.py::test_each_file_that_a_backend_reads_or_writes_is_looked_at",
+    ),
+    "Files that the interface writes": (
+        "unit/test_trust.py::test_what_the_interface_writes_does_not_follow_a_link_in_the_run_of_another_user",
+        "ui/test_actions.py::test_a_read_only_interface_puts_its_pictures_elsewhere",
+    ),
+    # Secrets
+    "Secrets are in no plan": (
+        "unit/test_config_secrets.py::test_secrets_are_not_serialised",
+        "unit/test_config_secrets.py::test_files_that_are_refused",
+        "unit/test_plan_trainers.py::test_a_secret_does_not_get_onto_verls_command_line",
+        "unit/test_plan_values.py::test_a_secret_in_an_override_is_on_no_command_line",
+        "unit/test_plan_golden.py::test_the_machine_the_environment_and_the_secrets_are_in_no_plan",
+    ),
+    "In everything that leaves the run, a secret": (
+        f"{OUTLETS}test_no_form_of_a_secret_passes_any_way_out",
+        "unit/test_replay_pack.py::test_secrets_are_nowhere_in_a_recording",
+        "process/test_secret_reports.py::test_a_crash_of_the_interface_is_reported_without_secrets",
+        "process/test_stacks.py::test_py_spy_shows_where_a_process_hangs_and_no_local_variable",
+    ),
+    "A secret is recognised by its name": (
+        f"{OUTLETS}test_no_form_of_a_secret_passes_any_way_out",
+        f"{OUTLETS}test_what_is_no_secret_passes",
+        "unit/test_redact.py::test_commands_hide_values",
+    ),
+}
+
+# Sentences that promise no protection: what the paper is about, what is trusted or not protected, advice.
+NO_CHECK: tuple[str, ...] = (
+    "liverl-tui runs as one ordinary user",
+    "It protects a run and its user",
+    "It does not protect a user from",
+    "trusted because",
+    "you and root both",
+    "your configuration, environment variables",
+    "the packages that are installed",
+    "a model's weights, tokenizer",
+    "a run directory that only you",
+    "Everything else is untrusted:",
+    "Another user of the host can read",
+    "They cannot:",
+    "have you execute their plan:",
+    "Ports that vLLM, verl, torch and Ray open",
+    "Whoever reaches them",
+    "change weights unseen",
+    "It can send requests to the proxy",
+    "LiteLLM's key is the same",
+    "Neither is `harbor_agent.environment_type",
+    "How well a container",
+    "The receiver of a notification gets",
+    "A log line, a trajectory or",
+    "Facts that rules find in it",
+    "A file in the run directory of your own",
+    "Somebody with a copy of a run",
+    "The replicas' key is also",
+    "Give away a copy",
+    "What a service itself prints",
+    "A secret that has neither",
+    "A trial's own files",
+    "One user's runs from",
+    "A host on which others share",
+    "The weights of vLLM replicas that",
+    "Nor, in `vllm serve`",
+    "Traffic on the network:",
+    "Keep `proxy.host`",
+    "Availability against a user",
+    "Report it privately",
+    "Say the version",
+    "Please leave out",
+)
+
+
+def paper() -> list[str]:
+    return sentences((ROOT / "SECURITY.md").read_text("utf-8"))
+
+
+def without_a_line(said: list[str], known: tuple[str, ...]) -> list[str]:
+    """Sentences that begin as no line of the tables, and those that begin as two."""
+    return [s for s in said if sum(s.startswith(beginning) for beginning in known) != 1]
+
+
+@functools.cache
+def names_in(file: str) -> frozenset[str]:
+    path = TESTS / file
+    if not path.is_file():
+        return frozenset()
+    tree = ast.parse(path.read_text("utf-8"))
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(f.name for f in functions if f.name.startswith("test"))
+
+
+def missing(name: str) -> bool:
+    """Whether there is no such test. ``*``: the whole file, which has one."""
+    file, _, test = name.partition("::")
+    return not names_in(file) if test == "*" else test not in names_in(file)
+
+
+def test_every_sentence_names_its_tests_or_promises_nothing() -> None:
+    wrong = without_a_line(paper(), (*CLAIMS, *NO_CHECK))
+    assert not wrong, f"add to CLAIMS or NO_CHECK of {Path(__file__).name}:\n" + "\n".join(wrong)
+
+
+def test_every_line_of_the_tables_is_a_sentence_of_the_paper() -> None:
+    said = paper()
+    gone = [beginning for beginning in (*CLAIMS, *NO_CHECK) if not any(s.startswith(beginning) for s in said)]
+    assert not gone, f"SECURITY.md does not say this any more: {gone}"
+    assert [key for key, count in Counter((*CLAIMS, *NO_CHECK)).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_the_tests_of_a_sentence_exist(claim: str) -> None:
+    assert CLAIMS[claim] and not [name for name in CLAIMS[claim] if missing(name)]
+
+
+def test_a_new_sentence_and_a_test_that_is_gone_are_found() -> None:
+    said = sentences(
+        "# T\n\nA lock holds. A door\nholds too.\n\n- a point: one;\n- **two**\n\n| a | b |\n|--|--|\n"
+    )
+    assert said == ["A lock holds.", "A door holds too.", "a point: one;", "two", "a b"]
+    assert without_a_line(said, ("A lock", "A", "a point", "two", "a b")) == ["A lock holds."]
+    assert without_a_line(said, ("A lock", "A door", "a point", "two")) == ["a b"]
+    assert missing("unit/test_security_md.py::test_nothing") and missing("unit/test_no_file.py::test_x")
+    assert missing("unit/test_no_file.py::*") and not missing("unit/test_trust.py::*")
+    assert not missing("unit/test_security_md.py::test_the_tests_of_a_sentence_exist")
+    assert not missing("process/test_control.py::test_another_user_is_refused")
