@@ -14,6 +14,7 @@ import msgspec
 from liverl.model_trials import StepTrials as StepTrials
 from liverl.model_trials import TrialHead as TrialHead
 from liverl.model_trials import TrialsStatus as TrialsStatus
+from liverl.model_trials import UnixTime as UnixTime
 
 Owner = Literal["ours", "adopted", "foreign"]
 ServiceKind = Literal["environment", "ray", "replica", "proxy", "sessions", "trainer", "task"]
@@ -88,7 +89,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event of a run: a line of ``events.jsonl``. ``seq`` grows by one per event over all attempts of the run."""
 
     seq: int
-    at: float
+    at: UnixTime
     kind: str
     text: str
     level: Level = "info"
@@ -110,7 +111,7 @@ class StalledProcess(msgspec.Struct, frozen=True):
 
     pid: int
     state: str
-    since: float
+    since: UnixTime
 
     def explains_waiting(self, now: float) -> bool:
         """Whether others may wait for this process; a short wait for a disk is no fault. ``now``: Unix time."""
@@ -122,7 +123,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     code: int | None = None
     signal: int | None = None
-    at: float | None = None
+    at: UnixTime | None = None
 
     @property
     def known(self) -> bool:
@@ -156,7 +157,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     owner: Owner
     state: ServiceState
     why: str  # a sentence for the user: why it is in this state
-    since: float  # when it entered this state
+    since: UnixTime  # when it entered this state
     pid: int | None
     generation: int  # counts the starts of this service in the run, from 1; 0 = never started
     restarts: int
@@ -165,8 +166,8 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     ports: dict[str, int] = {}
     gpus: tuple[str, ...] = ()  # NVML UUIDs
     depends_on: tuple[str, ...] = ()
-    started_at: float | None = None
-    ready_at: float | None = None
+    started_at: UnixTime | None = None
+    ready_at: UnixTime | None = None
     exit: Exit | None = None
     stage: str | None = None  # boot stage for the user, if its log shows one
     progress: float | None = None  # 0..1
@@ -180,7 +181,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     ] = ()  # those of ``members`` that are stopped, or wait without progress
     # Since when a service that was ready no longer serves although it should; None while it serves or is not wanted.
     down_since: float | None = None
-    failed_at: float | None = None  # when it failed last and was started again by itself, not by a command
+    failed_at: UnixTime | None = None  # when it failed last and was started again by itself, not by a command
     failure: str = ""  # why it went down or failed last; empty unless one of the two times above is set
 
 
@@ -272,7 +273,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     restarts: int = 0
     gpus: tuple[str, ...] = ()
     engine: EngineFacts = EngineFacts()  # all None while it does not serve
-    since: float | None = None
+    since: UnixTime | None = None
     stage: str | None = None
     progress: float | None = None
     kind: str = "managed"  # how it is started: managed, embedded, hybrid or standalone
@@ -343,7 +344,7 @@ class SilentSession(msgspec.Struct, frozen=True):
     reply, or of its opening; ``begun``: it has had a reply."""
 
     id: str
-    since: float
+    since: UnixTime
     begun: bool = True
 
 
@@ -452,7 +453,7 @@ class Symptom(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str
     fix: str
     evidence: tuple[Evidence, ...] = ()
-    since: float | None = None
+    since: UnixTime | None = None
     action: str | None = None  # a command that applies the fix
     patch: dict[str, str] = {}  # configuration key -> the value that mends it
     guess: bool = False  # a rule of thumb chose values of the patch, the evidence does not name them
@@ -462,7 +463,7 @@ class BackendInfo(msgspec.Struct, frozen=True):
     """The process that supervises the run."""
 
     pid: int
-    started_at: float
+    started_at: UnixTime
     host: str
     version: str
     keeper_pid: int | None = None
@@ -507,7 +508,7 @@ class Cause(msgspec.Struct, frozen=True):
 
     service: str | None
     text: str
-    at: float
+    at: UnixTime
     log: str | None = None
     offset: int | None = None
     id: str = ""
@@ -538,8 +539,8 @@ class Result(msgspec.Struct, frozen=True):
     exit_code: int
     cause: Cause | None
     steps: int
-    started_at: float
-    ended_at: float
+    started_at: UnixTime
+    ended_at: UnixTime
     attempt: int = 1
     summary: str = ""
     schema: int = SCHEMA
@@ -575,7 +576,7 @@ class ConfigChange(msgspec.Struct, frozen=True):
     before: Any
     after: Any
     where: str
-    at: float | None = None
+    at: UnixTime | None = None
 
     @property
     def words(self) -> str:
@@ -588,7 +589,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The whole state of a run at one moment. ``seq`` is that of the newest event that it includes."""
 
     seq: int
-    at: float
+    at: UnixTime
     run: str  # project/name
     run_dir: str
     state: RunState
@@ -596,7 +597,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     attempt: int
     topology: str
     backend: BackendInfo
-    started_at: float
+    started_at: UnixTime
     services: tuple[ServiceStatus, ...] = ()
     replicas: ReplicaSet = ReplicaSet()
     proxy: ProxyStatus = ProxyStatus()

@@ -5,9 +5,12 @@ too. Times are Unix seconds; ``None`` means *not known*, never zero.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+# What is decoded is checked: a clock shows no other times, and fails for them.
+UnixTime = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]
 
 
 class TrialHead(msgspec.Struct, frozen=True):
@@ -24,8 +27,8 @@ class TrialHead(msgspec.Struct, frozen=True):
     finish_reason: str | None  # of the last turn
     completion_tokens: int
     replica: str | None  # API base or replica name that served the last turn
-    started_at: float | None
-    updated_at: float
+    started_at: UnixTime | None
+    updated_at: UnixTime
     # zero_tool_calls, moved_replica, failed_turns, mostly_sub, no_reward; of its proxy_trajectory.json: zero_logprobs,
     # mask_mismatch, unreadable
     flags: tuple[str, ...] = ()
@@ -33,7 +36,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     # While the trial has called no tool: the format (a title of ``observe.trials.tool_formats``) that its text
     # resembles; None if it resembles none.
     writes: str | None = None
-    ended_at: float | None = None  # Unix seconds
+    ended_at: UnixTime | None = None  # Unix seconds
     ended_by: str | None = (
         None  # submit, max_iterations, ..., or the type of an exception, as its result says
     )

@@ -8,10 +8,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+import pytest
 from kit.cli import run_cli
 from kit.drills import Drill, ended
 from kit.runs import QUICK, ToyRun, make_run, toy
 from kit.waiting import wait_until
+
+from liverl.daemon.launch import LaunchError, start_backend
+from liverl.model import Result
 
 CRASHES_AT_ITS_START = """
 import sys
@@ -60,3 +65,16 @@ def test_a_backend_that_crashes_at_its_start_leaves_no_keeper(
     assert crashed.returncode == 1 and "an error that nobody expected" in crashed.stderr
     assert (run.run_dir / "keeper.json").exists(), "it had started one"
     wait_until(lambda: not run.tagged(), what="the keeper's end")
+
+
+@pytest.mark.parametrize("plan", ["[" * 100_000, ""])
+def test_the_result_of_the_last_attempt_is_none_of_one_that_did_not_begin(tmp_path: Path, plan: str) -> None:
+    folder = tmp_path / "p" / "r"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(plan)
+    ended = Result("done", 0, None, 3, 1.0, 2.0, 1, "done")
+    (folder / "result.json").write_bytes(msgspec.json.encode(ended))
+    with pytest.raises(LaunchError, match=r"plan\.json"):
+        start_backend(folder, resume=True)
+    said = run_cli("up", "--resume", "--no-ui", "--yes", "--run", folder)
+    assert said.returncode != 0 and "plan.json" in said.stderr and "Traceback" not in said.stderr

@@ -21,6 +21,7 @@ from liverl.daemon.plan_change import PlanChange
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.daemon.waiting import Tell, Waiting
 from liverl.exit_codes import ExitCode
+from liverl.model import Result
 from liverl.plan.spec import Plan
 from liverl.procs.locks import lock_holder
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
@@ -147,6 +148,7 @@ def start_backend(
     except UntrustedRun as error:
         raise LaunchError(str(error), error.exit_code) from None
     _require_room(run_dir)
+    earlier = RunDir(run_dir).read_result()
     argv = [sys.executable, "-m", "liverl.daemon.main", "--run-dir", str(run_dir)]
     if resume:
         argv.append("--resume")
@@ -180,7 +182,7 @@ def start_backend(
                 return process.pid
             code = process.poll()
             if code is not None:
-                return _ended_early(run_dir, process, start, asked)
+                return _ended_early(run_dir, process, start, asked, earlier)
             if (number := stops()) > asked:
                 asked = number
                 _end(process, asked, tell)
@@ -198,8 +200,11 @@ def _end(process: subprocess.Popen[bytes], asked: int, tell: Tell) -> None:
     process.send_signal(number)
 
 
-def _ended_early(run_dir: Path, process: subprocess.Popen[bytes], start: int, asked: int) -> int:
-    """The pid of a backend that has exited before it answered, where all is well.
+def _ended_early(
+    run_dir: Path, process: subprocess.Popen[bytes], start: int, asked: int, earlier: Result | None
+) -> int:
+    """The pid of a backend that has exited before it answered, where all is well. ``earlier``: the result that was
+    there before it.
 
     Raises:
         RunHeld, LaunchError: see ``start_backend``.
@@ -207,7 +212,7 @@ def _ended_early(run_dir: Path, process: subprocess.Popen[bytes], start: int, as
     code, log_path = process.returncode, RunDir(run_dir).backend_log
     if code == ExitCode.HELD:
         raise RunHeld(_last_words(log_path, start, code), ExitCode.NO_RUN)
-    if code == ExitCode.OK or RunDir(run_dir).read_result() is not None:
+    if code == ExitCode.OK or RunDir(run_dir).read_result() not in (None, earlier):
         return process.pid  # everything had ended; it wrote the result and exited
     if asked and code < 0:
         raise LaunchError(

@@ -147,7 +147,7 @@ def _holder(fd: int) -> str:
     try:
         note = decode_loose_json(os.pread(fd, 4096, 0))
         return f"process {int(note['pid'])} on {note['host']}"
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return "another process"
 
 

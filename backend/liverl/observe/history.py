@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from liverl.model import GpuStatus, HostStats, TreeStats
+from liverl.model import GpuStatus, HostStats, TreeStats, UnixTime
 from liverl.util.append import append_whole
 from liverl.util.backward_lines import lines_backwards
 from liverl.util.bad_json import BAD_JSON
@@ -50,7 +50,7 @@ class ServiceUse(NamedTuple):
 class Sample(msgspec.Struct, frozen=True):
     """One line. ``gpus`` by UUID, ``services`` by name; services without a process are omitted."""
 
-    at: float
+    at: UnixTime
     host: HostUse = HostUse(None, None)
     gpus: dict[str, GpuUse] = {}
     services: dict[str, ServiceUse] = {}

@@ -384,7 +384,7 @@ class ReplicaRegistry:
         now, trainer = self.supervisor.now(), self.trainer
         if trainer.get("phase") != "rollout" or not self._trainer_lives():
             return LoadSample(now, None, {})
-        step = int(trainer.get("step") or 0) + 1
+        step = _whole(trainer.get("step")) + 1
         started = next((s.total for s in trials.steps if s.step == step), 0)
         loads = {}
         for endpoint in self.endpoints():
@@ -405,7 +405,7 @@ class ReplicaRegistry:
             rollout=step,
             loads=loads,
             held=any(carrier.holds() for carrier in self.carriers),
-            handed_out=0 < int(trainer.get("trials_total") or 0) <= started,
+            handed_out=0 < _whole(trainer.get("trials_total")) <= started,
         )
 
     def requests_on(self, name: str) -> int | None:
@@ -507,3 +507,8 @@ def _moved(before: EngineFacts | None, after: EngineFacts) -> bool:
         after.generation_tokens_total,
         after.request_success_total,
     )
+
+
+def _whole(value: Any) -> int:
+    """A number of the trainer's report; 0 if it is none, as of a trainer that is not ours."""
+    return value if isinstance(value, int) else 0

@@ -91,7 +91,7 @@ def numbers_of(data: Mapping[str, object]) -> dict[str, float]:
 def training_step(metrics: StepMetrics) -> int | None:
     """Return the training step of these metrics; None for a validation-only line of an asynchronous run."""
     step = metrics.values.get("training/global_step")
-    return None if step is None else int(step)
+    return int(step) if step is not None and math.isfinite(step) else None
 
 
 def validation_only(keys: Any) -> bool:
