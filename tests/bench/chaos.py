@@ -35,7 +35,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "backend"), s
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[2:4])
 
 from kit.cli import run_cli  # noqa: E402
-from kit.mounts import fill, mount, own_mounts  # noqa: E402
+from kit.mounts import fill, mount, own_mounts, unmount  # noqa: E402
 from kit.real import real_run, trial_dirs  # noqa: E402
 from kit.runs import ToyRun  # noqa: E402
 from kit.waiting import wait_until  # noqa: E402
@@ -301,9 +301,18 @@ def _turns(books: Books, trial: Path, ids: Counter[str], told: Counter[str]) -> 
             books.lose(words, missing)
         else:
             books.double(words, -missing)
-    sampled = sum(sum(row["traj_response_mask"]) for row in rows.get("rows", ()))
+    masks = [
+        rows.get("traj_response_mask") or [],
+        *(row.get("traj_response_mask") or [] for row in rows["rows"]),
+    ]
+    sampled = sum(map(sum, masks))  # that of the main row stands beside the rows
     written = sum((line.get("usage") or {}).get("completion_tokens", 0) for line in lines)
-    if calls == len(lines) and rows.get("rows") and sampled != written:
+    if (
+        calls == len(lines)
+        and rows["rows"]
+        and not any((rows.get("not_trained") or {}).values())
+        and sampled != written
+    ):
         books.lose(f"{trial.name}: {written} tokens in its turns, {sampled} in its rows")
 
 
@@ -403,6 +412,8 @@ def place(kinds: tuple[str, ...]) -> Iterator[tuple[Path, Path | None, Clock | N
     finally:
         os.environ.clear()
         os.environ.update(kept)
+        if disk is not None:
+            unmount(disk)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
             reward = {"verifier_result": {"rewards": {"reward": float(number % 2)}}}
             (trial / "result.json").write_text(json.dumps(reward))
             (trial / "litellm-trajectory.jsonl").write_text(line(f"{trial.name}/0") + line(f"{trial.name}/1"))
-            rows = {"rows": [{"traj_response_mask": [1] * 6}], "counters": {"num_calls": 2}}
+            rows = {"rows": [{}], "traj_response_mask": [1] * 6, "counters": {"num_calls": 2}}
             (trial / "proxy_trajectory.json").write_text(json.dumps(rows))
         metrics.append(json.dumps({"step": step, "data": {"critic/score/mean": 0.5}}))
     (tmp_path / "metrics.jsonl").write_text("\n".join(metrics) + "\n")

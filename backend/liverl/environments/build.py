@@ -22,6 +22,7 @@ from liverl.environments.lock import Lock, checks_hashes
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.plan.spec import EnvironmentSpec, InstallStep
+from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import make_directory
 
 PYTHON_STARTS_WITHIN = 60.0  # seconds; a cold network disk is slow
@@ -194,10 +195,10 @@ def _locked(lock: Lock, hashes: bool, draft: Path) -> tuple[str, ...]:
     """The options by which an installer takes what a lock names: with its hashes, from wheels alone, or by version."""
     if hashes:
         kept = draft / "liverl.lock"
-        kept.write_text(lock.text, "utf-8")
+        write_atomic(kept, lock.text.encode())
         return ("--require-hashes", "--only-binary", ":all:", "-r", str(kept))
     pins = draft / "liverl-pins.txt"
-    pins.write_text("\n".join(lock.pins) + "\n", "utf-8")
+    write_atomic(pins, ("\n".join(lock.pins) + "\n").encode())
     return ("-c", str(pins))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import tempfile
@@ -15,6 +14,8 @@ from liverl.environments.lock import FORMAT
 from liverl.environments.resolve import normalise_requirement
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.util.atomic_file import write_atomic
+from liverl.util.modes import make_directory
+from liverl.util.regular_file import read_text
 
 PYTHONS = (11, 12, 13, 14)  # minor versions of Python 3 that are tried
 MACHINES = ("x86_64", "aarch64")
@@ -35,17 +36,17 @@ async def write_lock(
     with tempfile.TemporaryDirectory(prefix="liverl-lock-") as place:
         folder = Path(place)
         source, result, pins = folder / "in.txt", folder / "out.txt", folder / "pins.txt"
-        source.write_text("\n".join(asked) + "\n", "utf-8")
+        write_atomic(source, ("\n".join(asked) + "\n").encode())
         common = [*uv, "pip", "compile", "--no-annotate", "--no-header", "--quiet", "--only-binary", ":all:"]
         common += ["--no-index"] if env.get("UV_NO_INDEX") == "1" else []
         progress(f"resolving {', '.join(asked)} for all platforms", None)
         universal = ["--universal", "--generate-hashes", "--python-version", f"3.{oldest}"]
         await run_installer([*common, *universal, "-o", str(result), str(source)], env, folder, progress)
-        text = result.read_text("utf-8")
+        text = read_text(result)
         if _OPTION.search(text) or "://" in text:
             raise BuildError("uv wrote the address of an index into the lock; it was not kept")
         packages = re.findall(r"^[A-Za-z0-9][^\s;\\]*==.*?(?= \\$)", text, re.MULTILINE)
-        pins.write_text("\n".join(packages) + "\n", "utf-8")
+        write_atomic(pins, ("\n".join(packages) + "\n").encode())
         good: dict[int, list[str]] = {}
         for minor in (minor for minor in PYTHONS if minor >= oldest):
             for machine in MACHINES:
@@ -68,7 +69,7 @@ async def write_lock(
         f"# glibc: {GLIBC[0]}.{GLIBC[1]}",
         f"# index: {'default' if has_default_index(os.environ) else 'configured'}",
     ]
-    await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+    make_directory(path.parent)
     write_atomic(path, ("\n".join(head) + "\n" + text).encode())
     return len(packages)
 
