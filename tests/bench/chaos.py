@@ -286,7 +286,7 @@ def _turns(books: Books, trial: Path, ids: Counter[str], told: Counter[str]) -> 
     if rows is None:
         return
     books.rows += len(rows.get("rows", ()))
-    calls = rows["counters"]["num_calls"]
+    calls = (rows.get("counters") or {}).get("num_calls", 0)  # a trial that never asked has no counters
     if calls != len(lines):
         missing = calls - len(lines)
         words = f"{trial.name}: {calls} turns counted, {len(lines)} in its file"
@@ -298,13 +298,13 @@ def _turns(books: Books, trial: Path, ids: Counter[str], told: Counter[str]) -> 
             books.double(words, -missing)
     masks = [
         rows.get("traj_response_mask") or [],
-        *(row.get("traj_response_mask") or [] for row in rows["rows"]),
+        *(row.get("traj_response_mask") or [] for row in rows.get("rows", ())),
     ]
     sampled = sum(map(sum, masks))  # that of the main row stands beside the rows
     written = sum((line.get("usage") or {}).get("completion_tokens", 0) for line in lines)
     if (
         calls == len(lines)
-        and rows["rows"]
+        and rows.get("rows", ())
         and not any((rows.get("not_trained") or {}).values())
         and sampled != written
     ):

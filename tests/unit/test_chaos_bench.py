@@ -57,6 +57,14 @@ def test_whole_books_balance(run: Path) -> None:
     assert "balanced" in chaos.table(7, books, chaos.Counter(kill=3)).splitlines()[0]
 
 
+def test_a_trial_that_never_asked_is_whole(run: Path) -> None:
+    (first(run) / "litellm-trajectory.jsonl").unlink()
+    (first(run) / "proxy_trajectory.json").write_text('{"rows": [], "counters": {}}')
+    assert read(run).balanced
+    (first(run) / "proxy_trajectory.json").write_text("{}")
+    assert read(run).balanced
+
+
 def append(text: str) -> Callable[[Path], None]:
     def change(run: Path) -> None:
         with (first(run) / "litellm-trajectory.jsonl").open("a") as file:
