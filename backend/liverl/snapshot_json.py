@@ -22,6 +22,7 @@ from liverl.model import (
     published_facts,
 )
 from liverl.util import redact
+from liverl.util.decode import JsonDecoder
 
 _ENGINE = "engine"
 _OWN = tuple(field for field in ReplicaStatus.__struct_fields__ if field != _ENGINE)
@@ -60,7 +61,7 @@ _symptoms: Any = tuple[_ReadSymptom, ...]  # type: ignore[valid-type]  # built a
 _ReadSnapshot = msgspec.defstruct(
     "_ReadSnapshot", _definitions(Snapshot, replicas=_FlatReplicas, symptoms=_symptoms), frozen=True
 )
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ReadSnapshot)
+_decoder: JsonDecoder[Any] = JsonDecoder(_ReadSnapshot)
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:

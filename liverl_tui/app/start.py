@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
+from liverl.util.remove_tree import remove_tree
 from liverl.util.visible import visible
 from liverl_tui.app.settings import UiSettings, before_textual, check_theme, read_settings
 from liverl_tui.data.first_start import first_start
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from liverl.watch.watcher import Watcher
 
 
-def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[[], object] | None = None) -> int:
+def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[..., object] | None = None) -> int:
     """Show ``run`` until the user leaves. Return the run's exit code if it has ended by then, else 0.
 
     After SIGTERM or SIGHUP, return the exit code of that signal. ``start``: starts the backend while the interface
@@ -79,7 +79,7 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
             hints=first_start(),
             painted=_collect,
         )
-        app.lifecycle.at_once = partial(shutil.rmtree, folder, ignore_errors=True)
+        app.lifecycle.at_once = partial(remove_tree, folder)
         app.run(mouse=settings.mouse)
     finally:
         gc.enable()
@@ -113,7 +113,7 @@ def run_watch(watcher: Watcher) -> int:
             hints=first_start(),
             painted=_collect,
         )
-        app.lifecycle.at_once = partial(shutil.rmtree, watcher.run.path.parents[1], ignore_errors=True)
+        app.lifecycle.at_once = partial(remove_tree, watcher.run.path.parents[1])
         app.run(mouse=settings.mouse)
     finally:
         gc.enable()
@@ -125,7 +125,7 @@ def _collect() -> None:
     gc.enable()
 
 
-def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[[], object] | None) -> int:
+def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[..., object] | None) -> int:
     first = FirstLook(run) if start is None else None
     in_force.install(settings.keys)  # before any widget is imported
     before_textual()

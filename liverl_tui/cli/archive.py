@@ -43,7 +43,7 @@ def archive_command(run: Path | None, run_root: Path | None, artifacts: Path | N
     found = RunDir(found.path.resolve())
     folder = artifacts_of(found.path) if artifacts is None else artifacts.expanduser().absolute()
     try:
-        done = archive(found, folder)
+        done = archive(found, folder, named=artifacts is not None)
     except LedgerError as error:
         raise CliError(f"nothing was archived: {error}", ExitCode.USAGE) from error
     for text in done.left_out:

@@ -39,16 +39,18 @@ def config_command(resolved: bool, changes: bool, run: Path | None, **values: An
             echo(f"{key:<{width}}  {meaning.words}")
         return ExitCode.OK
     if run is not None:
-        echo_exact(read_text(find_run(run, values["run_root"]).config), nl=False)
+        from liverl.config import shown_yaml
+
+        echo_exact(shown_yaml(read_text(find_run(run, values["run_root"]).config)), nl=False)
         return ExitCode.OK
     if resolved or values["config"] or values["sets"] or values["profile"]:
-        from liverl.config import dump_yaml
+        from liverl.config import dump_yaml, shown_yaml
         from liverl_tui.cli.target import load_target
 
         target = load_target(UpOptions.of(values))
         for warning in target.loaded.warnings:
             echo(f"warning: {warning}", err=True)
-        echo_exact(dump_yaml(target.loaded.config, target.loaded.kept), nl=False)
+        echo_exact(shown_yaml(dump_yaml(target.loaded.config, target.loaded.kept)), nl=False)
         return ExitCode.OK
     from liverl.config.profiles import default_text
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl_tui.cli.numbers import Number
 from liverl_tui.cli.private_folder import PrivateFolder
 from liverl_tui.text.errors import CliError
 
@@ -25,7 +26,7 @@ PREFIX = "liverl-demo-"
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0.1, 100),
+    type=Number(0.1, 100),
     default=1.0,
     metavar="N",
     help="Play N times as fast as recorded (0.1 to 100; default: 1).",
@@ -53,8 +54,17 @@ def demo_command(recording: Path | None, speed: float) -> int:
 def _play(recording: Path, folder: Path, speed: float) -> int:
     from liverl.replay.archive import RecordingError, read
     from liverl_tui.app.start import run_demo
+    from liverl_tui.cli.progress import Progress
 
     try:
-        return run_demo(read(recording), folder, speed)
+        with Progress() as progress:
+            progress.say(f"reading the recording {recording}")
+            found = read(recording)
+        return run_demo(found, folder, speed)
     except RecordingError as error:
         raise CliError(str(error), ExitCode.USAGE) from error
+    except OSError as error:
+        where = error.filename or folder
+        raise CliError(
+            f"the files of the recording cannot be written: {where}: {error.strerror or error}"
+        ) from error

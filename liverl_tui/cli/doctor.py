@@ -6,15 +6,18 @@ import shlex
 import shutil
 import sys
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
 from liverl.exit_codes import ExitCode
 from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.cli.private_folder import PrivateFolder
 from liverl_tui.cli.progress import Progress
 from liverl_tui.text.errors import CliError
 
+PREFIX = "liverl-doctor-"
 LEAST_WIDTH = 40  # columns
 
 
@@ -30,11 +33,14 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
     """
     from liverl.offline.doctor import report
     from liverl.offline.doctor.examine import examine
-    from liverl.offline.doctor.unpacked import unpacked
+    from liverl.offline.doctor.unpacked import to_unpack, unpack
     from liverl.util import redact
 
     try:
-        with Progress() as progress, unpacked(paths) as given:
+        # On a full disk there is no such folder, and plain logs need none.
+        private = PrivateFolder(PREFIX) if any(map(to_unpack, paths)) else nullcontext(Path())
+        with Progress() as progress, private as folder:
+            given = unpack(paths, folder, progress.say)
             examination = given.named(examine(given.paths, progress.say))
         text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
     except Exception as error:

@@ -104,13 +104,14 @@ def _hashes(plan: EnvPlan) -> bool:
     from liverl.environments.lock import checks_hashes
     from liverl.environments.resolve import MARKER
     from liverl.util.bad_json import BAD_JSON
+    from liverl.util.decode import decode_json
     from liverl.util.regular_file import read_regular
 
     if plan.lock is None:
         return False
     if plan.published and plan.folder is not None:
         try:
-            return bool(json.loads(read_regular(plan.folder / MARKER)).get("lock") == "hashes")
+            return bool(decode_json(read_regular(plan.folder / MARKER)).get("lock") == "hashes")
         except (OSError, AttributeError, *BAD_JSON):
             return False
     return checks_hashes(plan.lock)

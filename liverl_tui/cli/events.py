@@ -14,6 +14,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.visible import visible_json
+from liverl_tui.cli.numbers import EVENT, LINES
 from liverl_tui.cli.options import named_run, run_options
 
 if TYPE_CHECKING:
@@ -30,14 +31,12 @@ if TYPE_CHECKING:
 @click.option(
     "--since",
     "seq",
-    type=click.IntRange(min=0),
+    type=EVENT,
     default=0,
     metavar="SEQ",
     help="Print only events after number SEQ.",
 )
-@click.option(
-    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Print only the newest N events."
-)
+@click.option("-n", "--lines", type=LINES, metavar="N", help="Print only the newest N events.")
 @run_options
 def events_command(
     run: Path | None, run_root: Path | None, follow: bool, as_json: bool, seq: int, lines: int | None

@@ -161,6 +161,8 @@ def _apply(run: RunDir, symptom: Symptom, *, yes: bool, own_file: bool, as_json:
             f"nothing was changed; to apply it: {command}",
         )
         return ExitCode.FAILED
+    if own_file:
+        _editable(run, symptom)
     text = _reconfigure(run, symptom.patch) if restarts is not None else _next_attempt(run, sets, live)
     if not as_json:
         echo(text)
@@ -214,6 +216,24 @@ def _next_attempt(run: RunDir, sets: Sequence[str], live: bool) -> str:
 def _note(text: str | None) -> None:
     if text:
         echo(text, err=True)
+
+
+def _editable(run: RunDir, symptom: Symptom) -> None:
+    """Make sure that the user's own file can be changed, before anything is.
+
+    Raises:
+        CliError: it cannot.
+    """
+    from liverl.config.edit import EditRefused
+    from liverl.daemon import user_file
+
+    path = user_file.user_file(run)
+    try:
+        if path is not None:
+            user_file.proposed(path, symptom.patch)
+    except (EditRefused, OSError) as error:
+        message = f"nothing was changed: {path} cannot be: {error}; mend it, or leave out --own-file"
+        raise CliError(message) from error
 
 
 def _own_file(run: RunDir, symptom: Symptom, *, ask: bool, wanted: bool, quiet: bool) -> str | None:

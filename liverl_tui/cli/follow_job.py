@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from liverl.exit_codes import ExitCode, of_signal
-from liverl.external.ray_job import RayJob, RayJobError, address_of, job_state, job_told
+from liverl.external.ray_job import JobSteps, RayJob, RayJobError, address_of, job_state
 from liverl.model import Result, SubmittedJob
 from liverl.offline.job_end import judge_job
 from liverl.rundir.commands import next_command
@@ -14,7 +14,6 @@ from liverl_tui.cli.output import echo
 from liverl_tui.text.words import one_line
 
 LOOK_S = 2.0  # seconds between two questions for a job's state
-STEPS_S = 15.0  # seconds between two looks at its steps
 SILENT_S = 60.0  # seconds for which Ray may be silent while a job is followed
 _SIGINT = 2
 
@@ -26,12 +25,12 @@ def of_job(run: RunDir, result: Result, job: SubmittedJob, *, follow: bool) -> i
     try:
         now = job_state(job.id, job.address)
         if not now.lives:
-            return judge_job(run, result, now)
+            return judge_job(run, result, now, _say)
         echo(f"{whose}, which is {now.state}; nothing was started", err=True)
         if not follow:
             return ExitCode.OK
         echo("following the job; Ctrl-C ends only this command", err=True)
-        judged = judge_job(run, result, _followed(job, now))
+        judged = judge_job(run, result, _followed(job, now), _say)
     except RayJobError as error:
         echo(
             f"{whose}, and its state is not known: {error}. Nothing was started.\n"
@@ -47,14 +46,18 @@ def of_job(run: RunDir, result: Result, job: SubmittedJob, *, follow: bool) -> i
     return int(judged.exit_code)
 
 
+def _say(text: str) -> None:
+    echo(text, err=True)
+
+
 def _followed(job: SubmittedJob, now: RayJob) -> RayJob:
     """Wait for the job's end, and tell its states and steps.
 
     Raises:
         RayJobError: Ray has been silent for ``SILENT_S`` seconds.
     """
-    heard = looked = time.monotonic()
-    step: int | None = None
+    heard = time.monotonic()
+    steps, step = JobSteps(job.id, job.address), None
     while now.lives:
         time.sleep(LOOK_S)
         try:
@@ -62,8 +65,8 @@ def _followed(job: SubmittedJob, now: RayJob) -> RayJob:
             heard = time.monotonic()
             if now.state != before:
                 echo(f"Ray job {job.id}: {now.state}", err=True)
-            if now.lives and heard - looked >= STEPS_S:
-                looked, told = heard, job_told(job.id, job.address)
+            if now.state == "RUNNING":
+                told = steps.look(now, heard)
                 if told.step is not None and told.step != step:
                     step = told.step
                     of = f" of {told.total}" if told.total else ""

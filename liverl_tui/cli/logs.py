@@ -20,9 +20,11 @@ from liverl.logs.text import LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
 from liverl.util.regular_file import open_binary, read_regular
 from liverl.util.visible import visible
+from liverl_tui.cli.numbers import LINES
 from liverl_tui.cli.options import run_options
 from liverl_tui.text.errors import CliError
 
@@ -39,9 +41,7 @@ PROGRESS_S = 5.0  # an unfinished progress bar is printed at most this often
 )
 @click.option("--grep", metavar="RE", help="Print only lines that match this regular expression.")
 @click.option("--since", metavar="AGE", help="Print only lines newer than this: 30s, 5m, 1h30m, 2d.")
-@click.option(
-    "-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Print the newest N lines (default: 200)."
-)
+@click.option("-n", "--lines", type=LINES, metavar="N", help="Print the newest N lines (default: 200).")
 @click.option(
     "--no-access",
     is_flag=True,
@@ -113,11 +113,10 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
     Raises:
         CliError: there is no such service.
     """
-    import json
 
     names = {log.service for log in logs}
     try:
-        names |= {s["name"] for s in json.loads(read_regular(run.plan))["services"]}
+        names |= {s["name"] for s in decode_loose_json(read_regular(run.plan))["services"]}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # without a plan, services that have not started yet are unknown
     for service in services:

@@ -11,6 +11,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import RunInfo, candidates, runs_elsewhere
 from liverl.rundir.layout import RunDir
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import read_regular
 from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
@@ -62,7 +63,7 @@ def _steps(info: RunInfo) -> int | None:
     if info.state in ("done", "failed", "stopped") and (result := run.read_result()) is not None:
         return result.steps
     try:
-        step = json.loads(read_regular(run.trainer)).get("step")
+        step = decode_loose_json(read_regular(run.trainer)).get("step")
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
     return step if isinstance(step, int) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -12,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.util.regular_file import overwrite
+from liverl.util.remove_tree import remove_tree
+from liverl_tui.cli import numbers
 from liverl_tui.cli.options import config_options
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
@@ -26,7 +28,7 @@ PROFILE = "cpu-verl"  # the profile whose environment is used by default: it nee
 @click.argument("directory", metavar="DIR")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=1),
+    type=numbers.seconds(1),
     default=60.0,
     show_default=True,
     help="Maximum training time in seconds.",
@@ -52,7 +54,7 @@ def make_smoke_command(directory: str, seconds: float, **values: Any) -> int:
     except OSError as error:
         raise CliError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        remove_tree(draft)
     echo(f"wrote model/, train.parquet and val.parquet to {folder}; start a run with it:")
     echo(f"  liverl-tui up --profile {PROFILE} --set model.model_path=smoke:{folder}")
     return ExitCode.OK
@@ -102,7 +104,7 @@ def _make(python: Path, draft: Path, seconds: float) -> None:
     with tempfile.TemporaryDirectory(prefix="liverl-") as path:
         package = Path(path, "liverl", "__init__.py")
         package.parent.mkdir()
-        package.write_text(stub("").text, encoding="utf-8")
+        overwrite(package, stub("").text.encode())
         argv = [str(python), "-m", "liverl.verl_runtime.smoke", str(draft), "--seconds", f"{seconds:g}"]
         try:
             code = subprocess.run(argv, env={**os.environ, "PYTHONPATH": path}, check=False).returncode

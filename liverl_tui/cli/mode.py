@@ -52,7 +52,7 @@ def show(run: RunDir, how: Mode, *, readonly: bool = False, text: str = "") -> i
     return _lines(run, how, text)
 
 
-def interface(run: RunDir, *, readonly: bool, start: Callable[[], object] | None = None) -> int:
+def interface(run: RunDir, *, readonly: bool, start: Callable[..., object] | None = None) -> int:
     """Show the interface on a run and return the exit code. ``start``: starts the backend first; None if it is
     alive already.
 

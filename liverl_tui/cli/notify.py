@@ -103,9 +103,9 @@ def _stored(run: RunDir) -> Plan:
 
 
 def _show(notify: NotifyPlan, whose: str, as_json: bool) -> None:
-    from liverl.notify.target import problem, words
+    from liverl.notify.target import problem
 
-    found = [(words(target), problem(target, os.environ)) for target in notify.targets]
+    found = [(target.title, problem(target, os.environ)) for target in notify.targets]
     if as_json:
         targets = [{"target": who, "problem": why} for who, why in found]
         facts = {"events": notify.events, "min_level": notify.min_level, "timeout": notify.timeout}
@@ -122,13 +122,12 @@ def _send(plan: Plan, as_json: bool) -> int:
     import asyncio
 
     from liverl.notify.message import About, trial_message
-    from liverl.notify.target import words
     from liverl.rundir.layout import hostname
     from liverl_tui.cli.private_folder import PrivateFolder
 
     targets = plan.notify.targets
     message = trial_message(About(plan.run, 0, hostname(), "", ""), time.time())
-    names = [f"{number}  {words(target)}" for number, target in enumerate(targets, 1)]
+    names = [f"{number}  {target.title}" for number, target in enumerate(targets, 1)]
 
     def tell(place: int, outcome: Outcome, seconds: float) -> None:
         if not as_json:
@@ -139,7 +138,7 @@ def _send(plan: Plan, as_json: bool) -> int:
         outcomes = asyncio.run(_deliver(plan.notify, message, folder, names, tell))
     if as_json:
         facts = [
-            {"target": words(target), "ok": one.ok, "why": one.why}
+            {"target": target.title, "ok": one.ok, "why": one.why}
             for target, one in zip(targets, outcomes, strict=True)
         ]
         echo_json(json.dumps(facts, indent=2))

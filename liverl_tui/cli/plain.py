@@ -298,7 +298,12 @@ class Follower:
             "warning",
         )
         try:
-            start_or_join(self.run.path)
+            signals = self.signals
+            start_or_join(
+                self.run.path,
+                tell=lambda text: self.lines.note(text, "warning"),
+                stops=lambda: signals.count if signals is not None else 0,
+            )
         except LaunchError as error:
             self.lines.note(str(error), "error")
             self._pause()

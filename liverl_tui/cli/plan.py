@@ -13,6 +13,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import RunDir
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 from liverl_tui.cli.options import UpOptions, config_options, run_options
 from liverl_tui.cli.output import echo, echo_json
@@ -85,12 +86,11 @@ def _stored(run: RunDir) -> Any:
     Raises:
         CliError: the file is not a plan.
     """
-    import msgspec
 
     from liverl.plan.spec import Plan
 
     try:
         # Shown as recorded: ``plan.moved`` replaces the names of moved modules only when a service is started.
-        return msgspec.json.decode(read_regular(run.plan), type=Plan)
+        return decode_json(read_regular(run.plan), type=Plan)
     except BAD_JSON as error:
         raise CliError(f"{run.plan} cannot be read: {error}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.exit_codes import of_signal
+from liverl.util.remove_tree import remove_tree
 
 
 class PrivateFolder:
@@ -30,7 +30,7 @@ class PrivateFolder:
         return self.path
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -51,7 +51,7 @@ class PrivateFolder:
             except OSError:
                 continue  # removed meanwhile
             if match and ours and not procfs.alive(int(match[1]), None):
-                shutil.rmtree(entry.path, ignore_errors=True)
+                remove_tree(entry.path)
 
 
 def _leave(number: int, _frame: object) -> None:

@@ -165,16 +165,29 @@ class StopProgress:
 
 @click.command("scale", context_settings={"ignore_unknown_options": True})
 @click.argument("change", metavar="+N|-N|N")
+@click.option("--force", is_flag=True, help="Also more replicas than the machine should carry.")
 @_no_wait
 @trust_option
 @run_options
 def scale_command(
-    run: Path | None, run_root: Path | None, change: str, no_wait: bool, trust: tuple[str, ...]
+    run: Path | None,
+    run_root: Path | None,
+    change: str,
+    force: bool,
+    no_wait: bool,
+    trust: tuple[str, ...],
 ) -> int:
-    """Add (+1) or remove (-1) replicas, or set their number."""
-    if not re.fullmatch(r"[+-]?\d{1,4}", change):
-        raise CliError(f"scale takes +1, -1 or a number of replicas, not {change!r}", ExitCode.USAGE)
-    args = {"delta": int(change)} if change[0] in "+-" else {"to": int(change)}
+    """Add (+1) or remove (-1) replicas, or set their number.
+
+    More replicas without a GPU than 4 for each CPU, or than fit into the memory, are refused without --force.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,4}", change):
+        from liverl.config.errors import shown
+
+        raise CliError(f"scale takes +1, -1 or a number of replicas, not {shown(change)}", ExitCode.USAGE)
+    args: dict[str, Any] = {"delta": int(change)} if change[0] in "+-" else {"to": int(change)}
+    if force:  # a backend of an earlier version does not know it
+        args["force"] = True
     run_dir = find_run(run, run_root)
     require_trusted(run_dir, trust)
     return _send(run_dir, "scale", args, f"scale {change}", wait=not no_wait)

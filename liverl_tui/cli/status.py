@@ -41,7 +41,7 @@ LEAST_WIDTH = 60  # columns of the table, also on a narrower terminal
 def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch: bool) -> int:
     """Show the current state of a run, or the last known state of a run that has ended."""
     from liverl.control.blocking import Connection
-    from liverl.control.messages import BackendDead
+    from liverl.control.messages import BackendDead, BackendOfOther
 
     run_dir = find_run(run, run_root)
     watching = False
@@ -54,6 +54,8 @@ def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch
                 _blocks(connection, as_json)
             else:
                 _redraw(connection)
+    except BackendOfOther as error:
+        _show_files(run_dir, str(error), as_json, compact=watch, live=True)
     except BackendDead as error:
         _show_files(run_dir, str(error), as_json, compact=watch)
         return ExitCode.NO_RUN if watching and run_dir.read_result() is None else ExitCode.OK
@@ -136,9 +138,10 @@ def _blocks(connection: Connection, as_json: bool) -> None:
 # -- without a backend
 
 
-def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
-    """Print what the files record of a run without a backend. ``why``: the reason;
-    ``compact``: JSON in one line."""
+def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bool = False) -> None:
+    """Print what the files record of a run whose backend does not run, or does not answer this user. ``why``: the
+    reason; ``compact``: JSON in one line; ``live``: the backend runs, and what it has written is newer than what can be
+    seen from outside."""
     import msgspec
 
     from liverl.control.history import last_events
@@ -149,7 +152,7 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
     info = describe(run.path)
     result = run.read_result()
     events = last_events(run.path, LAST_EVENTS)
-    snapshot = OfflineRun(run.path).poll()
+    snapshot = run.read_snapshot() if live else OfflineRun(run.path).poll()
     if as_json:
         fields: dict[str, Any] = {
             "run": run.name,
@@ -173,6 +176,9 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool) -> None:
         )
         if (command := next_command(result)) is not None:
             echo(f"  to resume: {command}")
+    elif live:
+        age = "" if snapshot is None else f", {max(0.0, time.time() - snapshot.at):.0f} s old"
+        echo(f"{why}\nThis is the newest state that its files record{age}:")
     else:
         echo(f"NOT LIVE: {why}. This is the last state recorded in the files of run {run.name}.")
         orphaned = info.state == "orphaned"

@@ -100,10 +100,11 @@ def _lines(s: Snapshot) -> list[Line]:
 def _head(s: Snapshot) -> str:
     step = f"  step {s.step}" + (f"/{s.total_steps}" if s.total_steps else "") if s.step is not None else ""
     attempt = f"  attempt {s.attempt}" if s.attempt > 1 else ""
-    lasted = f"up {duration(s.at - s.started_at)}"
+    # Of a run of somebody else that has ended nobody says when.
+    lasted = "" if s.state in ("stopped", "failed") else f"up {duration(s.at - s.started_at)}"
     if s.result is not None:
         lasted = f"took {duration(s.result.ended_at - s.started_at)}"
-    return f"{s.run}  {doing(s)}{step}{attempt}  {lasted}"
+    return f"{s.run}  {doing(s)}{step}{attempt}  {lasted}".rstrip()
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> list[str]:
@@ -161,7 +162,7 @@ def _replicas(s: Snapshot) -> list[Line]:
         )
         for r, label in zip(s.replicas.items, labels, strict=True)
     ]
-    if not s.carrier_words.keeps_list:  # no list that a replica could be in
+    if not s.has_list:  # no list that a replica could be in
         head, rows = (*head[:2], *head[3:]), [(*row[:2], *row[3:]) for row in rows]
     return lines + _with_styles(_columns(head, rows, "<<<>>>>>"[-len(head) :]), labels)
 

@@ -174,7 +174,7 @@ def _from_config(options: UpOptions) -> int:
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
     _require_trusted(run, options)
-    from liverl.daemon.launch import LaunchError, create_run, created_meanwhile
+    from liverl.daemon.launch import LaunchError, create_run
 
     plan = target.plan()
     try:
@@ -183,7 +183,7 @@ def _from_config(options: UpOptions) -> int:
         create_run(target.loaded, plan, target.run_dir)
     except (CliError, LaunchError):
         # Another command may have created the same run since, and its services may hold the ports.
-        if not created_meanwhile(target.run_dir):
+        if not run.is_run():
             raise
         return _continue(run, options)
     return _start(run, options, f"starting run {run.name} in {run.path}")
@@ -392,7 +392,7 @@ def _start(
     joined = f"another command has started run {run.name} at the same time; attached to it"
     if options.detach:
         echo(text, err=True)
-        if not start_or_join(run.path, resume=resume, change=changed):
+        if not start_or_join(run.path, resume=resume, change=changed, tell=_tell):
             echo(joined, err=True)
         elif adopted:
             other = "" if options.names_a_run else " (to start a new run: liverl-tui up --detach --name NAME)"
@@ -408,9 +408,14 @@ def _start(
 
     from_seq = _last_seq(run)
     with StopSignals() as signals:  # before the backend starts: a signal from here on stops the run too
-        if start_or_join(run.path, resume=resume, change=changed):
+        stops = partial(getattr, signals, "count")
+        if start_or_join(run.path, resume=resume, change=changed, tell=_tell, stops=stops):
             return _follow(run, options, text, from_seq, signals)
     return _show(run, options, joined)
+
+
+def _tell(text: str) -> None:
+    echo(text, err=True)
 
 
 def _last_seq(run: RunDir) -> int:
@@ -441,6 +446,17 @@ def _detached(run: RunDir, options: UpOptions) -> int:
 
 
 def _show(run: RunDir, options: UpOptions, text: str) -> int:
+    """Show a live run.
+
+    Raises:
+        BackendOfOther: it is another user's, and --readonly is not given.
+    """
+    if not options.readonly:
+        from liverl.control.paths import of_other, owned_by_other
+
+        alive = backend_alive(run.path)
+        if isinstance(alive, LiveBackend) and owned_by_other(alive):
+            raise of_other(run.path, alive)
     if options.detach:
         echo(text, err=True)
         return _detached(run, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
-from liverl.rundir.layout import RunDir
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, read_backend
+from liverl_tui.cli.numbers import seconds
 from liverl_tui.cli.options import named_run, run_options
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from liverl.control.blocking import Connection
 
 _GOAL = {"ready": "become ready", "done": "end"}
+LOOK_S = 0.5  # seconds between two looks at the files of another user's run
 SILENT_S = 10.0  # a backend that is ending may not answer for a while; after this time it is an error
 
 
@@ -34,7 +37,7 @@ SILENT_S = 10.0  # a backend that is ending may not answer for a while; after th
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=seconds(),
     metavar="S",
     help=f"Wait at most this many seconds, then exit with code {ExitCode.TIMEOUT}.",
 )
@@ -61,10 +64,11 @@ def wait_for(run: RunDir, what: str, timeout: float | None) -> int:
         CliError: timed out.
     """
     from liverl.control.blocking import Connection
-    from liverl.control.messages import NO_EVENTS, BackendDead, BackendSilent
+    from liverl.control.messages import NO_EVENTS, BackendDead, BackendOfOther, BackendSilent
+    from liverl.daemon.waiting import Waiting
 
     deadline = None if timeout is None else time.monotonic() + timeout
-    patience = time.monotonic() + SILENT_S
+    patience, waiting = time.monotonic() + SILENT_S, Waiting(partial(echo, err=True))
     while True:
         try:
             with Connection(run.path) as connection:
@@ -75,10 +79,43 @@ def wait_for(run: RunDir, what: str, timeout: float | None) -> int:
             if result is None:
                 raise
             return result.exit_code
-        except BackendSilent:  # the backend may be ending: it closes its socket first
-            if time.monotonic() > patience:
+        except BackendOfOther:
+            code = _by_files(run, what)
+            if code is not None:
+                return code
+            _check_time(run, what, deadline)
+            time.sleep(LOOK_S)
+        except BackendSilent:
+            # It is busy, stopped by a signal, or ending: then it closes its socket first. As long as its process
+            # lives, so does the run; how long it says nothing proves nothing.
+            alive = backend_alive(run.path)
+            if isinstance(alive, LiveBackend):
+                patience = time.monotonic() + SILENT_S
+                waiting.look("the backend", alive.record.pid, "it does not answer")
+            elif time.monotonic() > patience:
                 raise
+            _check_time(run, what, deadline)
             time.sleep(0.1)
+
+
+def _by_files(run: RunDir, what: str) -> int | None:
+    """The exit code where the files of another user's live run say that it is so far; None if they do not."""
+    result = run.read_result()
+    if result is not None:
+        return result.exit_code
+    snapshot, record = run.read_snapshot(), read_backend(run.path)
+    newest = snapshot is not None and record is not None and snapshot.backend.pid == record.pid
+    if what == "ready" and newest and snapshot is not None and snapshot.state == "running":
+        return ExitCode.OK
+    return None
+
+
+def _check_time(run: RunDir, what: str, deadline: float | None) -> None:
+    """Raises:
+    CliError: the deadline has passed.
+    """
+    if deadline is not None and time.monotonic() > deadline:
+        raise CliError(f"timed out waiting for run {run.name} to {_GOAL[what]}", ExitCode.TIMEOUT)
 
 
 def wait_on(connection: Connection, run: RunDir, what: str, deadline: float | None) -> int:

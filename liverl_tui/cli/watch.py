@@ -77,9 +77,13 @@ def watch_command(
             return run_watch(watcher)
     with _watching(target, wait=not once) as watcher:
         if once:
-            watcher.settle(JUDGED_S)
             with Progress() as progress:
+                progress.say("reading the logs")
+                judged = watcher.settle(JUDGED_S)
                 whole = watcher.read_trials(JUDGED_S, lambda n: progress.say(f"reading trials: {n} so far"))
+            if not judged:
+                words = f"not all logs were read within {JUDGED_S:.0f} s: what they say is missing from the alerts"
+                echo(words, err=True)
             if not whole:
                 echo(f"not all trials were read within {JUDGED_S:.0f} s", err=True)
             _print(watcher.with_real_paths(watcher.poll()), as_json)

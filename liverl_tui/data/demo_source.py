@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from liverl.control.messages import CommandError
 from liverl.replay.archive import RecordingError
+from liverl.util.clocks import steady_time
 from liverl_tui.data.view import KEPT_EVENTS, View
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class DemoSource:
         self.run = player.run
         self._player = player
         self._clock = clock
+        self._now = steady_time()
         self.interval = interval
         self._events: tuple[Event, ...] = ()
 
@@ -61,7 +62,7 @@ class DemoSource:
         """See ``Source.views``. After the end of the recording there are no more."""
         over, snapshot = False, None
         while not over:
-            at = self._clock.recorded(time.time())
+            at = self._clock.recorded(self._now())
             over = at >= self._player.end
             try:
                 snapshot = await asyncio.to_thread(self._look, min(at, self._player.end))

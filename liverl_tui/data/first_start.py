@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from liverl.util.atomic_file import create
 from liverl.util.modes import make_directory
 
 FILE = "hints-shown"
@@ -17,7 +16,7 @@ def first_start() -> bool:
     path = interface_root() / FILE
     try:
         make_directory(path.parent)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        create(path, 0o600).close()
     except OSError:
         return False
     return True

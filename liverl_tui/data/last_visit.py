@@ -8,6 +8,7 @@ import msgspec
 
 from liverl.model import Event, Snapshot
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 from liverl_tui.data.own_files import write_own
@@ -57,7 +58,7 @@ def read_visit(run_dir: Path) -> Visit | None:
 
     path = interface_root() / run_dir.parent.name / run_dir.name / FILE
     try:
-        visit = msgspec.json.decode(read_regular(path), type=Visit)
+        visit = decode_json(read_regular(path), type=Visit)
     except (OSError, *BAD_JSON):
         return None
     return visit if visit.run_dir == str(run_dir) else None  # another run of this name

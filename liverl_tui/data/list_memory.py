@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
@@ -61,7 +62,7 @@ class ListMemory:
 
     def _read(self) -> dict[str, Kept]:
         try:
-            found: Any = msgspec.json.decode(read_regular(self._path, _LARGEST))
+            found: Any = decode_json(read_regular(self._path, _LARGEST))
         except (OSError, *BAD_JSON):
             return {}
         if not isinstance(found, dict):

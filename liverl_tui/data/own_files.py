@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from liverl.util.modes import make_directory
+from liverl.util.regular_file import overwrite
 
 
 def write_own(run_dir: Path, name: str, text: str, *, in_run: bool = True) -> Path:
@@ -25,9 +25,7 @@ def write_own(run_dir: Path, name: str, text: str, *, in_run: bool = True) -> Pa
         path = place / name
         try:
             make_directory(path.parent)
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            with open(fd, "w", encoding="utf-8", errors="replace") as file:
-                file.write(text)
+            overwrite(path, text.encode("utf-8", "replace"), 0o600)
         except OSError:
             if place is places[-1]:
                 raise

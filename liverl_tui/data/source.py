@@ -10,7 +10,8 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from liverl.control.messages import BackendDead, BackendSilent, ControlError, unreadable_message
@@ -176,6 +177,10 @@ class SharedClient:
                 await self._close()
 
 
+class _Left(Exception):
+    """The interface was left while a backend was starting."""
+
+
 class RunSource:
     """The source of one run. ``error``: why the backend could not be started by ``start``, else None."""
 
@@ -184,7 +189,7 @@ class RunSource:
         run: RunDir,
         *,
         interval: float = 0.5,
-        start: Callable[[], object] | None = None,
+        start: Callable[..., object] | None = None,
         first: Snapshot | None = None,
     ) -> None:
         """``interval``: minimum seconds between two views. ``start``: called first, in a thread; it returns once the
@@ -193,6 +198,7 @@ class RunSource:
         self.interval = interval
         self.name = client_name()
         self.error: LaunchError | None = None
+        self._left = False  # nobody looks at the views any more
         self._start = start
         self._first = first
         self._look = asyncio.Event()  # set when a new backend may be running
@@ -201,6 +207,7 @@ class RunSource:
 
     async def views(self) -> AsyncIterator[View]:
         """See ``Source.views``."""
+        self._left = False
         newest = Newest(self.interval)
         newest.snapshot = self._first
         following = asyncio.create_task(self._follow(newest))
@@ -215,6 +222,7 @@ class RunSource:
                     following.result()
                     return
         finally:
+            self._left = True
             tasks = [t for t in (following, taking) if t is not None and not t.done()]
             for task in tasks:
                 task.cancel()
@@ -224,7 +232,12 @@ class RunSource:
         """Feed ``newest`` from backend and files; return only if the backend could not be started."""
         if self._start is not None:
             newest.say("connecting", "starting the backend")
-            await asyncio.to_thread(self._begin, self._start)
+            loop = asyncio.get_running_loop()
+
+            def tell(text: str) -> None:
+                loop.call_soon_threadsafe(newest.say, "connecting", text)
+
+            await asyncio.to_thread(self._begin, self._start, tell)
             if self.error is not None:
                 return
         while True:
@@ -245,13 +258,25 @@ class RunSource:
             newest.say(link, why)
             await self._files(newest, refused)
 
-    def _begin(self, start: Callable[[], object]) -> None:
+    def _begin(self, start: Callable[..., object], tell: Callable[[str], None]) -> None:
         from liverl.daemon.launch import LaunchError
 
         try:
-            start()
+            start(tell=tell, stops=self._none_unless_left)
         except LaunchError as error:
             self.error = error
+        except _Left:
+            return
+
+    def _none_unless_left(self) -> int:
+        """How often the user has asked to stop a backend that starts: never from here.
+
+        Raises:
+            _Left: nobody waits for it any more; it goes on.
+        """
+        if self._left:
+            raise _Left
+        return 0
 
     # -- with a backend
 
@@ -409,8 +434,12 @@ class RunSource:
                 f"run {self.run.name} has ended; to resume it: {resume_command(self.run.path)}",
                 ExitCode.USAGE,
             )
-        await asyncio.to_thread(start_or_join, self.run.path)
+        await asyncio.to_thread(self._started, partial(start_or_join, self.run.path))
         self._look.set()
+
+    def _started(self, start: Callable[..., object]) -> None:
+        with suppress(_Left):
+            start(stops=self._none_unless_left)
 
     async def ended(self, attempt: int) -> Result:
         """See ``Source.ended``."""
@@ -428,5 +457,7 @@ class RunSource:
         """See ``Source.resume``."""
         from liverl.daemon.launch import start_or_join
 
-        await asyncio.to_thread(start_or_join, self.run.path, resume=True, change=change)
+        await asyncio.to_thread(
+            self._started, partial(start_or_join, self.run.path, resume=True, change=change)
+        )
         self._look.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -138,9 +139,17 @@ class ServiceScreen(ListDetailScreen, inherit_bindings=False):
             processes=self._processes,
             events=tuple(e for e in view.events if e.service == name),
             note=self._note,
+            log=self._link_of_log(),
         )
         for pane in self.query(DetailPane):  # none if an answer comes while the screen closes
             pane.take(about)
+
+    def _link_of_log(self) -> str:
+        """Where the log lies, if the run directory has a link to it only: it is somebody else's file."""
+        if self.service is None or self.service.log is None:
+            return ""
+        path = self.liverl.source.run.path / self.service.log
+        return os.path.realpath(path) if path.is_symlink() else ""
 
     # -- reading facts
 

@@ -34,11 +34,12 @@ def stalled_for(s: Snapshot) -> float | None:
 
 def remaining(s: Snapshot) -> float | None:
     """Estimated seconds for the remaining steps: ``step_seconds`` each. None if no step was timed, the number of steps
-    is unknown, what carries the trials is down, the trainer has stalled or the run has ended."""
+    is unknown or was exceeded, what carries the trials is down, the trainer has stalled or the run has ended."""
     works = s.state in _STATES_WITH_WORK and s.carrier_down is None and stalled_for(s) is None
     if s.step_seconds is None or not s.total_steps or not works:
         return None
-    return s.step_seconds * max(0, s.total_steps - (s.step or 0))
+    left = s.total_steps - (s.step or 0)
+    return s.step_seconds * left if left >= 0 else None
 
 
 def doing(s: Snapshot) -> str:
@@ -94,7 +95,7 @@ def ready_words(s: Snapshot) -> str:
 def listed_words(s: Snapshot) -> str:
     """``2 in the proxy``: to how many replicas new trials are sent. Empty where nothing keeps such a list, and after
     the run has ended."""
-    if not s.carrier_words.keeps_list or ended(s):
+    if not s.has_list or ended(s):
         return ""
     return f"{s.replicas.listed} in {s.carrier_words.name}"
 

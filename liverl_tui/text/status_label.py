@@ -100,6 +100,7 @@ def of_replica(replica: ReplicaStatus, snapshot_index: SnapshotIndex, now: float
         and not replica.listed
         and replica.kind == "verl"
         and not snapshot_index.lists
+        and snapshot_index.snapshot.has_list
     ):
         return StatusLabel("●", "ready, waiting for others", "ok", short="waiting for others")
     if replica.state == "ready" and replica.activity in RESTING and replica.listed:

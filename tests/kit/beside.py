@@ -28,11 +28,13 @@ def told(document: dict[str, Any]) -> dict[str, Any]:
     heads = [(head["name"], head["turns"], head["tool_calls"], head["flags"]) for head in trials["newest"]]
     return {
         "step": document["step"],
+        "total_steps": document["total_steps"],
+        "unreadable": document["unreadable"],
         "metrics": document["metrics"],
         "steps": [{name: step[name] for name in _OF_STEP} for step in trials["steps"]],
         "trials": {name: trials[name] for name in _OF_ALL},
         "heads": sorted(heads),
-        "alerts": sorted(one["id"] for one in document["symptoms"]),
+        "alerts": sorted((one["id"], one["title"]) for one in document["symptoms"]),
     }
 
 

@@ -32,7 +32,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "backend" / "liverl", ROOT / "liverl_tui")
 CONFIGURATION = ROOT / "backend" / "liverl" / "config"
 # These quote other programs and their options. The catalogue's own test checks the keys that it names.
-QUOTING = (PACKAGES[0] / "causes", PACKAGES[0] / "logs" / "continuation.py")
+QUOTING = (
+    PACKAGES[0] / "causes",
+    PACKAGES[0] / "logs" / "continuation.py",
+    PACKAGES[0] / "agents" / "harbor" / "local_environment",
+)
 HOLE = "\0"  # a value of an f-string that only the running program knows
 
 

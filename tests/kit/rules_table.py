@@ -7,11 +7,12 @@ from functools import cache
 
 from kit.learning_histories import History, healthy, probes
 from liverl.diagnose.catalogue import gone_astray, gradients, off_policy, responses, step_times
-from liverl.diagnose.training import METRIC_RULES, judge_training
+from liverl.diagnose.catalogue.rules import FILE_RULES
+from liverl.diagnose.training import judge_course
 from liverl.observe.metrics.recent import StepCollector
 
 _NEW = tuple(one.__name__ for one in (gone_astray, gradients, off_policy, responses, step_times))
-RULES = tuple(name for rule in METRIC_RULES if rule.look.__module__ in _NEW for name in rule.ids)
+RULES = tuple(name for rule in FILE_RULES if rule.look.__module__ in _NEW for name in rule.ids)
 OFTEN, SELDOM = 200, 10  # steps from which on not each step is judged, and how often then
 
 
@@ -22,7 +23,7 @@ def fired(history: History) -> dict[str, int]:
     for number, step in enumerate(history.steps, 1):
         collector.add([step])
         if number <= OFTEN or number % SELDOM == 0 or number == len(history.steps):
-            for symptom in judge_training(collector.recent()):
+            for symptom in judge_course(collector.recent()):
                 found.setdefault(symptom.id, step.step)
     return found
 

@@ -80,7 +80,7 @@ class ToyRun:
         before = dict(os.environ)
         os.environ.update(env or {})
         try:
-            pid = start_backend(self.run_dir, resume=resume, timeout=60.0)
+            pid = start_backend(self.run_dir, resume=resume)
         finally:
             os.environ.clear()
             os.environ.update(before)

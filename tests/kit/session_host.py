@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp.test_utils import TestServer
 
 from liverl.sessions.admission import Rules
 from liverl.sessions.replica_file import Replica
@@ -16,6 +15,7 @@ from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Rewrite
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
 from liverl.sessions.store import Store
+from liverl.util.http_server import HttpServer
 
 POLL_S = 0.05
 CONTROL = "control-key"
@@ -56,13 +56,14 @@ class SessionHost:
         )
         self.store.restore()
         self.replicas.put([Replica(url, "m") for url in self.urls])
-        self.agents = TestServer(AgentRoutes(self.store, self.models).app(self.body_limit))
-        await self.agents.start_server()
-        self.address = str(self.agents.make_url("")).rstrip("/")
-        self.trainer = TestServer(
-            TrainerRoutes(self.store, self.replicas, CONTROL, lambda: self.address).app()
+        agents = AgentRoutes(self.store, self.models)
+        self.agents = HttpServer(
+            agents.app(self.body_limit), agents.gate, max_body=self.body_limit, shutdown_timeout=1.0
         )
-        await self.trainer.start_server()
+        self.address = f"http://127.0.0.1:{await self.agents.listen('127.0.0.1')}"
+        trainer = TrainerRoutes(self.store, self.replicas, CONTROL, lambda: self.address)
+        self.trainer = HttpServer(trainer.app(), trainer.gate, max_body=64 << 20, shutdown_timeout=1.0)
+        self.control_address = f"http://127.0.0.1:{await self.trainer.listen('127.0.0.1')}"
 
     async def stop(self) -> None:
         """Close everything; the journals stay."""
@@ -75,7 +76,7 @@ class SessionHost:
         """A request of the trainer: its status and its body."""
         headers = {"Authorization": f"Bearer {key}"}
         async with self.http.request(
-            method, self.trainer.make_url(path), json=body, headers=headers
+            method, self.control_address + path, json=body, headers=headers
         ) as response:
             return response.status, await response.json()
 

@@ -22,7 +22,7 @@ def install():
 
     toy = load("control_toy")
 
-    def start_backend(run_dir, *, resume=False, stop=None, change=None, timeout=20.0):
+    def start_backend(run_dir, *, resume=False, stop=None, change=None, tell=print, stops=int):
         if os.environ.get("TOY_REFUSES"):
             raise launch.LaunchError("the toy refuses to start", 1)
         result = RunDir(run_dir).read_result()

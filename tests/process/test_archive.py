@@ -26,6 +26,7 @@ from liverl.rundir.ledger import Ledger
 
 Make = Callable[..., ToyRun]
 NEVER = RestartPolicy("never")
+UNPLANNED = "a link to {}, which the run's plan does not name: a line in the script's output did"
 
 
 @pytest.fixture
@@ -81,6 +82,29 @@ def test_a_ledger_that_cannot_be_written_does_not_keep_the_run_from_ending(
     assert (artifacts / "index.yaml").read_text() == "no list\n"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
+def test_another_user_cannot_have_a_ledger_or_an_archive_written_elsewhere(
+    make: Make, artifacts: Path, tmp_path: Path
+) -> None:
+    """In a run root that all can write; a second user was there first."""
+    home = tmp_path / "home"
+    home.mkdir()
+    tmp_path.chmod(0o1777)
+    plant = "umask 0; mkdir -m 777 artifacts artifacts/archives; ln -s ../home/.profile artifacts/index.yaml"
+    subprocess.run(["/bin/sh", "-c", plant], cwd=tmp_path, user=64321, group=64321, check=True, timeout=30)
+    run = ended(make)
+    assert run.result().state == "done"
+    found = wait_until(lambda: [e for e in run.events() if e.kind == "ledger"], 30, "why there is no row")
+    assert found[0].level == "warning" and "belongs to uid 64321" in found[0].text
+    refused = run_cli("archive", run.run_dir)
+    assert (
+        refused.returncode == 2 and "nothing was archived: another user could have changed" in refused.stderr
+    )
+    assert os.listdir(home) == [] and os.listdir(artifacts / "archives") == []
+    own = run_cli("archive", run.run_dir, "--artifacts", tmp_path / "own")
+    assert own.returncode == 0 and (tmp_path / "own/archives/run_001").is_dir()
+
+
 def test_an_archive_holds_what_is_worth_keeping(make: Make, artifacts: Path) -> None:
     run = ended(make, "exit", "3")
     wait_until(lambda: _rows(Ledger(artifacts)), 30, "its row")
@@ -129,6 +153,43 @@ def test_an_archive_holds_what_is_worth_keeping(make: Make, artifacts: Path) -> 
     again = run_cli("archive", run.run_dir)
     assert (again.returncode, again.stdout) == (0, f"{folder}\n") and "archived before" in again.stderr
     assert marker.exists() and os.listdir(artifacts / "archives") == ["run_001"]
+
+
+def test_an_archive_has_nothing_that_a_link_in_a_trial_or_a_printed_line_names(
+    make: Make, artifacts: Path, tmp_path: Path
+) -> None:
+    run = ended(make)
+    private = tmp_path / "private"
+    for name in ("file", "reward.txt", "step_0001/other/litellm-trajectory.jsonl"):
+        (private / name).parent.mkdir(parents=True, exist_ok=True)
+        (private / name).write_text('{"session_id": "private words"}\n')
+    trial = run.run_dir / "trials/step_0001/task-1"
+    (trial / "agent").mkdir(parents=True)
+    (trial / "litellm-trajectory.jsonl").write_text('{"session_id": "x"}\n')
+    (trial / "agent/trajectory.json").symlink_to(private / "file")
+    (trial / "verifier").symlink_to(private)
+    os.mkfifo(trial / "result.json")
+    (run.run_dir / "trials.2").symlink_to(private)
+    (run.run_dir / "attempt_001/logs/train-log.1.log").symlink_to(private / "file")
+    done = run_cli("archive", run.run_dir)
+    assert done.returncode == 0, done.stderr
+    folder = artifacts / "archives/run_001"
+    for path in folder.rglob("*"):
+        assert path.is_dir() or b"private words" not in path.read_bytes(), path
+    left_out = yaml.safe_load((folder / "metadata.yaml").read_text())["left_out"]
+    assert {
+        line.partition(": ")[0].removeprefix(f"{run.run_dir}/"): line.partition(": ")[2] for line in left_out
+    } == {
+        "trials/step_0001/task-1/agent/trajectory.json": "a symbolic link, which is not followed here",
+        "trials/step_0001/task-1/verifier/reward.txt": "verifier is a symbolic link, which is not followed here",
+        "trials/step_0001/task-1/result.json": "not a regular file but a FIFO",
+        "trials.2/step_0001/other/litellm-trajectory.jsonl": UNPLANNED.format(private),
+        "attempt_001/logs/train-log.1.log": UNPLANNED.format(private / "file"),
+    }
+    assert all(f"left out: {line}\n" in done.stderr for line in left_out)
+    assert "trajectories/trials/step_0001/task-1/litellm-trajectory.jsonl" in {
+        str(path.relative_to(folder)) for path in folder.rglob("*")
+    }
 
 
 def test_a_run_without_a_row_gets_one(make: Make, artifacts: Path, tmp_path: Path) -> None:

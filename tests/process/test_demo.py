@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import lzma
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -134,3 +137,30 @@ def test_a_live_run_is_recorded_packed_and_played(tmp_path: Path, ending: Callab
     assert last.result is not None and last.state == "stopped" and last.services[0].state == "stopped"
     assert str(tmp_path).encode() not in b"".join(recording.files.values())
     assert not procfs.alive(recorder.pid, None)
+
+
+HOSTILE = {
+    "nested deeply": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b""),
+    "a million rows": (b"", b'{"at":1000000001.0,"path":"a.log","text":"x"}\n' * 1_000_000),
+    "no time": (b"", b'{"at":1e308,"path":"a.log","text":"x"}\n'),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_recording_that_cannot_be_played_ends_in_words(
+    demo: Callable[..., Terminal], tmp_path: Path, name: str
+) -> None:
+    about, growth = HOSTILE[name]
+    about = about or b'{"name":"first","begin":1000000000,"end":1000000100,"run":"/srv/runs/demo/first"}'
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for member, data in (("recording.json", about), ("growth.jsonl", growth)):
+            info = tarfile.TarInfo(member)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    (tmp_path / "r.tar.xz").write_bytes(lzma.compress(raw.getvalue(), preset=0))
+    terminal = demo("--run", tmp_path / "r.tar.xz")
+    assert terminal.wait() == 2
+    said = "".join(line.strip() for line in terminal.lines)
+    assert "is no recording that can be played" in said and "Traceback" not in said
+    assert folders(tmp_path) == []

@@ -19,7 +19,7 @@ from kit.waiting import wait_until
 from liverl.notify import delivery, sender
 from liverl.notify.delivery import Outcome
 from liverl.notify.message import About, Message, trial_message
-from liverl.notify.target import request, words
+from liverl.notify.target import request
 from liverl.plan.spec import NotifyTarget
 from liverl.procs import procfs
 
@@ -54,7 +54,7 @@ def test_a_webhook_gets_the_message_by_post(hook: Hook, tmp_path: Path) -> None:
     target = hook.target(tmp_path)
     assert told(target, tmp_path) == Outcome(True)
     assert hook.asked == [msgspec.to_builtins(MESSAGE)]
-    assert words(target) == f"webhook in {target.file}"
+    assert target.title == f"webhook in {target.file}"
 
 
 @pytest.mark.parametrize(

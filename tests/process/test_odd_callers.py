@@ -101,6 +101,114 @@ def test_a_stopped_backend_is_named(run: ToyRun, command: tuple[str, ...]) -> No
     assert cli("up", "--detach", "--run", run.run_dir).returncode == 0
 
 
+def backend_of(run_dir: Path) -> int | None:
+    """The pid of a backend of the run that has begun, and perhaps no more than that."""
+    for pid, proc in procfs.scan().items():
+        if (
+            not proc.zombie
+            and f"--run-dir\0{run_dir}\0" in cmdline(pid)
+            and "liverl.daemon.main" in cmdline(pid)
+        ):
+            return pid
+    return None
+
+
+def cmdline(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("words", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_up_waits_for_a_backend_however_long_its_start_takes(tmp_path: Path, words: int) -> None:
+    """The second time that it says what it waits for is later than the 20 s after which it once gave up, with exit
+    code 1, while the run went on and was done."""
+    run_dir = make_run(tmp_path, [toy("trainer", "exit", "0", kind="trainer", ends_run=True)]).run_dir
+    said = tmp_path / "said"
+    with said.open("w") as out:
+        up = subprocess.Popen(
+            [sys.executable, "-m", "liverl_tui.cli.main", "up", "--no-ui", "--run", str(run_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        pid = wait_until(lambda: backend_of(run_dir), what="the backend's process")
+        os.kill(pid, signal.SIGSTOP)
+        sentence = f"waiting for the backend (pid {pid}): a signal such as SIGSTOP has stopped it"
+        wait_until(lambda: said.read_text().count(sentence) == words, 60, "its words")
+        assert f"kill -CONT {pid}" in said.read_text() and up.poll() is None
+        os.kill(pid, signal.SIGCONT)
+        assert up.wait(90) == ExitCode.OK, said.read_text()
+    finally:
+        up.kill()
+        up.wait()
+        left = backend_of(run_dir)
+        if left is not None:
+            os.kill(left, signal.SIGKILL)
+    result = RunDir(run_dir).read_result()
+    assert result is not None and result.state == "done"
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_start_that_is_cancelled_ends_its_backend_and_says_so(tmp_path: Path, number: int) -> None:
+    """Ctrl-C once: SIGTERM, which a stopped process does not get; twice: SIGKILL."""
+    run_dir = make_run(tmp_path, [toy("a", "sleep")]).run_dir
+    said = tmp_path / "said"
+    with said.open("w") as out:
+        up = subprocess.Popen(
+            [sys.executable, "-m", "liverl_tui.cli.main", "up", "--no-ui", "--run", str(run_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    pid = 0
+    try:
+        pid = wait_until(lambda: backend_of(run_dir), what="the backend's process")
+        os.kill(pid, signal.SIGSTOP)
+        up.send_signal(signal.SIGINT)
+        wait_until(lambda: "sent SIGTERM to the backend" in said.read_text(), what="its first words")
+        if number == 1:
+            os.kill(pid, signal.SIGCONT)
+        else:
+            up.send_signal(signal.SIGINT)
+            wait_until(lambda: "sent SIGKILL to the backend" in said.read_text(), what="its next words")
+        assert up.wait(60) == ExitCode.STOPPED, said.read_text()
+        assert f"(pid {pid}) before it accepted commands" in said.read_text()
+        wait_until(lambda: not procfs.alive(pid, None), what="the backend's end")
+    finally:
+        up.kill()
+        up.wait()
+        if pid and procfs.alive(pid, None):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_wait_goes_on_while_a_backend_does_not_answer(run: ToyRun, tmp_path: Path) -> None:
+    pid, said = run.backends[-1], tmp_path / "said"
+    os.kill(pid, signal.SIGSTOP)
+    with said.open("w") as out:
+        waits = subprocess.Popen(
+            [sys.executable, "-m", "liverl_tui.cli.main", "wait", "--for", "done", "--run", str(run.run_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        wait_until(
+            lambda: f"waiting for the backend (pid {pid}): a signal" in said.read_text(), 60, "its words"
+        )
+        limited = cli("wait", "--for", "done", "--timeout", "0.1", "--run", run.run_dir)
+        assert limited.returncode == ExitCode.TIMEOUT and "timed out waiting" in limited.stderr
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: cli("stop", "--run", run.run_dir).returncode is not None, 60, "the stop")
+        assert waits.wait(60) == run.result().exit_code
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        waits.kill()
+        waits.wait()
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["monotonic", "before 0.2"])
 def test_a_run_does_not_end_before_it_began(run: ToyRun, known: bool) -> None:
     """The clock was set back by an hour while no backend ran: the journal's times are in the future."""

@@ -24,16 +24,16 @@ def test_an_attempt_begins_with_the_change_and_a_running_one_refuses_it(run: Toy
     run.until("worker", "ready")
     change, before = change_of(run), (run.run_dir / "plan.json").read_bytes()
     with pytest.raises(LaunchError, match="the configuration was not changed"):
-        start_or_join(run.run_dir, resume=True, change=change, timeout=30.0)
+        start_or_join(run.run_dir, resume=True, change=change)
     run.kill_backend()  # the worker goes on
     with pytest.raises(LaunchError, match="services of this run are still running"):
-        start_backend(run.run_dir, resume=True, change=change, timeout=60.0)
+        start_backend(run.run_dir, resume=True, change=change)
     assert (run.run_dir / "plan.json").read_bytes() == before
     run.start()
     run.command("stop")
     run.result()
 
-    run.backends.append(start_backend(run.run_dir, resume=True, change=change, timeout=60.0))
+    run.backends.append(start_backend(run.run_dir, resume=True, change=change))
     run.until("worker", "ready")
     shown = run.snapshot()
     told = ConfigChange(2, "trainer.x", 1, 2, "--set")

@@ -259,3 +259,36 @@ def test_the_library_stops_and_reads_a_run_without_a_backend(make: Make) -> None
         liverl.snapshot(run.run_dir)
     with pytest.raises(liverl.BackendDead, match="is not a run directory"):
         liverl.stop_run(run.run_dir)
+
+
+def test_a_kill_does_not_wait_for_a_backend_that_does_not_respond(make: Make) -> None:
+    """It once failed with "sent nothing within 5 s", and the run went on. A process that ignores SIGTERM and was
+    stopped itself is killed as well."""
+    run = make(toy("a", "deaf"), toy("b", "tree"))
+    backend = run.start()
+    pids = {*run.until("a", "ready").members, *run.until("b", lambda s: len(s.members) == 4).members}
+    os.kill(backend, signal.SIGSTOP)
+    for pid in sorted(pids)[:1]:
+        os.kill(pid, signal.SIGSTOP)
+    stopped = run_cli("stop", "--now", "--run", run.run_dir)
+    assert stopped.returncode == 0, stopped.stderr
+    assert (
+        f"(pid {backend}) does not respond; killed it, and {len(pids)} processes of its services"
+        in stopped.stderr
+    )
+    assert not [pid for pid in pids if procfs.alive(pid, None)] and not procfs.alive(backend, None)
+    assert run.result().state == "stopped" and len(started(run)) == 2, "nothing was started again"
+    assert run.result().summary.endswith("as the backend did not respond"), run.result()
+
+
+def test_a_stop_that_is_no_kill_leaves_a_backend_that_does_not_respond_alone(make: Make) -> None:
+    run = make(toy("a", "sleep"))
+    backend = run.start()
+    a = run.until("a", "ready").pid
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        refused = run_cli("stop", "--run", run.run_dir)
+        assert refused.returncode != 0 and f"kill -CONT {backend}" in refused.stderr
+        assert procfs.alive(backend, None) and procfs.alive(a or 0, None)
+    finally:
+        os.kill(backend, signal.SIGCONT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -19,6 +20,7 @@ from kit.terminal import Terminal, clean_environment
 from kit.waiting import wait_until
 
 from liverl.exit_codes import ExitCode
+from liverl.rundir.layout import RunDir
 from liverl.util import posix_acl
 
 OTHER = 65533  # a user id that owns nothing here
@@ -205,6 +207,52 @@ def test_below_a_default_access_control_list_another_user_can_write_nothing_of_a
     run.command("stop", now=True)
     run.result()
     assert others_with(2, run.run_dir) == []
+
+
+@needs_root
+def test_a_live_run_of_another_user_can_be_read_and_not_joined(
+    folder: Path, ending: Callable[[ToyRun], ToyRun]
+) -> None:
+    """``up --resume`` said "attached" with exit code 0, and did nothing; ``status`` and ``wait`` were refused."""
+    run = ending(make_run(folder, [toy("worker", "sleep")]))
+    pid = run.start()
+    run.until("worker", "ready")
+    of_root = (
+        f"run tests/toy belongs to another user, and its backend (pid {pid} of root) answers nobody else"
+    )
+
+    def written() -> bool:
+        snapshot = RunDir(run.run_dir).read_snapshot()
+        return snapshot is not None and snapshot.state == "running"
+
+    wait_until(written, what="the state in its files")
+    for command in (
+        ("up", "--detach"),
+        ("up", "--resume", "--detach"),
+        ("up", "--no-ui"),
+        ("stop",),
+        ("scale", "+1"),
+    ):
+        refused = cli(*command, "--run", run.run_dir, uid=OTHER)
+        assert refused.returncode == ExitCode.FAILED, (command, refused)
+        assert of_root in refused.stderr and "attached" not in refused.stdout + refused.stderr, refused.stderr
+    status = cli("status", "--run", run.run_dir, uid=OTHER)
+    assert status.returncode == 0 and of_root in status.stdout and "worker" in status.stdout, status
+    told = json.loads(cli("status", "--json", "--run", run.run_dir, uid=OTHER).stdout)
+    assert (told["live"], told["state"], told["services"][0]["state"]) == (False, "running", "ready")
+    assert cli("wait", "--run", run.run_dir, uid=OTHER).returncode == 0
+    late = cli("wait", "--for", "done", "--timeout", "0.1", "--run", run.run_dir, uid=OTHER)
+    assert late.returncode == ExitCode.TIMEOUT and "timed out" in late.stderr
+    for command in (("logs", "worker"), ("events",)):
+        assert cli(*command, "--run", run.run_dir, uid=OTHER).returncode == 0, command
+    command = [sys.executable, "-c", AS_USER, str(OTHER), "wait", "--for", "done", "--run", str(run.run_dir)]
+    waits = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        run.command("stop", now=True)
+        assert waits.wait(60) == run.result().exit_code
+    finally:
+        waits.kill()
+        waits.wait()
 
 
 def test_the_backend_itself_refuses_too(run: ToyRun, folder: Path) -> None:

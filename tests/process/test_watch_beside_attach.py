@@ -26,7 +26,7 @@ SCREENS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dashboard": (
         (),
         (
-            r"3 steps done",
+            r"3/20 steps done",
             r"tools 0/8",
             r"\d alerts? ",
             r"step 3: 8 of 8 trials done; ✖ none of 8 calls a tool",
@@ -61,12 +61,13 @@ def launch_script(folder: Path) -> Path:
     for old, new in (
         ("timing_s/step:2.0", "timing_s/step:$took"),
         ("sleep 2; done", "sleep 1; done"),
-        ("for s in", f"{LAST}\nfor s in"),
+        ("for s in", f'echo "(TaskRunner pid=1) Total training steps: 20" > "$LOG"\n{LAST}\nfor s in'),
         ('  echo "(TaskRunner', f'  {TOOK}; echo "(TaskRunner'),
     ):
         assert old in text
         text = text.replace(old, new)
     inner.write_text(f'{text}\nuntil [ -e "$RELEASE" ]; do sleep 0.2; done\n')
+    (mine / "repos/harbor-verl-train/harbor_verl_sync.yaml").write_text("tool-call-parser: hermes\n")
     start = mine / "scripts/start.sh"
     start.write_text(start.read_text().replace("cd repos", "unset HARBOR_TRIALS_DIR\ncd repos"))
     return mine
@@ -92,7 +93,11 @@ def test_a_launch_script(folder: Path) -> None:
                 screens[name] = terminal
             done = lambda: (d := attached(run))["step"] == 3 and d["trials"]["finished"] == 24 and d  # noqa: E731
             ours = wait_until(done, PATIENCE, "step 3 and its trials")
-            assert told(watched(mine)) == told(ours)
+            seen = told(watched(mine))
+            assert seen == told(ours)
+            assert seen["total_steps"] == 20
+            (alert,) = (title for one, title in seen["alerts"] if one == "zero_tool_calls")
+            assert "model writes Qwen3-Coder XML, parser is hermes" in alert
             for screen, (keys, facts) in SCREENS.items():
                 for name, terminal in screens.items():
                     for key in keys:

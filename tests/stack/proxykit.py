@@ -232,10 +232,15 @@ class Proxy:
     def signal(self, generation: int, number: signal.Signals) -> None:
         self.processes[generation].send_signal(number)
 
+    def alive(self, generation: int) -> None:
+        """Fail the test with the end of the log if this generation has ended."""
+        code = self.processes[generation].poll()
+        if code is not None:
+            raise AssertionError(f"the runner ended with {code}:\n{self.log(generation).read_text()[-4000:]}")
+
     async def serving(self, generation: int) -> dict[str, Any]:
         def ready() -> dict[str, Any] | None:
-            if self.processes[generation].poll() is not None:
-                raise AssertionError(f"the runner ended:\n{self.log(generation).read_text()[-4000:]}")
+            self.alive(generation)
             status = self.status(generation)
             return status if status.get("state") == "serving" else None
 
@@ -244,7 +249,12 @@ class Proxy:
     async def reload(self, generation: int, *backends: str, **options: float) -> None:
         sha = self.write_config(*backends, **options)
         self.signal(generation, signal.SIGHUP)
-        await wait_for(lambda: self.status(generation).get("config_sha") == sha, 30, "the list is taken over")
+
+        def taken_over() -> bool:
+            self.alive(generation)
+            return bool(self.status(generation).get("config_sha") == sha)
+
+        await wait_for(taken_over, 30, "the list is taken over")
 
     async def ended(self, generation: int, deadline: float = 60.0) -> int:
         process = self.processes[generation]

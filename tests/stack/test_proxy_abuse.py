@@ -38,6 +38,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     proxy.extra_env = {
         "LIVERL_MAX_BODY_BYTES": str(MAX_BODY),
         "LIVERL_HEAD_TIMEOUT": "10",
+        "LIVERL_BODY_TIMEOUT": "5",
         "LIVERL_WRITE_TIMEOUT": "3",
     }
     with served(proxy):
@@ -122,7 +123,44 @@ async def test_connections_without_a_key_are_closed_with_their_answer(proxy: Pro
     assert b" 401 " in answer.splitlines()[0] and b"connection: close" in answer
     writer.close()
     log = proxy.log(1).read_text()
-    assert "401 POST /v1/x?[2J?y\n" in log and "\x1b[2J" not in log
+    assert "401 POST /v1/x%1b[2J%0ay\n" in log and "\x1b[2J" not in log
+
+
+async def test_a_key_is_asked_for_before_a_body(proxy: Proxy) -> None:
+    for headers, word in (("", b" 401 "), (f"Authorization: Bearer {proxy.keys.run}\r\n", b" 100 ")):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nHost: x\r\n{headers}Expect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+        )
+        writer.write(head.encode())
+        async with asyncio.timeout(60):
+            assert word in await reader.readline()
+        writer.close()
+
+
+async def test_a_body_that_does_not_come_is_answered_with_408(proxy: Proxy) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(request(proxy, "late", b"x" * 100)[:-50])
+    async with asyncio.timeout(60):
+        assert b" 408 " in await reader.readline()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /v1/models\r\n\r\n",
+        b"GET /v1/models HTTP/0.9\r\nHost: x\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+async def test_only_http_1_is_served(proxy: Proxy, sent: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(sent)
+    async with asyncio.timeout(60):
+        line = await reader.readline()
+    assert not line or line.split()[1] in (b"400", b"505"), line
+    writer.close()
 
 
 @pytest.mark.parametrize("way", ["declared", "chunked", "expect"])

@@ -28,10 +28,10 @@ import pathlib, threading
 
 ATTEMPT = pathlib.Path({attempt!r})
 LOCK = threading.Lock()
+LOCK.acquire()
 
 
 def wait_for_the_lock():
-    LOCK.acquire()
     LOCK.acquire()
 
 

@@ -214,7 +214,7 @@ async def test_the_end_of_the_run_and_its_next_attempt_are_seen(real: ToyRun) ->
 
 
 async def test_a_run_is_started_through_it(real: ToyRun) -> None:
-    def start() -> None:
+    def start(**given: Any) -> None:
         real.backends.append(start_backend(real.run_dir))
 
     async with looking(real.run_dir, start=start) as seen:
@@ -224,8 +224,30 @@ async def test_a_run_is_started_through_it(real: ToyRun) -> None:
         assert seen.links == ["connecting", "live"]
 
 
+async def test_who_leaves_while_a_backend_starts_waits_no_longer(tmp_path: Path) -> None:
+    """It goes on: only the wait is over."""
+    waited: list[type[BaseException]] = []
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def start(*, stops: Callable[[], int], tell: Callable[[str], None]) -> None:
+        tell("waiting for the backend (pid 7): it is still starting")
+        try:
+            while not stops():
+                time.sleep(0.01)
+        except BaseException as error:
+            waited.append(type(error))
+            loop.call_soon_threadsafe(ended.set)
+            raise
+
+    async with looking(tmp_path, start=start) as seen:
+        await seen.until(lambda v: v.why == "waiting for the backend (pid 7): it is still starting")
+    async with asyncio.timeout(60):
+        await ended.wait()
+    assert waited[0].__name__ == "_Left"
+
+
 async def test_a_backend_that_cannot_be_started_ends_the_views(tmp_path: Path) -> None:
-    def start() -> None:
+    def start(**_: Any) -> None:
         raise LaunchError("no room", 3)
 
     views = RunSource(RunDir(tmp_path), start=start)

@@ -36,7 +36,7 @@ ROWS = (
         title="the GPU's memory is full: {size} more were wanted of {total}",
         patch={"vllm.gpu_memory_utilization": "0.8", "vllm.gen_tp": "{total}"},
     ),
-    row("memory", r"^MemoryError", component="python", where="exception"),
+    row("memory", r"^MemoryError", role="general", component="python", where="exception"),
     row("watchdog", "Watchdog caught collective", component="nccl"),
     row("engine-dead", "EngineDeadError|Engine core initialization failed", role="consequence"),
     row("actor-died", "ActorDiedError", role="consequence", component="ray", of=("watchdog",)),

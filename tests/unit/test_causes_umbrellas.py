@@ -16,7 +16,7 @@ from liverl.causes.signature import Signature
 from liverl.causes.unexplained import UNEXPLAINED
 from liverl.logs.records import RecordReader
 
-CAUSES = [one for one in SIGNATURES if one.role == "cause" and not one.alive]
+CAUSES = [one for one in SIGNATURES if one.explains and not one.alive]
 UMBRELLAS = [one for one in SIGNATURES if one.role == "consequence" and not one.alive]
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception)\b")
 FRAME = '  File "main.py", line 3, in main\n    main()\n'

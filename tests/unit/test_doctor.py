@@ -24,6 +24,7 @@ from liverl.model import Cause, Evidence, Result
 from liverl.model import Exit as ServiceExit
 from liverl.offline.doctor import examine as examine_module
 from liverl.offline.doctor import reading as reading_module
+from liverl.offline.doctor import unpacked
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.inputs import collect, look
 from liverl.offline.doctor.kinds import kind_of
@@ -64,6 +65,7 @@ ValueError: the column 'prompt' is missing
         ("worker-ab12-01000000-77.err", b"anything\n", "log of a Ray worker", True),
         ("dashboard_agent.log", b"anything\n", "log of a Ray service", True),
         ("train.log", b"[rank0]: Traceback\n", "torch log", True),
+        ("a.log", b"(MegatronTrainRayActor pid=7) timer.py:24 - x\n", "trainer log (slime, Ray)", True),
         ("metrics.txt", b"# HELP vllm:x y\n", "Prometheus metrics", False),
         ("a.json", b"{}", "JSON data", False),
         ("model.safetensors", b"\0\0\0", "model weights", False),
@@ -82,7 +84,28 @@ ValueError: the column 'prompt' is missing
     ],
 )
 def test_what_a_file_is(name: str, content: bytes, words: str, log: bool) -> None:
-    assert kind_of(name, content) == (words, log)
+    assert kind_of(name, content)[:2] == (words, log)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "missed"),
+    [
+        ("train.log.1.gz", b"\x1f\x8b\0", True),
+        ("slurm-4711.out.xz", b"\xfd7zXZ\0", True),
+        ("logs.tar.gz", b"\x1f\x8b\0", True),
+        ("train.log", b"\0\1\2" * 100, True),
+        ("stderr.txt", "hello".encode("utf-16"), True),
+        ("model.safetensors", b"\0\0\0", False),
+        ("core", b"\x7fELF\0\0", False),
+        ("data.parquet", b"PAR1\0", False),
+        ("weights.tar.gz", b"\x1f\x8b\0", False),
+        ("train.py", b"print()\n", False),
+        ("a.log", b"", False),
+    ],
+)
+def test_which_file_that_is_not_read_may_be_a_log(name: str, content: bytes, missed: bool) -> None:
+    kind = kind_of(name, content, named=False)
+    assert (kind.log, kind.missed) == (False, missed)
 
 
 def test_text_of_no_log_is_read_only_where_it_is_named() -> None:
@@ -338,7 +361,9 @@ def test_an_error_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFi
         "line": 5,
         "value": None,
     }
-    assert said["files"] == [{"path": str(log), "what": "text", "read": True, "size": len(TRACEBACK)}]
+    assert said["files"] == [
+        {"path": str(log), "what": "text", "read": True, "size": len(TRACEBACK), "missed": False}
+    ]
     code, out, _ = doctor(capsys, tmp_path)
     assert code == 1
     assert f"{log}:5 (byte {offset}):" in out
@@ -512,7 +537,9 @@ def test_a_compressed_log_is_read_if_it_is_named(
         str(log),
         TRACEBACK.index(b"ValueError"),
     )
-    assert found["files"] == [{"path": str(log), "what": "text", "size": len(TRACEBACK), "read": True}]
+    assert found["files"] == [
+        {"path": str(log), "what": "text", "size": len(TRACEBACK), "read": True, "missed": False}
+    ]
     assert as_json(str(tmp_path), capsys=capsys)[0] == 4
 
 
@@ -534,6 +561,39 @@ def test_a_compressed_log_that_ends_early_is_read_so_far(
     log.write_bytes(TRACEBACK)
     code, found = as_json(str(log), capsys=capsys)
     assert code == 4 and found["files"][0]["what"].startswith("cannot be unpacked: Not a gzipped file")
+
+
+LONG = b"INFO " + b"x" * 1018 + b"\n"  # 1 KiB
+
+
+def test_logs_together_are_unpacked_up_to_a_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacked, "MOST", 2 << 20)
+    monkeypatch.setattr(unpacked, "MOST_IN_ALL", 3 << 20)
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.log.gz").write_bytes(gzip.compress(TRACEBACK + LONG * (5 << 10)))
+    _, found = as_json(*(str(tmp_path / f"{name}.log.gz") for name in ("a", "b", "c")), capsys=capsys)
+    what = [one["what"] for one in found["files"]]
+    assert what[0].endswith("only its first 0 GiB were unpacked")
+    assert (
+        "only its first 1 MiB were unpacked: with what stands before it these are 0 GiB; name it alone"
+        in what[1]
+    )
+    assert "only its first 0 MiB were unpacked" in what[2]
+
+
+def test_it_is_said_how_much_was_read_and_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress(LONG * (9 << 10)))
+    (tmp_path / "out").mkdir()
+    said: list[str] = []
+    given = unpacked.unpack([str(tmp_path / "a.log.gz")], tmp_path / "out", said.append)
+    assert said[0] == f"unpacking {tmp_path}/a.log.gz" and said[-1] == f"{said[0]}, 9 MiB so far"
+    said.clear()
+    examine(given.paths, said.append)
+    (log,) = given.paths
+    assert f"reading 1 of 1 logs, 9.0 of 9.0 MiB: {log}" in said and len(said) > 8
+    assert said[-1] == "judging what the logs say"
 
 
 def test_a_log_that_begins_with_zeros_is_none_less(tmp_path: Path) -> None:

@@ -541,8 +541,8 @@ def test_failures_of_an_old_step_are_over(tmp_path: Path) -> None:
 def test_a_kind_of_fault_is_told_once() -> None:
     alert = Explanation("zero_tool_calls", "critical", "trials call no tool")
     noted = doctor_rules.Judged(alerts=(alert,))
-    assert joined(Verdict(), [noted, noted], [], [], "").symptoms == (alert,)
-    assert joined(Verdict(alert), [noted], [], [], "").symptoms == ()
+    assert joined(Verdict(), [noted, noted], [], []).symptoms == (alert,)
+    assert joined(Verdict(alert), [noted], [], []).symptoms == ()
 
 
 def test_a_batch_without_tokens_is_explained_by_its_trials() -> None:
@@ -551,7 +551,7 @@ def test_a_batch_without_tokens_is_explained_by_its_trials() -> None:
     alert = Explanation(
         "zero_tool_calls", "critical", "trials call no tool", "XML", "set it", patch={"a.b": "c"}
     )
-    told_of = joined(Verdict(cause), [doctor_rules.Judged(alerts=(alert,))], [], [], "").cause
+    told_of = joined(Verdict(cause), [doctor_rules.Judged(alerts=(alert,))], [], []).cause
     assert told_of is not None
     assert (told_of.title, told_of.cause, told_of.fix, told_of.patch) == (
         cause.title,

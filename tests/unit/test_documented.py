@@ -25,7 +25,8 @@ def _public(node: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]:
     """Yield (qualified name, node) of public classes, functions and methods; functions in functions are private."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if not child.name.startswith("_"):
+            overload = any(ast.unparse(one) == "overload" for one in child.decorator_list)
+            if not child.name.startswith("_") and not overload:
                 yield prefix + child.name, child
                 if isinstance(child, ast.ClassDef):
                     yield from _public(child, f"{prefix}{child.name}.")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.signature import Signature
 from liverl.model import Cause, Exit
 from liverl.supervise.services.end_causes import EndCauses
 from liverl.supervise.services.state_machine import MachineState
@@ -45,6 +47,13 @@ async def test_who_else_holds_gpu_memory_is_told_where_it_was_short(tmp_path: Pa
     assert found.id == "gpu-memory-held" and found.why.endswith(STRANGER)
     assert (await cause(tmp_path, HELD, strangers="")).why.endswith("another process holds the rest.")
     assert STRANGER not in (await cause(tmp_path, PORT)).why, "it has nothing to do with a port"
+
+
+@pytest.mark.parametrize("row", [row for row in SIGNATURES if row.gpu_memory], ids=lambda row: row.id)
+async def test_whoever_prints_that_memory_was_short(row: Signature, tmp_path: Path) -> None:
+    found = await cause(tmp_path, row.fires)
+    alone = "this process has" in row.fires  # torch has listed who was on it
+    assert alone or (found.id == row.id and found.why.endswith(STRANGER))
 
 
 async def test_who_came_to_a_gpu_after_its_memory_was_used_up_has_no_part_in_it(tmp_path: Path) -> None:

@@ -162,6 +162,36 @@ TABLE = [
     ),
     # nobody says how many
     Row("three under our default", steps(1, 3), "done", 0, "done: 3 steps"),
+    Row(
+        "the script tells the trainer's exit code",
+        total(20) + steps(1, 3) + "training exited with 137\n",
+        "failed",
+        1,
+        'failed: trainer in step 4: exited with 0, but its log ends with "training exited with 137"',
+        cause="exit-code-hidden",
+    ),
+    Row(
+        "only its exit code, total unknown",
+        "exit code: 1\n",
+        "failed",
+        1,
+        'failed: trainer in step 1: exited with 0, but its log ends with "exit code: 1"',
+        cause="exit-code-hidden",
+    ),
+    Row(
+        "the same, all steps",
+        total(3) + steps(1, 3) + "cleanup exited with 1\n",
+        "done",
+        0,
+        "done: 3 steps",
+    ),
+    Row(
+        "an exit code long before the end",
+        "lint exited with 1\n" + "copied a file\n" * 300,
+        "done",
+        0,
+        NOTHING,
+    ),
     Row("no step, nothing owed", "prepared the data\n", "done", 0, NOTHING),
     Row("an empty log", "", "done", 0, NOTHING),
     Row("steps of a script's parts", "Step 1/3: install\nStep 2/3: download\n", "done", 0, NOTHING),
@@ -737,3 +767,20 @@ async def test_an_end_that_cannot_be_judged_is_not_done(
     assert (result.state, result.exit_code) == ("stopped", 5)
     assert result.resume is not None and "could not be determined" in result.summary
     assert result.cause is not None and "doctor" in result.cause.fix
+
+
+@pytest.mark.parametrize("unread", ["read_told", "error_behind_success"])
+async def test_an_end_whose_log_cannot_be_read_is_not_done(
+    unread: str, make: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulated: a disk that fails."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error", "trainer.1.log")
+
+    monkeypatch.setattr(f"liverl.supervise.services.end_causes.{unread}", fails)
+    row = next(row for row in TABLE if row.name == "no step, nothing owed")
+    result = await ended(make(row), row, row.log, tmp_path)
+    assert (result.state, result.exit_code) == ("stopped", 5), result.summary
+    assert result.cause is not None and result.cause.id == "end-not-judged" and result.resume is not None
+    assert "cannot read trainer.1.log: Input/output error" in result.cause.why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,13 @@ def test_other_trainers_have_that_of_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text.replace("kind: command", "kind: verl"))
     assert engine_parser(tmp_path) == EngineParser("qwen3_coder")
     assert places(str(tmp_path / "nowhere")) == []
+
+
+def test_a_file_that_cannot_be_read_may_set_another(tmp_path: Path) -> None:
+    folder = run(tmp_path, {ENGINE: "tool_parser: hermes\n"}, {})
+    assert engine_parser(folder).name == "hermes"
+    os.mkfifo(tmp_path / "script" / LOOP)
+    assert engine_parser(folder) == EngineParser()
 
 
 def alarm(parser: EngineParser) -> Symptom:

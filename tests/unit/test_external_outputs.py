@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from liverl.external.outputs import OutputLinks, RunningScript, siblings
+from liverl.external.outputs import OutputLinks, RunningScript, believed, planned, siblings
 from liverl.logs.files import also_written
 from liverl.plan.spec import ScriptOutputs
 from liverl.rundir.layout import RunDir
@@ -151,3 +151,104 @@ def test_folders_of_trials_of_other_hosts(script: Script) -> None:
     assert sorted(map(os.path.basename, script.roots())) == [NAME, "exp-20260101-001000"]
     assert list(siblings(str(parent / "exp"), T - 1.0)) == [str(parent / NAME)]
     assert list(siblings(str(script.cwd / "none" / NAME), T)) == []
+
+
+# --- what a printed line may name ---
+
+
+def printed(script: Script, *lines: str) -> list[str]:
+    script.write(script.running.log, "".join(f"{line}\n" for line in lines))
+    return script.other().look(script.running)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/",
+        "/tmp",
+        "/var/tmp",
+        "/dev/shm",
+        "~",
+        "~/..",
+        "../../../../../../..",
+        "..",
+        ".",
+        "\0",
+        "/proc/self",
+        "/etc",
+    ],
+)
+def test_a_printed_line_names_no_folder_of_everybody(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("HOME", str(script.folder(tmp_path / "homes" / "me")))
+    path = os.path.expanduser(name)
+    assert printed(script, f"trials: {path}", f"trials: {name}") == []
+    assert not (script.run.path / "trials.2").is_symlink()
+
+
+def test_a_printed_line_names_no_private_file(script: Script, tmp_path: Path) -> None:
+    private = script.write(tmp_path / "private" / "log")
+    fifo = script.cwd / "fifo"
+    script.cwd.mkdir(exist_ok=True)
+    os.mkfifo(fifo)
+    (script.cwd / "way").symlink_to(tmp_path / "private")
+    (script.cwd / "link.log").symlink_to(private)
+    key = script.write(script.run.path / "secrets" / "run_key")
+    names = [private, key, "../private/log", f"{script.cwd}/../private/log", "way/log", "link.log", fifo]
+    assert printed(script, *(f"train log: {name}" for name in names)) == []
+    assert printed(script, *(f"trials: {name}" for name in ("way", tmp_path / "private"))) == []
+
+
+def test_a_printed_line_is_believed_below_the_places_of_the_run(script: Script, tmp_path: Path) -> None:
+    disk, run_root = tmp_path / "disk", script.run.path.parent.parent
+    script.write(disk / "logs" / "a.log")
+    script.cwd.mkdir()
+    (script.cwd / "logs").symlink_to(disk / "logs")  # as where the disk of the home is small
+    script.folder(run_root / "elsewhere")
+    script.folder(Path(script.outputs.trials[0]) / "exp")
+    found = printed(
+        script,
+        "train log: logs/a.log",
+        f"trials: {run_root}/elsewhere",
+        f"trials: {script.outputs.trials[0]}/exp",
+    )
+    assert len(found) == 4, found  # and the folder of trials itself
+
+
+def test_a_script_that_runs_in_a_folder_of_everybody_names_nothing_else_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    script = Script(home / "x")
+    outputs = replace(script.outputs, train_logs=(str(home / "logs" / "a.log"),), trials=())
+    file = script.write(home / "private")
+    assert not believed(str(file), script.run.path, outputs)
+    assert believed(str(script.write(script.run.path / "file")), script.run.path, outputs)
+    assert believed(str(script.write(home / "logs" / "b.log")), script.run.path, outputs)
+
+
+def test_what_the_plan_names_and_what_only_a_line_has_named(script: Script) -> None:
+    log, other = (script.write(script.cwd / "logs" / name) for name in (f"{NAME}.log", "other.log"))
+    assert planned(str(log), script.outputs) and not planned(str(other), script.outputs)
+    assert planned(str(other), replace(script.outputs, logs=(f"{script.cwd}/logs/o*.log",)))
+    folder = script.cwd / "harbor_trials" / "p" / NAME
+    beside = folder.with_name("exp-20260101-000100")
+    assert planned(str(folder), script.outputs) and not planned(str(beside), script.outputs)
+    assert planned(str(beside), replace(script.outputs, nodes=2))
+    assert not planned(str(script.cwd / "named"), replace(script.outputs, nodes=2))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_folder_of_trials_is_not_found_through_another_users_link(script: Script, tmp_path: Path) -> None:
+    parent = script.folder(script.cwd / "harbor_trials" / "p")
+    script.folder(parent / NAME)
+    private = script.folder(tmp_path / "private")
+    other = parent / "exp-20260101-000100"
+    other.symlink_to(private)
+    links = script.other(nodes=2)
+    os.lchown(other, 64321, 64321)
+    assert links.look(script.running) == [f"reading the trials in {parent / NAME}"]
+    os.lchown(other, 0, 0)
+    assert links.look(script.running) == [f"reading the trials in {private}"]

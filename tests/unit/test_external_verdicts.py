@@ -207,9 +207,9 @@ def bases(document: dict[str, Any]) -> list[tuple[str, str]]:
     [
         (
             "a: b\nmodel_list: [",
-            "not valid YAML (line 2): expected the node content, but found '<stream end>'",
+            "not valid YAML (line 2): did not find expected node content",
         ),
-        ("\x07", "not valid YAML: unacceptable character #x0007: special characters are not allowed\n"),
+        ("\x07", "not valid YAML: unacceptable character #x0007: control characters are not allowed"),
         ("{}", "model_list is missing"),
         ("model_list: {a: b}", "model_list is missing"),
         ("model_list: [1]", "an entry of model_list has no litellm_params"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -87,3 +88,37 @@ def test_a_run_without_a_configuration_says_so(
     alerts += [PARSER, IDLE]
     code, _, err = said(capsys, "--yes")
     assert code == 2 and "config.yaml does not exist" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("model: " + "[" * 100_000, "nested"),
+        ("model:\n" + "\n".join(" " * n + "a:" for n in range(1, 2000)), "nested"),
+        ("model: &a [*a]", "*a"),
+        ("model: [1, 2", "YAML"),
+        ("model: \udcff", "UTF-8"),
+    ],
+    ids=range(5),
+)
+def test_an_own_file_that_cannot_be_edited_keeps_the_run_as_it_is(
+    alerts: list[Symptom],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    text: str,
+    why: str,
+) -> None:
+    alerts.append(PARSER)
+    mine = tmp_path / "mine.yaml"
+    mine.write_bytes(text.encode("utf-8", "surrogateescape"))
+    changed: list[object] = []
+    change = SimpleNamespace(changes=[])
+    monkeypatch.setattr("liverl.daemon.next_attempt.changed_run", lambda *_, **__: (None, change))
+    monkeypatch.setattr("liverl.daemon.user_file.user_file", lambda run: mine)
+    monkeypatch.setattr(fix, "_next_attempt", lambda *_: changed.append(1) or "the next attempt has begun")
+    code, _, err = said(capsys, "--yes", "--own-file")
+    assert (code, changed) == (1, []) and f"nothing was changed: {mine} cannot be: " in err and why in err
+    code, _, err = said(capsys, "--yes")
+    assert (code, changed) == (0, [1]), "the run itself can be changed"
+    assert mine.read_bytes() == text.encode("utf-8", "surrogateescape")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import liverl.agents.harbor
+from liverl.agents.harbor import local_environment_file
 from liverl.verl_runtime.kinds import harbor_runner
 from liverl.verl_runtime.kinds.harbor_runner import Ended, HarborRunner
 
@@ -124,7 +124,7 @@ def site(tmp_path: Path) -> Path:
                 (folder / "__init__.py").touch()
         path.write_text(textwrap.dedent(text))
 
-    source = (Path(liverl.agents.harbor.__file__).parent / "local_environment.py").read_text()
+    source = local_environment_file().with_name("environment.py").read_text()
     for module, names in re.findall(r"^from harbor\.([\w.]+) import \(?([^)\n]+|[^)]+)\)?$", source, re.M):
         found = re.findall(r"\w+", names)
         put(module.replace(".", "/") + ".py", "\n".join(f"class {name}: pass" for name in found))

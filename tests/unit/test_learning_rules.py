@@ -33,7 +33,8 @@ from kit.rules_table import RULES, fired, on_healthy, on_probes, table
 from kit.screens import gpu
 
 from liverl.config.schema import leaves
-from liverl.diagnose.training import METRIC_RULES, judge_training
+from liverl.diagnose.catalogue.rules import FILE_RULES
+from liverl.diagnose.training import judge_course
 from liverl.model import StepMetrics, Symptom
 from liverl.observe.metrics.recent import MOST, THINNED, RecentSteps, StepCollector, of_steps
 
@@ -43,7 +44,7 @@ def history(rows: list[Values], first: int = 1) -> RecentSteps:
 
 
 def judged(rows: list[Values], **facts: object) -> dict[str, Symptom]:
-    return {one.id: one for one in judge_training(history(rows), **facts)}  # type: ignore[arg-type]
+    return {one.id: one for one in judge_course(history(rows), **facts)}  # type: ignore[arg-type]
 
 
 # --- the table ----------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ def test_noise_raises_an_alert_in_at_most_one_run_of_forty(spread: float) -> Non
         for step in noise(seed, spread).steps:
             collector.add([step])
             if step.step % 3 == 0:
-                raised += [(seed, one.id) for one in judge_training(collector.recent()) if one.id in RULES]
+                raised += [(seed, one.id) for one in judge_course(collector.recent()) if one.id in RULES]
     assert len({seed for seed, _ in raised}) <= 1, raised
 
 
@@ -321,7 +322,7 @@ def test_the_part_that_has_grown_is_named(part: str, says: str) -> None:
 
 def test_a_part_of_the_rollouts_is_evidence() -> None:
     (slow,) = (one for rule, one in probes() if rule == "steps_slow_down" and one.kind == "simulated")
-    found = {one.id: one for one in judge_training(of_steps(slow.steps))}["steps_slow_down"]
+    found = {one.id: one for one in judge_course(of_steps(slow.steps))}["steps_slow_down"]
     assert any(one.text.startswith("timing_s/agent_loop/harbor_env_setup/mean: ") for one in found.evidence)
 
 
@@ -334,7 +335,7 @@ def test_in_asynchronous_training_two_programs_report_a_step() -> None:
     for number, row in enumerate(growing(), 1):
         collector.add([StepMetrics(number, {"fully_async/rollouter/idle_ratio": 0.1})])
         if number > 11:
-            assert "gradient_grows" in {one.id for one in judge_training(collector.recent())}
+            assert "gradient_grows" in {one.id for one in judge_course(collector.recent())}
         collector.add([StepMetrics(number, row)])
     (step, *_) = collector.recent().steps
     assert step.values == {"fully_async/rollouter/idle_ratio": 0.1, NORM: 0.25}
@@ -380,7 +381,7 @@ def test_a_trainer_that_goes_back_takes_its_later_steps_back() -> None:
 
 def test_titles_are_short_and_fixes_name_keys_that_exist() -> None:
     sections = {key.partition(".")[0] for key in leaves()}
-    every = [one for _, probe in probes() for one in judge_training(of_steps(probe.steps)) if one.id in RULES]
+    every = [one for _, probe in probes() for one in judge_course(of_steps(probe.steps)) if one.id in RULES]
     assert {one.id for one in every} >= set(RULES) - {"gradient_spikes"}
     for one in every:
         assert len(one.title) <= 60, one.title
@@ -391,11 +392,6 @@ def test_titles_are_short_and_fixes_name_keys_that_exist() -> None:
 
 
 def test_they_need_only_a_metrics_file_and_judge_nothing_without_one() -> None:
-    assert judge_training(RecentSteps()) == ()
-    assert set(RULES) <= {name for rule in METRIC_RULES for name in rule.ids}
-    assert judge_training(history([{"some/other": 1.0}] * 50)) == ()
-
-
-def test_a_reader_of_files_mutes_as_a_run_does() -> None:
-    rows = growing()
-    assert "gradient_grows" in judged(rows) and "gradient_grows" not in judged(rows, mute=("gradient_grows",))
+    assert judge_course(RecentSteps()) == ()
+    assert set(RULES) <= {name for rule in FILE_RULES for name in rule.ids}
+    assert judge_course(history([{"some/other": 1.0}] * 50)) == ()

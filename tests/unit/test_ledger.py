@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,73 @@ def test_the_sample_of_trials() -> None:
     assert chosen == ["t0", "t1", "t2", "t3", "t18", "t19", "t4", "t5"]
     assert [head.name for head in sample(reversed(heads))][4:6] == ["t0", "t1"]
     assert sample([]) == []
+
+
+# --- in a run root that other users can write ---
+
+ANOTHER = 64321  # the id of a user that is not this one
+
+
+def planted(root: Path, kind: str, home: Path) -> None:
+    """What another user makes in ``root`` before the first run of this user ends there."""
+    artifacts, target = root / "artifacts", home / ".profile"
+    if kind == "artifacts is a link":
+        artifacts.symlink_to(home)
+        os.lchown(artifacts, ANOTHER, ANOTHER)
+        return
+    artifacts.mkdir()
+    if kind == "all can write it":
+        artifacts.chmod(0o777)
+        return
+    if kind == "archives is a link":
+        (artifacts / "archives").symlink_to(home)
+    elif kind == "lock is a link":
+        (artifacts / ".lock").symlink_to(target)
+    elif kind == "index is a link":
+        (artifacts / "index.yaml").symlink_to(target)
+    elif kind == "archives are of another user":
+        (artifacts / "archives").mkdir()
+        os.chown(artifacts / "archives", ANOTHER, ANOTHER)
+        return
+    for path in (artifacts, *artifacts.iterdir()):
+        os.lchown(path, ANOTHER, ANOTHER)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("artifacts is a link", "archives is a link", "lock is a link", "index is a link"),
+        *("all can write it", "artifacts are of another user", "archives are of another user"),
+    ],
+)
+def test_nothing_is_written_where_another_user_could_have_changed_it(tmp_path: Path, kind: str) -> None:
+    root, home = tmp_path / "root", tmp_path / "home"
+    root.mkdir()
+    root.chmod(0o1777)
+    home.mkdir()
+    planted(root, kind, home)
+    for named in (False, True):
+        with pytest.raises((LedgerError, OSError)) as error:
+            Ledger(root / "artifacts", named=named).enter(ROW)
+        assert str(root / "artifacts") in str(error.value), "it says where"
+    assert os.listdir(home) == [] and not (root / "artifacts" / "index.yaml").is_file()
+    if kind in ("all can write it", "artifacts are of another user"):
+        assert Ledger(root / "artifacts", trusted=[str(root.resolve())]).enter(ROW) == "run_001"
+
+
+def test_links_of_the_user_lead_out_of_a_ledger_that_was_named_only(tmp_path: Path) -> None:
+    """As where the index lies in a repository."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts" / "index.yaml").symlink_to(repository / "index.yaml")
+    with pytest.raises(LedgerError, match="links out of the folder are followed only if"):
+        Ledger(tmp_path / "artifacts").enter(ROW)
+    assert not (repository / "index.yaml").exists()
+    assert Ledger(tmp_path / "artifacts", named=True).enter(ROW) == "run_001"
+    assert (repository / "index.yaml").is_file() and (tmp_path / "artifacts" / "index.yaml").is_symlink()
+    (tmp_path / "way").symlink_to(tmp_path / "real")  # the folder itself may be a link of the user's
+    (tmp_path / "real").mkdir()
+    assert Ledger(tmp_path / "way").enter(ROW) == "run_001"
+    assert (tmp_path / "real" / "index.yaml").is_file()

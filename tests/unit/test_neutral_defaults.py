@@ -12,13 +12,14 @@ from kit.trial_folders import FILE, call, lines, put
 
 from liverl.diagnose.catalogue.progress import limit
 from liverl.diagnose.catalogue.serving import answer_times
+from liverl.logs.zones import Stamps
 from liverl.model import EngineFacts, ReplicaStatus, StepTrials, TrialsStatus
 from liverl.observe.silence import Silence
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.steps import heads_of_step
 from liverl.watch.folder import LogFound
-from liverl.watch.launches import LogSpan, launches
+from liverl.watch.launches import launches
 from liverl.watch.mirror import Mirror
 from liverl.watch.scene import Scene
 from liverl.watch.services import Seen, Services
@@ -61,7 +62,7 @@ def a_log_that_is_gone_has_no_age(path: Path) -> bool:
 
 def a_log_is_of_the_newest_launch_while_nothing_says_when_that_began(path: Path) -> bool:
     old = LogFound(path / "a.log", "replica", "vLLM log", 1, 1.0)
-    return launches([old], None, (), lambda _: LogSpan()).current == (old,)
+    return launches([old], None, (), lambda _: Stamps()).current == (old,)
 
 
 @pytest.mark.parametrize(

@@ -83,10 +83,7 @@ def test_a_full_disk_costs_its_lines_only(tmp_path: Path, monkeypatch: pytest.Mo
 
     for failing in (half, full):
         monkeypatch.setattr(os, "write", failing)
-        if failing is full:
-            with pytest.raises(OSError, match="No space"):
-                writer.append(sample(2.0))
-        else:
+        with pytest.raises(OSError, match="No space"):
             writer.append(sample(2.0))
         monkeypatch.setattr(os, "write", real)
     writer.append(sample(3.0))

@@ -247,10 +247,34 @@ def test_the_storages_errors_end_no_scan(run: Scan, monkeypatch: pytest.MonkeyPa
     put(run.trials / "a" / FILE, lines(call(calls=1), call()), T + 10)
     os.utime(run.trials, (T + 10, T + 10))
     run.scan(T + 10)
-    assert run.scanner.errors == 2 and "Input/output error" in str(run.scanner.error)
+    assert run.scanner.errors == 1 and "Input/output error" in str(run.scanner.error)
+    assert {(one.path, one.why) for one in run.scanner.unreadable} == {
+        ("trials", "Input/output error"),
+        ("trials/a", "Input/output error"),
+    }
     monkeypatch.setattr(scanning.os, "scandir", real)
     assert [head.turns for head in run.scan(T + 20).newest] == [2]
-    assert run.scanner.errors == 2
+    assert run.scanner.errors == 1 and run.scanner.unreadable == ()
+
+
+def test_a_folder_that_cannot_be_listed_hides_no_other(run: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of another user: what a container has written. A superuser may list all, so the refusal is simulated."""
+    for step in (1, 2):
+        put(run.trials / f"step_000{step}/a" / FILE, lines(call(calls=1)))
+    real = os.scandir
+
+    def refused(path: Any) -> Any:
+        if str(path).endswith("step_0002"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(scanning.os, "scandir", refused)
+    assert run.scan().total == 1
+    assert [(one.path, one.why) for one in run.scanner.unreadable] == [
+        ("trials/step_0002", "Permission denied")
+    ]
+    monkeypatch.setattr(scanning.os, "scandir", real)
+    assert run.scan(T + 20).total == 2 and run.scanner.unreadable == ()
 
 
 def test_requests_without_a_trial_are_counted_eight_mib_at_a_time(run: Scan) -> None:

@@ -393,6 +393,8 @@ def agent_loops(*sets: str) -> list[dict[str, Any]]:
                 "models": [],
                 "patience": 120.0,
                 "max_replica_deaths": 2,
+                "in_flight": 16,
+                "rows_per_trial": 64,
                 "max_body_bytes": 1048576,
             },
         ),

@@ -197,25 +197,27 @@ def test_the_local_environment_needs_programs_and_user_namespaces(
     program(tmp_path / "unshare", "echo 'unshare: Operation not permitted' >&2; exit 1")
     why = harbor.no_namespaces(tools)
     assert why.startswith(
-        "it needs user namespaces, and `unshare -rm true` fails: unshare: Operation not permitted; allow user "
+        "it needs user namespaces, and `unshare -rm unshare -rm true` fails: unshare: Operation not permitted; "
+        "allow user "
     )
     assert why.endswith("or set harbor_agent.environment_type to docker")
-    (tmp_path / "chroot").unlink()
+    (tmp_path / "tar").unlink()
     (tmp_path / "nsenter").unlink()
     assert harbor.no_namespaces(tools) == (
-        "it needs the programs nsenter, chroot, which are not on PATH; install them (util-linux)"
+        "it needs the programs nsenter, tar, which are not on PATH; "
+        "install them (util-linux, coreutils, findutils, tar)"
     )
 
 
 def test_user_namespaces_are_tried_as_the_environment_makes_them(
     tmp_path: Path, tools: dict[str, str]
 ) -> None:
-    program(tmp_path / "unshare", '[ "$*" = "-rm true" ]')
+    program(tmp_path / "unshare", '[ "$*" = "-rm unshare -rm true" ]')
     assert harbor.no_namespaces(tools) == ""
 
 
 def test_the_programs_are_those_that_the_environment_itself_asks_for() -> None:
-    tree = ast.parse(local_environment_file().read_text("utf-8"))
+    tree = ast.parse(local_environment_file().with_name("environment.py").read_text("utf-8"))
     (needed,) = (
         ast.literal_eval(node.value)
         for node in tree.body

@@ -20,11 +20,11 @@ from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
 from liverl.preflight import ray, run_checks, verl
 from liverl.preflight.host import open_files
 from liverl.preflight.host import run_checks as host_checks
-from liverl.preflight.limits import CpuLimits, cpu_limits, parse_quota, slurm_cpus
 from liverl.preflight.modeldir import Heads, read_heads
 from liverl.preflight.ports import port_checks
+from liverl.procs.cpu_limits import CpuLimits, cpu_limits, parse_quota, slurm_cpus
 from liverl.procs.open_files import WANTED, raise_limit, raised, service_limit
-from liverl.proxy.runtime.limits import descriptors_for
+from liverl.util.http_limits import descriptors_for
 
 
 def config_of(*sets: str, profile: str = "liverl-gen1") -> RunConfig:

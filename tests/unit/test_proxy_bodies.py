@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from liverl.proxy.runtime.bodies import MAX_DEPTH, InvalidBody, encoded, read_body
+from liverl.proxy.runtime.bodies import InvalidBody, encoded, read_body
+from liverl.util.json_limits import MAX_DEPTH
 
 CHAT, ANTHROPIC, COMPLETIONS = "/v1/chat/completions", "/v1/messages", "/v1/completions"
 HELLO = [{"role": "user", "content": "hi"}]
@@ -69,7 +70,7 @@ def test_every_form_of_a_prompt_is_accepted(prompt: Any) -> None:
         (b'"x"', "not a string"),
         (b"true", "not true or false"),
         (body().decode().encode("utf-16"), "the request body is not UTF-8: byte 0 is 0xff"),
-        (b'{"seed":' + b"9" * 5000 + b"}", "the request body is not JSON"),
+        (b'{"seed":' + b"9" * 5000 + b"}", "the request body has a number of more than 100 digits"),
         (nested(100_000), "nested deeper than 100 levels"),
         (b'{"messages":[]}', "model must be a string, but it is missing"),
         (body(model=3), "model must be a string, but it is 3"),

@@ -1,4 +1,4 @@
-"""How many connections and bytes the proxy accepts, and whom it closes when there are too many."""
+"""How many connections and bytes a server accepts, and whom it closes when there are too many."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.proxy.runtime import limits
-from liverl.proxy.runtime.limits import Bodies, BodyRefused, Connection, Connections, Limits, limits_for
+from liverl.util import http_limits as limits
+from liverl.util.http_limits import Bodies, BodyRefused, Connection, Connections, Limits, limits_for
 
 
 class Peer(Connection):
@@ -19,7 +19,7 @@ class Peer(Connection):
 
 
 def some(**changes: int) -> Connections:
-    return Connections(Limits(**{"connections": 8, "unproven": 4, "per_peer": 6, **changes}))
+    return Connections(Limits(**{"connections": 8, "unproven": 4, "per_peer": 4, "per_key": 4, **changes}))
 
 
 def add(connections: Connections, now: float, count: int = 1, key: bool = False, **how: object) -> list[Peer]:
@@ -58,33 +58,65 @@ def test_a_key_frees_its_place_among_those_without_one() -> None:
     assert connections.unproven == 3 and not connections.dropped and not proven[0].ended
 
 
-def test_one_address_cannot_take_all_connections() -> None:
-    connections = some(per_peer=3)
-    old, younger, busy = add(connections, 0.0, 3, key=True)
-    old.last_active, younger.last_active = 1.0, 2.0
+def test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_counted() -> None:
+    connections = some(connections=100, unproven=50, per_peer=3)
+    behind_a_nat = add(connections, 0.0, 40, key=True)
+    old, *rest = add(connections, 1.0, 3)
+    (other,) = add(connections, 1.0, peer="10.0.0.2")
+    (new,) = add(connections, 1.0 + limits.YOUNG)
+    assert old.ended == [False] and not any(peer.ended for peer in (*behind_a_nat, *rest, other, new))
+    assert connections.dropped == {limits.NO_KEY: 1}
+    assert connections.busiest_peer() == ("10.0.0.1", 3) and connections.blamed_peer() == ("10.0.0.1", 1)
+
+
+def test_what_came_at_once_is_closed_a_moment_later() -> None:
+    connections = some(connections=100, unproven=50, per_peer=3)
+    flood = add(connections, 0.0, 30)
+    connections.close_expired(limits.YOUNG / 2)
+    assert not any(peer.ended for peer in flood), "a request may be on its way"
+    connections.close_expired(limits.YOUNG)
+    assert [bool(peer.ended) for peer in flood] == [True] * 27 + [False] * 3
+
+
+def test_one_key_cannot_take_all_connections() -> None:
+    connections = some(per_key=2)
+    idle, busy = add(connections, 0.0, 2)
+    assert connections.proved(idle, "trial") and connections.proved(busy, "trial")
     busy.request_began()
-    (new,) = add(connections, 3.0, key=True)
-    assert old.ended == [False] and not younger.ended and not new.ended
-    assert connections.dropped == {limits.UNUSED: 1}
-    younger.request_began()
-    new.request_began()
-    (refused,) = add(connections, 4.0)
-    assert refused.ended and connections.turned_away == 1
-    (other,) = add(connections, 4.0, peer="10.0.0.2")
-    assert not other.ended and len(connections) == 4
-    assert connections.busiest_peer() == ("10.0.0.1", 3)
+    third, fourth = add(connections, 1.0, 2)
+    third.request_began()
+    assert connections.proved(third, "trial") and idle.ended == [False]
+    fourth.request_began()
+    assert not connections.proved(fourth, "trial") and not busy.ended
+    assert connections.dropped == {limits.UNUSED: 1, limits.OF_KEY: 1}
+    (shared,) = add(connections, 2.0)
+    assert connections.proved(shared), "a key that many have is not counted"
 
 
-def test_of_one_address_those_without_a_key_go_first() -> None:
-    connections = some(per_peer=3)
-    (idle,) = add(connections, 0.0, key=True)
-    (silent, _) = add(connections, 5.0, 2)
-    add(connections, 5.1)
-    assert silent.ended and not idle.ended
+def test_a_connection_counts_for_the_key_that_it_sent_last() -> None:
+    connections = some(per_key=1)
+    (one,) = add(connections, 0.0)
+    assert connections.proved(one, "a") and connections.proved(one, "b") and connections.proved(one, "b")
+    (two,) = add(connections, 0.0)
+    assert connections.proved(two, "a")
+    connections.closed(one)
+    (three,) = add(connections, 0.0)
+    assert connections.proved(three, "b")
+
+
+def test_when_all_have_a_key_the_key_with_most_makes_room() -> None:
+    connections = some(connections=4, per_key=3)
+    (first,) = add(connections, 0.0)
+    connections.proved(first, "honest")
+    many = add(connections, 5.0, 3)
+    for peer in many:
+        connections.proved(peer, "greedy")
+    (new,) = add(connections, 9.0)
+    assert many[0].ended and not first.ended and not new.ended
 
 
 def test_when_all_are_in_use_a_new_one_is_closed() -> None:
-    connections = some(connections=2, per_peer=2)
+    connections = some(connections=2)
     for peer in add(connections, 0.0, 2, key=True):
         peer.request_began()
     (new,) = add(connections, 9.0, peer="10.0.0.2")
@@ -93,27 +125,18 @@ def test_when_all_are_in_use_a_new_one_is_closed() -> None:
     assert len(connections) == 2
 
 
-def test_the_address_with_the_most_makes_room() -> None:
-    connections = some(connections=4, per_peer=4)
-    many = add(connections, 0.0, 3, key=True)
-    (one,) = add(connections, 0.0, key=True, peer="10.0.0.2")
-    one.last_active = -1.0
-    add(connections, 9.0, peer="10.0.0.3")
-    assert many[0].ended and not one.ended
-
-
 def test_a_head_that_does_not_come_is_not_waited_for() -> None:
     connections = some()
     (silent,) = add(connections, 0.0)
     (kept,) = add(connections, 0.0, key=True)
     (slow,) = add(connections, 0.0, key=True)
     slow.received(5.0)
-    slow.received(19.0)  # one byte at a time does not help
-    connections.close_expired(14.9)
+    slow.received(14.0)  # one byte at a time does not help
+    connections.close_expired(9.9)
     assert not connections.dropped
-    connections.close_expired(15.0)
+    connections.close_expired(10.0)
     assert silent.ended == [False] and not slow.ended
-    connections.close_expired(20.0)
+    connections.close_expired(15.0)
     assert slow.ended == [False] and not kept.ended
     assert connections.dropped == {limits.NO_REQUEST: 2}
 
@@ -127,9 +150,9 @@ def test_an_open_request_may_take_its_time() -> None:
     connections.close_expired(1000.0)
     assert not peer.ended
     peer.request_ended(1000.0)
-    connections.close_expired(1014.0)
+    connections.close_expired(1009.0)
     assert not peer.ended
-    connections.close_expired(1015.0)
+    connections.close_expired(1010.0)
     assert peer.ended
 
 
@@ -168,21 +191,23 @@ def test_limits_hold_whatever_happens(steps: list[tuple[str, int, int]]) -> None
         alive = [peer for peer in alive if not peer.ended]
         assert len(connections) == len(alive) <= 8
         assert connections.unproven == sum(not peer.proven for peer in alive)
-        peers = [peer.peer for peer in alive]
-        assert all(peers.count(peer) <= 6 for peer in peers)
+        old = [
+            p.peer for p in alive if not p.proven and not p.requests and now - p.last_active >= limits.YOUNG
+        ]
+        assert all(old.count(peer) <= 4 for peer in old)
 
 
 @given(st.integers(1, 20000))
 def test_agents_that_the_check_accepts_have_connections(agents: int) -> None:
     granted = limits_for(limits.descriptors_for(agents), 1 << 20)
-    assert granted.per_peer >= agents
-    assert granted.connections >= granted.per_peer and granted.unproven <= limits.MOST_UNPROVEN
+    assert granted.connections >= agents
+    assert granted.per_peer <= granted.unproven <= limits.HTTP.without_key
 
 
 def test_few_descriptors_leave_room_for_files() -> None:
     granted = limits_for(1024, 1 << 20)
-    assert (granted.connections, granted.unproven, granted.per_peer) == (448, 112, 336)
-    assert granted.connections * limits.PER_REQUEST + limits.RESERVED <= 1024
+    assert (granted.connections, granted.unproven, granted.per_peer, granted.per_key) == (448, 112, 64, 112)
+    assert granted.connections * limits.HTTP.per_request + limits.HTTP.reserved <= 1024
     assert granted.total_bodies == 8 << 20
     assert limits_for(10, 1).connections == 16
 

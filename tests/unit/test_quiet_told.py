@@ -45,6 +45,22 @@ def heard(text: str) -> Told:
         ("capturing CUDA graphs: step 3/4\n", {"counted": None}),
         (" iteration      100/    1000 | lm loss: 1.2E+00\n", {"counted": 1000, "step": 100}),
         ("epoch 1 step 20/100 loss 0.3\n", {"counted": None}),
+        ("===== Step 12/200 =====\n", {"counted": 200, "step": 12}),
+        ("===== Step 1/3: install =====\n", {"counted": None}),
+        (
+            "\rEpisode [1/1]:  30%|###   | 30/100 [09:00<21:00, 30.1s/it]",
+            {"counted": 100, "step": 30, "rate": 30.1},
+        ),
+        ("Training Progress:  50%|##  | 5/10 [00:01<00:01,  2.0it/s]\n", {"bar": 10, "rate": 0.5}),
+        ("trial 3 of step 7: 80 tokens\n", {"step": None}),
+        ("step 7 | 80 tokens\n", {"step": 7}),
+        ("Final validation metrics: {}\n", {"finished": True, "closed": "Final validation metrics: {}"}),
+        ("training has completed\n" + STEP.format(n=1), {"finished": False, "closed": ""}),
+        ("process exited with code 0\n", {"closed": "process exited with code 0", "failed": ""}),
+        ("process exited with code 10\n", {"closed": "", "failed": "process exited with code 10"}),
+        ("(AgentLoopWorker pid=3) ls exited with code 0\n", {"closed": "", "failed": ""}),
+        ("10:00:00 INFO sh.py: ls exited with code 0\n", {"closed": "", "failed": ""}),
+        ("exit code 1\nexit code 2\nexit code 0\n", {"closed": "exit code 0", "failed": "exit code 2"}),
         (STEP.format(n=1) + STEP.format(n=2) + STEP.format(n=2), {"step": 2, "made": 2}),
         ("step:0 - val-core/acc:0.5\nstep:4 - val-core/acc:0.5\n", {"step": None, "made": 0}),
         (
@@ -76,6 +92,16 @@ def heard(text: str) -> Told:
 def test_what_a_line_tells(text: str, facts: dict[str, Any]) -> None:
     found = heard(text)
     assert {name: getattr(found, name) for name in facts} == facts
+
+
+def test_lines_that_tell_nothing_are_passed_over_but_not_those_that_differ() -> None:
+    """Lines that differ in their digits only are taken for one kind, unless a digit decides."""
+    lines = [f"trial {n} of step {n % 7} took {n} tokens\n" for n in range(2000)]
+    found = heard("".join([*lines, "job 7 exit code 3\n", "job 8 exit code 0\n", *lines, STEP.format(n=5)]))
+    assert (found.step, found.made) == (5, 1)
+    assert (
+        heard("".join([*lines, "job 7 exit code 3\n", "job 8 exit code 0\n"])).closed == "job 8 exit code 0"
+    )
 
 
 def test_jobs_are_those_that_the_script_itself_has_submitted() -> None:

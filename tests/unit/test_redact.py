@@ -33,6 +33,7 @@ def test_other_variables_are_shown() -> None:
         (["env", "HF_TOKEN=abc", "x"], ["env", "HF_TOKEN=***", "x"]),
         (["curl", "-H", "Authorization: Bearer abc"], ["curl", "-H", "Authorization: Bearer ***"]),
         (["x", "https://me:pw@host/a"], ["x", "https://***@host/a"]),
+        (["x", "trainer.wandb_key=a0b1c2d3", "--key=abc"], ["x", "trainer.wandb_key=***", "--key=***"]),
         (["x", "say sk-ant-0123456789"], ["x", "say ***"]),
     ],
 )
@@ -46,6 +47,7 @@ def test_commands_hide_values(argv: list[str], shown: list[str]) -> None:
         ["--max-num-batched-tokens", "8192", "--tokenizer", "/models/q"],
         ["--ssl-keyfile", "/etc/key.pem", "--max-tokens=5"],
         ["--api-key", "--port", "1"],
+        ["data.prompt_key=prompt", "data.reward_fn_key=data_source", "cache_key=abc"],
         ["sk-dummy", "data.max_prompt_length=512", "http://127.0.0.1:8000/v1"],
     ],
 )

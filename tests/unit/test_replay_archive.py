@@ -8,6 +8,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from liverl.replay import archive
 from liverl.replay.archive import About, RecordingError, read, write
@@ -141,3 +143,95 @@ def test_a_description_that_cannot_be_played_is_refused(tmp_path: Path, text: by
     (tmp_path / "r.tar.xz").write_bytes(lzma.compress(raw.getvalue()))
     with pytest.raises(RecordingError, match=why):
         read(tmp_path / "r.tar.xz")
+
+
+GROWTH = b'{"at":1000000001.0,"path":"a.log","size":2}\n'
+TABLE = b'{"at":1.0,"value":3}\n'
+DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+
+
+def with_growth(path: Path, growth: bytes, table: bytes = b"", log: bytes = b"x\n") -> Path:
+    tables = member("tables/step.jsonl", table)
+    return packed(path, member("growth.jsonl", growth), tables, member("files/a.log", log))
+
+
+@pytest.mark.parametrize(
+    ("growth", "table", "log", "why"),
+    [
+        (DEEP, b"", b"", "nested too deeply"),
+        (b'{"at":1e9,"path":"a.log","size":2,"more":' + DEEP + b"}", b"", b"", "nested too deeply"),
+        (b"", b'{"at":1,"value":' + DEEP + b"}\n", b"", "nested more than 200 levels deep"),
+        (b'{"at":1e308,"path":"a.log","size":2}\n', b"", b"", "grows at 1e\\+308, which is no time"),
+        (b'{"at":-5,"path":"a.log","size":2}\n', b"", b"", "grows at -5, which is no time"),
+        (b'{"at":NaN,"path":"a.log","size":2}\n', b"", b"", "malformed"),
+        (b'{"at":1e9,"path":"a.log","size":' + b"1" * 10_000 + b"}\n", b"", b"", "out of range"),
+        (b'{"at":1e9,"path":"\xff","size":2}\n', b"", b"", "not UTF-8"),
+        (b"\xef\xbb\xbf" + GROWTH, b"", b"", "malformed"),
+        (b"\0" + GROWTH, b"", b"", "malformed"),
+        (GROWTH * 200_001, b"", b"", "more than 200000 rows of growth"),
+        (GROWTH, TABLE * 200_001, b"", "more than 200000 rows"),
+        (GROWTH, b"", b"\n" * 500_001, "more than 500000 lines"),
+        (GROWTH, b"", b"\r" * 500_001, "more than 500000 lines"),
+    ],
+    ids=range(14),
+)
+def test_what_is_deep_huge_or_no_time_is_refused(
+    tmp_path: Path, growth: bytes, table: bytes, log: bytes, why: str
+) -> None:
+    with pytest.raises(RecordingError, match=why):
+        read(with_growth(tmp_path / "r.tar.xz", growth, table, log))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        DEEP,
+        b'{"name":"a","begin":1,"end":2,"run":"/r","utc_offset":1e308}',
+        b'{"name":"a","begin":1,"end":1e308,"run":"/r"}',
+        b'{"name":"a","begin":1,"end":' + b"9" * 5000 + b',"run":"/r"}',
+        b'{"name":"\xff","begin":1,"end":2,"run":"/r"}',
+    ],
+    ids=range(5),
+)
+def test_a_description_of_hostile_numbers_and_depth_is_refused(tmp_path: Path, about: bytes) -> None:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        info, data = member("recording.json", about)
+        tar.addfile(info, io.BytesIO(data))
+    (tmp_path / "r.tar.xz").write_bytes(lzma.compress(raw.getvalue()))
+    with pytest.raises(RecordingError, match="is no recording that can be played: "):
+        read(tmp_path / "r.tar.xz")
+
+
+@pytest.mark.parametrize("field", [b"\x80" + b"\x7f" * 11, b"\xff" * 12, b"\x80" + bytes(10) + b"\xff"])
+def test_a_size_that_no_member_has_is_refused(tmp_path: Path, field: bytes) -> None:
+    """2**90, less than nothing, and more than there is."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        for info, data in (member("recording.json", b"{}"), member("files/n", b"abc")):
+            tar.addfile(info, io.BytesIO(data))
+    changed = bytearray(raw.getvalue())
+    at = changed.find(b"files/n")
+    changed[at + 124 : at + 136] = field
+    changed[at + 148 : at + 156] = b" " * 8
+    changed[at + 148 : at + 156] = b"%06o\0 " % sum(changed[at : at + 512])
+    (tmp_path / "r.tar.xz").write_bytes(lzma.compress(bytes(changed)))
+    with pytest.raises(RecordingError, match="is no recording that can be played: "):
+        read(tmp_path / "r.tar.xz")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10_000_000), st.integers(0, 255)), min_size=1, max_size=8))
+def test_a_recording_that_was_changed_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("changed")
+    good = lzma.decompress(with_growth(folder / "r.tar.xz", GROWTH, TABLE).read_bytes())
+    data = bytearray(good)
+    for at, value in changes:
+        data[at % len(data)] = value
+    (folder / "r.tar.xz").write_bytes(lzma.compress(bytes(data), preset=0))
+    try:
+        read(folder / "r.tar.xz")
+    except RecordingError as error:
+        assert str(error)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +18,12 @@ from kit.screens import gpu as board_gpu
 
 from liverl.control.messages import CommandError
 from liverl.model import GpuStatus
-from liverl.plan.spec import Plan, PortSpec, ServiceSpec
+from liverl.plan.spec import Plan, PortSpec, ServiceSpec, Settings
+from liverl.preflight.host import replicas, trials
 from liverl.proxy.runtime.assignments import Assignments
 from liverl.proxy.runtime.routing import Routing
 from liverl.serving.registry import ReplicaRegistry
+from liverl.serving.replica_bounds import Machine, too_many
 from liverl.serving.scaling import Scaling
 from liverl.serving.unfinished_trials import trials_of, unfinished
 from liverl.supervise.recovery.replay import read_history
@@ -186,8 +189,11 @@ def scaling(tmp_path: Path, count: int) -> tuple[Scaling, list[Any]]:
         until=until,
     )
     replicas: Any = SimpleNamespace(expected=count, leaving=set(), listed=set(), update=lambda: None)
-    made = Scaling(supervisor, plan, replicas, no_look)
+    made = Scaling(supervisor, plan, replicas, no_look, host=lambda: HOST)
     return made, journal
+
+
+HOST = Machine(cpus=2.0, limited_by="", free=8 << 30, total=16 << 30)
 
 
 async def no_look() -> None:
@@ -444,6 +450,100 @@ async def test_a_number_that_no_run_can_have_is_refused(tmp_path: Path, count: i
     with pytest.raises(CommandError, match=f"cannot scale to {count} replicas.* from 1 to 256") as caught:
         await made.scale(to=count)
     assert caught.value.code == "out_of_range" and made.indices == [0, 1] and not journal
+
+
+async def test_a_number_that_the_machine_should_not_carry_is_refused_with_the_bound_and_the_way(
+    tmp_path: Path,
+) -> None:
+    """``scale 99`` once started 97 replicas on 2 CPUs, and the run could not be stopped any more."""
+    made, journal = scaling(tmp_path, 2)
+    with pytest.raises(CommandError) as caught:
+        await made.scale(to=99)
+    assert caught.value.code == "too_many" and made.indices == [0, 1] and not journal
+    assert str(caught.value).endswith(
+        "cannot scale from 2 to 99 replicas: they take no GPU and share 2 CPUs: at most 8 here, 4 for each CPU. "
+        "Nothing was changed. To have so many all the same: liverl-tui scale --force 99, or set "
+        "supervise.max_replicas"
+    )
+    with pytest.raises(CommandError):
+        await made.scale(delta=7)
+
+
+CARDS = ServiceSpec("r{index}", "replica", (), gpus=1)
+CPUS = ServiceSpec("r{index}", "replica", ())
+SLURM = Machine(cpus=1.5, limited_by="the control group's CPU quota", free=8 << 30, total=16 << 30)
+SMALL = Machine(cpus=64.0, limited_by="", free=2 << 30, total=8 << 30)
+
+
+@pytest.mark.parametrize(
+    ("host", "configured", "wanted", "now", "each", "words"),
+    [
+        (HOST, None, 8, 2, None, ""),
+        (HOST, None, 9, 2, None, "at most 8 here"),
+        (HOST, None, 9, 12, None, ""),  # fewer than there are: a run that was forced is scaled down
+        (HOST, 99, 99, 2, None, ""),
+        (HOST, 3, 4, 2, None, "supervise.max_replicas allows 3"),
+        (SLURM, None, 6, 1, None, ""),
+        (SLURM, None, 7, 1, None, "share 1.5 CPUs, as the control group's CPU quota allows: at most 6 here"),
+        (SMALL, None, 9, 2, None, ""),
+        (
+            SMALL,
+            None,
+            11,
+            2,
+            None,
+            "9 further replicas would take 1.4 GB of memory, 0.16 GB each, and 1.3 GB",
+        ),
+        (SMALL, None, 3, 2, 3 << 30, "1 further replica would take 3.2 GB of memory, 3.22 GB each"),
+        (SMALL, 50, 50, 2, 3 << 30, ""),  # who sets a number knows
+    ],
+)
+def test_the_bound_knows_the_machine(
+    host: Machine, configured: int | None, wanted: int, now: int, each: int | None, words: str
+) -> None:
+    plan = Plan("p/n", "/r", "managed", (), (), CPUS, 2, settings=Settings(max_replicas=configured))
+    why = too_many(plan, host, wanted, now, each)
+    assert (why is None) == (not words) and words in (why or "")
+    if not configured:
+        cards = Plan("p/n", "/r", "managed", (), (), CARDS, 2)
+        assert too_many(cards, host, wanted, now, each) is None, "those on GPUs are bounded by their number"
+
+
+def test_a_run_that_begins_with_more_than_the_machine_should_carry_is_not_started() -> None:
+    plan = Plan("p/n", "/r", "managed", (), (), CPUS, 99)
+    (check,) = replicas(plan, HOST)
+    assert check.status == "fail" and check.text.startswith("run.replicas is 99: they take no GPU")
+    assert check.text.endswith("--set supervise.max_replicas=99")
+    assert replicas(Plan("p/n", "/r", "managed", (), (), CPUS, 2), HOST)[0].status == "ok"
+    assert replicas(Plan("p/n", "/r", "managed", (), (), CARDS, 99), HOST) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(None, ""), (32, "ok"), (1_600_000, "ok"), (8_000_000_000, "fail")]
+)
+def test_a_step_that_no_memory_holds_is_not_begun(number: int | None, status: str) -> None:
+    """``training.train_batch_size=1000000000`` was a warning about open files; then the trainer took the memory."""
+    plan = Plan("p/n", "/r", "managed", (), (), CPUS, 2, trials_per_step=number)
+    found = [check.status for check in trials(plan, HOST)]
+    assert found == ([status] if status else [])
+    if status == "fail":
+        assert (
+            "8,000,000,000 trials" in trials(plan, HOST)[0].text
+            and "at most 1,677,721" in trials(plan, HOST)[0].text
+        )
+
+
+async def test_who_insists_gets_more(tmp_path: Path) -> None:
+    made, _ = scaling(tmp_path, 2)
+    made.supervisor.kick = lambda: None
+    made.supervisor.add_slot = lambda spec, highest: made.supervisor.slots.setdefault(  # type: ignore[assignment]
+        spec.name, SimpleNamespace(name=spec.name, ended=False)
+    )
+    made.supervisor.used_generations = {}
+    waits = asyncio.ensure_future(made.scale(to=12, force=True))
+    with suppress(AssertionError):  # they are not listed in the end
+        await waits
+    assert len(made.indices) == 12
 
 
 async def test_nothing_is_known_of_a_replica_that_has_left(board: Callable[..., Board]) -> None:

@@ -17,11 +17,15 @@ from kit.screens import snapshot
 
 from liverl.causes.finding import Evidence as Proof
 from liverl.causes.finding import Explanation, Verdict
+from liverl.config import shown_yaml
 from liverl.diagnose.report import report
-from liverl.model import Cause, Evidence, Result, Symptom
+from liverl.model import Cause, Check, Evidence, Result, Symptom, Unchecked
 from liverl.offline import archive
 from liverl.offline.doctor import report as doctor
 from liverl.offline.doctor.examine import Examination
+from liverl.plan.render import plan_brief, plan_json, plan_text
+from liverl.plan.spec import EnvironmentSpec, FileSpec, NotifyPlan, NotifyTarget, Plan
+from liverl.plan.spec import ServiceSpec as Service
 from liverl.replay.scrub import Scrub
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import encode_snapshot, plain_snapshot
@@ -165,7 +169,38 @@ def _crash(text: str, folder: Path) -> str:
     return printed + (folder / "interface-crash.log").read_text()
 
 
+def _plan(text: str) -> Plan:
+    """A plan with a text wherever a user's words may stand."""
+    script = Service(
+        "trainer",
+        "trainer",
+        argv=("bash", "-c", text),
+        env={"LINE": text},
+        files=(FileSpec("/f", text),),
+        ends_run=True,
+    )
+    target = NotifyTarget("command", ("tell", text))
+    return Plan(
+        run="p/n",
+        run_dir="/r",
+        topology="verl",
+        environments=(EnvironmentSpec("verl", requirements=(text,)),),
+        services=(script,),
+        replica_template=None,
+        expected_replicas=0,
+        warnings=(text,),
+        notify=NotifyPlan((target,), ("done",)),
+    )
+
+
 OUTLETS: dict[str, Outlet] = {
+    "plan": lambda text, _: plan_text(_plan(text)),
+    "plan in short": lambda text, _: plan_brief(_plan(text)),
+    "plan --json": lambda text, _: plan_json(
+        _plan(text), {}, (Check("a", "ok", text),), (Unchecked("b", text),)
+    ),
+    "config": lambda text, _: shown_yaml(yaml.safe_dump({"trainer": {"command": ["sh", "-c", text]}})),
+    "a target of notifications": lambda text, _: NotifyTarget("command", ("t", text)).title,
     "archive: a log": _archived("trainer.1.log"),
     "archive: the script": _archived("train.sh"),
     "archive: the configuration": _archived("config.yaml"),
@@ -349,3 +384,33 @@ def test_the_work_grows_with_the_length_only(piece: str, monkeypatch: pytest.Mon
         redact.value((piece * length)[:length])
         work.append(Counting.seen)
     assert 0 < work[1] <= 10 * work[0], "eight times the text, ten times the work at most"
+
+
+ARGV = ("vllm", "serve", "m", "--api-key", SECRET, "--port", "8000", f"trainer.wandb_api_key={SECRET}")
+
+
+def test_words_of_a_command_are_hidden_by_the_option_before_them() -> None:
+    plan = _plan("x")
+    spec = msgspec.structs.replace(plan.services[0], argv=ARGV, env={"MY_API_KEY": SECRET, "N": "8"})
+    plan = msgspec.structs.replace(
+        plan, services=(spec,), notify=NotifyPlan((NotifyTarget("command", ("tell", *ARGV[3:5])),), ("done",))
+    )
+    shown = yaml.safe_load(shown_yaml(yaml.safe_dump({"trainer": {"command": list(ARGV), "env": spec.env}})))
+    for text in (plan_text(plan), plan_brief(plan), plan_json(plan), str(shown)):
+        assert SECRET not in text and ("8000" in text or "tell" in text)
+    assert shown["trainer"]["env"] == {"MY_API_KEY": redact.HIDDEN, "N": "8"}
+    words = json.loads(plan_json(plan))["services"][0]["argv"]
+    assert words == [*ARGV[:4], "***", "--port", "8000", "trainer.wandb_api_key=***"]
+
+
+def test_a_plan_without_a_secret_is_shown_as_it_is() -> None:
+    spec = msgspec.structs.replace(
+        _plan("x").services[0],
+        secret_env={"ANTHROPIC_API_KEY": "/r/secrets/run_key"},
+        env={"KEY_FILE": "/k", "A": "1"},
+    )
+    plan = msgspec.structs.replace(_plan("x"), services=(spec,))
+    told = json.loads(plan_json(plan))
+    assert told["services"] == [json.loads(msgspec.json.encode(spec))]
+    text = "# mine\ntrainer:\n  command: [bash, train.sh]  # by hand\n"
+    assert shown_yaml(text) == text

@@ -21,9 +21,9 @@ from liverl.sessions.counters import Counters
 from liverl.sessions.finished import KEPT_S, NAME, Ended, FinishedSessions, keep_rows
 from liverl.sessions.result import SessionResult
 from liverl.sessions.segments import Row, Versions
-from liverl.util import regular_file
+from liverl.util import clocks, regular_file
 
-NOW = 1_800_000_000.0
+NOW = time.time()
 USER = {"role": "user", "content": "What does the file say?"}
 
 
@@ -199,8 +199,8 @@ async def test_a_session_whose_trials_directory_is_gone_ends_with_its_rows(
 async def test_such_a_session_expires_and_is_logged_once(
     host: Any, replica: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now = time.time()
-    opened = await host.open(deadline=now + 1000)
+    now = clocks.ran()
+    opened = await host.open(seconds=1000)
     await host.chat(opened, USER)
     shutil.rmtree(host.folder / "trials" / opened["id"])
     for _ in range(3):
@@ -212,8 +212,8 @@ async def test_such_a_session_expires_and_is_logged_once(
 async def test_a_session_that_cannot_be_ended_is_logged_once_and_tried_again(
     host: Any, replica: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = time.time()
-    opened = await host.open(deadline=now + 1000)
+    now = clocks.ran()
+    opened = await host.open(seconds=1000)
     await host.chat(opened, USER)
     shutil.rmtree(host.folder / "trials" / opened["id"])
 

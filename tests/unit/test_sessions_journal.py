@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def written(path: Path) -> bytes:
 def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "task-1.jsonl"
     written(path)
-    entries = read_journal(path)
+    entries = read_journal(path).entries
     assert entries == ENTRIES
     assert entries[1].turn.ids == [3, 4] and entries[1].counters.min_global_steps == 7
     assert path.stat().st_mode & 0o777 == 0o600
@@ -57,12 +58,12 @@ def test_cut_at_any_byte_the_whole_lines_before_are_read_and_the_rest_is_removed
     for size in range(len(data) + 1):
         path.write_bytes(data[:size])
         whole = data[:size].count(b"\n")
-        assert read_journal(path) == ENTRIES[:whole]
+        assert read_journal(path).entries == ENTRIES[:whole]
         journal = Journal(path)
         later = Finished() if whole else ENTRIES[0]
         journal.write(later)
         journal.close()
-        assert read_journal(path) == [*ENTRIES[:whole], later]
+        assert read_journal(path).entries == [*ENTRIES[:whole], later]
         path.unlink()
 
 
@@ -72,12 +73,76 @@ def test_cut_at_any_byte_the_whole_lines_before_are_read_and_the_rest_is_removed
         (b'{"type":"finished"}\n', "line 1: the first line does not open a session"),
         (b"\x00\x00\n", "line 1"),
         (b'{"type":"opened","id":"x"}\n', "line 1: Object missing required field"),
-        (b'{"type":"opened","id":"x","key":"k","trial_dir":"/t","created":1}\n{"type":"later"}\n', "line 2"),
     ],
 )
-def test_a_damaged_journal_names_its_line(tmp_path, data, words):
+def test_a_journal_that_opens_no_session_names_its_line(tmp_path, data, words):
     path = tmp_path / "x.jsonl"
     path.write_bytes(data)
     with pytest.raises(DamagedJournal, match=r"x\.jsonl") as raised:
         read_journal(path)
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "bad", [b'{"type":"later"}\n', b"\x00\xff\n", b"[" * 5000 + b"\n", b"x\n", b"\n", b"{}\n"]
+)
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_a_line_that_cannot_be_read_costs_what_follows_it(tmp_path, bad, at):
+    path = tmp_path / "task-1.jsonl"
+    lines = written(path).splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:at], bad, *lines[at:]]))
+    contents = read_journal(path)
+    assert contents.entries == ENTRIES[:at] and f"task-1.jsonl, line {at + 1}: " in contents.damage
+
+
+def replace_by(path: Path, what: str) -> None:
+    path.unlink()
+    if what == "fifo":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    elif what == "link":
+        (path.parent / "target").write_text("precious")
+        path.symlink_to(path.parent / "target")
+    elif what == "file":
+        path.write_text("another\n")
+
+
+@pytest.mark.parametrize("what", ["nothing", "fifo", "directory", "link", "file"])
+def test_a_journal_that_was_removed_is_written_anew(tmp_path, what):
+    path = tmp_path / "task-1.jsonl"
+    journal = Journal(path)
+    journal.write(ENTRIES[0])
+    journal.write(ENTRIES[1])
+    told: list[str] = []
+    journal.whole, journal.told = (lambda: ENTRIES[:2]), told.append
+    replace_by(path, what)
+    journal.write(ENTRIES[2])
+    assert read_journal(path).entries == ENTRIES[:3] and path.stat().st_mode & 0o777 == 0o600
+    assert told == ["was removed" if what == "nothing" else "was replaced or changed"]
+    journal.write(ENTRIES[3])
+    assert read_journal(path).entries == ENTRIES and len(told) == 1
+    if what == "link":
+        assert (tmp_path / "target").read_text() == "precious"
+
+
+@pytest.mark.parametrize("change", ["appended", "cut", "emptied"])
+def test_a_journal_that_was_changed_is_written_anew(tmp_path, change):
+    path = tmp_path / "task-1.jsonl"
+    journal = Journal(path)
+    journal.write(ENTRIES[0])
+    journal.write(ENTRIES[1])
+    journal.whole = lambda: ENTRIES[:2]
+    data = path.read_bytes()
+    path.write_bytes({"appended": data + b"junk\n", "cut": data[:-40], "emptied": b""}[change])
+    journal.write(ENTRIES[2])
+    assert read_journal(path).entries == ENTRIES[:3]
+    assert (tmp_path / "task-1.jsonl.set-aside-1").exists(), "what was there is kept"
+
+
+def test_a_journal_of_which_nothing_is_known_is_not_begun_anew(tmp_path):
+    journal = Journal(tmp_path / "task-1.jsonl")
+    journal.write(ENTRIES[0])
+    journal.path.unlink()
+    with pytest.raises(OSError, match="journal was removed"):
+        journal.write(ENTRIES[1])

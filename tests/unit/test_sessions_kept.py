@@ -16,9 +16,9 @@ from liverl.sessions.engine import EngineLost, EngineRefused
 from liverl.sessions.kept import Candidate, Kept, Said, Span, candidates, reply_digest, span_of
 from liverl.sessions.messages import Call, Chat, Message
 from liverl.sessions.recompute import Recomputer
-from liverl.sessions.sampling import Limits
 from liverl.sessions.segments import Again, Place, Reply, Scored, SessionRows, Turn, Versions
 from liverl.sessions.state import SessionState
+from liverl.sessions.time_limit import TimeLimit
 
 END = 1  # ends a turn; a newline follows it
 ROLES = {"system": 2, "user": 3, "assistant": 4, "tool": 5}
@@ -156,8 +156,8 @@ def test_a_reply_of_which_nothing_is_left_has_no_place():
     assert span_of(prompt, BEFORE, through, END, END) == Span(HERE, HERE + 1)
 
 
-def recomputer(state: SessionState, engine: Any, **limits: Any) -> Recomputer:
-    return Recomputer("s", Limits(**limits), state, Replicas(engine))
+def recomputer(state: SessionState, engine: Any, end: float | None = None) -> Recomputer:
+    return Recomputer("s", TimeLimit(end), state, Replicas(engine))
 
 
 def state_with(*texts: str) -> SessionState:
@@ -205,7 +205,7 @@ async def test_the_time_of_the_trial_ends_the_search():
             return await super().render(chat, reply=reply)
 
     chat = Chat(tuple(dialogue("x", "a:one", "y", "a:two", "z")))
-    found = recomputer(state_with("one", "two"), Slow(), deadline=0.0)
+    found = recomputer(state_with("one", "two"), Slow(), end=0.0)
     search = found.find(Slow(), chat, rendered(chat.messages, reply=True))
     async with asyncio.timeout(5):
         assert (await search).unplaced >= 1
@@ -240,7 +240,7 @@ async def test_an_engine_that_fails_is_not_asked_twice(error):
 
 async def test_after_the_trials_time_no_replica_is_asked():
     engine = Engine()
-    assert await recomputer(state_with(), engine, deadline=1.0).score(AGAIN) is None
+    assert await recomputer(state_with(), engine, end=0.0).score(AGAIN) is None
     assert engine.prompts == []
 
 

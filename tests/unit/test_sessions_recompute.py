@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from liverl.embedded.tokenizer import EOS_ID
 from liverl.sessions.engine import EngineLost
 from liverl.sessions.kept import Kept
 from liverl.sessions.recompute import Recomputer
+from liverl.util import clocks
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
 USER = {"role": "user", "content": "Look."}
@@ -201,10 +201,10 @@ async def test_the_first_id_has_no_log_probability(host, replica):
 
 
 async def test_a_trial_whose_time_is_over_is_not_delayed(host, replica, monkeypatch):
-    deadline = time.time() + 3600
-    opened = await host.open(deadline=deadline)
+    opened = await host.open(seconds=3600)
     await compacted(host, opened)
-    monkeypatch.setattr("liverl.sessions.recompute.time", SimpleNamespace(time=lambda: deadline + 1))
+    later = clocks.ran() + 3600
+    monkeypatch.setattr("liverl.sessions.time_limit.clocks", SimpleNamespace(ran=lambda: later))
     (row,) = await host.finish()
     assert sum(row["traj_response_mask"]) == sum(map(len, replica.replies[3:]))
     assert replica.scored == [] and counted(host, opened) == (0, 0, 2)

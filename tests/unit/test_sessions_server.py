@@ -618,8 +618,7 @@ async def test_a_full_disk_fails_the_call_and_records_nothing(host, replica, mon
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    only_here = SimpleNamespace(write=full, fstat=os.fstat, ftruncate=os.ftruncate, close=os.close)
-    monkeypatch.setattr("liverl.sessions.journal.os", only_here)
+    monkeypatch.setattr("liverl.util.append.os", SimpleNamespace(**{**vars(os), "write": full}))
     status, body = await host.chat(opened, USER)
     monkeypatch.undo()
     assert status == 500 and "No space left on device" in body["error"]["message"]

@@ -428,5 +428,5 @@ def test_a_trial_of_100_turns_and_100_000_tokens_takes_two_megabytes(tmp_path: P
     assert turns + one.path.stat().st_size < 1.6e6
     assert turns + document < 2 << 20
     again = SessionState()
-    again.replay("s", read_journal(one.path)[1:])
+    again.replay(read_journal(one.path).entries[1:])
     assert again.rows.rows() == rows

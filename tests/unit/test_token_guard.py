@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession, web
+from kit.guarded import serving
 from multidict import CIMultiDict
 
 from liverl.engines.vllm.metrics import METRICS
 from liverl.observe.engine.metrics import parse_engine_metrics
 from liverl.util import token_guard, weight_requests
-from liverl.util.aiohttp_guard import guard
+from liverl.util.aiohttp_guard import token_gate
 from liverl.util.token_guard import Token, TokenGuard
 from liverl.verl_runtime.cpuengine.settings import TOKEN_FILE_VARIABLE, Settings, required_token
 
@@ -208,9 +208,10 @@ async def test_a_server_of_ours_refuses_every_route_the_same_way(token: str | No
     async def echo(request: web.Request) -> web.Response:
         return web.Response(body=await request.read())
 
-    app = web.Application(middlewares=[guard(Token(token) if token else None)])
+    app = web.Application()
     app.router.add_post("/echo", echo)
-    async with TestClient(TestServer(app)) as client:
+    gate = token_gate(Token(token) if token else None)
+    async with serving(app, gate) as url, ClientSession(url) as client:
         right = {"Authorization": f"Bearer {TOKEN}"}
         for sent in (
             {},

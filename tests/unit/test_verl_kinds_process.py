@@ -126,6 +126,14 @@ async def test_a_program_that_is_missing_is_not_started(tmp_path: Path) -> None:
             await run_program([word], tmp_path, tmp_path / "log", {}, TAG, 60)
 
 
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are opened on a device that has no room for a byte."""
+    opener = lambda *_, **__: os.open("/dev/full", os.O_WRONLY)  # noqa: E731
+    monkeypatch.setattr("liverl.verl_runtime.kinds.process.open_append", opener)
+
+
+@pytest.mark.usefixtures("full_disk")
 async def test_a_program_whose_log_cannot_be_written_is_killed(tmp_path: Path) -> None:
     environment = dict([TAG.split("=")])
     text = """
@@ -138,17 +146,20 @@ time.sleep(600)
 """
     began = time.monotonic()
     with pytest.raises(NotLogged, match="No space left on device"):
-        await run_program(python(text), tmp_path, Path("/dev/full"), environment, TAG, 300)
+        await run_program(python(text), tmp_path, tmp_path / "log", environment, TAG, 300)
     assert time.monotonic() - began < 60
     await gone(*await pids_in(tmp_path, 2))
 
 
-@pytest.mark.parametrize("log", ["no/log", "folder", "fifo"])
+@pytest.mark.parametrize("log", ["no/log", "folder", "fifo", "/dev/full", "link"])
 async def test_a_log_that_cannot_be_opened(tmp_path: Path, log: str) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")  # nobody reads it, and opening it must not wait for that
+    (tmp_path / "target").write_text("precious")
+    (tmp_path / "link").symlink_to("target")
     with pytest.raises(NotLogged):
         await run_program(python(""), tmp_path, tmp_path / log, {}, TAG, 60)
+    assert (tmp_path / "target").read_text() == "precious"
 
 
 @pytest.fixture
@@ -182,8 +193,9 @@ async def test_a_cancelled_program_is_cancelled_though_the_end_of_its_log_is_los
     await gone(*pids)
 
 
+@pytest.mark.usefixtures("full_disk")
 async def test_a_program_that_prints_nothing_needs_no_room(tmp_path: Path) -> None:
-    assert await run_program(python(""), tmp_path, Path("/dev/full"), {}, TAG, 60) == 0
+    assert await run_program(python(""), tmp_path, tmp_path / "log", {}, TAG, 60) == 0
 
 
 async def test_a_flood_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
@@ -734,16 +746,11 @@ async def test_a_verifier_whose_log_cannot_be_written_fails_the_trial_by_name(
     assert (outcome.reward, outcome.rows) == (0.0, [])
 
 
+@pytest.mark.usefixtures("full_disk")
 async def test_an_agent_whose_log_cannot_be_written_fails_the_trial_by_name(
-    trials: Callable[..., Trials], monkeypatch: pytest.MonkeyPatch
+    trials: Callable[..., Trials],
 ) -> None:
     run = trials("openai(Q)\nprint('words', flush=True)\nsignal.pause()")
-
-    async def on_a_full_disk(words: Any, work: Path, log: Path, *more: Any) -> int:
-        log.symlink_to("/dev/full")
-        return await run_program(words, work, log, *more)
-
-    monkeypatch.setattr("liverl.verl_runtime.kinds.command.run_program", on_a_full_disk)
     outcome = await run.run(trial_timeout=600)
     words = (
         "the agent was ended, since its output cannot be written to agent/agent.log: No space left on device"

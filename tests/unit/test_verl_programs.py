@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from liverl.agents.kinds import AgentSettings
 from liverl.agents.loop import Conversation, TrialFailed
+from liverl.util import clocks
 from liverl.verl_runtime.carriers import Endpoints, Lengths, Line
 from liverl.verl_runtime.kinds import command
 from liverl.verl_runtime.kinds.base import Trial
@@ -24,7 +24,7 @@ from liverl.verl_runtime.kinds.talking import talk_of
 def trial(folder: Path, seconds: float = 60.0, **agent: Any) -> Trial:
     """``seconds``: until its time is over."""
     (folder / "agent").mkdir(exist_ok=True)
-    now = time.time()
+    now = clocks.ran()
     return Trial(
         name="t",
         directory=folder,
@@ -70,7 +70,7 @@ async def test_a_verifier_has_ten_minutes_whatever_the_agent_has_left(
         raise TimeoutError
 
     monkeypatch.setattr(command, "run_program", hang)
-    monkeypatch.setattr(command, "time", SimpleNamespace(time=lambda: 1000.0))
+    monkeypatch.setattr(command, "clocks", SimpleNamespace(ran=lambda: 1000.0))
     with pytest.raises(TrialFailed, match=r"^the verifier took longer than 600 s$") as raised:
         await verify(trial(tmp_path, seconds=-5.0, verifier=("true",)), Conversation([]))
     assert given == [600.0]

@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import TestServer
 from kit.session_host import CONTROL, SessionHost
 from kit.token_replica import TokenReplica
 
@@ -108,9 +107,9 @@ async def test_the_session_gets_verls_parameters_and_limits(tmp_path: Path) -> N
     host = Host([])
     with pytest.raises(TrialFailed, match="not today"):
         await SessionCarrier(host, LENGTHS).begin(
-            "t", tmp_path, Limits(sampling={"top_k": 5}, max_turns=6, deadline=77.0)
+            "t", tmp_path, Limits(sampling={"top_k": 5}, max_turns=6, seconds=77.0)
         )
-    assert host.limits == [Limits(sampling={"top_k": 5}, max_turns=6, max_response_tokens=4, deadline=77.0)]
+    assert host.limits == [Limits(sampling={"top_k": 5}, max_turns=6, max_response_tokens=4, seconds=77.0)]
 
 
 async def test_a_trial_that_never_got_a_session_has_none_to_end() -> None:
@@ -131,13 +130,13 @@ LINES = [render_qwen3_coder(*CREATE), render_qwen3_coder(*SUBMIT)]
 
 
 class Through:
-    """Sends what is meant for the service's socket to a test server."""
+    """Sends what is meant for the service's socket to a port."""
 
-    def __init__(self, http: aiohttp.ClientSession, server: TestServer) -> None:
-        self._http, self._server = http, server
+    def __init__(self, http: aiohttp.ClientSession, address: str) -> None:
+        self._http, self._address = http, address
 
     def post(self, url: str, **more: Any) -> Any:
-        return self._http.post(self._server.make_url(url.removeprefix("http://sessions")), **more)
+        return self._http.post(self._address + url.removeprefix("http://sessions"), **more)
 
 
 @pytest.fixture
@@ -162,7 +161,7 @@ async def run(tmp_path: Path) -> AsyncIterator[Any]:
         settings = LoopSettings(**{**known, **changes})
         prompt = prompt_of(TASK.instruction)
         async with aiohttp.ClientSession() as http:
-            sessions = ServiceSessions(Through(http, host.trainer), CONTROL)  # type: ignore[arg-type]
+            sessions = ServiceSessions(Through(http, host.control_address), CONTROL)  # type: ignore[arg-type]
             outcome = await run_trial(settings, prompt, SessionCarrier(sessions, settings.lengths))
         return outcome, replica
 

@@ -180,6 +180,23 @@ def test_a_disk_that_fills_is_measured(tmp_path: Path) -> None:
     assert volume.per_second == 25 << 20 and volume.seconds_left == 18.0
 
 
+def test_a_file_system_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    """simulated: the error of a stale NFS. Its free space is not taken to be enough without a word."""
+    errors = [OSError(116, "Stale file handle")]
+
+    def statvfs(path: str) -> os.statvfs_result:
+        if errors:
+            raise errors.pop()
+        return os.statvfs(path)
+
+    watch = VolumeWatch([("run directory", tmp_path), ("none", tmp_path / "absent")], statvfs)
+    assert watch.look(0.0) == ()
+    assert [(one.path, one.why) for one in watch.unreadable] == [
+        (str(tmp_path), "its free space: Stale file handle")
+    ]
+    assert len(watch.look(1.0)) == 1 and watch.unreadable == ()
+
+
 def test_what_takes_the_space(tmp_path: Path) -> None:
     (tmp_path / "a/deep").mkdir(parents=True)
     for name, count in (("a/deep/one", 3), ("a/two", 2), ("b", 4), ("c", 1), ("d", 0)):

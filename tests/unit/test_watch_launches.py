@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from liverl.logs.zones import Stamps, local_zone, span_here
 from liverl.model import StepMetrics
 from liverl.procs.procfs import Proc
 from liverl.watch.folder import LogFound, Role
-from liverl.watch.launches import LogSpan, LogSpans, began_by_stamps, launch_began, launches
+from liverl.watch.launches import LogStamps, launch_began, launches
 from liverl.watch.processes import Found
 from liverl.watch.step_ends import ends_of
 from liverl.watch.target import Target
@@ -26,18 +27,26 @@ def log(name: str, modified: float, role: Role = "trainer") -> LogFound:
     return LogFound(Path(f"/run/{name}"), role, f"{role} log", 10, modified)
 
 
+def stamped(first: float | None, last: float | None) -> Stamps:
+    """Stamps of this host's clock that state no zone."""
+    return Stamps(*(None if at is None else at + local_zone(at) for at in (first, last)))
+
+
 def divided(
     logs: list[LogFound],
     begun: float | None = None,
     written: tuple[str, ...] = (),
-    spans: dict[str, LogSpan] | None = None,
+    first: dict[str, float] | None = None,
     trainer: bool = True,
 ) -> tuple[float | None, list[str], list[str]]:
+    """``first``: Unix times of the first stamps of logs, by their names."""
     paths = {Path(f"/run/{name}") for name in written}
-    found = launches(logs, begun, paths, lambda one: (spans or {}).get(one.path.name, LogSpan()), trainer)
+    known = {name: stamped(at, at + 1.0) for name, at in (first or {}).items()}
+    found = launches(logs, begun, paths, lambda one: known.get(one.path.name, Stamps()), trainer)
     return found.began, [one.path.name for one in found.current], [one.path.name for one in found.earlier]
 
 
+NAMED, AT = "launch_20200102_101010.log", time.mktime((2020, 1, 2, 10, 10, 10, 0, 0, -1))
 OLD, NEW, SERVE = log("old", 1000.0), log("new", 9000.0), log("serve", 8000.0, "replica")
 
 
@@ -56,8 +65,24 @@ OLD, NEW, SERVE = log("old", 1000.0), log("new", 9000.0), log("serve", 8000.0, "
         ([NEW, OLD, SERVE], {"begun": 1.0, "trainer": False}, (1120.0, ["new", "serve"], ["old"])),
         ([NEW, SERVE], {"begun": 8500.0, "trainer": False}, (8500.0, ["new"], ["serve"])),
         # no process is visible: the stamps of the newest log, else the end of the launch before it
-        ([NEW, OLD], {"spans": {"new": LogSpan(2000.0, 9000.0)}}, (2000.0, ["new"], ["old"])),
-        ([NEW, OLD], {"spans": {"new": LogSpan(900.0, 9000.0)}}, (900.0, ["new", "old"], [])),
+        ([NEW, OLD], {"first": {"new": 2000.0}}, (2000.0, ["new"], ["old"])),
+        ([NEW, OLD], {"first": {"new": 900.0}}, (None, ["new", "old"], [])),
+        ([NEW, log("crashed", 8990.0)], {"first": {"new": 8995.0}}, (8995.0, ["new"], ["crashed"])),
+        # so does its name, unless its last line is older
+        ([log(NAMED, AT + HOUR), log("old", AT - 1.0)], {}, (AT, [NAMED], ["old"])),
+        ([log(NAMED, AT + HOUR), log("beside", AT + 1.0)], {}, (None, [NAMED, "beside"], [])),
+        ([log(NAMED, AT - HOUR), OLD], {}, (1120.0, [NAMED], ["old"])),
+        # a server that has died since the launch before is of the newest one, one that had died by then is not
+        (
+            [NEW, OLD, log("died", 8000.0, "replica")],
+            {"first": {"new": 8900.0}},
+            (8900.0, ["new", "died"], ["old"]),
+        ),
+        (
+            [NEW, OLD, log("died", 900.0, "replica")],
+            {"first": {"new": 8900.0}},
+            (8900.0, ["new"], ["old", "died"]),
+        ),
         ([NEW, OLD, SERVE], {}, (1120.0, ["new", "serve"], ["old"])),
         ([NEW, log("tee", 8990.0)], {}, (None, ["new", "tee"], [])),
     ],
@@ -75,26 +100,28 @@ def test_logs_of_the_newest_launch(
         (1000.0, 4000.0, 1000.0),  # its last lines have no stamp
         (1000.0 + 7 * HOUR, 5000.0 + 7 * HOUR, 1000.0),  # a container's UTC on a host west of Greenwich
         (1000.0 + 7 * HOUR, 4500.0 + 7 * HOUR, 1000.0),
+        (1000.0 - 9 * HOUR, 5000.0 - 9 * HOUR, 1000.0),  # the same on a host east of it
         (None, None, None),
         (1000.0, None, None),
     ],
 )
 def test_stamps_of_another_zone(first: float | None, last: float | None, began: float | None) -> None:
-    assert began_by_stamps(LogSpan(first, last), 5000.0) == began
+    span = span_here(stamped(first, last), 5000.0)
+    assert (span[0] if span is not None else None) == began
 
 
-def test_the_span_of_a_log(tmp_path: Path) -> None:
+def test_the_stamps_of_a_log(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     lines = ["no stamp", "(TaskRunner pid=3) 2026-11-20 10:00:00,1 begin", *["step"] * 9000]
     path.write_text("\n".join([*lines, "2026-11-20 11:30:00,500 end", "step:3 - a:1"]) + "\n")
     found = LogFound(path, "trainer", "", path.stat().st_size, path.stat().st_mtime)
-    spans = LogSpans()
-    span = spans(found)
-    assert span.first is not None and span.last is not None
-    assert span.last - span.first == pytest.approx(5400.0, abs=1.0)
+    reader = LogStamps()
+    read = reader(found)
+    assert read.first is not None and read.last is not None
+    assert read.last - read.first == pytest.approx(5400.0, abs=1.0)
     path.unlink()
-    assert spans(found) is span  # read once
-    assert spans(log("gone", 1.0)) == LogSpan()
+    assert reader(found) is read  # read once
+    assert reader(log("gone", 1.0)) == Stamps()
 
 
 def process(kind: str, pid: int, started_at: float) -> Found:
@@ -158,7 +185,7 @@ def test_the_newest_launch_is_the_run(tmp_path: Path) -> None:
     assert (seen.trials.total, [step.step for step in seen.trials.steps]) == (6, [1])
     assert [one.id for one in seen.symptoms] == ["zero_tool_calls"]
     earlier = seen.service("earlier-runs")
-    assert earlier is not None and "old.log last grew 1d ago" in earlier.why
+    assert earlier is not None and "old.log last grew 26 h ago" in earlier.why
     assert {service.name for service in seen.services} == {"trainer", "earlier-runs"}
 
 

@@ -239,7 +239,7 @@ def test_a_folder_is_surveyed(tmp_path: Path) -> None:
     }
     assert survey.metrics == (tmp_path / "metrics.jsonl",)
     assert survey.trials == (tmp_path / "trials/exp",)
-    assert not survey.more and not survey.empty
+    assert not survey.left_out and not survey.empty
     assert Surveyor().survey((tmp_path / "logs",), tmp_path / "trials/exp").trials == (
         tmp_path / "trials/exp",
     )
@@ -257,7 +257,7 @@ def test_a_limit_of_the_survey_is_an_alert(
     monkeypatch.setattr("liverl.watch.folder.ENTRIES", entries)
     survey = Surveyor().survey((tmp_path,))
     assert ("t.log" in {log.path.name for log in survey.logs}) == whole
-    assert [one.id for one in unseen(survey, 0.0)] == ([] if whole else ["not_all_seen"])
+    assert [one.id for one in unseen(survey.left_out, 0.0)] == ([] if whole else ["not_all_seen"])
 
 
 def test_the_kind_of_a_file_is_read_again_while_it_is_short(tmp_path: Path) -> None:

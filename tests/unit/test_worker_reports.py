@@ -84,6 +84,7 @@ def test_workers_of_an_earlier_process_of_the_trainer_do_not_count(
     supervisor: Any = SimpleNamespace(
         run_dir=tmp_path,
         attempt_dir=tmp_path / "attempt_002",
+        now=lambda: 1500.0,
         slots={} if trainer == "there is none" else slots,
     )
     (tmp_path / "sessions").mkdir()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json, decode_loose_json
+from liverl.util.http_limits import too_many_letters
+from liverl.util.json_limits import MAX_TOKEN_VALUES, JsonRefused, check_json, letters_of
 
 T = TypeVar("T")
 
@@ -71,8 +73,9 @@ def decoded(body: bytes, kind: type[T]) -> T:
         ApiError: 400, it is none.
     """
     try:
-        return msgspec.json.decode(body, type=kind)
-    except BAD_JSON as error:
+        check_json(body, MAX_TOKEN_VALUES)
+        return decode_json(body, type=kind)
+    except (JsonRefused, *BAD_JSON) as error:
         raise bad_request(str(error)) from error
 
 
@@ -115,6 +118,19 @@ def read_chat(body: bytes, served: list[str], *, auto_tools: bool) -> ChatReques
     return request
 
 
+def require_short(request: ChatRequest, context: int) -> int:
+    """Check the letters of a request before its prompt is rendered; return how many they are. ``context``: tokens.
+
+    Raises:
+        ApiError: 400, it cannot fit into the context.
+    """
+    letters = letters_of({"messages": request.messages, "tools": request.tools})
+    why = too_many_letters(letters, context)
+    if why is not None:
+        raise bad_request(f"This model's maximum context length is {context} tokens. {why}", "messages")
+    return letters
+
+
 def max_tokens(request: ChatRequest) -> int | None:
     """Return the requested limit of reply tokens; None if the request sets none."""
     return request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
@@ -142,7 +158,7 @@ def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
     """
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
-        arguments = json.loads(arguments)
+        arguments = decode_loose_json(arguments)
     if not isinstance(arguments, dict):
         raise ValueError(f"arguments of {function.get('name')} are not a JSON object")
     return arguments

@@ -17,6 +17,7 @@ import msgspec
 
 from liverl.agents.endings import Cause
 from liverl.sessions.sampling import OVERFLOW, TIME_OVER
+from liverl.util.decode import decode_json
 from liverl.util.unicode_text import encode_json
 
 SYSTEM = "You are an agent that works on files. Use one tool a turn and call submit when the work is done."
@@ -124,7 +125,7 @@ def read_reply(body: bytes, *, tokens: bool = True) -> Reply:
         ValueError: it is not a chat completion.
     """
     try:
-        answer = msgspec.json.decode(body)
+        answer = decode_json(body)
         choice = answer["choices"][0]
         message = choice["message"]
         ids = _found("token_ids", choice, message)
@@ -251,7 +252,7 @@ async def _execute(tools: Tools, call: dict[str, Any]) -> tuple[str, str]:
     function = call.get("function") or {}
     name = str(function.get("name"))
     try:
-        arguments = msgspec.json.decode(function.get("arguments") or "{}")
+        arguments = decode_json(function.get("arguments") or "{}")
     except ValueError as error:
         return name, f"error: the arguments are not JSON: {error}"
     if not isinstance(arguments, dict):

@@ -10,6 +10,7 @@ from typing import Any
 from liverl.agents.tasks import SUBMITTED
 from liverl.agents.tools import SUBMIT, TOOLS
 from liverl.util.modes import DIRECTORY
+from liverl.util.regular_file import overwrite, read_text
 
 _MAX_READ = 8192  # maximum characters returned by one read
 
@@ -48,7 +49,7 @@ class Sandbox:
                 path.mkdir(mode=DIRECTORY, parents=True)
             else:
                 path.parent.mkdir(mode=DIRECTORY, exist_ok=True)
-                path.write_text(text)
+                overwrite(path, text.encode(), inside=self.root.parent)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the observation of one tool call; ``error: <why>`` if it fails."""
@@ -90,7 +91,7 @@ class Sandbox:
         if not file.is_file():
             raise ToolError(f"{path} is not a file")
         self._read.add(file)
-        return file.read_text(errors="replace")[:_MAX_READ]
+        return read_text(file, errors="replace", inside=self.root.parent)[:_MAX_READ]
 
     def _write_file(self, path: str, content: str) -> str:
         file = self._path(path)
@@ -98,17 +99,17 @@ class Sandbox:
             raise ToolError(f"{path} already exists")
         if not file.parent.is_dir():
             raise ToolError(f"there is no directory for {path}")
-        file.write_text(content)
+        overwrite(file, str.encode(content), inside=self.root.parent)
         return f"wrote {len(content)} characters"
 
     def _replace_text(self, path: str, old: str, new: str) -> str:
         file = self._path(path)
         if file not in self._read:
             raise ToolError(f"read {path} first")
-        text = file.read_text()
+        text = read_text(file, inside=self.root.parent)
         if not old or old not in text:
             raise ToolError(f"the old text is not in {path}")
-        file.write_text(text.replace(old, new, 1))
+        overwrite(file, text.replace(old, new, 1).encode(), inside=self.root.parent)
         return "replaced"
 
     def _move_file(self, source: str, destination: str) -> str:
@@ -121,7 +122,7 @@ class Sandbox:
         return "moved"
 
     def _submit(self) -> str:
-        (self.root / SUBMITTED).write_text("")
+        overwrite(self.root / SUBMITTED, b"", inside=self.root.parent)
         return "submitted"
 
 

@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
+from liverl.util.regular_file import read_regular
 
 
 class TrainerFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,6 +89,6 @@ def read_settings(path: Path) -> TrainerConfig:
         ValueError: it is not valid; the message starts with the path.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=TrainerConfig)
+        return decode_json(read_regular(path), type=TrainerConfig)
     except BAD_JSON as error:
         raise ValueError(f"{path}: {error}") from error

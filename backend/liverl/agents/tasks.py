@@ -6,12 +6,15 @@ A family is an instruction template, initial files and expected files. The polic
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+
+from liverl.util.regular_file import RefusedFileError, read_text
 
 Kind = Literal["create", "replace", "move", "total"]
 KINDS: tuple[Kind, ...] = ("create", "replace", "move", "total")
@@ -130,8 +133,16 @@ def verify(task: Task, sandbox: Path) -> float:
     for path, wanted in {SUBMITTED: "", **task.expect}.items():
         file = sandbox / path
         if wanted is None:
-            if file.exists():
+            if os.path.lexists(file):
                 return 0.0
-        elif not file.is_file() or file.read_text(errors="replace") != wanted:
+        elif _text(file, sandbox) != wanted:
             return 0.0
     return 1.0
+
+
+def _text(file: Path, sandbox: Path) -> str | None:
+    """The text of a file; None if there is none that may be read."""
+    try:
+        return read_text(file, errors="replace", inside=sandbox.parent)
+    except (FileNotFoundError, NotADirectoryError, RefusedFileError):
+        return None

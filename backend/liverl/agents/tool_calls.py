@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from liverl.util.decode import decode_loose_json
+
 logger = logging.getLogger(__name__)
 
 _OPEN = "<tool_call>"
@@ -56,7 +58,7 @@ def parse_hermes(text: str, tools: Sequence[Mapping[str, Any]]) -> Parsed:
     if _OPEN not in text:
         return Parsed(text, ())
     try:
-        blocks = [json.loads(closed or rest) for closed, rest in _HERMES.findall(text)]
+        blocks = [decode_loose_json(closed or rest) for closed, rest in _HERMES.findall(text)]
         calls = tuple(
             ToolCall(block["name"], json.dumps(block["arguments"], ensure_ascii=False)) for block in blocks
         )
@@ -110,7 +112,7 @@ def _convert(value: str, kind: str) -> Any:
     if kind in ("string", "str", "text", "enum"):
         return value
     try:
-        return json.loads(value.lower() if kind.startswith("bool") else value)
+        return decode_loose_json(value.lower() if kind.startswith("bool") else value)
     except ValueError:
         return value
 

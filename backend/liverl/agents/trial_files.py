@@ -1,10 +1,12 @@
 """The files of a trial: liverl.json, agent/trajectory.json, verifier/reward.txt, result.json.
 
+The directory of a trial is given by its resolved path: one that an agent has replaced by a link is not written.
 Shared by the embedded trainer and verl's agent loop; imports no more than ``liverl.agents.loop`` does.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -12,13 +14,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from liverl.agents.loop import Conversation, Reply, TrialFailed
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.checked_path import RESOLVED
+from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
-from liverl.util.modes import DIRECTORY
+from liverl.util.modes import make_directory
 from liverl.version import __version__
 
 FACTS, RESULT = "liverl.json", "result.json"
@@ -43,7 +45,7 @@ def write_facts(directory: Path, facts: Mapping[str, Any]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    write_json(directory / FACTS, facts)
+    write_json(directory / FACTS, facts, inside=RESOLVED)
 
 
 def write_outcome(
@@ -87,12 +89,13 @@ def write_outcome(
     }
     if harbor is not None:
         write_facts(directory, {**harbor, "result": result})
-        if (directory / RESULT).exists():
+        if os.path.lexists(directory / RESULT):
             return
     elif reward is not None:
-        (directory / "verifier").mkdir(mode=DIRECTORY, exist_ok=True)
-        write_atomic(directory / "verifier" / "reward.txt", f"{reward}\n".encode(), sync=False)
-    write_json(directory / RESULT, result)
+        make_directory(directory / "verifier", inside=RESOLVED)
+        reward_file = directory / "verifier" / "reward.txt"
+        write_atomic(reward_file, f"{reward}\n".encode(), sync=False, inside=RESOLVED)
+    write_json(directory / RESULT, result, inside=RESOLVED)
 
 
 def _iso(at: float) -> str:
@@ -121,7 +124,7 @@ def _write_story(
         if role == "assistant":
             _add_turn(step, message, reply, model)
         steps.append(step)
-    (directory / "agent").mkdir(mode=DIRECTORY, exist_ok=True)
+    make_directory(directory / "agent", inside=RESOLVED)
     write_json(
         directory / "agent" / "trajectory.json",
         {
@@ -135,6 +138,7 @@ def _write_story(
             },
             "steps": steps,
         },
+        inside=RESOLVED,
     )
 
 
@@ -183,6 +187,6 @@ def _add_turn(step: dict[str, Any], message: dict[str, Any], reply: Reply | None
 
 def _arguments(text: str | None) -> Any:
     try:
-        return msgspec.json.decode(text or "{}")
+        return decode_json(text or "{}")
     except BAD_JSON:
         return {"unreadable": text}

@@ -93,9 +93,9 @@ def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
     it is known that work was left; else there may be no more than ``EPILOGUE`` other lines behind the error.
 
     Raises:
-        OSError: its log exists and cannot be read.
+        OSError: its log, or another one that it wrote, exists and cannot be read: no error may be missed.
     """
-    logs = [*_read(ended.log, ended.start), *_read_all(ended.also)]
+    logs = [*_read(ended.log, ended.start), *(log for path in ended.also for log in _read(path, 0))]
     signs = {log.log: read_told(log.log, ended.start if log.log == str(ended.log) else 0) for log in logs}
     logs = [_behind(log, signs[log.log].progress_at) for log in logs]
     verdict = judge(logs)

@@ -66,9 +66,11 @@ def weight_of(moment: Moment) -> int | None:
     if record.kind != "traceback" and (record.level != "error" or not _LETTER.search(record.text)):
         return None
     told = [match.signature for match in moment.matched if match.signature.role != "noise"]
-    told = [signature for signature in told if signature.component != "python"] or told
+    told = [signature for signature in told if signature.role != "general"] or told
     if told and all(signature.alive for signature in told):
         return None
+    if told and all(signature.role == "waits" for signature in told):
+        return 2
     if is_weak(record):
         return 6
     if only_reports(moment):
@@ -87,7 +89,7 @@ def of_a_request(record: Record) -> bool:
 
 def role_of(moment: Moment) -> str:
     """What the catalogue takes a record for, the strongest role first; "" if it does not know it."""
-    roles = {match.signature.role for match in moment.matched}
+    roles = {"cause" if match.signature.explains else match.signature.role for match in moment.matched}
     return next((role for role in ("cause", "noise", "consequence") if role in roles), "")
 
 

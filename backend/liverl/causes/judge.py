@@ -4,8 +4,9 @@ What counts, in this order:
 
 1. a process killed for memory, which its cgroup counted;
 2. the earliest record that a signature of role ``cause`` explains, and that its process did not survive; one of a
-   library before one of Python itself, such as MemoryError; and an error of the run, explained or not, before an end
-   from outside that followed it, such as a time limit;
+   library before one of Python itself, such as MemoryError; an error of another process before a wait for it
+   (``waits``); and an error of the run, explained or not, before an end from outside that followed it, such as a time
+   limit;
 3. what a living process complained of until the end (``alive``), which is why somebody or a time-out ended it;
 4. how a process ended, if its log has no error: a log whose last line is healthy explains nothing;
 5. the first error that no signature explains, and then the first consequence, both as "cause unknown".
@@ -36,15 +37,13 @@ from liverl.causes.match import Match
 from liverl.causes.memory_kills import killed_for_memory, memory_kill
 from liverl.causes.outside import is_older
 from liverl.causes.signature import Signature
-from liverl.causes.timeline import Moment, timeline
-from liverl.causes.unexplained import failed_requests, unexplained
+from liverl.causes.timeline import Hit, Moment, timeline
+from liverl.causes.unexplained import failed_requests, other_errors, unexplained
+from liverl.causes.waits import without_waits
 from liverl.causes.words import explained, of_exits, short
 
 SYMPTOMS = 12  # of one verdict; more help nobody
 NEAR_THE_END = 2048  # bytes of a log, in which a script ends after a command that failed
-
-
-_Hit = tuple[Moment, Match]
 
 
 def judge(
@@ -86,7 +85,7 @@ def judge(
     cause: Explanation | None = None
     more: tuple[Explanation, ...] = ()
     if over:
-        cause = memory_kill(failed, fatal) or _catalogued(fatal, moments, failed, counted)
+        cause = memory_kill(failed, fatal) or _catalogued(fatal, alive, moments, failed, counted)
         if cause is None:
             served = {} if exits else {log.log: log.served for log in logs}
             lasting = [hit for hit in alive if _lasted(hit, alive, served)]
@@ -99,13 +98,16 @@ def judge(
             if requests is not None:
                 return Verdict(None, (), (requests, *_symptoms(None, fatal, alive)))
             cause, more = unexplained(told, failed, logs, counted)
-    return Verdict(cause, more, _symptoms(cause, fatal if over else [], alive))
+    symptoms = _symptoms(cause, fatal if over else [], alive)
+    if over and cause is not None:
+        symptoms = (*symptoms, *other_errors(moments, cause))[:SYMPTOMS]
+    return Verdict(cause, more, symptoms)
 
 
 def _causes(moment: Moment) -> list[Match]:
     """The causes that a record names, without those in a line that is known to explain nothing."""
     noise = {match.text for match in moment.matched if match.signature.role == "noise"}
-    return [match for match in moment.matched if match.signature.role == "cause" and match.text not in noise]
+    return [match for match in moment.matched if match.signature.explains and match.text not in noise]
 
 
 def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
@@ -120,7 +122,7 @@ def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
         if any(match.signature.id == ASKED_TO_STOP for match in moment.matched):
             stopping.add(moment.log)
         roles = {match.signature.role for match in moment.matched}
-        if moment.log not in stopping or "consequence" not in roles or "cause" in roles:
+        if moment.log not in stopping or "consequence" not in roles or _causes(moment):
             kept.append(replace(moment, outlived=True))
     return kept
 
@@ -131,7 +133,7 @@ def _failed(exit_: Exit) -> bool:
     return exit_.code != 0 or exit_.unasked
 
 
-def _without_slips(alive: Sequence[_Hit]) -> list[_Hit]:
+def _without_slips(alive: Sequence[Hit]) -> list[Hit]:
     """Complaints without those that are as few in their log as mistakes of models usually are."""
     often: Counter[tuple[str, str]] = Counter()
     for moment, match in alive:
@@ -141,7 +143,7 @@ def _without_slips(alive: Sequence[_Hit]) -> list[_Hit]:
 
 def _harmless(moment: Moment, match: Match) -> bool:
     """Whether a server only logged a general error, or only warned, and was well at the end of its log."""
-    general = match.signature.component == "python" or moment.record.level == "warning"
+    general = match.signature.role == "general" or moment.record.level == "warning"
     return moment.outlived and general
 
 
@@ -155,31 +157,33 @@ def _went_well(moment: Moment) -> bool:
 def _mentioned(moment: Moment, match: Match) -> bool:
     """Whether a general error is only named, in a message that is none: a package that is missing, for example; or in
     what another program printed, such as a failed test."""
-    if match.signature.component != "python":
+    if match.signature.role != "general":
         return False
     level = moment.record.level
     within = match.raised is None and not moment.record.text.lstrip().startswith(match.text[:30])
     return level not in (None, "error") or (level is None and within and match.signature.effect)
 
 
-def _rank(hit: _Hit) -> tuple[bool, bool]:
+def _rank(hit: Hit) -> tuple[bool, bool]:
     signature = hit[1].signature
-    return (signature.component == "python", signature.severity == "info")
+    return (signature.role == "general", signature.severity == "info")
 
 
 def _catalogued(
-    fatal: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit], oom: str
+    fatal: Sequence[Hit], alive: Sequence[Hit], moments: Sequence[Moment], exits: Sequence[Exit], oom: str
 ) -> Explanation | None:
     if not fatal:
         return None
-    fatal = _without_later_ends(fatal)
+    fatal = without_waits(_without_later_ends(fatal), alive, moments)
+    if not fatal:
+        return None
     best = min(_rank(hit) for hit in fatal)
     first = next(hit for hit in fatal if _rank(hit) == best)
     if first[1].signature.from_outside:
         before = _unexplained_before(first[0], moments)
         if before:
             return None
-    if first[1].signature.effect and first[1].signature.component != "python":
+    if first[1].signature.effect and first[1].signature.role != "general":
         component = first[1].signature.component
         others = (h for h in fatal if h[1].signature.component == component and not h[1].signature.effect)
         first = next(others, first)
@@ -188,7 +192,7 @@ def _catalogued(
     return killed_for_memory(told[0], oom, of_exits(exits)) or _with_proof(told, fatal, moments, exits)
 
 
-def _without_later_ends(fatal: Sequence[_Hit]) -> Sequence[_Hit]:
+def _without_later_ends(fatal: Sequence[Hit]) -> Sequence[Hit]:
     """Causes without the ends from outside that came after an error of the run in another log."""
     own = [hit for hit in fatal if not hit[1].signature.from_outside]
     return [
@@ -203,7 +207,7 @@ def _unexplained_before(end: Moment, moments: Sequence[Moment]) -> list[Moment]:
     return [m for m in moments if m.record.kind == "traceback" and weight_of(m) == 0 and is_older(m, end)]
 
 
-def _lasted(hit: _Hit, alive: Sequence[_Hit], served: Mapping[str, int]) -> bool:
+def _lasted(hit: Hit, alive: Sequence[Hit], served: Mapping[str, int]) -> bool:
     """Whether a complaint went on until the end. A request that failed is never why a process ended; without exits it
     may be what is wrong with a server that answers none, although probes of its health are answered.
 
@@ -217,7 +221,7 @@ def _lasted(hit: _Hit, alive: Sequence[_Hit], served: Mapping[str, int]) -> bool
     return not moment.outlived or sum(other.signature.id == match.signature.id for _, other in alive) > 1
 
 
-def _of_one_record(first: _Hit, best: tuple[bool, bool], fatal: Sequence[_Hit]) -> _Hit:
+def _of_one_record(first: Hit, best: tuple[bool, bool], fatal: Sequence[Hit]) -> Hit:
     """Of the causes that one record names, that of the exception which the chain is about; else the catalogue's
     first, where special signatures precede general ones."""
     same = [hit for hit in fatal if hit[0] is first[0] and _rank(hit) == best]
@@ -229,7 +233,7 @@ def _of_one_record(first: _Hit, best: tuple[bool, bool], fatal: Sequence[_Hit]) 
 
 
 def _with_proof(
-    hit: _Hit, fatal: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit]
+    hit: Hit, fatal: Sequence[Hit], moments: Sequence[Moment], exits: Sequence[Exit]
 ) -> Explanation:
     moment, match = hit
     proof = [evidence_of(moment, match.text)]
@@ -239,7 +243,7 @@ def _with_proof(
     if after is not None:
         proof.append(after)
     found = explained(match, (*proof, *of_exits(exits)))
-    return _with_place(found, moment, match) if match.signature.component == "python" else found
+    return _with_place(found, moment, match) if match.signature.role == "general" else found
 
 
 def _with_place(found: Explanation, moment: Moment, match: Match) -> Explanation:
@@ -273,9 +277,7 @@ def _consequence_of(match: Match, moments: Iterable[Moment], cause: Moment) -> E
     return None
 
 
-def _waited_for(
-    alive: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit]
-) -> Explanation | None:
+def _waited_for(alive: Sequence[Hit], moments: Sequence[Moment], exits: Sequence[Exit]) -> Explanation | None:
     """What a process complained of, again and again or last, before somebody or a time-out ended it."""
     if not alive:
         return None
@@ -291,7 +293,7 @@ def _waited_for(
     return _with_proof(first, alive, moments, exits)
 
 
-def _leads_to(hit: _Hit, error: Moment) -> bool:
+def _leads_to(hit: Hit, error: Moment) -> bool:
     """Whether an error line, which nothing explains, stands right behind a complaint that is not of a request."""
     record = error.record
     follows = hit[0].log == error.log and 0 <= record.offset - hit[0].record.end <= NEAR_THE_END
@@ -299,7 +301,7 @@ def _leads_to(hit: _Hit, error: Moment) -> bool:
     return follows and plain and not hit[1].signature.request
 
 
-def _reported(moments: Sequence[Moment], alive: Sequence[_Hit], exits: Sequence[Exit]) -> Explanation | None:
+def _reported(moments: Sequence[Moment], alive: Sequence[Hit], exits: Sequence[Exit]) -> Explanation | None:
     """The newest complaint before the error that a process ended with, where that error reports such complaints: all
     trials of a batch failed, for example, each as its own line says."""
     error = first_error(moments)
@@ -313,7 +315,7 @@ def _reported(moments: Sequence[Moment], alive: Sequence[_Hit], exits: Sequence[
 
 
 def _script_failed(
-    scripts: Sequence[_Hit], moments: Sequence[Moment], exits: Sequence[Exit], logs: Sequence[LogRecords]
+    scripts: Sequence[Hit], moments: Sequence[Moment], exits: Sequence[Exit], logs: Sequence[LogRecords]
 ) -> Explanation | None:
     """What a launch script could not do, as the last thing before it ended. Scripts go on after most of such lines, so
     that it counts only where its log ends, or a launcher reports the end, and nothing else is wrong."""
@@ -332,13 +334,13 @@ def _script_failed(
     return _with_proof(first, scripts, moments, exits)
 
 
-def _of_one_failure(hit: _Hit, last: _Hit) -> bool:
+def _of_one_failure(hit: Hit, last: Hit) -> bool:
     """Whether two complaints of tools are one: of one kind, near each other in a log."""
     near = hit[0].log == last[0].log and last[0].record.offset - hit[0].record.end <= NEAR_THE_END
     return near and hit[1].signature.id == last[1].signature.id
 
 
-def _is_proof(hit: _Hit, cause: Explanation | None) -> bool:
+def _is_proof(hit: Hit, cause: Explanation | None) -> bool:
     """Whether the record of a hit proves the cause, which another row explains better: one record tells of one
     failure."""
     first = cause.evidence[0] if cause is not None and cause.evidence else None
@@ -347,8 +349,8 @@ def _is_proof(hit: _Hit, cause: Explanation | None) -> bool:
 
 def _symptoms(
     cause: Explanation | None,
-    fatal: Sequence[_Hit],
-    alive: Sequence[_Hit],
+    fatal: Sequence[Hit],
+    alive: Sequence[Hit],
 ) -> tuple[Explanation, ...]:
     """What else is wrong: each kind once, with its first and its last record."""
     seen = {cause.id} if cause is not None else set()

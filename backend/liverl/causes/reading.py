@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -36,12 +36,22 @@ class NotTextError(OSError):
     """A file that is no log: it holds binary data."""
 
 
-def read_log(path: str | os.PathLike[str], shown: str, start: int = 0, zone: int | None = None) -> LogRecords:
+def read_log(
+    path: str | os.PathLike[str],
+    shown: str,
+    start: int = 0,
+    zone: int | None = None,
+    hear: Callable[[bytes, int], None] | None = None,
+    told: Callable[[int], None] = lambda _: None,
+    *,
+    inside: str | os.PathLike[str] | None = None,
+) -> LogRecords:
     """Return the records of a log that may explain an end: warnings and worse, tracebacks, and those in which a needle
     of the catalogue stands. Of what its process survived only records with a needle are kept.
 
     ``shown``: the log's path as shown; ``start``: the byte from which it is read; ``zone``: of stamps that state none,
-    seconds east of UTC, None for that of this host.
+    seconds east of UTC, None for that of this host; ``hear``: is given each block of lines, too, with its place in the
+    log; ``told``: gets the bytes that were read so far, after each block; ``inside``: see ``open_regular``.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such file.
@@ -49,14 +59,19 @@ def read_log(path: str | os.PathLike[str], shown: str, start: int = 0, zone: int
         NotTextError: it holds binary data.
         OSError: it cannot be read.
     """
-    with open_binary(path) as file:
+    with open_binary(path, inside=inside) as file:
         modified = os.fstat(file.fileno()).st_mtime
         file.seek(start)
         reading = _Reading(start, modified, zone)
+        at = start
         for block in _lines(file):
             if reading.offset == start and _is_binary(block):
                 raise NotTextError(22, "binary data, not a log", os.fspath(path))
+            if hear is not None:
+                hear(block, at)
+            at += len(block)
             reading.block(block)
+            told(reading.offset - start)
         return reading.result(shown, modified)
 
 

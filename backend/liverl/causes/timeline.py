@@ -31,6 +31,9 @@ class Moment(msgspec.Struct, frozen=True):
     outlived: bool
 
 
+Hit = tuple[Moment, Match]  # a record, and one row that it matches
+
+
 def timeline(logs: Sequence[LogRecords], signatures: Sequence[Signature] = SIGNATURES) -> list[Moment]:
     """All records by time. One without a stamp has that of the last one before it of the same process, if that is not
     long ago, else of the same log, else the first one's. Ray writes lines of a process late, so within a log too

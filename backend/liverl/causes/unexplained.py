@@ -38,8 +38,10 @@ KNOWN_CONSEQUENCE = (
 # What a verdict is called that no rule explains: another log may tell more.
 OF_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
 # Errors that no rule explains, or only one of Python itself: those are what programs catch.
-DOUBTFUL = frozenset((*OF_AN_ERROR, *(one.id for one in SIGNATURES if one.component == "python")))
+DOUBTFUL = frozenset((*OF_AN_ERROR, *(one.id for one in SIGNATURES if one.role == "general")))
 UNEXPLAINED = frozenset(("interrupted", "stopped", "silent-exit", "killed", *OF_AN_ERROR))
+OTHER_ERROR = "other-error"  # beside a cause
+OTHERS = 3  # of them are told
 REQUESTS_FAILED = "requests-failed"  # and nothing else did, as far as is known
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody stopped it: no failure of its own
 _UNEXPLAINED = "No rule explains this error; it is the earliest one that the process did not survive."
@@ -73,6 +75,33 @@ def failed_requests(moments: Sequence[Moment]) -> Explanation | None:
         "where the request is made (the agent, or the proxy's configuration).",
         evidence=tuple(proof),
     )
+
+
+def other_errors(moments: Sequence[Moment], cause: Explanation) -> list[Explanation]:
+    """The first tracebacks that no row explains beside a known cause, each message once: a reader who doubts the cause
+    must see them."""
+    shown = {(proof.log, proof.offset) for proof in cause.evidence}
+    said = {proof.text for proof in cause.evidence}
+    found = []
+    for moment in moments:
+        record = moment.record
+        line = short(line_of(record, moment.matched))
+        if record.kind != "traceback" or weight_of(moment) != 0 or role_of(moment) == "cause" or line in said:
+            continue
+        said.add(line)
+        if (moment.log, record.offset) in shown:
+            continue
+        found.append(
+            Explanation(
+                OTHER_ERROR,
+                "warning",
+                f"another error: {short(told_of(record, moment.matched))}",
+                "No rule explains it. It may come of the cause above, or be another failure.",
+                _read_traceback(record),
+                evidence=(evidence_of(moment, line),),
+            )
+        )
+    return found[:OTHERS]
 
 
 def unexplained(

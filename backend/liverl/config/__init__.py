@@ -2,7 +2,7 @@
 the caller, by ``file:`` values and the packaged profiles."""
 
 from liverl.config.consumers import consumers, inert_keys
-from liverl.config.dump import dump_yaml, redacted
+from liverl.config.dump import dump_yaml, redacted, shown_yaml
 from liverl.config.env_vars import liverl_environment
 from liverl.config.errors import ConfigError, Problem, Where
 from liverl.config.load import LoadedConfig, load_config
@@ -31,5 +31,6 @@ __all__ = [
     "resolved",
     "run_directory",
     "run_root",
+    "shown_yaml",
     "value_of",
 ]

@@ -15,6 +15,8 @@ from liverl.config.errors import Where
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import is_reference
 from liverl.config.yaml_nodes import scalar
+from liverl.util import redact
+from liverl.util.decode import decode_yaml
 
 # Names of free-form keys (overrides, LiveRL's meta_info) whose values are probably secrets. "token" alone would also
 # match eos_token and max_tokens.
@@ -60,6 +62,18 @@ def dump_yaml(config: RunConfig, kept: Mapping[str, Any] | None = None) -> str:
         {**data, **extra}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000
     )
     return text
+
+
+def shown_yaml(text: str) -> str:
+    """The text of a configuration as people and programs may see it: what looks like a secret in commands, variables
+    and addresses is hidden. Unchanged where nothing is."""
+    data = decode_yaml(text)
+    shown = redact.description(data)
+    return (
+        text
+        if shown == data
+        else yaml.dump(shown, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+    )
 
 
 def without_secrets(value: Any) -> Any:

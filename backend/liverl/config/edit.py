@@ -16,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from liverl.config.layers import WRAPPER, from_sets, from_text
 from liverl.config.yaml_nodes import LOADER
+from liverl.util.decode import Undecodable, check_yaml, decode_yaml
 
 _QUOTES = "\"'"
 _PLAIN = re.compile(r"[\w./:+-]+", re.ASCII)  # nothing that means something within quotes
@@ -68,6 +69,7 @@ def _written(value: str) -> str:
     if "\n" in value:
         raise EditRefused("the value has several lines")
     try:
+        check_yaml(value)
         node = yaml.compose(value, Loader=yaml.SafeLoader)
         alone = isinstance(node, ScalarNode) and node.style is None and node.value == value
         inside = yaml.compose(f"[{value}]", Loader=yaml.SafeLoader)  # nothing that ends a flow collection
@@ -75,7 +77,7 @@ def _written(value: str) -> str:
             return value
         if getattr(node, "flow_style", False):
             return value  # a list or mapping in one line
-    except yaml.YAMLError:
+    except (Undecodable, yaml.YAMLError):
         pass
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -108,12 +110,14 @@ def _set(text: str, path: list[str], value: str) -> str:
 
 
 def _composed(text: str) -> Any:
-    problem = ""
-    for loader in (yaml.SafeLoader, LOADER):  # the second one also takes a tab before a comment
+    try:
+        check_yaml(text)
         try:
-            return yaml.compose(text, Loader=loader)
-        except yaml.YAMLError as error:
-            problem = f"it is not valid YAML: {' '.join(str(error).split())}"
+            return yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError:
+            return yaml.compose(text, Loader=LOADER)  # it also takes a tab before a comment
+    except (Undecodable, yaml.YAMLError) as error:
+        problem = f"it is not valid YAML: {' '.join(str(error).split())}"
     told = from_text(text, "the file", "file").problems
     raise EditRefused(told[0].sentence if told else problem)
 
@@ -146,9 +150,16 @@ def _replaced(text: str, key: ScalarNode, old: Node, value: str) -> str:
         return f"{text[:begin]}{gap}{value}{text[end:]}"
     if text[begin] in "&!":  # an anchor, which other keys may share, or a tag
         raise EditRefused(f"the value of {key.value} has an anchor or a tag")
-    if text[begin] in _QUOTES and _PLAIN.fullmatch(value) and isinstance(yaml.safe_load(value), str):
+    if text[begin] in _QUOTES and _PLAIN.fullmatch(value) and _is_text(value):
         value = f"{text[begin]}{value}{text[begin]}"  # as it is written there
     return text[:begin] + value + text[end:]
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return isinstance(decode_yaml(value), str)
+    except Undecodable:  # as 2026-13-45, which has the form of a date
+        return False
 
 
 def _lines(path: list[str], value: str, indent: str, newline: str) -> str:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from importlib import resources
-from importlib.resources.abc import Traversable
 
 from liverl.config.errors import ConfigError, Problem, Where
 from liverl.util.nearest import did_you_mean
+from liverl.util.package_data import package_text
 
 DEFAULT_FILE = "default.yaml"
+_PACKAGE = "liverl.config"
 LIVERL_PROFILE = "liverl-gen1"  # the profile for files with LiveRL's runtime_info.input
-
-
-def _package() -> Traversable:
-    return resources.files("liverl.config")
 
 
 def list_profiles() -> tuple[str, ...]:
     """The names that ``--profile`` takes, sorted."""
-    entries = (_package() / "profiles").iterdir()
+    entries = resources.files(_PACKAGE).joinpath("profiles").iterdir()
     return tuple(
         sorted(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml"))
     )
@@ -36,9 +33,9 @@ def profile_text(name: str) -> str:
         raise ConfigError(
             [Problem(Where("--profile"), name, "unknown profile", allowed=", ".join(names), hint=hint)]
         )
-    return (_package() / "profiles" / f"{name}.yaml").read_text("utf-8")
+    return package_text(_PACKAGE, "profiles", f"{name}.yaml")
 
 
 def default_text() -> str:
     """The YAML of ``default.yaml``, which has every key with its default and an explanation."""
-    return (_package() / DEFAULT_FILE).read_text("utf-8")
+    return package_text(_PACKAGE, DEFAULT_FILE)

@@ -32,6 +32,7 @@ from liverl.control.paths import connect_control, no_greeting, unreachable
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.snapshot_json import decode_snapshot
+from liverl.util.decode import decode_json
 
 # Timeout of the handshake. A backend responds within milliseconds, under full load within a second.
 HELLO_S = 5.0
@@ -169,7 +170,7 @@ class Connection:
 
     def events_chunk(self, from_seq: int, timeout: float = HELLO_S) -> EventsChunk:
         """The oldest events after ``from_seq``, up to about ``EVENTS_CHUNK`` bytes, and whether there are more."""
-        return msgspec.json.decode(self.request(Request(0, "events", from_seq), timeout), type=EventsChunk)
+        return decode_json(self.request(Request(0, "events", from_seq), timeout), type=EventsChunk)
 
     def events_after(self, cursor: Cursor) -> Iterator[Event]:
         """All events after ``cursor`` that the backend has, in order; moves the cursor."""
@@ -204,7 +205,7 @@ class Connection:
         """
         sender = client or f"pid {os.getpid()}"
         request = Request(0, "command", name=name, args=args, client=sender, wait=wait)
-        return msgspec.json.decode(self.request(request, timeout), type=dict[str, Any])
+        return decode_json(self.request(request, timeout), type=dict[str, Any])
 
 
 def snapshot(run_dir: str | Path) -> Snapshot:

@@ -33,6 +33,7 @@ from liverl.control.paths import connect_control, no_greeting
 from liverl.model import Event, RunState, Snapshot
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import decode_snapshot
+from liverl.util.decode import decode_json
 
 ENDED: frozenset[RunState] = frozenset(("done", "failed", "stopped", "unsupervised", "dead"))
 
@@ -191,14 +192,12 @@ class Client:
             ControlError: the backend has exited.
         """
         request = Request(0, "command", name=name, args=args, client=self.name, wait=wait)
-        return msgspec.json.decode(await self._request(request), type=dict[str, Any])
+        return decode_json(await self._request(request), type=dict[str, Any])
 
     async def _events_after(self, cursor: Cursor) -> AsyncIterator[Event]:
         more = True
         while more:
-            chunk = msgspec.json.decode(
-                await self._request(Request(0, "events", cursor.seq)), type=EventsChunk
-            )
+            chunk = decode_json(await self._request(Request(0, "events", cursor.seq)), type=EventsChunk)
             for event in cursor.new(chunk.events):
                 yield event
             more = chunk.more

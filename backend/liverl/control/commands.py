@@ -26,11 +26,13 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """``scale``: change the number of replicas to ``to``, or by ``delta``, or ``remove`` the replica of that name."""
+    """``scale``: change the number of replicas to ``to``, or by ``delta``, or ``remove`` the replica of that name.
+    ``force``: also to more than the machine should carry."""
 
     to: int | None = None
     delta: int | None = None
     remove: str | None = None
+    force: bool = False
 
 
 class Restart(msgspec.Struct, frozen=True):

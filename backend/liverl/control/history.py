@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-
 from liverl.model import Event
 from liverl.rundir.layout import RunDir
 from liverl.util.backward_lines import lines_backwards
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_binary
 
 
 def read_events(run_dir: Path, from_seq: int = 0) -> Iterator[Event]:
     """The events after ``from_seq``, oldest first. Incomplete lines (after a crash or on a full disk) are skipped; no
     events if the file cannot be opened."""
-    decoder = msgspec.json.Decoder(Event)
+    decoder = JsonDecoder(Event)
     try:
         file = open_binary(RunDir(run_dir).events)
     except OSError:
@@ -52,7 +51,7 @@ def last_events(run_dir: Path, count: int) -> list[Event]:
 
 def _newest_first(run_dir: Path) -> Iterator[Event]:
     """The events, newest first, read from the end of the file as they are consumed. Raises OSError."""
-    decoder = msgspec.json.Decoder(Event)
+    decoder = JsonDecoder(Event)
     for line in lines_backwards(RunDir(run_dir).events):
         try:
             yield decoder.decode(line)

@@ -15,6 +15,7 @@ from liverl.exit_codes import ExitCode
 from liverl.model import Event, Snapshot
 from liverl.snapshot_json import decode_snapshot
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 
 PROTOCOL = 4
 LINE_LIMIT = 16 * 1024 * 1024  # bytes of one line, on both ends; a snapshot of a large run is about 100 KiB
@@ -102,6 +103,10 @@ class ControlError(Exception):
     exit_code: int = ExitCode.FAILED
 
 
+class BackendOfOther(ControlError):
+    """The run is live, and its backend answers only the user that it runs as. Its files can be read."""
+
+
 class BackendDead(ControlError):
     """The run has no running backend. Its state can only be read from its files."""
 
@@ -163,8 +168,8 @@ class _IncomingLine(Incoming, frozen=True):
     snapshot: msgspec.Raw = msgspec.Raw(b"")  # type: ignore[assignment]
 
 
-_incoming = msgspec.json.Decoder(_IncomingLine)
-_request = msgspec.json.Decoder(Request)
+_incoming = JsonDecoder(_IncomingLine)
+_request = JsonDecoder(Request)
 
 
 def encode_line(message: Any) -> bytes:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import socket
 import stat
 import struct
 from pathlib import Path
 
-from liverl.control.messages import BackendDead, BackendElsewhere, BackendSilent, ControlError
+from liverl.control.messages import (
+    BackendDead,
+    BackendElsewhere,
+    BackendOfOther,
+    BackendSilent,
+    ControlError,
+)
 from liverl.procs import procfs
 from liverl.rundir.index import run_hash
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
@@ -161,7 +168,7 @@ def connect_control(run_dir: Path, timeout: float) -> socket.socket:
         BackendDead: no backend is running.
         BackendElsewhere: the backend runs on another host.
         BackendSilent: the backend runs here but does not accept connections.
-        ControlError: the socket belongs to another user.
+        BackendOfOther: the run belongs to another user.
     """
     alive = backend_alive(run_dir)
     path = RunDir(run_dir).socket  # before the recorded path: the run directory may be mounted elsewhere here
@@ -171,13 +178,39 @@ def connect_control(run_dir: Path, timeout: float) -> socket.socket:
         sock = connect_path(path, timeout)
     except OSError as error:
         if isinstance(error, PermissionError) and not isinstance(alive, RemoteBackend):
-            raise ControlError(f"the control socket {path} belongs to another user") from error
+            raise of_other(run_dir, alive) from error
         raise unreachable(run_dir, alive) from error
     _, uid, _ = peer_credentials(sock)
     if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
         sock.close()
-        raise ControlError(f"the control socket {path} is served by another user (uid {uid})")
+        raise of_other(run_dir, alive)
     return sock
+
+
+def of_other(run_dir: Path, alive: object) -> BackendOfOther:
+    """The error for a live run of another user. ``alive``: the result of ``backend_alive``."""
+    backend = "its backend"
+    if isinstance(alive, LiveBackend):
+        uid = procfs.uid_of(alive.record.pid)
+        backend += f" (pid {alive.record.pid}{'' if uid is None else f' of {user_name(uid)}'})"
+    return BackendOfOther(
+        f"run {RunDir(run_dir).name} belongs to another user, and {backend} answers nobody else. To look at it: "
+        f"liverl-tui attach --readonly --run {run_dir}"
+    )
+
+
+def owned_by_other(alive: LiveBackend) -> bool:
+    """Whether a backend of this host runs as another user than this process, which is not root's."""
+    uid = procfs.uid_of(alive.record.pid)
+    return uid is not None and uid != os.geteuid() and os.geteuid() != 0
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or its number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def no_greeting(run_dir: Path, seconds: float) -> BackendSilent:

@@ -111,7 +111,7 @@ class Commands:
         self._log(client, how if remove is None else f"remove {remove}")
         if self._repair is not None:
             return await self._repair.add(to, delta, remove)
-        return await self._scaling.scale(to, delta, remove)
+        return await self._scaling.scale(to, delta, remove, force=command.force)
 
     async def _reconfigure(self, command: Reconfigure, client: str) -> Answer:
         if self._repair is not None:

@@ -20,6 +20,7 @@ from liverl.daemon.ending import Verdict
 from liverl.daemon.job_end import passed_by, shown, verdict_of, verdict_of_job
 from liverl.external.ray_job import RayJobError, job_state
 from liverl.rundir.layout import RunDir
+from liverl.supervise.services.end_causes import NotReadError
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.supervisor import Supervisor
 
@@ -43,7 +44,14 @@ async def judged(
     end = quiet_end(told, passed_by(plan), steps, left=left)
     if end.state == "done" and end.owed is not None:
         return verdict_of(end, None)
-    found = await causes.behind_success(trainer, unfinished=end.owed is not None)
+    found, unread = None, ""
+    try:
+        found = await causes.behind_success(trainer, unfinished=end.owed is not None)
+    except NotReadError as error:
+        unread = str(error)
+    if unread and end.state == "done":
+        told = msgspec.structs.replace(told, left_out="; ".join(filter(None, (told.left_out, unread))))
+        end = quiet_end(told, passed_by(plan), steps, left=left)
     if found is not None:
         text = f"it exited with 0, but its log ends with an error: {found.text.rpartition(FIRST_ERROR)[2]}"
         fix = f"{found.fix} {_LOST_CODE}" if plan.script is not None else found.fix

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +19,25 @@ import msgspec
 
 from liverl.daemon.plan_change import PlanChange
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted
+from liverl.daemon.waiting import Tell, Waiting, lock_holder
 from liverl.exit_codes import ExitCode
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl.util import clocks
 from liverl.util.atomic_file import set_aside, write_atomic
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.process_limit import too_few
 from liverl.util.regular_file import open_append, open_binary
+from liverl.util.remove_tree import remove_tree
 
 if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
 ROOM_BYTES = 64 << 10  # free space that a backend needs for its first records
-JOIN_S = 2.0  # seconds to wait for a backend that holds the run, before another is started: it may be ending
-CREATING_S = 10.0  # seconds in which another command completes the directory of a new run
+JOIN_S = (
+    2.0  # seconds between two attempts to start a backend while another one holds the run: it may be ending
+)
+UNSEEN_S = 20.0  # seconds after which it is an error that no process of this host can be seen to hold it
 # Exit codes of the daemon that the command which started it returns as they are; any other becomes FAILED.
 REFUSALS = (ExitCode.USAGE, ExitCode.PREFLIGHT, ExitCode.NO_RUN)
 
@@ -53,14 +61,16 @@ class RunExists(LaunchError):
 @dataclass(frozen=True)
 class StopRequest:
     """Request to a backend that adopts services only to stop them. ``now``: kill without grace; ``who``: who requested
-    it, for events and the result."""
+    it, for events and the result; ``killed``: the earlier backend was killed, as it did not respond."""
 
     now: bool
     who: str
+    killed: bool = False
 
 
 def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
-    """Create the directory of a new run with its configuration, plan and keys.
+    """Create the directory of a new run with its configuration, plan and keys: whole, in one step, so that nobody finds
+    it without its plan.
 
     Raises:
         RunExists: it exists already.
@@ -71,35 +81,38 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     from liverl.observe import config_edits
     from liverl.proxy.keys import InvalidKey, ensure_keys
 
+    new = run_dir.parent / f".{run_dir.name}.{os.getpid()}.{threading.get_native_id()}.new"
     try:
         require_trusted(run_dir)
         make_directory(run_dir.parent)
-        new_directory(run_dir)
+        if os.path.lexists(run_dir):
+            raise RunExists(f"{run_dir} already exists", ExitCode.USAGE)
+        new_directory(new)
     except UntrustedRun as error:
         raise LaunchError(str(error), error.exit_code) from None
-    except FileExistsError:
-        raise RunExists(f"{run_dir} already exists", ExitCode.USAGE) from None
     except OSError as error:
         raise LaunchError(
             f"cannot create {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
     try:
-        write_atomic(run_dir / "config.yaml", dump_yaml(loaded.config, loaded.kept).encode())
+        own = dump_yaml(loaded.config, loaded.kept).encode()
+        write_atomic(new / "config.yaml", own)
+        config_edits.expect(new, run_dir / "config.yaml", own)
         source = Path(loaded.file) if loaded.file else None
-        config_edits.record(
-            run_dir, [run_dir / "config.yaml", *([source] if source and source.is_file() else [])]
-        )
-        ensure_keys(run_dir, loaded.secrets.anthropic_api_key or _placeholder(loaded))
-        # The last file: with its plan the run can be started, also by another command.
-        write_atomic(run_dir / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+        config_edits.record(new, [source] if source and source.is_file() else [])
+        ensure_keys(new, loaded.secrets.anthropic_api_key or _placeholder(loaded))
+        write_atomic(new / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+        os.rename(new, run_dir)
     except InvalidKey as error:
-        shutil.rmtree(run_dir, ignore_errors=True)
         raise LaunchError(f"infrastructure.anthropic_api_key: {error}", ExitCode.USAGE) from None
     except OSError as error:
-        shutil.rmtree(run_dir, ignore_errors=True)
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise RunExists(f"{run_dir} already exists", ExitCode.USAGE) from None
         raise LaunchError(
             f"cannot write to {run_dir}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
         ) from None
+    finally:
+        remove_tree(new)
 
 
 def _placeholder(loaded: LoadedConfig) -> str | None:
@@ -113,16 +126,19 @@ def start_backend(
     resume: bool = False,
     stop: StopRequest | None = None,
     change: PlanChange | None = None,
-    timeout: float = 20.0,
+    tell: Tell = lambda _: None,
+    stops: Callable[[], int] = lambda: 0,
 ) -> int:
-    """Start the daemon in a session of its own and wait until it accepts commands, ``timeout`` seconds at most.
+    """Start the daemon in a session of its own and wait until it accepts commands, as long as its process lives.
     Returns its pid. ``resume``: begin another attempt if the last one has ended. With ``stop`` it only stops the
-    services of an earlier backend. ``change``: of the configuration, for the attempt that begins.
+    services of an earlier backend. ``change``: of the configuration, for the attempt that begins. ``tell``: is told
+    what the wait is for, after some seconds; ``stops``: how often the user has asked meanwhile to end it: the process
+    gets SIGTERM, then SIGKILL, as it does on KeyboardInterrupt.
 
     Raises:
         RunHeld: another backend holds the run.
-        LaunchError: another user could have changed the run, or the daemon exited or did not answer in time; the
-            message then quotes the last lines of its output.
+        LaunchError: another user could have changed the run, or the daemon exited; the message then quotes the last
+            lines of its output.
     """
     run_dir = run_dir.resolve()
     try:
@@ -134,7 +150,7 @@ def start_backend(
     if resume:
         argv.append("--resume")
     if stop is not None:
-        argv += ["--stop", stop.who, *(["--now"] if stop.now else [])]
+        argv += ["--stop", stop.who, *(["--now"] if stop.now else []), *(["--killed"] if stop.killed else [])]
     if change is not None:
         argv.append("--change")
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}
@@ -155,25 +171,50 @@ def start_backend(
         except OSError as error:
             why = too_few(error) or error.strerror
             raise LaunchError(f"cannot start the backend: {why}", ExitCode.PREFLIGHT) from None
-    give_up = time.monotonic() + timeout
-    while time.monotonic() < give_up:
-        alive = backend_alive(run_dir)
-        if isinstance(alive, LiveBackend) and alive.record.pid == process.pid and _answers(run_dir):
-            return process.pid
-        code = process.poll()
-        if code is not None:
-            if code == ExitCode.HELD:
-                raise RunHeld(_last_words(log_path, start, code), ExitCode.NO_RUN)
-            if code == ExitCode.OK or RunDir(run_dir).read_result() is not None:
-                return process.pid  # everything had ended; it wrote the result and exited
-            raise LaunchError(
-                _last_words(log_path, start, code), code if code in REFUSALS else ExitCode.FAILED
-            )
-        time.sleep(0.02)
-    raise LaunchError(
-        f"timed out after {timeout:g} s waiting for the backend (pid {process.pid}) to respond; see {log_path}",
-        ExitCode.FAILED,
-    )
+    waiting, asked = Waiting(tell), 0
+    try:
+        while True:
+            alive = backend_alive(run_dir)
+            if isinstance(alive, LiveBackend) and alive.record.pid == process.pid and _answers(run_dir):
+                return process.pid
+            code = process.poll()
+            if code is not None:
+                return _ended_early(run_dir, process, start, asked)
+            if (number := stops()) > asked:
+                asked = number
+                _end(process, asked, tell)
+            waiting.look("the backend", process.pid, f"it is still starting; its log: {log_path}")
+            time.sleep(0.02)
+    except KeyboardInterrupt:
+        _end(process, 1, tell)
+        raise
+
+
+def _end(process: subprocess.Popen[bytes], asked: int, tell: Tell) -> None:
+    """End a backend that is still starting, because its caller was asked to stop ``asked`` times."""
+    number = signal.SIGTERM if asked == 1 else signal.SIGKILL
+    tell(f"stopping: sent {number.name} to the backend (pid {process.pid}), which is still starting")
+    process.send_signal(number)
+
+
+def _ended_early(run_dir: Path, process: subprocess.Popen[bytes], start: int, asked: int) -> int:
+    """The pid of a backend that has exited before it answered, where all is well.
+
+    Raises:
+        RunHeld, LaunchError: see ``start_backend``.
+    """
+    code, log_path = process.returncode, RunDir(run_dir).backend_log
+    if code == ExitCode.HELD:
+        raise RunHeld(_last_words(log_path, start, code), ExitCode.NO_RUN)
+    if code == ExitCode.OK or RunDir(run_dir).read_result() is not None:
+        return process.pid  # everything had ended; it wrote the result and exited
+    if asked and code < 0:
+        raise LaunchError(
+            f"the start was cancelled: {signal.Signals(-code).name} has ended the backend (pid {process.pid}) before "
+            f"it accepted commands. If it had started services: liverl-tui stop --run {run_dir}",
+            ExitCode.STOPPED,
+        )
+    raise LaunchError(_last_words(log_path, start, code), code if code in REFUSALS else ExitCode.FAILED)
 
 
 def _input(change: PlanChange | None) -> AbstractContextManager[BinaryIO | int]:
@@ -208,26 +249,33 @@ def _open_log(path: Path) -> BinaryIO:
 
 
 def start_or_join(
-    run_dir: Path, *, resume: bool = False, change: PlanChange | None = None, timeout: float = 20.0
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    change: PlanChange | None = None,
+    tell: Tell = lambda _: None,
+    stops: Callable[[], int] = lambda: 0,
 ) -> bool:
-    """Start a backend, or wait for the one that another command starts at the same time. Returns whether this call
-    has started it. ``resume``, ``change`` and ``timeout`` as for ``start_backend``.
+    """Start a backend, or wait for the one that another command starts at the same time, as long as its process lives.
+    Returns whether this call has started it. The arguments are those of ``start_backend``; a stop that is asked for
+    while the backend is another command's ends only this call.
 
     Raises:
-        RunHeld: another backend holds the run, and has not accepted commands within ``timeout`` seconds.
-        LaunchError: it exited or did not answer in time; the message quotes the last lines of its output. Or another
-            command has started it, so that ``change`` was not applied.
+        RunHeld: another backend holds the run, and it is no process that can be seen on this host, for ``UNSEEN_S``
+            seconds; or a stop was asked for.
+        LaunchError: it exited; the message quotes the last lines of its output. Or another command has started it, so
+            that ``change`` was not applied.
     """
-    give_up = time.monotonic() + timeout
+    waiting, seen = Waiting(tell), clocks.ran()
     while True:
         try:
-            start_backend(run_dir, resume=resume, change=change, timeout=timeout)
+            start_backend(run_dir, resume=resume, change=change, tell=tell, stops=stops)
             return True
         except RunHeld:
-            if time.monotonic() > give_up:
+            if clocks.ran() - seen > UNSEEN_S or stops():
                 raise
-        again = time.monotonic() + JOIN_S
-        while time.monotonic() < again:
+        again = clocks.ran() + JOIN_S
+        while True:
             if isinstance(backend_alive(run_dir), LiveBackend) and _answers(run_dir):
                 if change is not None:
                     raise LaunchError(
@@ -235,20 +283,13 @@ def start_or_join(
                         ExitCode.USAGE,
                     )
                 return False
+            holder = lock_holder(RunDir(run_dir).lock)
+            if holder is not None:
+                seen = clocks.ran()
+                waiting.look("another backend of this run", holder, "it is starting or ending")
+            if stops() or (holder is None and clocks.ran() > again):
+                break
             time.sleep(0.05)
-
-
-def created_meanwhile(run_dir: Path) -> bool:
-    """Whether another command has created this run, or completes it within ``CREATING_S`` seconds."""
-    while not RunDir(run_dir).is_run():
-        try:
-            age = time.time() - run_dir.stat().st_ctime
-        except FileNotFoundError:
-            return False
-        if not 0 <= age <= CREATING_S:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def _require_room(run_dir: Path) -> None:

@@ -28,7 +28,7 @@ from liverl.daemon.next_attempt import present_values
 from liverl.daemon.plan_change import PlanChange, apply
 from liverl.daemon.run import Run
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
-from liverl.daemon.trusted_run import UntrustedRun, require_trusted
+from liverl.daemon.trusted_run import UntrustedRun, require_trusted, trusted_roots
 from liverl.diagnose.report import files, past_alerts, report
 from liverl.exit_codes import ExitCode
 from liverl.model import Level, Result
@@ -44,7 +44,9 @@ from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
-from liverl.util.modes import exclude_others
+from liverl.util.decode import decode_json
+from liverl.util.lock_file import open_lock
+from liverl.util.modes import exclude_others, make_directory
 from liverl.util.process_limit import too_few
 from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
@@ -66,9 +68,7 @@ def take_lock(path: Path) -> int:
         StartProblem: another backend holds it, or the file cannot be opened.
     """
     try:
-        # A directory in its place is locked as well: another file there would let a second backend in.
-        flags = os.O_RDONLY | os.O_DIRECTORY if path.is_dir() else os.O_RDWR | os.O_CREAT
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        fd = open_lock(path, only_locked=True)
     except OSError as error:
         raise StartProblem(
             f"cannot open {path}: {os.strerror(error.errno or 0)}", ExitCode.PREFLIGHT
@@ -112,7 +112,7 @@ async def serve(
         plan = apply(run_dir, plan, change, attempt)
     plan = within_batch_limits(plan, os.environ)
     was_running = anything_alive(run_dir, plan.run, history) if stop is not None else True
-    (run_dir / f"attempt_{attempt:03d}" / "logs").mkdir(parents=True, exist_ok=True)
+    make_directory(run_dir / f"attempt_{attempt:03d}" / "logs", inside=run_dir)
     asyncio.get_running_loop().set_default_executor(_UnjoinedThreads(THREADS))
     same_boot = not fresh and history.era == procfs.pid_era()
     began = history.attempt_monotonic if same_boot else None
@@ -160,6 +160,8 @@ def _stop_at_once(run: Run, stop: StopRequest | None, was_running: bool, no_plan
         nothing_to_stop = "the backend had exited unexpectedly; no process was left to stop"
         stopped = f"stopped by {stop.who} after the backend had exited unexpectedly"
         why = stopped if was_running else nothing_to_stop
+        if stop.killed:
+            why = f"killed by {stop.who}, as the backend did not respond"
         if no_plan:
             why += f"; {no_plan}: all processes of the run were ended, in no order"
         run.outcome.request_stop(now=stop.now, who=stop.who, why=why)
@@ -369,7 +371,7 @@ async def _enter_in_ledger(run: Run, result: Result, directory: OpenDirectory) -
     snapshot, where = run.snapshot(), directory.path
     if where.parent.name != snapshot.run.partition("/")[0]:
         return  # it lies in no run root: two folders above it may be anything
-    ledger = Ledger(artifacts_of(where))
+    ledger = Ledger(artifacts_of(where), trusted=trusted_roots(os.environ))
     row = row_of(snapshot.run, where, result, snapshot.rewards)
     try:
         await asyncio.to_thread(ledger.enter, row)
@@ -385,10 +387,11 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--stop", metavar="WHO", help="stop the run on behalf of WHO, then exit")
     parser.add_argument("--now", action="store_true", help="with --stop: kill immediately")
+    parser.add_argument("--killed", action="store_true", help="with --stop: its backend was killed for it")
     parser.add_argument("--change", action="store_true", help="stdin has a PlanChange, as JSON")
     args = parser.parse_args()
     run_dir = args.run_dir.resolve()
-    stop = StopRequest(args.now, args.stop) if args.stop is not None else None
+    stop = StopRequest(args.now, args.stop, args.killed) if args.stop is not None else None
     exclude_others()
     try:
         require_trusted(run_dir)
@@ -398,7 +401,7 @@ def main() -> None:
             ensure_ray_token(run_dir)
             ensure_replica_token(run_dir)
             ensure_sessions_key(run_dir)
-        change = msgspec.json.decode(sys.stdin.buffer.read(), type=PlanChange) if args.change else None
+        change = decode_json(sys.stdin.buffer.read(), type=PlanChange) if args.change else None
         code = asyncio.run(serve(run_dir, args.resume, stop, change))
     except StartProblem as problem:
         complain(f"cannot start: {problem}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from liverl.daemon.launch import LaunchError
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
+from liverl.util.decode import decode_json
 from liverl.util.visible import visible
 
 if TYPE_CHECKING:
@@ -112,14 +113,13 @@ def present_values(run: RunDir) -> dict[str, str]:
 def _given(run: RunDir) -> dict[str, str] | None:
     """The keys that the user of ``run`` has given, as its plan has them (``LoadedConfig.given``); None if it does not
     say."""
-    import msgspec
 
     from liverl.plan.spec import Plan
     from liverl.util.bad_json import BAD_JSON
     from liverl.util.regular_file import read_regular
 
     try:
-        plan = msgspec.json.decode(read_regular(run.plan), type=Plan)
+        plan = decode_json(read_regular(run.plan), type=Plan)
     except (OSError, *BAD_JSON):
         return None
     return plan.script.given if plan.script is not None else None

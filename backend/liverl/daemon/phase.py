@@ -52,6 +52,8 @@ def phase_words(
 def _training_words(trainer: Mapping[str, Any], total_steps: int | None, trials: TrialsStatus) -> str:
     of = f"/{total_steps}" if total_steps else ""
     step = int(trainer.get("step") or 0) + 1
+    if total_steps and step > total_steps + 1 and trainer.get("phase") != "done":
+        return f"{step - 1} steps done, more than the {total_steps} that were announced"
     if total_steps and step > total_steps and trainer.get("phase") != "done":
         return f"all {total_steps} steps done, the trainer is finishing"
     phase = _PHASES.get(str(trainer.get("phase")), str(trainer.get("phase")))

@@ -19,13 +19,13 @@ import msgspec
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.trajectory import read_trajectory
 from liverl.sessions.trial_log import ROWS, TURNS
+from liverl.util.checked_path import open_at, open_folder
 from liverl.util.plural import plural, quantity
 from liverl.util.regular_file import RefusedFileError
 
 LOOK_S = 30.0  # seconds between two looks for steps whose files may go
 BUDGET_S = 2.0  # seconds of one look; the rest follows with the next one
 CUT_OFF_S = 3600.0  # seconds without a change after which a trial without a result is no longer running
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Removed(msgspec.Struct):
@@ -88,7 +88,7 @@ class Retention:
         if step is None:
             return []
         try:
-            fd = os.open(self._trials, _FOLDER)
+            fd = self._open()
         except FileNotFoundError:
             return []
         except OSError:
@@ -101,11 +101,27 @@ class Retention:
             os.close(fd)
         return [(number, name) for number, name in numbers if number <= step - self._keep]
 
+    def _open(self) -> int:
+        return open_folder(self._trials, inside=self._trials.parent)
+
+    @contextlib.contextmanager
+    def _step_folder(self, name: str) -> Iterator[int | None]:
+        try:
+            trials = self._open()
+        except OSError:
+            yield None
+            return
+        try:
+            with _folder(name, trials) as step:
+                yield step
+        finally:
+            os.close(trials)
+
     def _step(self, number: int, name: str, last: bool, until: float) -> Removed | None:
         """Remove files of one step's trials; None if the time was over before all were looked at."""
         removed, seen = self._begun.setdefault((number, last), (Removed(number, last), set()))
         running = False
-        with _folder(self._trials / name) as step:
+        with self._step_folder(name) as step:
             for trial in sorted(os.listdir(step)) if step is not None else ():
                 if trial in seen:
                     continue
@@ -149,10 +165,10 @@ class Retention:
 
 
 @contextlib.contextmanager
-def _folder(path: str | Path, parent: int | None = None) -> Iterator[int | None]:
-    """The descriptor of a directory; None if it is none, or a link."""
+def _folder(name: str, parent: int) -> Iterator[int | None]:
+    """The descriptor of a directory in ``parent``; None if it is none, or a link."""
     try:
-        fd = os.open(path, _FOLDER, dir_fd=parent)
+        fd = open_at(parent, name, os.O_RDONLY | os.O_DIRECTORY, name)
     except OSError:
         yield None
         return

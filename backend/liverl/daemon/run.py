@@ -23,6 +23,7 @@ from liverl.external.repair import Repair
 from liverl.logs.files import ray_logs
 from liverl.model import Event, Result, Snapshot
 from liverl.notify.notifier import Notifier, Voice
+from liverl.observe.clock_jumps import ClockJumps
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.volumes import SHARED_MEMORY, Volume, is_low
@@ -35,7 +36,10 @@ from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import redact
 from liverl.util.blocking_call import BlockingCalls
+from liverl.util.clocks import Moment
 from liverl.verl.replicas import VerlReplicas
+
+CLOCKS_S = 5.0  # seconds between two looks at the clocks
 
 
 class Run:
@@ -68,6 +72,7 @@ class Run:
             environment_checks=environment_checks(plan, run_dir / "config.yaml"),
             oom_kills=oom_kills,
             before_kill=self._before_kill,
+            goes_on=None if started_at is None or monotonic is None else Moment(started_at, monotonic),
         )
         self.stacks = StackSaver(supervisor)
         supervisor.end_causes.ray = plan.may_use_ray
@@ -90,9 +95,11 @@ class Run:
             outputs=OutputLinks(run_dir, plan.script) if plan.script is not None else None,
         )
         supervisor.end_causes.strangers = sampler.strangers
-        self.scaling = scaling = Scaling(supervisor, plan, replicas, sampler.look_at_gpus_now)
+        self.scaling = scaling = Scaling(
+            supervisor, plan, replicas, sampler.look_at_gpus_now, replica_bytes=sampler.replica_bytes
+        )
         self.outcome = outcome = RunOutcome(
-            supervisor, replicas, scaling, source, began_at, monotonic, progress=self._progress
+            supervisor, replicas, scaling, source, began_at, progress=self._progress
         )
         records = supervisor.records
         voice = Voice(
@@ -117,6 +124,7 @@ class Run:
         )
         keep = settings.keep_steps
         self._retention = None if keep is None else Retention(run_dir / "trials", keep)
+        self._clocks = ClockJumps()
         self._trackers: dict[str, str] = {}  # those that an event has named
         self._removals = BlockingCalls[list[Removed]]()
         repair = Repair(supervisor, script) if script is not None else None
@@ -132,6 +140,7 @@ class Run:
         if self.source is not None:
             supervisor.spawn_task(supervisor.forever(self.source.look))
         supervisor.spawn_task(supervisor.forever(self.state_writer.look))
+        supervisor.spawn_task(supervisor.forever(self._look_at_clocks))
         self.notifier.start()
         if self._retention is not None:
             supervisor.spawn_task(supervisor.forever(self._retain))
@@ -147,6 +156,15 @@ class Run:
             self.snapshots.total_steps(),
         )
         return redact.struct(result)
+
+    async def _look_at_clocks(self) -> float:
+        """Tell that the system's clock was set, or that the host was suspended."""
+        jump = self._clocks.look()
+        if jump is not None:
+            self.supervisor.say(
+                "clock", jump.words, "warning", step=round(jump.step, 1), suspended=round(jump.suspended, 1)
+            )
+        return CLOCKS_S
 
     async def _retain(self) -> float:
         """Remove files of earlier steps' trials."""

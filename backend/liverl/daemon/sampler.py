@@ -44,6 +44,7 @@ from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, TRIALS, Volume,
 from liverl.plan import verl_trainer
 from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
+from liverl.supervise.services.state_machine import SERVING
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.pace import QUIET_PERIOD
@@ -346,7 +347,12 @@ class Sampler:
             self._late[what] = UnreadableFile(what, why)
             return False
         finally:
-            unreadable = (*self._late.values(), *self._logs.unreadable, *self._files.unreadable)
+            unreadable = (
+                *self._late.values(),
+                *self._volumes.unreadable,
+                *self._logs.unreadable,
+                *self._files.unreadable,
+            )
             self.facts.unreadable = unreadable[:UNREADABLE]
 
     def _report_missed(self, steps: list[int]) -> None:
@@ -432,6 +438,13 @@ class Sampler:
             if found or live.incomplete:
                 self._supervisor.pace.changed()  # so that it is read on and diagnosed now
         return None
+
+    def replica_bytes(self) -> int | None:
+        """Memory of the largest replica that runs, as of the last sample; None if none does."""
+        slots = self._supervisor.slots.values()
+        names = {slot.name for slot in slots if slot.spec.kind == "replica" and slot.state in SERVING}
+        sizes = (tree.rss_bytes for name, tree in self.facts.trees.items() if name in names)
+        return max((size for size in sizes if size), default=None)
 
     @property
     def pid_memory(self) -> Mapping[str, Mapping[int, int | None]]:

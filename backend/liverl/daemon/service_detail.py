@@ -25,6 +25,7 @@ from liverl.plan.spec import EnvironmentSpec, Plan, Probe, ServiceSpec
 from liverl.rundir.layout import RunDir
 from liverl.supervise.services import prepare
 from liverl.util import redact
+from liverl.util.decode import decode_json
 from liverl.util.nearest import nearest
 from liverl.util.regular_file import open_binary, read_regular
 
@@ -307,7 +308,7 @@ def _records(run_dir: Path, service: str) -> Iterable[dict[str, Any]]:
         for line in file:
             if any(needle in line for needle in needles):
                 try:
-                    record = msgspec.json.decode(line, type=dict[str, Any])
+                    record = decode_json(line, type=dict[str, Any])
                 except (ValueError, RecursionError):
                     continue
                 yield record

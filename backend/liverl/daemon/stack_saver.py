@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -98,7 +97,7 @@ class StackSaver:
         py_spy = await loop.run_in_executor(None, stacks.find_py_spy, list(supervisor.pythons().values()))
         turns = asyncio.Semaphore(AT_ONCE)
 
-        at = time.time()
+        at = supervisor.now()
 
         async def one(place: int, key: str, process: Member, title: str) -> tuple[int, Saved | str]:
             async with turns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,9 @@ from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.recovery.replay import RunHistory, Sighting
 from liverl.supervise.services.state_machine import LIVE
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.modes import new_directory
 from liverl.util.regular_file import read_regular
+from liverl.util.remove_tree import remove_tree
 
 
 class StartProblem(Exception):
@@ -125,8 +126,8 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         supervisor.run_dir.joinpath("result.json").unlink(missing_ok=True)
         for stale in ("trainer.json", "replicas.json"):
             supervisor.run_dir.joinpath(stale).unlink(missing_ok=True)
-        shutil.rmtree(supervisor.run_dir / "exits", ignore_errors=True)
-        (supervisor.run_dir / "exits").mkdir()
+        remove_tree(supervisor.run_dir / "exits")
+        new_directory(supervisor.run_dir / "exits")
         for child in children:
             await supervisor.keeper_manager.request("forget", token=child["token"])
         began = {"era": procfs.pid_era(), "monotonic": time.monotonic()}

@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from liverl.config.trusted_roots import ROOTS_KEY, resolved_root
+from liverl.config.trusted_roots import ROOTS_VARIABLE as ROOTS_VARIABLE
+from liverl.config.trusted_roots import trusted_roots as roots_in
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
 from liverl.rundir.path_facts import path_facts, present_caller
 from liverl.rundir.trust import Finding, assess
 
-ROOTS_KEY = "supervise.trusted_roots"
-# Set by the user, or by ``vouch`` for the backend that a command starts. Services do not inherit it.
-ROOTS_VARIABLE = "LIVERL_SUPERVISE__TRUSTED_ROOTS"
 _MOST = 4  # paths that one message names
 
 
@@ -30,15 +30,10 @@ def trusted_roots(env: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         UntrustedRun: the variable is not a list of paths.
     """
-    text = env.get(ROOTS_VARIABLE)
-    if not text:
-        return ()
-    from liverl.config.layers import from_environment
-
-    _, layer, _ = from_environment({ROOTS_VARIABLE: text})
-    if layer.problems:
-        raise UntrustedRun(f"{ROOTS_VARIABLE} is not a list of directories such as [/a, /b]: {text!r}")
-    return tuple(_resolved(root) for setting in layer.settings.values() for root in setting.value)
+    try:
+        return roots_in(env)
+    except ValueError as error:
+        raise UntrustedRun(str(error)) from None
 
 
 def vouch(roots: Iterable[str | os.PathLike[str]]) -> None:
@@ -47,7 +42,7 @@ def vouch(roots: Iterable[str | os.PathLike[str]]) -> None:
     Raises:
         UntrustedRun: the variable, which other directories are taken from, is not a list of paths.
     """
-    more = [_resolved(root) for root in roots]
+    more = [resolved_root(root) for root in roots]
     if more:
         os.environ[ROOTS_VARIABLE] = json.dumps(
             list(dict.fromkeys([*trusted_roots(os.environ), *more])), ensure_ascii=False
@@ -66,10 +61,6 @@ def require_trusted(run_dir: Path) -> tuple[Finding, ...]:
     if verdict.refused:
         raise UntrustedRun(_refusal(run_dir, verdict.refused))
     return verdict.warnings
-
-
-def _resolved(root: str | os.PathLike[str]) -> str:
-    return os.path.realpath(os.path.expanduser(root))
 
 
 def _refusal(run_dir: Path, findings: tuple[Finding, ...]) -> str:

@@ -12,6 +12,7 @@ from liverl.config.edit import ChangedLine, EditRefused, changed_lines, edited
 from liverl.observe import config_edits
 from liverl.rundir.layout import RunDir
 from liverl.util.atomic_file import write_atomic
+from liverl.util.checked_path import RESOLVED, resolved
 from liverl.util.regular_file import read_regular
 
 
@@ -52,14 +53,14 @@ def proposed(path: Path, values: Mapping[str, str]) -> FileChange | None:
 
 
 def write(run: RunDir, change: FileChange) -> None:
-    """Write the changed file, through a link to it if it is one. The run no longer reports it as edited, unless it was
-    before.
+    """Write the changed file, through a link of the user's to it if it is one. The run no longer reports it as edited,
+    unless it was before.
 
     Raises:
         EditRefused: the file has changed since it was read, or is read-only.
         OSError: it cannot be written; it is unchanged.
     """
-    target = Path(os.path.realpath(change.path))
+    target = Path(resolved(change.path))
     if _read(change.path) != change.before:
         raise EditRefused("it was changed in the meantime; nothing was written")
     unedited = not config_edits.was_edited(run.path, change.path)
@@ -68,7 +69,7 @@ def write(run: RunDir, change: FileChange) -> None:
     if unedited:
         config_edits.expect(run.path, change.path, content)
     try:
-        write_atomic(target, content, mode)
+        write_atomic(target, content, mode, inside=RESOLVED)
     except OSError:
         if unedited:
             config_edits.record(run.path, [change.path])

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import shutil
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import msgspec
 
 from liverl.causes.quiet.end import NO_STEP
-from liverl.causes.quiet.reasons import JOB_FAILED, QUIET
+from liverl.causes.quiet.reasons import JOB_FAILED, QUIET, UNJUDGED
 from liverl.causes.shown import words_of
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.exit_zero import judged
@@ -35,9 +34,8 @@ FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's re
 
 class RunOutcome:
     """Decides when the run ends. ``source``: of the replicas that verl manages; None if there are none.
-    ``started_at``: Unix time at which the attempt began; ``monotonic``: the monotonic clock at that time, if it is
-    known and of this boot. ``progress``: counts the finished steps anew, and returns their number. ``verdict`` is
-    None while the run goes on, ``result`` until ``conclude``."""
+    ``started_at``: Unix time at which the attempt began. ``progress``: counts the finished steps anew, and returns
+    their number. ``verdict`` is None while the run goes on, ``result`` until ``conclude``."""
 
     def __init__(
         self,
@@ -46,7 +44,6 @@ class RunOutcome:
         scaling: Scaling,
         source: ReplicaSource | None,
         started_at: float,
-        monotonic: float | None = None,
         *,
         progress: Callable[[], Awaitable[int]],
     ) -> None:
@@ -58,7 +55,6 @@ class RunOutcome:
         self._scaling = scaling
         self._source = source
         self._started_at = started_at
-        self._monotonic = monotonic
         self._progress = progress
         supervisor.end_causes.further = self._further
         self._explaining: asyncio.Task[None] | None = None
@@ -191,7 +187,8 @@ class RunOutcome:
             self._supervisor.say("run_done", f"{ended}; stopping the rest")
         elif cause is not None and cause.id in QUIET | {JOB_FAILED}:
             who = "" if cause.text.startswith(("its ", "the ")) else "the trainer "
-            text = f"training has not completed: {who}{cause.text}. {cause.why.rstrip('.')}"
+            not_done = "" if cause.id == UNJUDGED else "training has not completed: "
+            text = f"{not_done}{who}{cause.text}. {cause.why.rstrip('.')}"
             self._supervisor.say("run_unfinished", text, "warning", cause.service, fix=cause.fix)
 
     def _explain(self, now: bool) -> None:
@@ -326,10 +323,8 @@ class RunOutcome:
         return self.result
 
     def _ended_at(self) -> float:
-        """Unix time of the end by the clock that told the start: the system's clock may have been set since."""
-        if self._monotonic is None:
-            return max(self._started_at, self._supervisor.now())
-        return self._started_at + time.monotonic() - self._monotonic
+        """Unix time of the end by the clock that told the start; after a reboot it may be another one."""
+        return max(self._started_at, self._supervisor.now())
 
 
 def _failed(verdict: Verdict) -> bool:

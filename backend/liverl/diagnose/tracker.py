@@ -63,7 +63,8 @@ class RunContext(msgspec.Struct, frozen=True):
     ``sampling``: what the trials of a launch script are to be sampled with; ``parser_set``: where the parser is set;
     ``unreached``: targets of ``notify``; ``memory``: how memory fills up, None: it does not; ``engine_versions``: of
     the replicas' engines, as far as their logs say; ``mute``: ids of alerts that are not to be raised
-    (``diagnose.muting``)."""
+    (``diagnose.muting``); ``foreign``: somebody else started the run, so that no configuration key of ours sets
+    anything of it."""
 
     volumes: tuple[Volume, ...] = ()
     largest: tuple[tuple[str, int], ...] = ()
@@ -86,6 +87,7 @@ class RunContext(msgspec.Struct, frozen=True):
     memory: Growth | None = None
     engine_versions: tuple[str, ...] = ()
     mute: tuple[str, ...] = ()
+    foreign: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class Diagnosis:
                 if isinstance(result, Resolved):
                     resolved.add(result.id)
                 else:
-                    self._detect(result, rule, at)
+                    self._detect(result, rule, now)
         news: list[SymptomChange] = []
         for name, case in list(self._cases.items()):
             case.last = at if case.last is None else case.last
@@ -214,11 +216,11 @@ class Diagnosis:
         shown = (case.symptom for case in self._cases.values() if case.shown and case.muted == muted)
         return tuple(sorted(shown, key=lambda s: (-_RANK[s.severity], s.since or 0.0, s.id)))
 
-    def _detect(self, symptom: Symptom, rule: Rule, at: float) -> None:
-        case = self._cases.get(symptom.id)
+    def _detect(self, symptom: Symptom, rule: Rule, now: Snapshot) -> None:
+        case, at = self._cases.get(symptom.id), now.at
         if case is None:
-            # A file that another host wrote may be of a later clock than ours.
-            first = min(symptom.since, at) if symptom.since is not None else at
+            # The stamp of a file or of a log is of another clock than ours: of another host, or set since.
+            first = at if symptom.since is None else min(max(symptom.since, now.started_at), at)
             case = self._cases[symptom.id] = _Case(symptom, rule, first, at)
         case.rule = rule
         case.symptom = msgspec.structs.replace(symptom, since=case.first)

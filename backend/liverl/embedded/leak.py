@@ -12,6 +12,9 @@ import signal
 import subprocess
 import sys
 
+from liverl.util.append import write_all
+from liverl.util.checked_path import open_checked
+
 LIFETIME = 900  # seconds
 TITLE = "liverl-leaked-worker"
 _PR_SET_NAME = 15
@@ -53,10 +56,10 @@ def _main() -> None:
         signal.signal(deaf, signal.SIG_IGN)
     signal.alarm(LIFETIME)
     _retitle()
-    null = os.open(os.devnull, os.O_RDWR)
+    null = open_checked(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     os.close(ready)
-    os.write(done, b"1")
+    write_all(done, b"1")
     os.close(done)
     while True:
         signal.pause()

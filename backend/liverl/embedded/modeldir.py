@@ -8,6 +8,8 @@ import msgspec
 
 from liverl.embedded.policy import Logits
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
+from liverl.util.regular_file import read_regular
 
 BUILTIN = Path(__file__).parent / "models"
 PREFIX = "builtin:"
@@ -59,7 +61,7 @@ def read_config(directory: Path) -> ModelConfig:
         ValueError: it is not one of an embedded model.
     """
     try:
-        return msgspec.json.decode((directory / "config.json").read_bytes(), type=ModelConfig)
+        return decode_json(read_regular(directory / "config.json"), type=ModelConfig)
     except BAD_JSON as error:
         raise ValueError(
             f"{directory / 'config.json'}: not a model of the embedded engine: {error}"
@@ -72,6 +74,6 @@ def read_weights(directory: Path) -> Weights:
     if not path.is_file():
         return Weights()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Weights)
+        return decode_json(read_regular(path), type=Weights)
     except BAD_JSON as error:
         raise ValueError(f"{path}: not the weights of an embedded policy: {error}") from error

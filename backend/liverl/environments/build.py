@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from liverl.config.trusted_roots import ROOTS_VARIABLE, trusted_roots
 from liverl.environments.errors import BuildError
 from liverl.environments.index import pip_environment, uv_environment, with_index
 from liverl.environments.interpreters import find
@@ -22,9 +22,15 @@ from liverl.environments.lock import Lock, checks_hashes
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.plan.spec import EnvironmentSpec, InstallStep
+from liverl.rundir.path_facts import facts_of, present_caller
+from liverl.rundir.trust import assess
+from liverl.util.append import write_all
 from liverl.util.atomic_file import write_atomic
+from liverl.util.decode import decode_loose_json
+from liverl.util.lock_file import open_lock
 from liverl.util.modes import make_directory
 from liverl.util.plural import quantity
+from liverl.util.remove_tree import remove_tree
 
 PYTHON_STARTS_WITHIN = 60.0  # seconds; a cold network disk is slow
 _LOCK_POLL = 0.2  # seconds
@@ -92,7 +98,8 @@ async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
     assert plan.folder is not None
     make_directory(plan.folder.parent)
     path = plan.folder.with_name(f".{plan.folder.name}.lock")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    _require_own(plan.name, plan.folder.parent, path)
+    fd = open_lock(path)
     try:
         announced = ""
         while not _try_lock(fd):
@@ -103,10 +110,30 @@ async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
             await asyncio.sleep(_LOCK_POLL)
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": round(time.time(), 1)}
         os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(note).encode(), 0)
+        write_all(fd, json.dumps(note).encode())
         yield
     finally:
         os.close(fd)  # which unlocks; the file stays, since removing it would let two builders in
+
+
+def _require_own(name: str, folder: Path, lock: Path) -> None:
+    """Check that nobody but the user and root could put files into ``folder``, which are executed later.
+
+    Raises:
+        BuildError: another user could.
+    """
+    try:
+        verdict = assess(facts_of([folder, lock]), present_caller(), trusted_roots(os.environ))
+    except ValueError as error:
+        raise BuildError(f"environment {name!r}: {error}") from None
+    if verdict.refused:
+        found = verdict.refused[0]
+        cure = f"; to mend it: {found.cure}" if found.cure else ""
+        raise BuildError(
+            f"environment {name!r} is not built in {folder}, since another user could change it: {found.path}: "
+            f"{found.problem}{cure}. Set LIVERL_CACHE_DIR to a folder of yours, or trust this one: "
+            f"{ROOTS_VARIABLE}=[DIR]"
+        )
 
 
 def _try_lock(fd: int) -> bool:
@@ -119,7 +146,7 @@ def _try_lock(fd: int) -> bool:
 
 def _holder(fd: int) -> str:
     try:
-        note = json.loads(os.pread(fd, 4096, 0))
+        note = decode_loose_json(os.pread(fd, 4096, 0))
         return f"process {int(note['pid'])} on {note['host']}"
     except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"
@@ -130,17 +157,17 @@ async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress) -> No
     assert plan.folder is not None
     parent, prefix = plan.folder.parent, f".build-{plan.folder.name}-"
     for stale in parent.glob(f"{prefix}*"):  # of builders that were killed: we hold their lock
-        await asyncio.to_thread(shutil.rmtree, stale, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, stale)
     draft = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
         await _fill(spec, plan, draft, progress)
         if plan.folder.exists():  # its interpreter was removed, or it was never completed
             broken = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)) / "broken"
             plan.folder.rename(broken)
-            await asyncio.to_thread(shutil.rmtree, broken.parent, ignore_errors=True)
+            await asyncio.to_thread(remove_tree, broken.parent)
         draft.rename(plan.folder)
     except BaseException:
-        await asyncio.shield(asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True))
+        await asyncio.shield(asyncio.to_thread(remove_tree, draft))
         raise
 
 
@@ -179,7 +206,7 @@ async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Pro
         "built_at": round(time.time(), 1),
         "seconds": round(time.monotonic() - began, 1),
     }
-    (draft / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
+    write_atomic(draft / MARKER, (json.dumps(marker, indent=1) + "\n").encode())
 
 
 def _how(plan: EnvPlan, hashes: bool) -> str:

@@ -9,12 +9,12 @@ import configparser
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from liverl.environments.errors import BuildError
+from liverl.util.decode import Undecodable, decode_toml
 from liverl.util.regular_file import open_binary, read_text
 
 PYPI = "https://pypi.org/simple"  # pip's and uv's default
@@ -27,6 +27,7 @@ _UV_SETTINGS = (
     "UV_NO_INDEX",
     "UV_OFFLINE",
 )
+_LARGEST = 1 << 20  # bytes of a configuration file of uv
 _UV_KEYS = frozenset({"index", "index-url", "extra-index-url", "find-links", "no-index", "offline"})
 _PIP_SETTINGS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
 _PIP_KEYS = ("index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "cert")
@@ -160,10 +161,10 @@ def uv_has_index(env: Mapping[str, str]) -> bool:
     for path in files:
         try:
             with open_binary(path) as file:
-                document = tomllib.load(file)
+                document = decode_toml(file.read(_LARGEST))
         except OSError:
             continue
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        except Undecodable:
             return True
         pip = document.get("pip")
         if _UV_KEYS & (document.keys() | (pip.keys() if isinstance(pip, dict) else set())):

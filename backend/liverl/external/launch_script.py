@@ -16,7 +16,7 @@ from liverl.external import ray_cluster as clusters
 from liverl.external.proxy import ExternalProxy, runs_in_launch
 from liverl.external.ray_cluster import RayCluster
 from liverl.external.script_steps import ScriptSteps
-from liverl.logs.files import session_logs
+from liverl.logs.files import also_written, session_logs
 from liverl.model import (
     Cause,
     EngineFacts,
@@ -100,7 +100,7 @@ class LaunchScript:
 
     async def _count_steps(self, log: Path) -> None:
         try:
-            await asyncio.to_thread(self._steps.look, log)
+            await asyncio.to_thread(lambda: self._steps.look([log, *also_written(log)]))
         except OSError as error:
             self._supervisor.records.cannot_read(f"cannot read {log.name}: {error.strerror}")
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from liverl.external.port_holders import HolderProcess, PortHolders
 from liverl.procs import procfs
 from liverl.util import redact
+from liverl.util.decode import decode_loose_json
 
 _NAMES = ("litellm", "litellm-proxy")
 _WORKER = "multiprocessing.spawn"
@@ -67,7 +67,7 @@ def worker_config(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, obje
     if not any(_WORKER in word for word in argv):
         return None
     try:
-        options = json.loads(env.get(_WORKER_CONFIG, ""))
+        options = decode_loose_json(env.get(_WORKER_CONFIG, ""))
     except (ValueError, RecursionError):
         return None
     return options if isinstance(options, dict) and options.get("config") else None

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import yaml
 
 from liverl.engines import ENGINES
+from liverl.util.decode import Undecodable, decode_yaml
 
 _BASES = ("api_base", "base_url")  # LiteLLM takes either
 _VARIABLE = "os.environ/"
@@ -30,11 +31,10 @@ def read(text: str) -> Document:
         ListingError: the text is not YAML, or has no list of models.
     """
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" (line {where.line + 1})" if where is not None else ""
-        raise ListingError(f"not valid YAML{line}: {getattr(error, 'problem', None) or error}") from None
+        document = decode_yaml(text)
+    except Undecodable as error:
+        line = "" if error.line is None else f" (line {error.line})"
+        raise ListingError(f"not valid YAML{line}: {error.problem}") from None
     models = document.get("model_list") if isinstance(document, dict) else None
     if not isinstance(models, list):
         raise ListingError("model_list is missing")

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import glob
 import os
+import pwd
 import re
 import stat
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +24,9 @@ from msgspec import Struct
 from liverl.logs.follow import LineFollower
 from liverl.logs.prefixes import colourless
 from liverl.plan.spec import ScriptOutputs
+from liverl.proxy.keys import FOLDER as KEYS
 from liverl.rundir.layout import ENGINE_LOG, SCRIPT_LOG, TRAIN_LOG, RunDir
+from liverl.util.checked_path import resolved
 
 # What LiveRL's launch scripts print before they start anything. Searched for in the first bytes of the output.
 _NAMED = re.compile(r"(?:^|\s)(train log|vLLM log|trials):\s+(\S.*?)\s*$", re.IGNORECASE)
@@ -30,6 +34,7 @@ _SEARCHED = 1 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _STAMP = re.compile(r"-?(\d{8}-\d{6})$")  # at the end of the names that LiveRL makes, in UTC
 _TOGETHER = 600.0  # seconds within which the hosts of one run start
+_FOLDERS = ("logs", "harbor_trials")  # in which LiveRL's scripts write
 _MOST_LOGS = 64  # maximum files that globs of the user's match
 _SKEW = 0.1  # seconds by which times of files may be behind the clock
 
@@ -98,10 +103,11 @@ class OutputLinks:
                 yield name, Path(log)
 
     def _named_paths(self, key: str) -> Iterator[str]:
-        """The paths of this kind in the output. Relative ones start where the script may have gone."""
-        homes = [Path(log).parents[1] for log in self._outputs.train_logs]
+        """The paths of this kind in the output that are believed. Relative ones start where the script may have
+        gone."""
         for name in reversed(self._named.get(key, [])):
-            yield from (os.path.join(home, name) for home in homes)
+            paths = (os.path.join(home, name) for home in _homes(self._outputs))
+            yield from (path for path in paths if believed(path, self._run.path, self._outputs))
 
     def _link_log(self, name: str, path: Path, script: RunningScript) -> str | None:
         generation = script.log.name.split(".")[-2]
@@ -117,7 +123,10 @@ class OutputLinks:
         known = {os.path.realpath(path) for path in self._run.trial_roots()}
         number = max(links, default=1) + 1
         for folder in self._trial_folders(script):
-            real = os.path.realpath(folder)
+            try:
+                real = resolved(folder)  # not through another user's link: ours to it would be followed
+            except (OSError, ValueError):
+                continue
             if real in known or not _changed_since(folder, script.started_at, stat.S_ISDIR):
                 continue
             known.add(real)
@@ -132,6 +141,70 @@ class OutputLinks:
         if self._outputs.nodes > 1:
             for folder in own:
                 yield from siblings(folder, script.started_at)
+
+
+def _homes(outputs: ScriptOutputs) -> list[Path]:
+    return [Path(log).parents[1] for log in outputs.train_logs]
+
+
+def believed(path: str, run_dir: Path, outputs: ScriptOutputs) -> bool:
+    """Whether a path may be used that the script's output has named. Data, replies of the model and what an agent
+    prints come into the same output: it may name what the user has not, such as a private file, or a folder in which
+    any user can make trials.
+
+    Only what lies below the script's directory, the run root or the folder of trials that the plan names, links
+    resolved; and never ``/``, a home, the folder of homes or one for temporary files, nor anything because it lies
+    below one of these; nor a run's keys.
+    """
+    try:
+        real = os.path.realpath(path)
+    except ValueError:  # a null byte
+        return False
+    homes = _homes(outputs)
+    # The folders in which LiveRL's scripts write are often links to a larger disk.
+    own = [*homes, *(home / name for home in homes for name in _FOLDERS)]
+    roots = [*own, run_dir.parent.parent, *(Path(trials) for trials in outputs.trials[:1])]
+    wide = _too_wide()
+    below = [
+        os.path.relpath(real, root)
+        for root in map(os.path.realpath, roots)
+        if root not in wide and real.startswith(root.rstrip("/") + "/")
+    ]
+    return real not in wide and bool(below) and all(KEYS not in path.split("/") for path in below)
+
+
+def _too_wide() -> set[str]:
+    homes = [os.path.expanduser("~"), _home_of_user()]
+    folders = [
+        "/",
+        "/tmp",
+        "/var/tmp",
+        "/dev/shm",
+        tempfile.gettempdir(),
+        *homes,
+        *map(os.path.dirname, homes),
+    ]
+    return {os.path.realpath(folder) for folder in folders}
+
+
+def _home_of_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return "/"
+
+
+def planned(path: str, outputs: ScriptOutputs) -> bool:
+    """Whether the plan itself names this log or folder of trials, and not only a line of the script's output."""
+    real = os.path.realpath(path)
+    trials = [*outputs.trials, *(found for each in outputs.trial_globs for found in glob.iglob(each))]
+    logs = [*outputs.train_logs, *outputs.vllm_logs]
+    logs += [found for each in outputs.logs for found in glob.iglob(each, recursive=True)]
+    if real in map(os.path.realpath, (*trials, *logs)):
+        return True
+    # Those of a run's other hosts have the same name but for the time.
+    stem = _stem(real)[0]
+    return outputs.nodes > 1 and any(_stem(os.path.realpath(each))[0] == stem for each in trials)
 
 
 def siblings(folder: str, started_at: float) -> Iterator[str]:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from liverl.causes.quiet.told import Listening, Told
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import read_text
 
 DEFAULT = "http://127.0.0.1:8265"  # of Ray's dashboard, which serves the jobs' interface
@@ -25,6 +26,10 @@ _ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # variables that name a 
 TIMEOUT = 5.0  # seconds for one answer
 MOST = 64 << 20  # bytes of a job's log that are kept: its last ones, beside
 HEAD = 8 << 20  # its first ones, where the number of all steps stands
+LOOK_S = 15.0  # seconds between two looks at the steps of a job,
+PER_SECOND = 256 << 10  # more if only the whole log is sent: then so many bytes of it per second at most,
+SELDOM_S = 900.0  # but not more than this
+TAIL_LINES, TAIL = 1000, 4 << 20  # last lines of a log that are asked for, and bytes of them
 _CHUNK = 1 << 20
 _LINE_END = re.compile(rb"(?<!\\)(?:\\\\)*\\n")  # in a text of JSON
 LEFT_OUT = "[the middle of the log is left out]\n"
@@ -35,10 +40,12 @@ class RayJobError(Exception):
 
 
 class RayJob(msgspec.Struct, frozen=True):
-    """``state``: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; ``message``: Ray's words on it."""
+    """``state``: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; ``message``: Ray's words on it; ``node``: id of the
+    node that runs its driver and has its log, empty if Ray does not tell."""
 
     state: str
     message: str = ""
+    node: str = ""
 
     @property
     def lives(self) -> bool:
@@ -62,17 +69,57 @@ def job_state(job: str, printed: str = "") -> RayJob:
     state = found.get("status")
     if not isinstance(state, str):
         raise RayJobError(f"{address_of(printed)} answers, but not as Ray's interface for jobs does")
-    return RayJob(state, " ".join(str(found.get("message") or "").split()))
+    node = found.get("driver_node_id")
+    return RayJob(
+        state, " ".join(str(found.get("message") or "").split()), node if isinstance(node, str) else ""
+    )
 
 
-def job_told(job: str, printed: str = "") -> Told:
-    """What the log of the job tells about its steps.
+class JobSteps:
+    """The steps of a running job by its log. All of the log is asked for once, as its beginning has the number of all
+    steps; then only its last lines. Ray's interface for jobs sends a log only as a whole: where Ray's interface for
+    logs does not send the last lines, the whole log is asked for the more seldom the longer it is."""
 
-    Raises:
-        RayJobError: see ``job_state``.
-    """
+    def __init__(self, job: str, printed: str = "") -> None:
+        self._job, self._printed = job, printed
+        self._told = Told()
+        self._due = 0.0  # Unix or monotonic seconds, of the clock of ``look``
+
+    def look(self, now: RayJob, at: float) -> Told:
+        """What is known at the time ``at``, in seconds of any clock. ``now``: what Ray says of the job.
+
+        Raises:
+            RayJobError: see ``job_state``.
+        """
+        if at < self._due:
+            return self._told
+        tail = self._tail(now.node) if self._due and now.node else None
+        if tail is None:
+            log = job_log(self._job, self._printed).encode()
+            self._due = at + min(max(LOOK_S, len(log) / PER_SECOND), SELDOM_S)
+            self._told = _heard(log)
+        else:
+            self._due = at + LOOK_S
+            told = _heard(tail[tail.find(b"\n") + 1 :])
+            if told.step is not None:
+                self._told = msgspec.structs.replace(
+                    self._told, step=told.step, total=told.total or self._told.total
+                )
+        return self._told
+
+    def _tail(self, node: str) -> bytes | None:
+        """The last lines of the log; None if Ray does not send them."""
+        query = urlencode({"node_id": node, "submission_id": self._job, "lines": TAIL_LINES})
+        url = f"{address_of(self._printed)}/api/v0/logs/file?{query}"
+        try:
+            return _opened(url, lambda answer: answer.read(TAIL))
+        except RayJobError:
+            return None
+
+
+def _heard(log: bytes) -> Told:
     listening = Listening()
-    listening.hear(job_log(job, printed).encode(), 0)
+    listening.hear(log, 0)
     return listening.told
 
 
@@ -132,6 +179,22 @@ def _whole(answer: IO[bytes], most: int) -> bytes:
 
 
 def _get(url: str, most: int, read: Callable[[IO[bytes], int], bytes] = _whole) -> dict[str, Any]:
+    where = url.split("/api/")[0]
+    try:
+        found = decode_loose_json(_opened(url, lambda answer: read(answer, most)))
+    except ValueError as error:
+        raise RayJobError(f"Ray at {where} does not answer: {error}") from None
+    if not isinstance(found, dict):
+        raise RayJobError(f"{where} answers, but not as Ray's interface for jobs does")
+    return found
+
+
+def _opened(url: str, read: Callable[[IO[bytes]], bytes]) -> bytes:
+    """What ``read`` makes of the answer.
+
+    Raises:
+        RayJobError: there is none, or it is refused.
+    """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
     where = url.split("/api/")[0]
     request = urllib.request.Request(url)
@@ -139,15 +202,12 @@ def _get(url: str, most: int, read: Callable[[IO[bytes], int], bytes] = _whole) 
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with opener.open(request, timeout=TIMEOUT) as answer:
-            found = json.loads(read(answer, most))
+            return read(answer)
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 404:
                 raise RayJobError(f"Ray at {where} does not know the job") from None
             raise RayJobError(f"Ray at {where} answered {error.code}") from None
-    except (OSError, HTTPException, ValueError, RecursionError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise RayJobError(f"Ray at {where} does not answer: {reason}") from None
-    if not isinstance(found, dict):
-        raise RayJobError(f"{where} answers, but not as Ray's interface for jobs does")
-    return found

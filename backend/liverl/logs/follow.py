@@ -57,6 +57,11 @@ class Follower:
         self._anchor = (self._anchor + data)[-ANCHOR:]
         return data
 
+    def skip_to(self, offset: int) -> None:
+        """Read on from byte ``offset``, if that lies further on: the middle of a large file is passed over."""
+        if offset > self.offset:
+            self.offset, self._anchor = offset, b""
+
     def _replaced(self, fd: int, stat: os.stat_result) -> bool:
         if stat.st_size < self.offset:
             return True

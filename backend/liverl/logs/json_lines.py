@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 LONGEST = 1 << 16  # characters of a line that is read as JSON
 _MESSAGES = ("message", "msg", "event")
@@ -45,7 +44,7 @@ def plain_lines(text: str) -> list[str] | None:
     if not (text.startswith('{"') and text.endswith("}")) or len(text) > LONGEST:
         return None
     try:
-        fields = msgspec.json.decode(text)
+        fields = decode_json(text)
     except BAD_JSON:
         return None
     if not isinstance(fields, dict):

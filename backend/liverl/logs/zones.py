@@ -5,6 +5,7 @@ All times here are Unix seconds; a naked time is a stamp without a zone, read as
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from calendar import timegm
@@ -22,6 +23,7 @@ HALF_AN_HOUR = 1800  # nearly all are multiples of that
 AGREES = 3.0  # seconds between the last stamp of a log and the time of its file
 WEST, EAST = -12 * 3600, 14 * 3600  # the zones that there are
 SHORTEST = 600.0  # seconds that a log must span for its place among others to tell its zone
+LATE = 120.0  # seconds by which a stamp may lie behind the time of its file: two clocks
 TOGETHER = 900.0  # seconds between two logs of one run that need not overlap: one is written after the other
 _ZONES = {
     "UTC": 0, "GMT": 0, "WET": 0, "WEST": 1, "BST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "MSK": 3, "IST": 5.5,
@@ -159,6 +161,20 @@ def aligned(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:
             result[place] = _fitting(one, fixed)
         fixed.append(_span(one, result[place]) or span)
     return result
+
+
+def span_here(one: Stamps, modified: float) -> tuple[float, float] | None:
+    """Unix times of the first and the last stamp of a log that was written on this host and is no copy; None without
+    one. ``modified``: Unix time at which the file was last written. A container prints UTC: the zone is the one that
+    the log states, or in which its last stamp is that time. No line was written after it: where the stamps lie behind
+    it in the zone of this host, they are of the next zone in which they do not."""
+    zone = own_zone(one)
+    zone = _of_file(one, modified) if zone is None else zone
+    if zone is None and one.last is not None:
+        here = local_zone(one.last)
+        ahead = one.last - here - modified
+        zone = here + math.ceil(ahead / QUARTER) * QUARTER if ahead > LATE else None
+    return _span(one, zone) or one.known
 
 
 def _by_files(logs: Sequence[tuple[Stamps, float | None]]) -> list[int | None]:

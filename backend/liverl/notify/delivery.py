@@ -20,6 +20,8 @@ from liverl.notify.target import Unusable, request
 from liverl.plan.spec import NotifyTarget
 from liverl.procs import procfs
 from liverl.util import redact
+from liverl.util.atomic_file import create
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 from liverl.util.visible import visible
 
@@ -113,7 +115,7 @@ async def settle(claim: Path, timeout: float) -> Outcome | None:
 def _void(claim: Path) -> bool:
     """Claim a delivery that nobody has claimed, so that a sender which only starts cannot make it any more."""
     try:
-        os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        create(claim, 0o600).close()
         return True
     except FileExistsError:
         return False
@@ -131,7 +133,7 @@ def _lines(claim: Path) -> list[bytes]:
 def _holder(claim: Path) -> _Claim | None:
     lines = _lines(claim)
     try:
-        return msgspec.json.decode(lines[0], type=_Claim) if lines else None
+        return decode_json(lines[0], type=_Claim) if lines else None
     except (ValueError, RecursionError):
         return None
 
@@ -144,7 +146,7 @@ def _outcome(claim: Path) -> Outcome | None:
 
 def _decoded(line: bytes) -> Outcome:
     try:
-        told = msgspec.json.decode(line, type=_Told)
+        told = decode_json(line, type=_Told)
     except (ValueError, RecursionError):
         return Outcome(False, _UNKNOWN)
     return Outcome(told.ok, visible(redact.value(told.why)), told.pause)

@@ -18,7 +18,7 @@ from liverl.notify import delivery
 from liverl.notify.inbox import Batch, Inbox
 from liverl.notify.message import About, of_events, of_many
 from liverl.notify.records import Begin, End, Formed, Past, Record, Try, journal_record, read_past
-from liverl.notify.target import identity, words
+from liverl.notify.target import identity
 from liverl.plan.spec import NotifyPlan, NotifyTarget
 from liverl.rundir.commands import attach_command, resume_command
 from liverl.rundir.journal import JournalContent
@@ -68,7 +68,7 @@ class _Courier:
 
     def __init__(self, owner: Notifier, target: NotifyTarget, number: int) -> None:
         self.target, self.number = target, number
-        self.id, self.words = identity(target), words(target)
+        self.id, self.words = identity(target), target.title
         self.jobs: list[_Job] = []
         self.why = ""  # of the last try; "" after a success
         self.since = 0.0

@@ -37,11 +37,6 @@ def identity(target: NotifyTarget) -> str:
     return hashlib.sha256(msgspec.json.encode(target)).hexdigest()[:12]
 
 
-def words(target: NotifyTarget) -> str:
-    """A target in words, without an address: ``webhook in /path``, ``command notify-me``."""
-    return f"command {target.words[0]}" if target.kind == "command" else f"{target.kind} in {target.file}"
-
-
 def problem(target: NotifyTarget, env: Mapping[str, str]) -> str | None:
     """Why a target cannot be used now, as far as this can be checked without a delivery; None if nothing is wrong."""
     try:

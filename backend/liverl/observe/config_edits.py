@@ -15,6 +15,7 @@ from pathlib import Path
 
 from liverl.rundir.commands import resume_command
 from liverl.util.atomic_file import write_atomic
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import open_binary, read_regular
 
 FILE = "config_files.json"  # in the run directory: path -> digest
@@ -110,7 +111,7 @@ def _digest(path: Path) -> str:
 
 def _recorded(path: Path) -> dict[str, str]:
     try:
-        digests = json.loads(read_regular(path))
+        digests = decode_loose_json(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(digests, dict):

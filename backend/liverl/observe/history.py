@@ -14,9 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 from liverl.model import GpuStatus, HostStats, TreeStats
+from liverl.util.append import append_whole
 from liverl.util.backward_lines import lines_backwards
 from liverl.util.bad_json import BAD_JSON
-from liverl.util.regular_file import open_append
+from liverl.util.decode import JsonDecoder
 
 INTERVAL = 10.0  # seconds between two lines
 LIMIT = 4 << 20  # bytes of each of two files: about a day and a half with 8 GPUs and 12 services
@@ -56,7 +57,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Sample).decode
+_decode = JsonDecoder(Sample).decode
 
 
 def sample_of(
@@ -90,26 +91,15 @@ class HistoryWriter:
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / FILE
         self._older = run_dir / OLDER
-        self._whole = False  # whether the file certainly ends with a complete line
 
     def append(self, sample: Sample) -> None:
         """Write one line.
 
         Raises:
-            OSError: it could not be written (disk full); a partial line may remain, which readers
-                skip.
+            OSError: it could not be written (disk full); nothing of it is in the file.
         """
         line = _encode(sample) + b"\n"
-        fd = open_append(self._path, read=True)
-        try:
-            size = os.fstat(fd).st_size
-            if not self._whole and size and os.pread(fd, 1, size - 1) != b"\n":
-                line = b"\n" + line  # an earlier write was incomplete
-            self._whole = False
-            self._whole = os.write(fd, line) == len(line)
-        finally:
-            os.close(fd)
-        if size + len(line) >= LIMIT:
+        if append_whole(self._path, line) + len(line) >= LIMIT:
             os.replace(self._path, self._older)
 
 

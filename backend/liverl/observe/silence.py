@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from liverl.logs.no_work import work_in
 from liverl.model import GpuStatus, Snapshot
 from liverl.util.regular_file import open_binary
 
@@ -19,12 +19,6 @@ BUSY_GPU = 0.05  # utilization (0..1) from which a GPU counts as busy, as on the
 BUSY_CPU = 50.0
 _TRAINS = ("trainer", "ray")  # kinds of services in whose processes the training runs
 _TAIL = 16384  # bytes of a log that are looked at; more than that at once is always news
-# verl prints this every 60 s while it waits for trials, whether or not they go on.
-_HEARTBEAT = re.compile(rb"pending: \d+, running: \d+, finished: \d+, failure: \d+")
-# verl's transfer queue prints this every 300 s, in three lines, also if nothing but the heartbeat used it.
-_STATISTICS = re.compile(
-    rb"\[Performance\] Total success requests: |Time range: last [\d.]+ minutes|Per-operation statistics: "
-)
 
 
 class Silence(msgspec.Struct, frozen=True):
@@ -48,7 +42,7 @@ class LogWrites:
     """When logs were last written to with something new. Blocking: call ``last`` in a thread."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[int, float, bytes]] = {}  # log -> size, time of news, last heartbeat
+        self._known: dict[Path, tuple[int, float, str]] = {}  # log -> size, time of news, last heartbeat
 
     def last(self, logs: Iterable[Path]) -> float | None:
         """Unix time at which one of ``logs`` was last written to; None if none of them can be read. A heartbeat that
@@ -64,26 +58,20 @@ class LogWrites:
             known = self._known.get(log)
             if known is None or known[0] != status.st_size:
                 grown = known is not None and known[0] < status.st_size <= known[0] + _TAIL
-                lines = _lines(log, known[0] if known is not None and grown else status.st_size - _TAIL)
-                lines = [line for line in lines if _STATISTICS.search(line) is None]
-                beats = [
-                    match[0] if (match := _HEARTBEAT.search(line)) is not None else b"" for line in lines
-                ]
-                before = known[2] if known is not None else b""
-                beat = beats[-1] if beats else before
-                same = known is not None and grown and all(one and one == before for one in beats)
-                at = known[1] if known is not None and same else status.st_mtime
+                start = known[0] if known is not None and grown else status.st_size - _TAIL
+                work, beat = work_in(_lines(log, start), known[2] if known is not None else "")
+                at = known[1] if known is not None and grown and not work else status.st_mtime
                 known = self._known[log] = (status.st_size, at, beat)
         except OSError:
             return None
         return known[1]
 
 
-def _lines(log: Path, start: int) -> list[bytes]:
-    """The lines of a log from byte ``start`` on, without empty ones."""
+def _lines(log: Path, start: int) -> list[str]:
+    """The lines of a log from byte ``start`` on."""
     with open_binary(log) as file:
         file.seek(max(0, start))
-        return [line for line in file.read(_TAIL).splitlines() if line.strip()]
+        return file.read(_TAIL).decode("utf-8", "replace").splitlines()
 
 
 class _Facts(NamedTuple):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.model import UnreadableFile
+
 # What ``Volume.what`` calls them. A folder on the same file system as one before it has no volume of its own.
 RUN_DIRECTORY, TRIALS, SHARED_MEMORY = "run directory", "trials", "shared memory"
 LOW_DISK = 1 << 30  # bytes; checkpoints of a real model need more, logs and records less
@@ -102,14 +104,20 @@ class VolumeWatch:
         self._folders = tuple(folders)
         self._statvfs = statvfs
         self._rates: dict[int, VolumeRates] = {}
+        self.unreadable: tuple[UnreadableFile, ...] = ()
 
     def look(self, now: float) -> tuple[Volume, ...]:
-        """The file systems, each once. ``now``: Unix time. A folder that is not there is left out."""
+        """The file systems, each once. ``now``: Unix time. A folder that is not there is left out; one whose file
+        system does not answer is named in ``unreadable``."""
         found: dict[int, Volume] = {}
+        failed: list[UnreadableFile] = []
         for what, folder in self._folders:
             try:
                 device, status = os.stat(folder).st_dev, self._statvfs(os.fspath(folder))
-            except OSError:
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                failed.append(UnreadableFile(os.fspath(folder), f"its free space: {error.strerror or error}"))
                 continue
             if device in found or not status.f_blocks:
                 continue
@@ -119,6 +127,7 @@ class VolumeWatch:
             rate = rates.rate()
             total = status.f_blocks * status.f_frsize
             found[device] = Volume(os.fspath(folder), what, total, free, *(rate or (None, None)))
+        self.unreadable = tuple(failed)
         return tuple(found.values())
 
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from liverl.daemon.trusted_run import trusted_roots
 from liverl.exit_codes import ExitCode
+from liverl.external.outputs import planned
 from liverl.model import Snapshot, TrialHead
 from liverl.observe.hung_stacks import SUFFIX
 from liverl.offline.run import OfflineRun
@@ -29,10 +31,13 @@ from liverl.rundir.index import describe
 from liverl.rundir.layout import RunDir, hostname
 from liverl.rundir.ledger import ARCHIVES, Ledger, Row, row_of, utc
 from liverl.util import redact
+from liverl.util.atomic_file import create
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import Undecodable, decode_json, decode_yaml
 from liverl.util.git_head import git_head
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.regular_file import open_binary, read_regular
+from liverl.util.remove_tree import remove_tree
 from liverl.version import __version__
 
 LOG_TAIL = 256 << 10  # bytes of each log
@@ -71,13 +76,13 @@ class Archived(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
 
 
-def archive(run: RunDir, artifacts: Path) -> Archived:
+def archive(run: RunDir, artifacts: Path, *, named: bool = False) -> Archived:
     """Archive the newest attempt of a run that has ended, and note it in the ledger of ``artifacts``. An attempt that
-    was archived before is not archived again.
+    was archived before is not archived again. ``named``: the user has named ``artifacts``.
 
     Raises:
         ArchiveError: the run still runs, or there is nothing to archive.
-        LedgerError: the ledger is in no form that can be added to.
+        LedgerError: the ledger is in no form that can be added to, or another user could have changed it.
         OSError: the folder cannot be written.
     """
     state = describe(run.path).state
@@ -86,7 +91,7 @@ def archive(run: RunDir, artifacts: Path) -> Archived:
     snapshot = OfflineRun(run.path).poll()
     if snapshot is None:
         raise ArchiveError(f"{run.path} is not a run directory", ExitCode.NO_RUN)
-    ledger = Ledger(artifacts)
+    ledger = Ledger(artifacts, trusted=trusted_roots(os.environ), named=named)
     row = _row(run, snapshot, ledger)
     folder = ledger.archives / str(row["id"])
     if row.get("archive") and folder.is_dir():
@@ -105,7 +110,7 @@ def archive(run: RunDir, artifacts: Path) -> Archived:
         left_out = _fill(part, run, snapshot, row)
         ledger.set_archive(str(row["id"]), _place(artifacts, row), lambda: part.rename(folder))
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        remove_tree(part)
     return Archived(str(row["id"]), folder, new=True, left_out=tuple(left_out))
 
 
@@ -154,12 +159,10 @@ def _lost(run: RunDir, snapshot: Snapshot) -> Row:
 
 
 def _is_of(folder: Path, run: RunDir, attempt: int) -> bool:
-    import yaml
-
     try:
-        data = yaml.safe_load(read_regular(folder / "metadata.yaml"))
+        data = decode_yaml(read_regular(folder / "metadata.yaml"))
         return (data["run_dir"], data["attempt"]) == (str(run.path), attempt)
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, Undecodable, KeyError, TypeError):
         return False
 
 
@@ -170,7 +173,7 @@ def remove_parts(archives: Path) -> None:
         if match is None or match["host"] != hostname():
             continue
         if not procfs.alive(int(match["pid"]), int(match["tick"])):
-            shutil.rmtree(archives / name, ignore_errors=True)
+            remove_tree(archives / name)
 
 
 # --- what is kept ---
@@ -179,38 +182,73 @@ def remove_parts(archives: Path) -> None:
 def _fill(part: Path, run: RunDir, snapshot: Snapshot, row: Row) -> list[str]:
     """Copy everything to ``part``; return what was left out, and why."""
     left_out: list[str] = []
-    for source, target, most in _files(run, snapshot):
-        why = _copy(source, part / target, most)
+    unplanned = Unplanned(run)
+    for file in _files(run, snapshot):
+        why = unplanned.why(file.inside) if file.inside is not None else ""
+        why = why or _copy(file, part / file.target)
         if why:
-            left_out.append(f"{source}: {why}")
+            left_out.append(f"{file.source}: {why}")
     logs = run.logs(snapshot.attempt)
     for name in sorted(os.listdir(logs)) if logs.is_dir() else ():
         if name.endswith(".log"):
-            why = _copy_tail(logs / name, part / "logs" / name)
+            why = unplanned.why(logs / name) or _copy_tail(logs / name, part / "logs" / name)
             if why:
                 left_out.append(f"{logs / name}: {why}")
     _write(part / "metadata.yaml", _metadata(run, snapshot, row, left_out))
     return left_out
 
 
-def _files(run: RunDir, snapshot: Snapshot) -> Iterator[tuple[Path, str, int]]:
-    """What is copied whole: (source, path in the archive, most bytes)."""
-    yield run.config, "config.yaml", LARGEST
-    yield run.result, "result.json", LARGEST
-    yield run.report(snapshot.attempt), "report.md", LARGEST
-    yield run.attempt(snapshot.attempt) / "litellm.yaml", "litellm.yaml", LARGEST
-    yield run.metrics, f"metrics/{run.metrics.name}", METRICS
+class _File(NamedTuple):
+    """A file that is copied whole. ``target``: its path in the archive; ``most``: bytes; ``inside``: a folder of trials
+    in which no link is followed."""
+
+    source: Path
+    target: str
+    most: int = LARGEST
+    inside: Path | None = None
+
+
+class Unplanned:
+    """The links in a run directory to what only a line of the launch script's output has named. Whoever writes into
+    that output could have named any file of the user's, and archives are made to be given away."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run, self._plan = run, _plan(run)
+
+    def why(self, path: Path) -> str:
+        """Why ``path``, a log or a folder of trials, is left out; "" if it is not."""
+        try:
+            target = os.readlink(path)
+        except OSError:
+            return ""  # no link
+        real = os.path.realpath(path)
+        if real.startswith(os.path.realpath(self._run.path) + "/"):
+            return ""
+        script = None if self._plan is None else self._plan.script
+        if script is not None and planned(real, script):
+            return ""
+        return f"a link to {target}, which the run's plan does not name: a line in the script's output did"
+
+
+def _files(run: RunDir, snapshot: Snapshot) -> Iterator[_File]:
+    yield _File(run.config, "config.yaml")
+    yield _File(run.result, "result.json")
+    yield _File(run.report(snapshot.attempt), "report.md")
+    yield _File(run.attempt(snapshot.attempt) / "litellm.yaml", "litellm.yaml")
+    yield _File(run.metrics, f"metrics/{run.metrics.name}", METRICS)
     for folder in map(run.attempt, run.attempts()):
         for name in filter(_METRICS.fullmatch, sorted(os.listdir(folder))):
-            yield folder / name, f"metrics/{folder.name}/{name}", METRICS
+            yield _File(folder / name, f"metrics/{folder.name}/{name}", METRICS)
     for path in sorted(run.stacks(snapshot.attempt).glob(f"*{SUFFIX}")):
-        yield path, f"stacks/{path.name}", LARGEST
+        yield _File(path, f"stacks/{path.name}")
     for head in sample(snapshot.trials.newest):
         for name in _OF_TRIAL:
-            if (run.path / head.path / name).exists():
-                yield run.path / head.path / name, f"trajectories/{head.path}/{name}", LARGEST
+            source = run.path / head.path / name
+            if os.path.lexists(source):
+                root = run.path / Path(head.path).parts[0]
+                yield _File(source, f"trajectories/{head.path}/{name}", inside=root)
     for script in _scripts(run):
-        yield script, f"scripts/{script.name}", LARGEST
+        yield _File(script, f"scripts/{script.name}")
 
 
 def sample(heads: Iterable[TrialHead]) -> list[TrialHead]:
@@ -234,7 +272,7 @@ def _scripts(run: RunDir) -> list[Path]:
 
 def _plan(run: RunDir) -> Plan | None:
     try:
-        return msgspec.json.decode(read_regular(run.plan), type=Plan)
+        return decode_json(read_regular(run.plan), type=Plan)
     except (OSError, *BAD_JSON):
         return None
 
@@ -245,15 +283,16 @@ def _without_secrets(text: bytes, target: Path) -> bytes:
     return _STARS.sub(b'"***"', hidden) if target.suffix in (".yaml", ".yml") else hidden
 
 
-def _copy(source: Path, target: Path, most: int) -> str:
+def _copy(wanted: _File, target: Path) -> str:
     """Copy one file, without what looks like a secret. Returns why it was not copied; "" if it was, or is not there."""
+    source, most = wanted.source, wanted.most
     try:
-        with open_binary(source) as file:
+        with open_binary(source, inside=wanted.inside) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:
                 return f"{size >> 20} MiB, more than {most >> 20}"
             make_directory(target.parent, 0o700)
-            with open(target, "xb") as copy:
+            with create(target) as copy:
                 while lines := file.readlines(_CHUNK):
                     copy.write(_without_secrets(b"".join(lines), target))
     except FileNotFoundError:
@@ -284,7 +323,7 @@ def _copy_tail(source: Path, target: Path) -> str:
 
 def _write(path: Path, data: bytes) -> None:
     make_directory(path.parent, 0o700)
-    with open(path, "xb") as file:
+    with create(path) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

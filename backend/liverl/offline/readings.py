@@ -10,7 +10,7 @@ from pathlib import Path
 from liverl.causes.ended import Ended, why_ended
 from liverl.causes.shown import cause
 from liverl.logs.files import also_written
-from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics
+from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics, UnreadableFile
 from liverl.observe.metrics.pace import StepPace
 from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import RewardHistory
@@ -23,7 +23,7 @@ _POLLS = 64  # maximum reads of the metrics file per poll; one read takes at mos
 class FileReadings:
     """Reads one run directory incrementally. ``trials``: the scanner of its trials; ``news``: the steps that the last
     call of ``metrics`` has read, the oldest first, and ``written``: the Unix times after which and by which each was
-    written. Not thread-safe."""
+    written; ``unreadable``: files of metrics that the last call left out. Not thread-safe."""
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
         self.run_dir = Path(run_dir)
@@ -36,6 +36,7 @@ class FileReadings:
         self._metrics: StepMetrics | None = None
         self.news: list[StepMetrics] = []
         self.written: dict[int, tuple[float, float]] = {}
+        self.unreadable: tuple[UnreadableFile, ...] = ()
         self._causes: dict[tuple[str, int], Cause | None] = {}
 
     @property
@@ -56,11 +57,13 @@ class FileReadings:
     def metrics(self) -> StepMetrics | None:
         """Read what is new, and return the newest step's metrics; None without any."""
         self.news, self.written = [], {}
+        failed: dict[str, str] = {}
         for _ in range(_POLLS):
             resets = self._steps.resets
             try:
                 news = self._steps.poll()
-            except OSError:
+            except OSError as error:
+                failed[os.fspath(error.filename or self.run_dir)] = error.strerror or str(error)
                 break
             if self._steps.resets != resets:
                 self._pace.clear()
@@ -75,6 +78,8 @@ class FileReadings:
             self._pace.add(news, time.monotonic(), fresh=False)
             self._rewards.add(news)
             self._recent.add(news)
+        failed |= {str(path): why for path, why in self._steps.unreadable.items()}
+        self.unreadable = tuple(UnreadableFile(path, why) for path, why in failed.items())
         return self._metrics
 
     def cause(self, service: ServiceStatus, others: Iterable[ServiceStatus] = ()) -> Cause | None:

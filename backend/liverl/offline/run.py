@@ -47,6 +47,7 @@ from liverl.procs.stats import ProcSampler
 from liverl.rundir.journal import read_object
 from liverl.rundir.layout import BackendRecord, DeadBackend, RemoteBackend, RunDir, backend_alive, hostname
 from liverl.util.backward_lines import lines_backwards
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import read_regular
 from liverl.version import __version__
 
@@ -162,7 +163,13 @@ class OfflineRun:
             gpu_note="not measured: no backend" if base.gpus else base.gpu_note,
             host=self._procs.host() if host == hostname() else HostStats(),
             symptoms=(),
-            unreadable=self._files.trials.unreadable,
+            unreadable=(
+                *(
+                    msgspec.structs.replace(one, path=one.path.removeprefix(f"{self.run_dir}/"))
+                    for one in self._files.unreadable
+                ),
+                *self._files.trials.unreadable,
+            ),
             changes=plan.changes if plan is not None else base.changes,
             result=result,
         )
@@ -184,7 +191,7 @@ class OfflineRun:
 
     def _read_event(self) -> Event | None:
         """Return the newest readable event; None without one."""
-        decoder = msgspec.json.Decoder(Event)
+        decoder = JsonDecoder(Event)
         try:
             for line in lines_backwards(self._run.events):
                 try:

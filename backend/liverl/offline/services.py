@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import (
+    Clients,
     Exit,
     GpuStatus,
     ProxyStatus,
@@ -31,6 +32,7 @@ from liverl.serving.proxy_counters import ProxyCounters, counts_of, ended_counts
 from liverl.supervise.recovery import evidence
 from liverl.supervise.recovery.replay import Intent, RunHistory, ServiceHistory
 from liverl.supervise.services import state_machine
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 
@@ -162,7 +164,7 @@ class OrphanedServices:
         """Return the exit that the keeper recorded; None if it recorded none. The keeper outlives the backend."""
         path = self.run_dir / "exits" / f"{status.name}.{status.generation}.json"
         try:
-            return msgspec.json.decode(read_regular(path), type=_ExitFile).exit
+            return decode_json(read_regular(path), type=_ExitFile).exit
         except (OSError, ValueError, RecursionError):
             return None
 
@@ -349,6 +351,7 @@ class _Report(msgspec.Struct):
     descriptors: int | None = None
     descriptor_limit: int | None = None
     record_error: str | None = None
+    clients: Clients | None = None
 
 
 def orphaned_proxy(
@@ -362,11 +365,11 @@ def orphaned_proxy(
         return last
     if service.pid is None:
         return msgspec.structs.replace(
-            last, backends=(), cooled_down=(), descriptors=None, descriptor_limit=None
+            last, backends=(), cooled_down=(), descriptors=None, descriptor_limit=None, clients=None
         )
     path = orphans.run_dir / "proxy" / f"status.{service.generation}.json"
     try:
-        report = msgspec.json.decode(read_regular(path), type=_Report)
+        report = decode_json(read_regular(path), type=_Report)
         counts = counts_of(msgspec.structs.asdict(report))
         counts = sum(ended_counts(path.parent, {service.generation}).values(), counts)
     except (OSError, ValueError, RecursionError):
@@ -401,6 +404,7 @@ def orphaned_proxy(
         descriptors=report.descriptors,
         descriptor_limit=report.descriptor_limit,
         record_error=report.record_error,
+        clients=report.clients,
     )
 
 

@@ -7,17 +7,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from liverl.control.blocking import DYING_S, Connection, await_gone
+from liverl.control.blocking import DYING_S, HELLO_S, Connection, await_gone
 from liverl.control.messages import NO_EVENTS, BackendDead, BackendElsewhere, BackendSilent
 from liverl.exit_codes import ExitCode
 from liverl.model import Result, Snapshot
 from liverl.rundir.index import describe, elsewhere_message
-from liverl.rundir.layout import LiveBackend, RunDir, hostname, read_backend
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, hostname, read_backend
+from liverl.supervise.keeper.kill import kill_backend, kill_services
+from liverl.util.plural import quantity
 
 STARTS = 3  # maximum backends started by one call; if each one dies, another one would not help
 HELD_S = 20.0  # seconds for another backend that holds the run to answer
 ENDING_S = 10.0  # seconds from a backend's ``bye`` to the exit of its process
 ANSWER_S = 5.0  # seconds for the stop request to be accepted
+NOW_S = 1.0  # the same for a stop that is to kill: for the greeting, and for the answer
 RETRY_S = 0.1  # seconds between two attempts while another backend holds the run
 
 
@@ -64,6 +67,7 @@ class _Stopping:
         self._on_note = on_note
         self._on_snapshot = on_snapshot
         self._started: list[int] = []  # pids of backends
+        self._killed = 0  # pid of a backend that did not respond
         self._held_until: float | None = None  # monotonic seconds
 
     def carry_out(self, wait: bool) -> Result | None:
@@ -75,6 +79,8 @@ class _Stopping:
                 text = elsewhere_message(describe(self._run.path), "stop")
                 raise BackendElsewhere(text, error.host) from None
             except BackendSilent:
+                if self._now and self._kill():
+                    continue
                 # A backend that ends closes its socket before its process exits.
                 if isinstance(await_gone(self._run.path, DYING_S), LiveBackend):
                     raise
@@ -92,17 +98,38 @@ class _Stopping:
         Raises:
             BackendDead: no backend runs, or it died before the run's end.
         """
-        with Connection(self._run.path) as connection:
+        with Connection(self._run.path, timeout=NOW_S if self._now else HELLO_S) as connection:
             connection.subscribe(NO_EVENTS, snapshots=True)  # before the request, not to miss the end
             if connection.hello.pid not in self._started:  # one of ours stops the run unasked
                 args = {"now": self._now}
-                connection.command("stop", args, client=self._who, wait=False, timeout=ANSWER_S)
+                connection.command(
+                    "stop", args, client=self._who, wait=False, timeout=NOW_S if self._now else ANSWER_S
+                )
             if not wait:
                 return False
             while (message := connection.read(None)) is None or message.bye is None:
                 if message is not None and message.snapshot is not None:
                     self._on_snapshot(message.snapshot)
         await_gone(self._run.path, ENDING_S)
+        return True
+
+    def _kill(self) -> bool:
+        """Kill a backend that does not respond, and through the keeper all processes of the run; whether there was one.
+        A backend that is started afterwards ends what is left, and writes the result."""
+        alive = backend_alive(self._run.path)
+        if not isinstance(alive, LiveBackend) or alive.record.pid in (*self._started, self._killed):
+            return False
+        if not kill_backend(alive):
+            return False
+        self._killed = alive.record.pid
+        number = kill_services(self._run.path)
+        services = (
+            "" if number is None else f", and {quantity(number, 'process', 'processes')} of its services"
+        )
+        await_gone(self._run.path, DYING_S)
+        self._on_note(
+            f"the backend of {self._run.name} (pid {alive.record.pid}) does not respond; killed it{services}"
+        )
         return True
 
     def _check_here(self) -> None:
@@ -140,7 +167,13 @@ class _Stopping:
         if not self._started:
             self._on_note(f"the backend of {self._run.name} is not running; starting one to stop the run")
         try:
-            self._started.append(start_backend(self._run.path, stop=StopRequest(self._now, self._who)))
+            self._started.append(
+                start_backend(
+                    self._run.path,
+                    stop=StopRequest(self._now, self._who, bool(self._killed)),
+                    tell=self._on_note,
+                )
+            )
             self._held_until = None
         except RunHeld:
             self._held_until = self._held_until or time.monotonic() + HELD_S

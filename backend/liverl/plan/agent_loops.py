@@ -84,5 +84,7 @@ def _session(config: RunConfig) -> dict[str, Any]:
         "models": config.session_proxy.models,
         "patience": config.session_proxy.patience,
         "max_replica_deaths": config.session_proxy.max_replica_deaths,
+        "in_flight": config.session_proxy.in_flight,
+        "rows_per_trial": config.session_proxy.rows_per_trial,
         "max_body_bytes": config.proxy.max_body_bytes,
     }

@@ -293,6 +293,7 @@ def _settings(config: RunConfig) -> Settings:
         trials_interval=observe.trials_interval,
         cooldown=config.proxy.cooldown_time,
         replica_stagger=config.supervise.replica_stagger,
+        max_replicas=config.supervise.max_replicas,
         stuck_after=3 * config.supervise.kill_grace,
         keep_steps=config.retention.keep_steps,
         mute=config.diagnosis.mute,

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-import msgspec
 from msgspec.structs import replace
 
 from liverl.plan.spec import FileSpec, Plan, ServiceSpec
+from liverl.util.decode import decode_json
 
 PACKAGE = Path(__file__).parents[1]
 # Old name -> present name, below the package ``liverl``. A package stands for everything in it.
@@ -29,7 +29,7 @@ def read_plan(data: bytes) -> Plan:
     Raises:
         msgspec.MsgspecError: ``data`` is not a plan, or one of an incompatible version.
     """
-    return with_present_names(msgspec.json.decode(data, type=Plan))
+    return with_present_names(decode_json(data, type=Plan))
 
 
 def with_present_names(plan: Plan) -> Plan:

@@ -12,12 +12,11 @@ import msgspec
 from liverl.model import Check, Inert, Unchecked
 from liverl.plan.inherit import withheld
 from liverl.plan.script_variables import script_variables
-from liverl.plan.spec import NotifyTarget, Plan, Probe, ServiceSpec
+from liverl.plan.spec import Plan, Probe, ServiceSpec
+from liverl.util import redact
 from liverl.util.plural import plural, quantity
 
-_SECRET = re.compile(r"(key|token|secret|password|credential)", re.IGNORECASE)
 _EXPORTED = re.compile(r"^exported as [^;]+; ")  # the start of a reason that names a key's variables
-_PATH_SUFFIXES = ("_FILE", "_PATH")  # of variables that contain the path of a secret, not the secret
 
 
 def plan_json(
@@ -31,29 +30,15 @@ def plan_json(
     ``unchecked``: what was checked, and what was not."""
     document = msgspec.to_builtins(_redacted(plan)) | {
         "inert_set_by_user": len(_set_by_user(plan)),
-        "checks": list(checks),
-        "unchecked": list(unchecked),
+        "checks": [redact.struct(check) for check in checks],
+        "unchecked": [redact.struct(one) for one in unchecked],
         "withheld": _withheld(plan, env or {}),
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
 def _redacted(plan: Plan) -> Plan:
-    from msgspec.structs import replace
-
-    def clean(spec: ServiceSpec) -> ServiceSpec:
-        env = {
-            k: "***" if _SECRET.search(k) and not k.endswith(_PATH_SUFFIXES) else v
-            for k, v in spec.env.items()
-        }
-        return replace(spec, env=env)
-
-    template = plan.replica_template
-    return replace(
-        plan,
-        services=tuple(clean(s) for s in plan.services),
-        replica_template=clean(template) if template else None,
-    )
+    return msgspec.convert(redact.description(msgspec.to_builtins(plan)), Plan)
 
 
 def plan_text(plan: Plan, env: Mapping[str, str] | None = None) -> str:
@@ -64,7 +49,7 @@ def plan_text(plan: Plan, env: Mapping[str, str] | None = None) -> str:
 
 def plan_brief(plan: Plan) -> str:
     """The plan in short: a line per service with its GPUs and fixed ports, then the warnings."""
-    return "\n".join(_brief(plan)) + "\n"
+    return "\n".join(_brief(_redacted(plan))) + "\n"
 
 
 def _brief(plan: Plan) -> Iterator[str]:
@@ -99,16 +84,7 @@ def _head(plan: Plan) -> Iterator[str]:
         yield f"env        {environment.name}: {source}"
     for target in plan.notify.targets:
         level = f" (alerts from {plan.notify.min_level} on)" if "alert" in plan.notify.events else ""
-        yield f"notify     {target_words(target)}: {', '.join(plan.notify.events) or 'nothing'}{level}"
-
-
-def target_words(target: NotifyTarget) -> str:
-    """Who is told, without an address: ``webhook in /path``, ``command notify-me --quiet``."""
-    return (
-        f"command {shlex.join(target.words)}"
-        if target.kind == "command"
-        else f"{target.kind} in {target.file}"
-    )
+        yield f"notify     {target.title}: {', '.join(plan.notify.events) or 'nothing'}{level}"
 
 
 def _services(plan: Plan) -> tuple[ServiceSpec, ...]:

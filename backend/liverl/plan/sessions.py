@@ -62,6 +62,8 @@ def _settings(config: RunConfig) -> dict[str, Any]:
         "models": config.session_proxy.models,
         "patience": config.session_proxy.patience,
         "max_replica_deaths": config.session_proxy.max_replica_deaths,
+        "in_flight": config.session_proxy.in_flight,
+        "rows_per_trial": config.session_proxy.rows_per_trial,
         "request_timeout": config.proxy.request_timeout,
         "scheduler": _scheduler(config),
         "decides": "client" if config.trainer.kind == "none" else "trainer",

@@ -9,6 +9,7 @@ Strings in ``argv``, ``env`` and ``files`` may contain placeholders that are fil
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Literal
 
 import msgspec
@@ -17,8 +18,10 @@ from liverl.engines import ENGINES, Engine
 from liverl.engines.adapter.argv import IfKnown
 from liverl.model import Carrier, ConfigChange, Inert, Owner, ServiceKind
 from liverl.plan.inherit import Inherit
+from liverl.util import redact
 
 PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
+TITLE = 80  # characters of a command that names a target of notifications
 INDEX = "{index}"  # the number of a replica, in its template
 Installer = Literal["uv", "pip"]
 Condition = Literal[
@@ -215,6 +218,7 @@ class Settings(msgspec.Struct, frozen=True):
     snapshot_interval: float = 0.5
     cooldown: float = 30.0
     replica_stagger: float = 0.0  # between the starts of two replicas on GPUs
+    max_replicas: int | None = None  # without a GPU; None: as many as the machine should carry
     stuck_after: float = 15.0  # after SIGKILL; the run then ends although processes remain
     keep_steps: int | None = None
     mute: tuple[str, ...] = ()
@@ -227,6 +231,14 @@ class NotifyTarget(msgspec.Struct, frozen=True):
     kind: Literal["command", "webhook", "apprise"]
     words: tuple[str, ...] = ()
     file: str = ""
+
+    @property
+    def title(self) -> str:
+        """Who is told, in words, without an address or a key: ``webhook in /path``, ``command notify-me --quiet``."""
+        if self.kind != "command":
+            return f"{self.kind} in {self.file}"
+        line = shlex.join(redact.command(self.words))
+        return f"command {line if len(line) <= TITLE else line[: TITLE - 1] + '…'}"
 
 
 class NotifyPlan(msgspec.Struct, frozen=True):

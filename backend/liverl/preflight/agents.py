@@ -12,8 +12,10 @@ from typing import Any
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.preflight.data_rows import Answer
+from liverl.util.decode import decode_yaml
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
+from liverl.util.regular_file import read_text
 
 
 def modules(config: RunConfig) -> tuple[str, ...]:
@@ -75,7 +77,7 @@ def _defines(key: str, file: Path, name: str) -> Check:
     found = _python_file(key, file, None)
     if found.status == "fail":
         return found
-    names = set(_bound(ast.parse(file.read_text("utf-8"))))
+    names = set(_bound(ast.parse(read_text(file))))
     if names.isdisjoint(("*", "__getattr__", name)):
         return Check(
             key, "fail", "; ".join(filter(None, (f"{file} defines no {name}", did_you_mean(name, names))))
@@ -102,14 +104,12 @@ def _classes(file: Path) -> list[str]:
     Raises:
         ValueError: it is not one; the text names the file.
     """
-    import yaml  # only a run with tools needs it
-
     try:
-        document: Any = yaml.safe_load(file.read_text("utf-8"))
+        document: Any = decode_yaml(read_text(file))
     except OSError as error:
         raise ValueError(f"cannot read {file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
+    except ValueError as error:
+        raise ValueError(f"{file} is not YAML: {error}") from error
     tools = document.get("tools") if isinstance(document, dict) else None
     if not isinstance(tools, list) or not tools:
         raise ValueError(f"{file} has no list `tools` with verl's tool configuration")
@@ -122,7 +122,7 @@ def _classes(file: Path) -> list[str]:
 def _python_file(key: str, file: Path, answer: Answer | None) -> Check:
     """Whether a file can be read, is Python, and imports only what there is."""
     try:
-        ast.parse(file.read_text("utf-8"))
+        ast.parse(read_text(file))
     except OSError as error:
         return Check(key, "fail", f"cannot read {file}: {error.strerror}")
     except SyntaxError as error:
@@ -147,7 +147,7 @@ def _function(named: str, answer: Answer | None) -> Check:
 def _imported(file: Path) -> Iterator[str]:
     """The modules that a Python file cannot do without: its own imports at the top, not those within ``try``."""
     try:
-        tree = ast.parse(file.read_text("utf-8"))
+        tree = ast.parse(read_text(file))
     except (OSError, SyntaxError, ValueError):
         return  # ``checks`` reports it
     for node in tree.body:

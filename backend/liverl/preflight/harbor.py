@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,10 @@ from liverl.util.nearest import did_you_mean
 NAME = "environment harbor"
 LOCAL, DOCKER = "local", "docker"  # the environment that is ours, and Harbor's default
 # What the local environment starts; see ``agents.harbor.local_environment``.
-PROGRAMS = ("unshare", "nsenter", "mount", "chroot", "bash")
+PROGRAMS = (
+    "unshare", "nsenter", "setpriv", "mount", "umount", "pivot_root", "chroot", "bash", "tar", "find", "realpath", "rm",
+)  # fmt: skip
+_SYSTEM = "/usr/local/sbin:/usr/sbin:/sbin"  # which the environment adds to PATH
 _DAEMON_SECONDS = 15.0
 _NAMESPACES = (
     "allow user namespaces (sysctl user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1, "
@@ -198,12 +202,22 @@ def _sandbox(config: RunConfig) -> Iterator[Check]:
 
 def no_namespaces(env: Mapping[str, str] = os.environ) -> str:
     """Why the local environment cannot run on this machine, and what to do; "" if it can."""
-    path = env.get("PATH", os.defpath)
+    path = f"{env.get('PATH', os.defpath)}:{_SYSTEM}"
     missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
     if missing:
-        return f"it needs the programs {', '.join(missing)}, which are not on PATH; install them (util-linux)"
-    why = _failure(["unshare", "-rm", "true"], env)
-    return f"it needs user namespaces, and `unshare -rm true` fails: {why}; {_NAMESPACES}" if why else ""
+        return (
+            f"it needs the programs {', '.join(missing)}, which are not on PATH; install them (util-linux, coreutils, "
+            "findutils, tar)"
+        )
+    words = [
+        "unshare",
+        "-rm",
+        "unshare",
+        "-rm",
+        "true",
+    ]  # the mounts are locked by a second pair of namespaces
+    why = _failure(words, env)
+    return f"it needs user namespaces, and `{shlex.join(words)}` fails: {why}; {_NAMESPACES}" if why else ""
 
 
 def no_docker(host: str, env: Mapping[str, str] = os.environ) -> str:

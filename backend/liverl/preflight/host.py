@@ -9,15 +9,17 @@ from pathlib import Path
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.notify.target import problem
-from liverl.notify.target import words as target_words
 from liverl.plan.spec import Plan
 from liverl.preflight import launch_script
 from liverl.preflight.ports import port_checks
 from liverl.procs.open_files import service_limit
-from liverl.proxy.runtime.limits import descriptors_for
+from liverl.serving.replica_bounds import Machine, machine, too_many
+from liverl.util.http_limits import descriptors_for
+from liverl.util.plural import quantity
 
 # A run's directory without checkpoints of large models: logs, trajectories, journal. Less than this and the
 # run would stop within minutes.
+TRIAL_BYTES = 10 << 10  # of a trial in a trainer: its ids and messages; of a short one, so a lower bound
 FREE_BYTES = 64 << 20
 UNGUARDED = "unguarded ports"  # the name of the check
 # Ports that programs of others open, and that this program can therefore not guard.
@@ -44,14 +46,42 @@ def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
         from liverl.preflight import ray, verl
 
         checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
-    checks += launch_script.checks(plan)
+    checks += [*replicas(plan), *trials(plan), *launch_script.checks(plan)]
     checks += notifications(plan)
     return checks
 
 
+def replicas(plan: Plan, host: Machine | None = None) -> list[Check]:
+    """Whether the machine can carry the replicas that take no GPU; nothing for others. ``host``: None: this one."""
+    if plan.replica_template is None or plan.replica_template.gpus:
+        return []
+    wanted = plan.expected_replicas
+    why = too_many(plan, host or machine(), wanted)
+    if why is None:
+        return [Check("replicas", "ok", f"{quantity(wanted, 'replica')} without a GPU")]
+    text = f"run.replicas is {wanted}: {why}. If that is what you want: --set supervise.max_replicas={wanted}"
+    return [Check("replicas", "fail", text)]
+
+
+def trials(plan: Plan, host: Machine | None = None) -> list[Check]:
+    """Whether the trials of one step, which the trainer keeps until its end, fit into the memory."""
+    number = plan.trials_per_step
+    if number is None:
+        return []
+    total = (host or machine()).total
+    most = total // TRIAL_BYTES
+    if number <= most:
+        return [Check("trials of a step", "ok", f"{number:,}")]
+    text = (
+        f"training.train_batch_size x n_resp_per_prompt is {number:,} trials in a step; they would take at least "
+        f"{number * TRIAL_BYTES / 1e9:,.0f} GB, and this machine has {total / 1e9:.0f} GB of memory: at most {most:,}"
+    )
+    return [Check("trials of a step", "fail", text)]
+
+
 def notifications(plan: Plan) -> list[Check]:
     """Whether the notification targets can be used. Never a failure: a run must not depend on it."""
-    found = [(target_words(target), problem(target, os.environ)) for target in plan.notify.targets]
+    found = [(target.title, problem(target, os.environ)) for target in plan.notify.targets]
     bad = [f"{who} cannot be used: {why}" for who, why in found if why is not None]
     if bad:
         return [Check("notify", "warn", f"{'; '.join(bad)}. To test it: liverl-tui notify --test")]

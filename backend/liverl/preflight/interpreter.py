@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 _SECONDS = 60.0  # a cold network disk is slow
 T = TypeVar("T")
@@ -41,7 +40,7 @@ def ask_python(
             stdin=subprocess.DEVNULL,
             check=True,
         )
-        return msgspec.json.decode(process.stdout.splitlines()[-1], type=answer)
+        return decode_json(process.stdout.splitlines()[-1], type=answer)
     except subprocess.CalledProcessError as error:
         lines = (error.stderr or "").strip().splitlines()
         raise ValueError(lines[-1] if lines else str(error)) from error

@@ -13,6 +13,7 @@ from liverl.model import Check
 from liverl.observe.trials.engine_parser import VARIABLES, Place, places
 from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan
+from liverl.util import redact
 from liverl.util.regular_file import read_regular
 
 NAME = "launch script"
@@ -32,7 +33,9 @@ def checks(plan: Plan, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     cwd = Path(script.cwd.replace("{run_dir}", plan.run_dir))
     path = script.env.get("PATH") or env.get("PATH") or os.defpath
     why = problem(script.argv, cwd, path)
-    yield Check(NAME, "ok" if why is None else "fail", why or f"{' '.join(script.argv)} in {cwd}")
+    yield Check(
+        NAME, "ok" if why is None else "fail", why or f"{' '.join(redact.command(script.argv))} in {cwd}"
+    )
     if why is None:
         yield from _unset(plan, script.argv, cwd, env)
     wanted = next((script.env[name] for name in VARIABLES if name in script.env), None)
@@ -67,12 +70,16 @@ def _unset(plan: Plan, argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -
 def _parsers(wanted: str, found: Sequence[Place]) -> Iterator[Check]:
     """Whether the script's own files set the parser that the configuration has: LiveRL's scripts read the variable, but
     a name that stands in a file wins."""
-    other = [place for place in found if not place.variable and place.parser != wanted]
+    unread = [place.path for place in found if place.unread]
+    if unread:
+        words = f"cannot read {', '.join(unread)}: whether it sets another tool-call parser than {wanted} is not known"
+        yield Check(PARSER, "warn", words)
+    other = [place for place in found if not place.variable and not place.unread and place.parser != wanted]
     told = ", ".join(f"{place} has {place.parser}" for place in other)
     if other:
         words = f"model.tool_parser is {wanted}, but {told}: the engines read that file; correct one of them"
         yield Check(PARSER, "warn", words)
-    elif found:
+    elif found and not unread:
         yield Check(PARSER, "ok", f"{wanted}, also in {', '.join(map(str, found))}")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import open_binary
 
 _MAX_BYTES = 4 << 20
@@ -43,7 +43,7 @@ def read_heads(config: Path) -> Heads:
         ValueError: it is no JSON mapping.
     """
     with open_binary(config) as file:
-        data: Any = json.loads(file.read(_MAX_BYTES))
+        data: Any = decode_loose_json(file.read(_MAX_BYTES))
     if not isinstance(data, dict):
         raise ValueError("not a mapping")
     inner = data.get("text_config")

@@ -12,6 +12,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sizing import bare_key
 from liverl.model import Check
 from liverl.plan.verl_overrides import overrides
+from liverl.util.decode import Undecodable, decode_yaml
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 
@@ -61,16 +62,14 @@ def composed(python: Path) -> set[str]:
     Raises:
         OSError, ValueError, subprocess.SubprocessError: verl, or its file, is not there or cannot be read.
     """
-    import yaml
-
     place = subprocess.run(
         [str(python), "-c", _WHERE],
         capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL, check=True,
     ).stdout.strip()  # fmt: skip
     text = read_regular(Path(place, _COMPOSED)).decode()
     try:
-        tree = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
+        tree = decode_yaml(text)
+    except Undecodable as error:
         raise ValueError(f"{_COMPOSED} of verl is no YAML: {error}") from error
     if not isinstance(tree, Mapping):
         raise ValueError(f"{_COMPOSED} of verl has no keys")

@@ -9,6 +9,7 @@ from liverl.config.schema import RunConfig
 from liverl.model import Unchecked
 from liverl.plan.spec import Plan
 from liverl.preflight.verl import UNREAD, interpreter
+from liverl.util import redact
 
 _HOST = "up checks ports, disk, open files, GPUs and Ray on the host of the run"
 _SCRIPT = (
@@ -21,7 +22,8 @@ def unchecked(plan: Plan, config: RunConfig) -> Iterator[Unchecked]:
     yield Unchecked("host", _HOST)
     if config.trainer.kind == "command":
         yield Unchecked(
-            "what the script starts", _SCRIPT.format(command=" ".join(config.trainer.command or ()))
+            "what the script starts",
+            _SCRIPT.format(command=" ".join(redact.command(config.trainer.command or ()))),
         )
     elif config.trainer.kind == "verl":
         if interpreter(plan) is None:

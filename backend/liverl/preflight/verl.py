@@ -22,6 +22,7 @@ from liverl.plan.verl_overrides import FORMATS
 from liverl.preflight import agents, checkpoint, data_rows, harbor, override_keys
 from liverl.preflight.data_rows import Answer
 from liverl.preflight.modeldir import read_heads
+from liverl.util.decode import decode_loose_json
 from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import open_binary
 
@@ -105,7 +106,7 @@ def imports(python: Path) -> Check:
             stdin=subprocess.DEVNULL,
             check=True,
         )
-        answer = json.loads(process.stdout)
+        answer = decode_loose_json(process.stdout)
         missing, versions = answer["missing"], answer["versions"]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
         return Check(name, "fail", f"cannot check {python}: {error}")

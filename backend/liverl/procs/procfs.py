@@ -111,6 +111,15 @@ def alive(pid: int, tick: int | None) -> bool:
     return proc is not None and not proc.zombie and (tick is None or proc.tick == tick)
 
 
+def uid_of(pid: int) -> int | None:
+    """The user that a process acts as; None if there is none of this pid, or it is hidden."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            return next((int(line.split()[2]) for line in file if line.startswith("Uid:")), None)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def is_stopped(pid: int) -> bool:
     """Return whether a process has been stopped by a signal, such as SIGSTOP, or by a debugger."""
     proc = read_proc(pid)

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from liverl.procs import procfs
 from liverl.procs.tree import Member
+from liverl.util.kernel_file import kernel_text
+from liverl.util.regular_file import open_binary
 from liverl.util.stack_signal import SIGNAL
 
 MOST_BYTES = 256 << 10  # of the stacks of one process; its main thread comes first
@@ -142,7 +144,7 @@ def _by_signal(process: Member, folder: Path) -> str:
         if now > before and now == size:
             break  # it has written all
         size = now
-    with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+    with contextlib.suppress(OSError), open_binary(path, inside=os.path.dirname(path)) as file:
         file.seek(before)
         return file.read(MOST_BYTES).decode("utf-8", "replace")
     return ""
@@ -155,8 +157,8 @@ def _catches(pid: int) -> bool:
 
 
 def _status_field(pid: int | str, name: str) -> int | None:
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status") as file:
-        for line in file:
+    with contextlib.suppress(OSError, ValueError):
+        for line in kernel_text(f"/proc/{pid}/status").splitlines():
             field, _, value = line.partition(":")
             if field == name:
                 return int(value, 16)
@@ -167,10 +169,10 @@ def ptrace_facts(pid: int) -> Ptrace:
     """What decides whether we may look into this process."""
     scope: int | None = None
     with contextlib.suppress(OSError, ValueError):
-        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+        scope = int(kernel_text("/proc/sys/kernel/yama/ptrace_scope"))
     version = ""
     with contextlib.suppress(OSError):
-        version = Path("/proc/version").read_text()
+        version = kernel_text("/proc/version")
     same = True
     with contextlib.suppress(OSError):
         same = os.stat(f"/proc/{pid}").st_uid == os.geteuid()

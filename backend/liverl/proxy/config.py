@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from liverl.util.decode import Undecodable, decode_yaml
+
 _VARIABLE = "os.environ/"  # LiteLLM replaces a text that begins with this by the value of a variable
 
 
@@ -130,9 +132,9 @@ def parse_backends(text: str) -> tuple[str, ...]:
         ValueError: ``text`` is not such a configuration.
     """
     try:
-        document = yaml.safe_load(text)
+        document = decode_yaml(text)
         roots = [model["model_info"]["liverl_backend"] for model in document["model_list"]]
-    except (yaml.YAMLError, TypeError, KeyError, RecursionError) as error:
+    except (Undecodable, TypeError, KeyError) as error:
         raise ValueError(f"not a liverl proxy configuration: {type(error).__name__}") from None
     if not all(isinstance(root, str) for root in roots):
         raise ValueError("not a liverl proxy configuration: an address is not a string")

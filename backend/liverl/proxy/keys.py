@@ -9,8 +9,10 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from liverl.util.atomic_file import write_atomic
+from liverl.util.checked_path import open_folder
 from liverl.util.modes import make_directory
-from liverl.util.regular_file import read_text
+from liverl.util.regular_file import open_regular, read_text
 
 FOLDER = "secrets"
 LONGEST = 4096  # bytes of a key's file
@@ -99,7 +101,11 @@ def _ensure_token(run_dir: Path | str, name: str) -> Path:
 
 def _private(folder: Path) -> None:
     make_directory(folder, 0o700)
-    folder.chmod(0o700)
+    fd = open_folder(folder)
+    try:
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
 
 
 def _ensure(path: Path, wanted: str | None) -> str:
@@ -108,18 +114,12 @@ def _ensure(path: Path, wanted: str | None) -> str:
     except FileNotFoundError:
         present = ""
     if present and wanted in (None, present):
-        path.chmod(0o600)
+        fd = open_regular(path)
+        try:
+            os.fchmod(fd, 0o600)
+        finally:
+            os.close(fd)
         return present
     value = wanted or f"sk-liverl-{secrets.token_urlsafe(24)}"
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            file.write(value + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_atomic(path, f"{value}\n".encode("ascii"), 0o600)
     return value

@@ -10,7 +10,7 @@ import io
 import lzma
 import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +18,20 @@ import msgspec
 
 from liverl.replay.growth import Growth
 from liverl.replay.tables import Table
+from liverl.replay.timeline import LINES
 from liverl.rundir.layout import valid_name
+from liverl.util.atomic_file import write_atomic
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 FORMAT = 1
 LARGEST_ARCHIVE = 16 << 20  # bytes, compressed
 LARGEST_CONTENT = 96 << 20  # bytes, not compressed
 MOST_MEMBERS = 20_000
+MOST_ROWS = 200_000  # of growth, and of all tables together; an hour of a large run has 30,000
+MOST_LINES = 500_000  # in logs and tables of the run, each of which appears at a moment of its own
+_LATEST = 1e11  # Unix seconds: in the year 5138
+_FARTHEST = 86_400.0  # seconds between a clock and UTC
 _MEMORY = 160 << 20  # bytes that xz may use to decompress
 _LONGEST_PATH = 300
 _DEEPEST = 8
@@ -36,6 +43,18 @@ class RecordingError(Exception):
     """A file is not a recording that can be played; ``str()`` says why. ``exit_code``: of the command line."""
 
     exit_code = 2
+
+
+_DAMAGED = (
+    RecordingError,
+    tarfile.TarError,
+    lzma.LZMAError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+)
 
 
 class About(msgspec.Struct, frozen=True):
@@ -81,7 +100,7 @@ def write(
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     packed = lzma.compress(tar.getvalue(), preset=9 | lzma.PRESET_EXTREME)
-    path.write_bytes(packed)
+    write_atomic(path, packed)
     return len(packed)
 
 
@@ -98,8 +117,9 @@ def read(path: Path) -> Recording:
         raise RecordingError(f"{path}: {error.strerror or error}") from error
     try:
         return _recording(_members(_unpacked(data)))
-    except (RecordingError, tarfile.TarError, lzma.LZMAError, EOFError, ValueError, RecursionError) as error:
-        raise RecordingError(f"{path} is no recording that can be played: {error}") from error
+    except _DAMAGED as error:
+        why = str(error) or type(error).__name__
+        raise RecordingError(f"{path} is no recording that can be played: {why}") from error
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -130,6 +150,8 @@ def _members(data: bytes) -> dict[str, bytes]:
                 raise RecordingError(f"member {name[:80]!r} is there twice")
             if len(members) == MOST_MEMBERS:
                 raise RecordingError(f"it has more than {MOST_MEMBERS} members")
+            if not 0 <= member.size <= len(data):
+                raise RecordingError(f"member {name[:80]!r} is cut off")
             file = archive.extractfile(member)
             members[name] = file.read() if file is not None else b""
             if len(members[name]) != member.size:
@@ -151,24 +173,31 @@ def _allowed(name: str) -> bool:
 def _recording(members: Mapping[str, bytes]) -> Recording:
     if _ABOUT not in members:
         raise RecordingError(f"it has no {_ABOUT}")
-    about = msgspec.json.decode(members[_ABOUT], type=About)
+    about = decode_json(members[_ABOUT], type=About)
     if about.format != FORMAT:
         raise RecordingError(f"it has format {about.format}; this version plays format {FORMAT}")
     if not valid_name(about.name):
         raise RecordingError(f"its name {about.name[:80]!r} is no name of a run")
-    if not 0.0 < about.begin < about.end < 1e11:
+    if not 0.0 < about.begin < about.end < _LATEST:
         raise RecordingError("it ends before it begins")
+    if not abs(about.utc_offset) <= _FARTHEST:
+        raise RecordingError(f"its clock is {about.utc_offset:g} s from UTC")
+    _bounded("rows of growth", [members.get(_GROWTH, b"")], MOST_ROWS)
+    _bounded("rows", (data for name, data in members.items() if name.startswith(_TABLES)), MOST_ROWS)
     lines = members.get(_GROWTH, b"").split(b"\n")
-    growth = tuple(msgspec.json.decode(line, type=Growth) for line in lines if line)
+    growth = tuple(decode_json(line, type=Growth) for line in lines if line)
     files = {n.removeprefix(_FILES): data for n, data in members.items() if n.startswith(_FILES)}
+    paths = {row.path for row in growth}
     for row in growth:
         if row.path not in files and row.text is None:
             raise RecordingError(f"{row.path[:80]!r} grows, and is not there")
-        if not _allowed(_FILES + row.path):
-            raise RecordingError(f"{row.path[:80]!r} is a path that no recording has")
-    folders = {folder for path in files for folder in _folders(path)}
-    folders |= {folder for row in growth for folder in _folders(row.path)}
-    if crossed := sorted(folders & (files.keys() | {row.path for row in growth})):
+        if not 0.0 <= row.at < _LATEST:
+            raise RecordingError(f"{row.path[:80]!r} grows at {row.at:g}, which is no time")
+    if wrong := next((path for path in paths if not _allowed(_FILES + path)), None):
+        raise RecordingError(f"{wrong[:80]!r} is a path that no recording has")
+    _bounded("lines", (files[path] for path in paths & files.keys() if path.endswith(LINES)), MOST_LINES)
+    folders = {folder for path in files.keys() | paths for folder in _folders(path)}
+    if crossed := sorted(folders & (files.keys() | paths)):
         raise RecordingError(f"{crossed[0][:80]!r} is a file and a folder")
     tables = {
         os.path.basename(name).removesuffix(".jsonl"): Table.read(data)
@@ -176,6 +205,12 @@ def _recording(members: Mapping[str, bytes]) -> Recording:
         if name.startswith(_TABLES)
     }
     return Recording(about, tables, growth, files)
+
+
+def _bounded(what: str, texts: Iterable[bytes], most: int) -> None:
+    """Refuse more lines than can be played, before they are taken apart."""
+    if sum(text.count(b"\n") + text.count(b"\r") for text in texts) > most:
+        raise RecordingError(f"it has more than {most} {what}")
 
 
 def _folders(path: str) -> list[str]:

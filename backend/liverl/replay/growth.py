@@ -91,7 +91,7 @@ class GrowthWatch:
 
     def _version(self, path: str, at: float) -> Growth | None:
         try:
-            data = read_regular(self._run_dir / path)
+            data = read_regular(self._run_dir / path, inside=self._run_dir)
         except OSError:
             return None  # replaced by something else, or removed
         return Growth(at, path, text=data[:LARGEST_VERSION].decode("utf-8", "replace"))

@@ -22,6 +22,7 @@ from liverl.replay.scrub import Scrub
 from liverl.replay.tables import MEASURED, Row, Table, encode_row
 from liverl.rundir.layout import valid_name
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 _TRAJECTORY = "/litellm-trajectory.jsonl"
@@ -51,11 +52,13 @@ def pack(source: Path, out: Path, wanted: Wanted, utc_offset: float = 0.0) -> in
     Raises:
         OSError, msgspec.DecodeError: the recording cannot be read.
     """
-    origin = msgspec.json.decode(read_regular(source / "origin.json"), type=Origin)
+    origin = decode_json(read_regular(source / "origin.json"), type=Origin)
     scrub = Scrub(wanted.name, origin.run_dir, origin.host)
-    contents = {path: read_regular(source / "files" / path) for path, _ in files(source / "files")}
+    contents = {
+        path: read_regular(source / "files" / path, inside=source) for path, _ in files(source / "files")
+    }
     lines = read_regular(source / "growth.jsonl").splitlines()
-    growth = [msgspec.json.decode(line, type=Growth) for line in lines]
+    growth = [decode_json(line, type=Growth) for line in lines]
     growth = [
         g for g in growth if g.at <= wanted.end and wanted.keeps(g.path) and not _copied(g.path, contents)
     ]
@@ -142,7 +145,7 @@ def main() -> int:
     args = parser.parse_args()
     if not valid_name(args.name):
         parser.error(f"--name {args.name!r}: letters, digits, '.', '_' and '-'")
-    origin = msgspec.json.decode(read_regular(args.source / "origin.json"), type=Origin)
+    origin = decode_json(read_regular(args.source / "origin.json"), type=Origin)
     begin = origin.started_at + (PREROLL_S if args.begin is None else args.begin)
     end = origin.ended_at if args.end is None else origin.started_at + args.end
     wanted = Wanted(args.name, begin, end, args.from_step)

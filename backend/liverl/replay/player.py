@@ -28,7 +28,10 @@ from liverl.replay.timeline import Change, changes
 from liverl.rundir.journal import read_object
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import decode_snapshot
+from liverl.util.append import append_whole, write_all
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.modes import make_directory
+from liverl.util.regular_file import open_append
 
 PROJECT = "demo"  # of every replayed run
 # What the rules see of the time before the first picture, so that alerts which have to last some time are there.
@@ -52,7 +55,7 @@ class Player:
         self._parser = EngineParser()  # as soon as config.yaml is there
         self._sampling: ScriptSampling | None = None
         self._mute: tuple[str, ...] = ()
-        self.run.path.mkdir(parents=True)
+        make_directory(self.run.path)
 
     @property
     def end(self) -> float:
@@ -125,9 +128,12 @@ class Player:
         whole = max((place for place, change in enumerate(several) if change.whole), default=None)
         new = several[whole:] if whole is not None else several
         target = self.run.path / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target, "wb" if whole is not None else "ab") as file:
-            file.write(self._clock.shift(b"".join(change.data for change in new)))
+        make_directory(target.parent)
+        fd = open_append(target, empty=whole is not None)
+        try:
+            write_all(fd, self._clock.shift(b"".join(change.data for change in new)))
+        finally:
+            os.close(fd)
         if path.endswith(".log"):
             self._index(path, new)
         self._set_time(target, several[-1].at)
@@ -142,8 +148,7 @@ class Player:
                 newest = change.at
                 entries.append(f"{size} {self._clock.shown(change.at):.1f}\n")
         self._indexed[path] = size, newest
-        with open(self.run.path / f"{path}.idx", "a", encoding="ascii") as file:
-            file.write("".join(entries))
+        append_whole(self.run.path / f"{path}.idx", "".join(entries).encode("ascii"))
 
     # --- state ---
 

@@ -26,7 +26,9 @@ from liverl.replay.growth import LARGEST_FILE, GrowthWatch, files
 from liverl.replay.tables import MEASURED, Row, encode_row, measured
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive, hostname
 from liverl.util.append import append_whole
+from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.modes import make_directory
 from liverl.util.regular_file import open_binary, read_regular
 from liverl.version import __version__
 
@@ -60,7 +62,7 @@ class Recorder:
         self._connection: Connection | None = None
         self._started_at = time.time()
         self._secrets: dict[bytes, bytes] = {}
-        (out / "tables").mkdir(parents=True, exist_ok=True)
+        make_directory(out / "tables")
 
     def look(self, now: float) -> bool:
         """Record the present state; return whether a backend answered."""
@@ -114,7 +116,7 @@ class Recorder:
         copied = copy_files(self.run.path, self.out / "files", self._secrets)
         origin = Origin(os.path.realpath(self.run.path), hostname(), self._started_at, time.time())
         origin.utc_offset = float(time.localtime().tm_gmtoff)
-        (self.out / "origin.json").write_bytes(msgspec.json.encode(origin))
+        write_atomic(self.out / "origin.json", msgspec.json.encode(origin))
         return copied
 
 
@@ -145,13 +147,14 @@ def copy_files(run_dir: Path, out: Path, secrets: Mapping[bytes, bytes]) -> int:
     total = 0
     for path, _ in files(run_dir):
         target = out / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         try:
-            with open_binary(run_dir / path) as file:
+            with open_binary(run_dir / path, inside=run_dir) as file:
                 data = file.read(LARGEST_FILE)
         except OSError:
             continue  # removed since it was listed
-        total += target.write_bytes(without(secrets, data))
+        write_atomic(target, without(secrets, data), sync=False)
+        total += len(data)
     return total
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from liverl.model import Snapshot
 from liverl.snapshot_json import plain_snapshot
+from liverl.util.decode import JsonDecoder
 
 # Fields that come from the files, from the diagnosis, or from where a recording is played.
 FROM_FILES = frozenset(
@@ -42,7 +43,7 @@ class Row(msgspec.Struct, frozen=True):
     value: Any
 
 
-_rows: msgspec.json.Decoder[Row] = msgspec.json.Decoder(Row)
+_rows: JsonDecoder[Row] = JsonDecoder(Row)
 encode_row = msgspec.json.Encoder().encode
 
 

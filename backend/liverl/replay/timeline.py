@@ -13,9 +13,10 @@ import msgspec
 
 from liverl.replay.growth import Growth
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 SPREAD_S = 2.0  # seconds before a recorded size over which the lines up to it appear
-_LINES = (".log", ".jsonl")
+LINES = (".log", ".jsonl")  # whose lines appear one by one
 
 
 class _Stamped(msgspec.Struct):
@@ -47,7 +48,7 @@ def changes(growth: Iterable[Growth], files: Mapping[str, bytes], begin: float) 
         before, first = done.get(row.path, (row.at - SPREAD_S, 0))
         end = max(first, min(row.size or 0, len(content)))
         new = content[first:end]
-        if row.path.endswith(_LINES) and row.at > begin:
+        if row.path.endswith(LINES) and row.at > begin:
             result += _spread(row.path, new, max(before, row.at - SPREAD_S), row.at)
         else:
             result.append(Change(row.at, row.path, new))
@@ -72,6 +73,6 @@ def _spread(path: str, data: bytes, begin: float, end: float) -> list[Change]:
 
 def _stated(line: bytes) -> float | None:
     try:
-        return msgspec.json.decode(line, type=_Stamped).at
+        return decode_json(line, type=_Stamped).at
     except BAD_JSON:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from liverl.rundir.layout import (
     hostname,
     write_atomic,
 )
+from liverl.util.decode import decode_loose_json
 from liverl.util.modes import make_directory
 from liverl.util.nearest import nearest
 from liverl.util.regular_file import read_regular
@@ -91,7 +91,7 @@ def _indexed(host: str) -> Iterator[tuple[Path, Path]]:
         return
     for file in files:
         try:
-            yield file, Path(json.loads(read_regular(file))["run_dir"])
+            yield file, Path(decode_loose_json(read_regular(file))["run_dir"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
 

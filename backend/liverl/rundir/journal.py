@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import queue
 import re
@@ -27,6 +26,8 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.append import write_all
+from liverl.util.decode import decode_json, decode_loose_json
 from liverl.util.regular_file import (
     RefusedFileError,
     open_append,
@@ -101,9 +102,7 @@ class LineFile:
         try:
             if self._owed:
                 os.ftruncate(self._fd, self._size)
-            written = 0
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
+            write_all(self._fd, data)
             if self._durable:
                 os.fdatasync(self._fd)
             self._size += len(data)
@@ -192,7 +191,7 @@ def read_record(line: bytes) -> dict[str, Any] | None:
     if found is not None and zlib.crc32(line[: found.start()] + b"}") != int(found[1], 16):
         return None
     try:
-        record = msgspec.json.decode(line)
+        record = decode_json(line)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
@@ -204,7 +203,7 @@ def complain(text: str) -> None:
     The log is on the run's disk: if that is full, clients learn of it through an event instead.
     """
     with contextlib.suppress(OSError):
-        os.write(2, f"{text.rstrip()}\n".encode())
+        write_all(2, f"{text.rstrip()}\n".encode())
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
@@ -215,7 +214,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
         return None
     with os.fdopen(fd, "rb") as file:
         try:
-            value = json.loads(file.read())
+            value = decode_loose_json(file.read())
         except (ValueError, RecursionError):
             return None
     return value if isinstance(value, dict) else None

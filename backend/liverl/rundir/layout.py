@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from liverl.procs import procfs
 from liverl.util import atomic_file
+from liverl.util.checked_path import open_checked
+from liverl.util.decode import decode_json, decode_loose_json
 from liverl.util.regular_file import read_regular
 
 if TYPE_CHECKING:
@@ -195,12 +197,11 @@ class RunDir:
 
     def read_result(self) -> Result | None:
         """Return ``result.json``, or None if it is missing or invalid."""
-        import msgspec
 
         from liverl.model import Result
 
         try:
-            return msgspec.json.decode(read_regular(self.result), type=Result)
+            return decode_json(read_regular(self.result), type=Result)
         except (OSError, ValueError, RecursionError):
             return None
 
@@ -224,7 +225,7 @@ class OpenDirectory:
 
     def __init__(self, path: Path) -> None:
         self.opened_as = path
-        self._fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = open_checked(path, os.O_PATH | os.O_DIRECTORY)
 
     @property
     def removed(self) -> bool:
@@ -332,7 +333,7 @@ def touch_backend(run_dir: Path) -> None:
 def read_backend(run_dir: Path) -> BackendRecord | None:
     """Return ``backend.json``, or None if it is missing or invalid."""
     try:
-        data = json.loads(read_regular(RunDir(run_dir).backend))
+        data = decode_loose_json(read_regular(RunDir(run_dir).backend))
         return BackendRecord(
             pid=int(data["pid"]),
             tick=int(data["tick"]),

@@ -12,13 +12,18 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from liverl.model import Result, Rewards
+from liverl.rundir.path_facts import facts_of, present_caller
+from liverl.rundir.trust import assess
 from liverl.util.atomic_file import write_atomic
+from liverl.util.checked_path import RESOLVED
+from liverl.util.decode import Undecodable, decode_yaml
+from liverl.util.lock_file import open_lock
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_text
 
@@ -30,6 +35,8 @@ _KEY = "runs"  # of the list, where the file is a mapping
 _ID = re.compile(r"run_(\d{1,9})")
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")  # needs no quotes in YAML
 _LOCK_S = 10.0  # seconds to wait for another process that writes
+_LOCK = ".lock"
+_MOST_NAMED = 3  # paths that one message names
 _LONGEST = 500  # characters of a text in a row
 
 
@@ -85,10 +92,9 @@ def rows(text: str, name: str = INDEX) -> list[Row]:
     Raises:
         LedgerError: the text is no YAML, or no list of rows.
     """
-    import yaml
 
     node = _list(text, name)
-    found = [] if node is None else yaml.safe_load(text)
+    found = [] if node is None else decode_yaml(text)
     found = found[_KEY] if isinstance(found, dict) else found
     bad = next((n for n, row in enumerate(found or (), 1) if not isinstance(row, dict)), None)
     if bad is not None:
@@ -158,9 +164,12 @@ def _list(text: str, name: str) -> Any:
     import yaml
 
     try:
+        decode_yaml(text)
         node = yaml.compose(text, yaml.SafeLoader)
-        yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Undecodable as error:
+        where = "" if error.line is None else f":{error.line}"
+        raise LedgerError(f"{name}{where}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:  # which libyaml reads, and Python's reader does not
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark is not None else ""
         raise LedgerError(
@@ -183,10 +192,14 @@ def _with_end(text: str) -> str:
 
 
 class Ledger:
-    """The ledger in the folder ``artifacts``, which need not exist."""
+    """The ledger in the folder ``artifacts``, which need not exist. It is written only where nobody but the user and
+    root could have changed it, by the rule for run directories (``rundir.trust``)."""
 
-    def __init__(self, artifacts: Path) -> None:
+    def __init__(self, artifacts: Path, *, trusted: Sequence[str] = (), named: bool = False) -> None:
+        """``trusted``: resolved directories for which the user vouches; ``named``: the user has named this folder, so
+        that links of the user's own in it may lead out of it."""
         self.artifacts = artifacts
+        self._trusted, self._named = trusted, named
         self.path = artifacts / INDEX
         self.archives = artifacts / ARCHIVES
 
@@ -245,12 +258,34 @@ class Ledger:
     def _write(self, text: str) -> None:
         target = Path(os.path.realpath(self.path))
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-        write_atomic(target, text.encode(), mode)
+        write_atomic(target, text.encode(), mode, inside=RESOLVED)
+
+    def require_own(self) -> None:
+        """Check who else could have changed the folder, what it has, and what is above it.
+
+        Raises:
+            LedgerError: another user could have; nothing is written then. Or a link leads out of it.
+        """
+        parts = [self.path, self.artifacts / _LOCK, self.archives]
+        verdict = assess(facts_of([self.artifacts, *parts]), present_caller(), self._trusted)
+        if verdict.refused:
+            found = "; ".join(
+                f"{each.path}: {each.problem}" + (f" (to mend it: {each.cure})" if each.cure else "")
+                for each in verdict.refused[:_MOST_NAMED]
+            )
+            raise LedgerError(f"another user could have changed it, so nothing is written there: {found}")
+        root = os.path.realpath(self.artifacts)
+        for part in parts:
+            target = os.path.realpath(part)
+            if not self._named and os.path.dirname(target) != root:
+                text = f"{part} leads to {target}; links out of the folder are followed only if --artifacts names it"
+                raise LedgerError(text)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         make_directory(self.artifacts)
-        fd = os.open(self.artifacts / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self.require_own()
+        fd = open_lock(self.artifacts / _LOCK)
         try:
             give_up = time.monotonic() + _LOCK_S
             while True:

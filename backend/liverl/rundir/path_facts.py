@@ -6,17 +6,18 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from liverl.rundir.layout import RunDir
 from liverl.rundir.trust import Caller, PathFacts
 from liverl.util import posix_acl
+from liverl.util.checked_path import unmapped_uid
 
 
 def present_caller() -> Caller:
     """Return the user of this process."""
-    return Caller(os.geteuid(), _unmapped())
+    return Caller(os.geteuid(), unmapped_uid())
 
 
 def path_facts(run_dir: Path) -> list[PathFacts]:
@@ -35,7 +36,12 @@ def path_facts(run_dir: Path) -> list[PathFacts]:
         *attempts,
         *(path / "logs" for path in attempts),
     ]
-    places = list(dict.fromkeys(os.path.realpath(path) for path in own))
+    return facts_of(own)
+
+
+def facts_of(paths: Iterable[Path]) -> list[PathFacts]:
+    """Return the facts of these paths and of every directory above them, as ``path_facts`` does."""
+    places = list(dict.fromkeys(os.path.realpath(path) for path in paths))
     above = dict.fromkeys(parent for place in places for parent in _parents(place) if parent not in places)
     facts = [_fact(place, parent=False) for place in places]
     facts += [_fact(place, parent=True) for place in above]
@@ -68,14 +74,3 @@ def _own_group(gid: int) -> bool:
     except KeyError:
         return False
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
-
-
-def _unmapped() -> int | None:
-    """The user id that stands for every user whom this user namespace does not know; None if it knows all."""
-    try:
-        ranges = [line.split() for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
-        if any(inside == "0" and count == "4294967295" for inside, _, count in ranges):
-            return None
-        return int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
-    except (OSError, ValueError):
-        return None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from liverl.model import ProxyStatus
+import msgspec
+
+from liverl.model import Clients, ProxyStatus
 from liverl.plan.spec import Plan
 from liverl.proxy.config import config_sha, render_litellm_config
 from liverl.rundir.layout import RunDir
@@ -98,7 +101,16 @@ class ProxyRoutes(RouteFile):
             descriptors=number_of(current, "descriptors"),
             descriptor_limit=number_of(current, "descriptor_limit"),
             record_error=text_of(current, "record_error"),
+            clients=clients_of(current),
         )
+
+
+def clients_of(report: Mapping[str, Any]) -> Clients | None:
+    """What a process reports of its connections; None if it reports nothing of them."""
+    try:
+        return msgspec.convert(report["clients"], Clients)
+    except (KeyError, msgspec.ValidationError):
+        return None
 
 
 def _replica_token(supervisor: Supervisor, plan: Plan) -> str | OSError:

@@ -12,6 +12,7 @@ from liverl.control.messages import CommandError
 from liverl.plan.spec import INDEX, Plan, ServiceSpec
 from liverl.serving.endpoint import slot_address
 from liverl.serving.registry import FAST, ReplicaRegistry
+from liverl.serving.replica_bounds import MOST, Machine, machine, too_many
 from liverl.serving.unfinished_trials import trials_of, unfinished
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.failpoints import crashpoint
@@ -22,7 +23,6 @@ from liverl.util.nearest import nearest
 from liverl.util.plural import quantity
 
 QUIET = 2.0  # seconds without a request after which a leaving replica counts as drained
-MOST = 256  # replicas of one run
 
 
 def replica_spec(template: ServiceSpec, index: int, further: tuple[str, ...] = ()) -> ServiceSpec:
@@ -48,10 +48,15 @@ class Scaling:
         plan: Plan,
         replicas: ReplicaRegistry,
         look_at_gpus: Callable[[], Awaitable[None]],
+        *,
+        host: Callable[[], Machine] = machine,
+        replica_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """``look_at_gpus`` takes a new sample of the GPUs."""
+        """``look_at_gpus`` takes a new sample of the GPUs. ``host``: what all replicas share; ``replica_bytes``:
+        memory of the largest one that runs, None if it is not known."""
         self.supervisor = supervisor
         self._look_at_gpus = look_at_gpus
+        self._host, self._replica_bytes = host, replica_bytes
         self.plan = plan
         self.replicas = replicas
         self.indices: list[int] = list(range(plan.expected_replicas))
@@ -98,14 +103,19 @@ class Scaling:
     # --- the command ---
 
     async def scale(
-        self, to: int | None = None, delta: int | None = None, remove: str | None = None
+        self,
+        to: int | None = None,
+        delta: int | None = None,
+        remove: str | None = None,
+        *,
+        force: bool = False,
     ) -> dict[str, Any]:
         """Change the number of replicas, or remove the one of that name. Returns when new ones are listed, or old
-        ones have drained and ended.
+        ones have drained and ended. ``force``: also to more than this machine should carry.
 
         Raises:
             CommandError: this topology cannot, the number is out of range, no replica has that name, too few GPUs are
-                free, or a new one did not come up.
+                free, the machine has too few CPUs or too little memory, or a new one did not come up.
         """
         if self.plan.replica_template is None:
             raise CommandError(
@@ -122,6 +132,8 @@ class Scaling:
                 if missing is not None:
                     raise CommandError("no_gpus", f"replicas not added: {missing}")
             now_wanted = len(self.indices)
+            if not force:
+                self._refuse_too_many(wanted)
             if wanted < now_wanted:
                 leaving = leaving or sorted(self.indices)[wanted - now_wanted :]
             added = await self._begin_adding(wanted - now_wanted) if wanted > now_wanted else {}
@@ -132,6 +144,18 @@ class Scaling:
             await self._until_removed(removed)
         names = [self.name_of(index) for index in added]
         return {"replicas": wanted, "added": names, "removed": [self.name_of(index) for index in leaving]}
+
+    def _refuse_too_many(self, wanted: int) -> None:
+        """Raises:
+        CommandError: the machine cannot carry so many replicas.
+        """
+        why = too_many(self.plan, self._host(), wanted, len(self.indices), self._replica_bytes())
+        if why is not None:
+            raise CommandError(
+                "too_many",
+                f"cannot scale from {len(self.indices)} to {wanted} replicas: {why}. Nothing was changed. To have so "
+                f"many all the same: liverl-tui scale --force {wanted}, or set supervise.max_replicas",
+            )
 
     def _wish(self, to: int | None, delta: int | None, remove: str | None) -> tuple[int, list[int]]:
         """Return the number of replicas that a command asks for, and the indices that it removes by name."""

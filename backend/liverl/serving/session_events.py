@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from liverl.model import Level
 from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.clocks import Moment, boot_id
 
 AGAIN_S = 60.0  # seconds between two events about the same counter
 
@@ -39,6 +42,21 @@ _SENTENCES = {
         "error",
         "a request was refused with poison_request: replicas died while they sampled its reply; its trial fails",
         "requests were refused with poison_request: replicas died while they sampled their replies; their trials fail",
+    ),
+    "journal_cut": _Sentences(
+        "warning",
+        "the journal of a session was damaged; the session goes on without the turns from the damaged line on",
+        "journals of sessions were damaged; the sessions go on without the turns from the damaged lines on",
+    ),
+    "journal_rewritten": _Sentences(
+        "warning",
+        "the journal of a session was removed or changed by somebody; it was written anew from memory",
+        "times the journal of a session was removed or changed by somebody; it was written anew from memory",
+    ),
+    "journal_unreadable": _Sentences(
+        "error",
+        "the journal of a session cannot be read; its trial fails (the log of the sessions names the file)",
+        "journals of sessions cannot be read; their trials fail (the log of the sessions names the files)",
     ),
     "replica_lost": _Sentences(
         "warning",
@@ -101,3 +119,20 @@ def with_numbers(report: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(counters, dict):
         return dict(report)
     return {**report, "counters": {k: v for k, v in counters.items() if isinstance(v, int | float)}}
+
+
+def with_moments(report: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """A report whose silent sessions are silent since times on the clock of ``now`` (Unix seconds of the backend), as
+    far as its process runs on this host: the system's clock may have been set since."""
+    silent = report.get("silent")
+    if not isinstance(silent, list):
+        return dict(report)
+    return {**report, "silent": [_on_our_clock(each, now) for each in silent]}
+
+
+def _on_our_clock(silent: Any, now: float) -> Any:
+    try:
+        at = msgspec.convert(silent["at"], Moment)
+    except (KeyError, TypeError, msgspec.ValidationError):
+        return silent
+    return {**silent, "since": now - at.passed()} if at.boot == boot_id() else silent

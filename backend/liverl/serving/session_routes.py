@@ -9,7 +9,7 @@ import msgspec
 from liverl.model import SessionsStatus
 from liverl.plan.spec import Plan
 from liverl.serving.route_file import RouteFile, text_of
-from liverl.serving.session_events import SessionEvents, with_numbers
+from liverl.serving.session_events import SessionEvents, with_moments, with_numbers
 from liverl.sessions.replica_file import REPLICAS, deaths_in, file_digest, read_replicas, replica_file
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.bad_json import BAD_JSON
@@ -53,7 +53,7 @@ class SessionRoutes(RouteFile):
         if slot is None:
             return None
         try:
-            told = msgspec.convert(with_numbers(report), SessionsStatus)
+            told = msgspec.convert(with_moments(with_numbers(report), self._supervisor.now()), SessionsStatus)
         except msgspec.ValidationError:
             told = SessionsStatus()
         return msgspec.structs.replace(

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import read_regular
 from liverl.util.steps import newest_first
 
@@ -17,7 +18,7 @@ class _Assignment(msgspec.Struct, frozen=True):
     replica: str
 
 
-_decode = msgspec.json.Decoder(_Assignment).decode
+_decode = JsonDecoder(_Assignment).decode
 
 
 def trials_of(run_dir: Path, address: str) -> set[str]:

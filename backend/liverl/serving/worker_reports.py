@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import msgspec
 
 from liverl.model import SessionsStatus
 from liverl.rundir.journal import read_object
-from liverl.serving.session_events import SessionEvents, with_numbers
+from liverl.serving.session_events import SessionEvents, with_moments, with_numbers
 from liverl.sessions.counters import Counters, together
 from liverl.supervise.services.supervisor import Supervisor
 
@@ -41,9 +42,10 @@ class WorkerReports:
         slot = self._supervisor.slots.get("trainer")
         process = slot.current.process if slot is not None else None
         since = process.started_at - SKEW_S if process is not None else 0.0
+        now = self._supervisor.now
 
         def read() -> Callable[[], None]:
-            reports = read_reports(folder, attempt, since)
+            reports = read_reports(folder, attempt, since, now)
 
             def take() -> None:
                 self._reports = reports
@@ -66,7 +68,9 @@ class WorkerReports:
         return added_up([report.status for report in self._reports])
 
 
-def read_reports(folder: Path, attempt: str, since: float) -> tuple[WorkerReport, ...]:
+def read_reports(
+    folder: Path, attempt: str, since: float, now: Callable[[], float] = time.time
+) -> tuple[WorkerReport, ...]:
     """The reports of workers of ``attempt`` that have started at ``since`` (Unix seconds) or later; those of an earlier
     trainer have ended. Files that are no report are skipped."""
     found = []
@@ -75,7 +79,9 @@ def read_reports(folder: Path, attempt: str, since: float) -> tuple[WorkerReport
         if body is None:
             continue
         try:
-            report = msgspec.convert({**body, "status": with_numbers(body)}, WorkerReport)
+            report = msgspec.convert(
+                {**body, "status": with_moments(with_numbers(body), now())}, WorkerReport
+            )
         except msgspec.ValidationError:
             continue
         if report.attempt == attempt and report.started >= since:
@@ -95,4 +101,9 @@ def added_up(workers: list[SessionsStatus]) -> SessionsStatus:
         waiting=sum(worker.waiting for worker in workers),
         counters=msgspec.to_builtins(together(msgspec.convert(w.counters, Counters) for w in workers)),
         silent=tuple(silent[:SILENT]),
+        clients=max(
+            (worker.clients for worker in workers if worker.clients is not None),
+            key=lambda clients: clients.without_key,
+            default=None,
+        ),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from liverl.sessions.messages import Api, BadRequest, Chat
+from liverl.sessions.messages import Api, BadRequest, Chat, quoted
 
 if TYPE_CHECKING:
     from liverl.sessions.sampling import Limits
@@ -96,7 +96,7 @@ def _whole(low: float = -math.inf) -> Read:
         if not isinstance(value, int) or isinstance(value, bool):
             raise BadRequest(f"{at} is {kind_of(value)}, not a whole number", at)
         if value < low:
-            raise BadRequest(f"{at} is {value}, not at least {low:g}", at)
+            raise BadRequest(f"{at} is {quoted(value)}, not at least {low:g}", at)
         return value
 
     return read

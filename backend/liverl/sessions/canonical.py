@@ -16,7 +16,9 @@ from typing import Any
 import msgspec
 
 from liverl.sessions.asked_fields import kind_of, merged, read_fields
-from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role
+from liverl.sessions.messages import BadRequest, Call, Chat, Message, Role, quoted
+from liverl.util.decode import decode_loose_json
+from liverl.util.json_limits import JsonRefused, check_json
 from liverl.util.unicode_text import without_surrogates
 
 BILLING = (
@@ -32,7 +34,10 @@ def read_body(data: bytes) -> dict[str, Any]:
         BadRequest: it is not a JSON object.
     """
     try:
-        body = json.loads(data)
+        check_json(data)
+        body = decode_loose_json(data)
+    except JsonRefused as error:
+        raise BadRequest(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
@@ -69,7 +74,7 @@ def read_openai(body: Mapping[str, Any]) -> Chat:
             )
         else:
             raise BadRequest(
-                f"role {role!r} is not one of system, developer, user, assistant, tool", f"{at}.role"
+                f"role {quoted(role)} is not one of system, developer, user, assistant, tool", f"{at}.role"
             )
     options = body.get("stream_options")
     choice = _openai_choice(body.get("tool_choice"))
@@ -106,7 +111,7 @@ def read_anthropic(body: Mapping[str, Any]) -> Chat:
         at = f"messages.{index}"
         role = _string(item, "role", at)
         if role not in ("user", "assistant", "system"):
-            raise BadRequest(f"role {role!r} is not one of user, assistant, system", f"{at}.role")
+            raise BadRequest(f"role {quoted(role)} is not one of user, assistant, system", f"{at}.role")
         content = item.get("content")
         if isinstance(content, str):
             messages.append(Message(_role(role), content))
@@ -139,7 +144,7 @@ def arguments_text(value: Any) -> str:
     JSON object stays as it is. Numbers that JSON does not have are text: "NaN", "Infinity", "-Infinity"."""
     if isinstance(value, str):
         try:
-            parsed = json.loads(value)
+            parsed = decode_loose_json(value)
         except (ValueError, RecursionError):
             return value
         if not isinstance(parsed, dict):
@@ -171,7 +176,7 @@ def _finite(value: Any) -> Any:
 def _sorted(arguments: str) -> str:
     """The arguments with sorted keys, for a comparison: a client may have put them into another order."""
     try:
-        return _dumped(json.loads(arguments), sort_keys=True)
+        return _dumped(decode_loose_json(arguments), sort_keys=True)
     except (ValueError, RecursionError):
         return arguments
 
@@ -185,7 +190,7 @@ def object_text(value: Any) -> str:
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(decode_loose_json(text), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -278,8 +283,8 @@ def _text(content: Any, at: str) -> str:
 
 def _unsupported(kind: Any, supported: str, at: str) -> BadRequest:
     """Nothing of a message is left out in silence: the reply would be to another one."""
-    what = "pictures" if isinstance(kind, str) and "image" in kind else f"content of type {kind!r}"
-    shown = "" if what.startswith("content") else f" (content of type {kind!r})"
+    what = "pictures" if isinstance(kind, str) and "image" in kind else f"content of type {quoted(kind)}"
+    shown = "" if what.startswith("content") else f" (content of type {quoted(kind)})"
     return BadRequest(f"{at}: {what} cannot be sent to the policy{shown}, only {supported}", at)
 
 
@@ -331,7 +336,7 @@ def _flag(body: Mapping[str, Any], key: str) -> bool:
 def _count(body: Mapping[str, Any], key: str) -> int | None:
     value: int | None = _optional(body, key, int)
     if value is not None and value < 1:
-        raise BadRequest(f"{key} is {value}, not at least 1", key)
+        raise BadRequest(f"{key} is {quoted(value)}, not at least 1", key)
     return value
 
 
@@ -377,7 +382,7 @@ def _openai_choice(value: Any) -> str | dict[str, Any] | None:
             "type": "function",
             "function": {"name": _string(value["function"], "name", "tool_choice.function")},
         }
-    raise BadRequest(f"tool_choice is {value!r}, not auto, none, required or a function", "tool_choice")
+    raise BadRequest(f"tool_choice is {quoted(value)}, not auto, none, required or a function", "tool_choice")
 
 
 # -- Anthropic
@@ -446,7 +451,8 @@ def _anthropic_tools(items: Any) -> Iterable[dict[str, Any]]:
         if not isinstance(item.get("input_schema"), dict):
             kind = item.get("type")
             raise BadRequest(
-                f"tool {item['name']!r} of type {kind!r} has no input_schema", f"tools.{index}.input_schema"
+                f"tool {quoted(item['name'])} of type {quoted(kind)} has no input_schema",
+                f"tools.{index}.input_schema",
             )
         # In the order of OpenAI's examples: templates write a tool as it stands.
         function = {"name": item["name"]}
@@ -463,7 +469,9 @@ def _anthropic_choice(value: Any) -> str | dict[str, Any] | None:
     if kind == "tool":
         return {"type": "function", "function": {"name": _string(value, "name", "tool_choice")}}
     if not isinstance(kind, str) or kind not in _TOOL_CHOICE:
-        raise BadRequest(f"tool_choice.type is {kind!r}, not auto, any, tool or none", "tool_choice.type")
+        raise BadRequest(
+            f"tool_choice.type is {quoted(kind)}, not auto, any, tool or none", "tool_choice.type"
+        )
     return _TOOL_CHOICE[kind]
 
 

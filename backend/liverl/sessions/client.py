@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,8 @@ import msgspec
 from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits
 from liverl.sessions.settings import SOCKET
+from liverl.util import clocks
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_text
 from liverl.util.socket_path import usable_address
 
@@ -56,7 +58,7 @@ class SessionHost(Protocol):
         """Open a session named as its trial. ``trial_dir``: absolute path, below a trial root of the run.
 
         Raises:
-            SessionFailed: it is refused, or there was no answer until ``limits.deadline`` (None: for ``FINISH_S``).
+            SessionFailed: it is refused, or there was no answer for ``limits.seconds`` (None: for ``FINISH_S``).
         """
 
     async def finish(self, session: str, seconds: float) -> SessionResult:
@@ -76,30 +78,36 @@ class ServiceSessions:
 
     async def open(self, session: str, trial_dir: Path, limits: Limits) -> Opened:
         """See ``SessionHost.open``."""
-        body = {"id": session, "trial_dir": str(trial_dir), "limits": msgspec.to_builtins(limits)}
-        deadline = time.time() + FINISH_S if limits.deadline is None else limits.deadline
-        return msgspec.convert(await self._ask("/sessions", deadline, body), Opened)
+
+        def body(left: float) -> dict[str, Any]:
+            """What is sent while so many seconds are left."""
+            own = limits
+            if limits.seconds is not None:
+                # A service of an earlier version, which may have stayed with the run, knows the deadline only.
+                own = msgspec.structs.replace(limits, seconds=left, deadline=time.time() + left)
+            return {"id": session, "trial_dir": str(trial_dir), "limits": msgspec.to_builtins(own)}
+
+        seconds = FINISH_S if limits.seconds is None else limits.seconds
+        return msgspec.convert(await self._ask("/sessions", seconds, body), Opened)
 
     async def finish(self, session: str, seconds: float) -> SessionResult:
         """See ``SessionHost.finish``."""
-        return msgspec.convert(
-            await self._ask(f"/sessions/{session}/finish", time.time() + seconds), SessionResult
-        )
+        return msgspec.convert(await self._ask(f"/sessions/{session}/finish", seconds), SessionResult)
 
-    async def _ask(self, path: str, deadline: float, body: Any = None) -> Any:
-        """POST; again while the service is being restarted, until ``deadline`` (Unix seconds)."""
-        why = "no time left"
-        while (left := deadline - time.time()) > 0:
+    async def _ask(self, path: str, seconds: float, body: Callable[[float], Any] = lambda _: None) -> Any:
+        """POST; again while the service is being restarted, for ``seconds``. ``body`` gets those that are left."""
+        why, end = "no time left", clocks.ran() + seconds
+        while (left := end - clocks.ran()) > 0:
             try:
                 async with self._http.post(
                     f"http://sessions{path}",
-                    json=body,
+                    json=body(left),
                     headers=self._headers,
                     timeout=aiohttp.ClientTimeout(total=left),
                 ) as response:
                     text = await response.text()
                     if response.status < 300:
-                        return msgspec.json.decode(text)
+                        return decode_json(text)
                     why = f"HTTP {response.status}: {text[:300]}"
                     if response.status < 500:
                         raise SessionFailed("SessionRefusedError", why)

@@ -22,7 +22,10 @@ class Counters(msgspec.Struct, omit_defaults=True):
     session refused, on turns, on replies without a tool call, on the length of its row, and on its time;
     ``context_overflow``: those that the model's context or the row had no room for; ``replica_lost``: those that no
     replica answered in time; ``poisoned``: those with which replicas died; ``parse_failed``: replies that were given as
-    plain text, since their tool parser failed on two replicas. ``overridden``: parameters of which the client asked for
+    plain text, since their tool parser failed on two replicas. ``journal_cut``: starts of the service at which the
+    journal could be read up to a damaged line only; ``journal_rewritten``: how many times the journal had been removed
+    or changed, and was written anew from memory; ``journal_unreadable``: of a whole host, journals that say nothing at
+    all. ``overridden``: parameters of which the client asked for
     another value than the trainer's; ``ignored``: fields that had no effect; both -> 1, and added up the number of
     sessions.
 
@@ -64,6 +67,9 @@ class Counters(msgspec.Struct, omit_defaults=True):
     replica_lost: int = 0
     poisoned: int = 0
     parse_failed: int = 0
+    journal_cut: int = 0
+    journal_rewritten: int = 0
+    journal_unreadable: int = 0
     overridden: dict[str, int] = {}
     ignored: dict[str, int] = {}
 

@@ -18,10 +18,11 @@ from liverl.sessions.admission import QueueFull, Request
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
 from liverl.sessions.kept import Kept
 from liverl.sessions.messages import Chat, Message
-from liverl.sessions.sampling import OVERFLOW, TIME_OVER, Limits, Overflow, parameters, room
+from liverl.sessions.sampling import OVERFLOW, TIME_OVER, Limits, Overflow, parameters, require_short, room
 from liverl.sessions.scheduler import NotAdmitted, Scheduler
 from liverl.sessions.segments import Place, Versions
 from liverl.sessions.state import SessionState
+from liverl.sessions.time_limit import TimeLimit
 from liverl.sessions.wire import Refusal
 
 logger = logging.getLogger(__name__)
@@ -169,13 +170,16 @@ class Drafter:
         find: Find | None = None,
         patience: float | None = None,
         most_deaths: int | None = None,
+        time_limit: TimeLimit | None = None,
     ) -> None:
         """``session``: its id; ``state``: read, and its counters increased; ``scheduler``: lets samples wait while
         their replica's KV cache is nearly full; ``find``: finds earlier replies in the prompt of a changed history,
-        while the reply to it is sampled; ``patience``: see ``PATIENCE_S``; ``most_deaths``: see ``MOST_DEATHS``."""
+        while the reply to it is sampled; ``patience``: see ``PATIENCE_S``; ``most_deaths``: see ``MOST_DEATHS``;
+        ``time_limit``: the session's; None: it has none."""
         self._session, self._limits, self._state, self._replicas = session, limits, state, replicas
         self._scheduler, self._find = scheduler, find
         self._patience, self._most_deaths = patience, most_deaths
+        self._time = time_limit or TimeLimit()
         self._suspects: dict[str, list[_Suspect]] = {}  # by the digest of a prompt
         self._appends = True  # whether the template only appends; checked once against a full rendering
         self._checked = False
@@ -196,6 +200,7 @@ class Drafter:
                 engine = await self._pick(losses)
                 try:
                     if not draft.prompt:
+                        await self._require_short(engine, chat)
                         await self._prompt(engine, chat, draft)
                         finding = self._finding(engine, chat, draft)
                     if not draft.finish:
@@ -332,6 +337,16 @@ class Drafter:
             return None
         return asyncio.ensure_future(self._find(engine, chat, draft.prompt))
 
+    async def _require_short(self, engine: Engine, chat: Chat) -> None:
+        """Raises:
+        Refusal: the prompt cannot fit, whatever its tokens are.
+        """
+        try:
+            require_short(chat, await engine.context())
+        except Overflow as error:
+            self._state.counters.context_overflow += 1
+            raise Refusal(400, str(error)) from None
+
     async def _prompt(self, engine: Engine, chat: Chat, draft: Draft) -> None:
         """Fill in the prompt's ids; the reply belongs to a new segment if the template rewrites what came before."""
         place = draft.place
@@ -378,7 +393,7 @@ class Drafter:
         if chat.forced and limits.decides == "client":
             wanted |= await engine.constraint(chat)
         async with self._admitted(engine, draft):
-            if self._limits.late(time.time()):
+            if self._time.over:
                 raise self.late()
             draft.deaths = self._replicas.deaths(engine)
             draft.sampling = True
@@ -401,14 +416,13 @@ class Drafter:
         if self._scheduler is None:
             yield
             return
-        place, deadline = draft.place, self._limits.deadline
+        place = draft.place
         request = Request(
             self._session, 0 if place.segment is None else place.length, len(draft.prompt) + len(draft.ids)
         )
-        left = None if deadline is None else deadline - time.time()
         began = time.monotonic()
         try:
-            async with self._scheduler.place(engine, request, left) as waited:
+            async with self._scheduler.place(engine, request, self._time.left()) as waited:
                 if waited:
                     self._count_wait(draft, waited)
                 try:

@@ -23,6 +23,7 @@ from liverl.sessions.routes import (
 )
 from liverl.sessions.segments import Scored, Versions
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 _NO_PARSER = (401, 403, 404)  # statuses of ``derender`` that are no parser's failure
 _SYNTHETIC = Message("user", "?")  # stands for the history where an engine does not need it
@@ -378,7 +379,7 @@ class HttpEngine:
         if status >= 400:
             raise EngineRefused(status, _words(content), _param(content))
         try:
-            return msgspec.json.decode(content, type=kind)
+            return decode_json(content, type=kind)
         except BAD_JSON as error:
             raise EngineLost(
                 f"{path} of {self._url} answered something else: {error}", status=status
@@ -467,7 +468,7 @@ def _words(content: bytes) -> str:
     """The message of an error body."""
     text = content[:2000].decode("utf-8", "replace")
     try:
-        error = msgspec.json.decode(content)
+        error = decode_json(content)
         return str(error["error"]["message"])
     except (LookupError, TypeError, *BAD_JSON):
         return text.strip() or "nothing"
@@ -476,7 +477,7 @@ def _words(content: bytes) -> str:
 def _param(content: bytes) -> str | None:
     """The field that an error body names."""
     try:
-        param = msgspec.json.decode(content)["error"]["param"]
+        param = decode_json(content)["error"]["param"]
     except (LookupError, TypeError, *BAD_JSON):
         return None
     return param if isinstance(param, str) else None

@@ -24,6 +24,8 @@ from liverl.sessions.trial_log import ROWS
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.clocks import Moment
+from liverl.util.decode import JsonDecoder, decode_json
 from liverl.util.regular_file import open_binary, read_regular
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,8 @@ _TOGETHER = 512  # sessions that are forgotten at once
 
 class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session that has ended. ``trial_dir``: absolute path of the directory with its rows; ``rows_file``: of the file
-    that has them instead; ``at``: Unix seconds of its end, 0.0 if it is not known."""
+    that has them instead; ``at``: Unix seconds of its end, 0.0 if it is not known; ``moment``: the same, None
+    in lines of earlier versions."""
 
     id: str
     key: str
@@ -46,6 +49,13 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     counters: Counters
     rows_file: str = ""
     at: float = 0.0
+    moment: Moment | None = None
+
+    @property
+    def age(self) -> float:
+        """Seconds since its end; 0.0 if it is not known."""
+        moment = self.moment or (Moment(self.at) if self.at > 0 else None)
+        return moment.passed() if moment is not None else 0.0
 
     def accepts(self, key: str) -> bool:
         """Whether ``key`` is the session's."""
@@ -59,7 +69,9 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.DecodeError: it has been changed.
         """
         path = Path(self.rows_file) if self.rows_file else Path(self.trial_dir) / ROWS
-        document = msgspec.json.decode(read_regular(path), type=_Document)
+        # No link in its place, nor in that of the trial's directory: an agent may have made it.
+        data = read_regular(path, inside=path.parent.parent)
+        document = decode_json(data, type=_Document)
         return SessionResult(document.all_rows(), document.not_trained, self.counters)
 
 
@@ -117,8 +129,8 @@ class _Earlier(msgspec.Struct, frozen=True):
     counters: Counters
 
 
-_ended = msgspec.json.Decoder(Ended).decode
-_earlier = msgspec.json.Decoder(_Earlier).decode
+_ended = JsonDecoder(Ended).decode
+_earlier = JsonDecoder(_Earlier).decode
 _EARLIER = b'{"earlier":'
 _NEWLINE = 0x0A
 
@@ -127,7 +139,7 @@ class FinishedSessions:
     """The sessions that have ended, by id: the newest ``most`` of the last ``KEPT_S`` seconds."""
 
     def __init__(self, directory: Path, most: int = MOST) -> None:
-        self._path, self._most = directory / NAME, most
+        self.path, self._most = directory / NAME, most
         self._ended: OrderedDict[str, Ended] = OrderedDict()  # as they ended
         self._lines = 0  # of the file
         self._earlier = 0  # sessions that are no longer in ``_ended``
@@ -142,7 +154,7 @@ class FinishedSessions:
         """
         self._ended.clear()
         self._earlier, self._before, self._lines = 0, Counters(), 0
-        for line in _lines(self._path):
+        for line in _lines(self.path):
             self._lines += 1
             try:
                 if line.startswith(_EARLIER):
@@ -166,7 +178,7 @@ class FinishedSessions:
         Raises:
             OSError: it cannot be written; nothing of it is left in the file.
         """
-        append_whole(self._path, msgspec.json.encode(ended) + b"\n", 0o600)
+        append_whole(self.path, msgspec.json.encode(ended) + b"\n", 0o600)
         self._lines += 1
         self._ended[ended.id] = ended
         self.total = together((self.total, ended.counters))
@@ -184,18 +196,18 @@ class FinishedSessions:
         if self._lines <= 2 * self._most:
             return
         self._forget_oldest()
-        old = [name for name, each in self._ended.items() if 0 < each.at < now - KEPT_S]
+        old = [name for name, each in self._ended.items() if each.age > KEPT_S]
         self._forget([self._ended.pop(name) for name in old])
         first = _Earlier(self._earlier, self._before)
         lines = [msgspec.json.encode(each) for each in (first, *self._ended.values())]
         try:
-            write_atomic(self._path, b"".join(line + b"\n" for line in lines), 0o600)
+            write_atomic(self.path, b"".join(line + b"\n" for line in lines), 0o600)
         except OSError as error:  # the file stays as it is, and says the same
-            logger.warning("%s, a list of ended sessions, cannot be shortened: %s", self._path, error)
+            logger.warning("%s, a list of ended sessions, cannot be shortened: %s", self.path, error)
             self._lines = self._most  # tried again when as many more have ended
             return
         self._lines = len(lines)
-        for path in self._path.parent.glob(f"*{ROWS_SUFFIX}"):
+        for path in self.path.parent.glob(f"*{ROWS_SUFFIX}"):
             with contextlib.suppress(OSError):
                 # The rows of a session are written before its line.
                 if path.name[: -len(ROWS_SUFFIX)] not in self._ended and path.stat().st_mtime < now - KEPT_S:

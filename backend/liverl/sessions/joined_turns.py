@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.checked_path import RESOLVED
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_binary
 
 LONGEST_LINE = 64 << 20  # bytes of a record; longer lines are passed over
@@ -117,8 +119,8 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-_decode = msgspec.json.Decoder(_Record).decode
-_message = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = JsonDecoder(_Record).decode
+_message = JsonDecoder(dict[str, Any]).decode
 
 
 def recorded_requests(path: Path) -> Iterator[RecordedRequest]:
@@ -166,7 +168,7 @@ def reply_json(message: dict[str, Any]) -> bytes:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        file = open_binary(path)
+        file = open_binary(path, inside=RESOLVED)
     except FileNotFoundError:
         return
     with file:

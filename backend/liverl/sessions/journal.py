@@ -1,13 +1,16 @@
 """What a session must not forget: one file per session, appended before a reply goes out, read again after a restart.
 
 The first line opens the session and holds its key, so only the owner can read the file. A line that a crash has cut is
-removed: its reply never went out.
+removed: its reply never went out. A line that cannot be read costs what follows it, not what comes before.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import stat
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -18,25 +21,42 @@ from liverl.sessions.segments import Turn
 from liverl.sessions.short_floats import short_floats
 from liverl.sessions.wire import Answer
 from liverl.util.append import append_to
+from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.clocks import Moment
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_append, open_binary
 
 SUFFIX = ".jsonl"
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
-    """The first line. ``trial_dir``: absolute path; ``created``: Unix seconds."""
+    """The first line. ``trial_dir``: absolute path, as it was asked for; ``created``: Unix seconds; ``at``: the same
+    moment, None in journals of earlier versions; ``resolved``: the path without links, "" in those."""
 
     id: str
     key: str
     trial_dir: str
     created: float
     limits: Limits = Limits()
+    at: Moment | None = None
+    resolved: str = ""
+
+    @property
+    def moment(self) -> Moment:
+        """When it was opened."""
+        return self.at or Moment(self.created)
+
+    @property
+    def place(self) -> Path:
+        """The trial's directory: what it was when the session was opened, whatever stands there now."""
+        return Path(self.resolved or os.path.realpath(self.trial_dir))
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="turn"):
     """A reply that was sampled. ``request``: digest of its request; ``counters``: after it; ``began``: Unix seconds at
-    which the request came; ``seconds``: that the turn took."""
+    which the request came; ``seconds``: that the turn took; ``ended``: when the reply was there, None in journals of
+    earlier versions."""
 
     request: bytes
     turn: Turn
@@ -44,6 +64,12 @@ class Recorded(msgspec.Struct, frozen=True, tag="turn"):
     counters: Counters
     began: float = 0.0
     seconds: float = 0.0
+    ended: Moment | None = None
+
+    @property
+    def replied(self) -> Moment:
+        """When the reply was there."""
+        return self.ended or Moment(self.began + self.seconds)
 
 
 class Delivered(msgspec.Struct, frozen=True, tag="delivered", omit_defaults=True):
@@ -65,18 +91,26 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 Entry = Opened | Recorded | Delivered | Counted | Finished
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = JsonDecoder(Entry).decode
 
 
 class DamagedJournal(ValueError):
-    """A journal whose complete lines cannot be read."""
+    """A journal that does not say whose it is: its first line opens no session."""
 
 
-def read_journal(path: Path) -> list[Entry]:
-    """All entries, after removing a last line that was cut. Empty if nothing complete was written.
+class Contents(msgspec.Struct):
+    """The entries of a journal up to the first line that cannot be read. ``damage``: what is wrong there, "" if
+    nothing is."""
+
+    entries: list[Entry]
+    damage: str = ""
+
+
+def read_journal(path: Path) -> Contents:
+    """Read a journal, after removing a last line that was cut. No entries if nothing complete was written.
 
     Raises:
-        DamagedJournal: a complete line is no entry, or the first one does not open a session.
+        DamagedJournal: the first line is no entry, or does not open a session.
         OSError: the file cannot be read or shortened.
     """
     entries: list[Entry] = []
@@ -92,25 +126,54 @@ def read_journal(path: Path) -> list[Entry]:
             try:
                 entries.append(_decode(line))
             except BAD_JSON as error:
-                raise DamagedJournal(f"{path}, line {number}: {error}") from None
+                if not entries:
+                    raise DamagedJournal(f"{path}, line {number}: {error}") from None
+                return Contents(entries, f"{path}, line {number}: {error}")
+            if not isinstance(entries[0], Opened):
+                raise DamagedJournal(f"{path}, line 1: the first line does not open a session")
     if whole < size:
-        os.truncate(path, whole)
-    if entries and not isinstance(entries[0], Opened):
-        raise DamagedJournal(f"{path}, line 1: the first line does not open a session")
-    return entries
+        fd = open_append(path)
+        try:
+            os.ftruncate(fd, whole)
+        finally:
+            os.close(fd)
+    return Contents(entries)
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename what is at ``path``, so that it is no journal any more; return its new path, None if nothing is there.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if not os.path.lexists(path):
+        return None
+    numbers = itertools.count(1)
+    asides = (path.with_name(f"{path.name}.set-aside-{number}") for number in numbers)
+    aside = next(each for each in asides if not os.path.lexists(each))
+    path.rename(aside)
+    return aside
 
 
 class Journal:
     """The file of one session, open only while it is written: there may be more sessions than a process may have
-    descriptors. The caller writes before it changes its own state."""
+    descriptors. The caller writes before it changes its own state.
+
+    A file that somebody has removed, replaced or changed is written anew from what the session knows (``whole``)."""
 
     def __init__(self, path: Path) -> None:
         """Raises:
         OSError: the file cannot be created.
         """
         self.path = path
+        self.whole: Callable[[], Iterable[Entry]] | None = None  # all entries; None: they are not known
+        self.told: Callable[[str], None] = lambda why: None  # called when that was done
         self._closed = False
-        os.close(open_append(path, 0o600))
+        fd = open_append(path, 0o600)
+        try:
+            self._known = _identity(os.fstat(fd))
+        finally:
+            os.close(fd)
 
     @property
     def empty(self) -> bool:
@@ -125,17 +188,58 @@ class Journal:
         """
         if self._closed:
             raise OSError(errno.EBADF, "the journal is closed", str(self.path))
+        self.mend()
         fd = open_append(self.path, 0o600, read=True)
         try:
-            if not os.fstat(fd).st_size and not isinstance(entry, Opened):
-                raise FileNotFoundError(errno.ENOENT, "the session's journal was removed", str(self.path))
-            append_to(fd, self.path, msgspec.json.encode(_short(entry)) + b"\n", os.write)
+            append_to(fd, self.path, _line(entry))
+            self._known = _identity(os.fstat(fd))
         finally:
             os.close(fd)
+
+    def mend(self) -> None:
+        """Write the file anew if it is not the one that was written last. What is in its place is set aside.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        why = self._why_not_ours()
+        if why:
+            self.rewrite()
+            self.told(why)
+
+    def rewrite(self) -> None:
+        """Write the file anew; what is in its place is set aside.
+
+        Raises:
+            OSError: it cannot be written, or its entries are not known.
+        """
+        if self.whole is None:
+            raise FileNotFoundError(errno.ENOENT, "the session's journal was removed", str(self.path))
+        data = b"".join(map(_line, self.whole()))
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        set_aside(self.path)
+        write_atomic(self.path, data, 0o600)
+        self._known = _identity(self.path.lstat())
+
+    def _why_not_ours(self) -> str:
+        try:
+            found = self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return "was removed"
+        ours = stat.S_ISREG(found.st_mode) and _identity(found) == self._known
+        return "" if ours else "was replaced or changed"
 
     def close(self) -> None:
         """Accept nothing more."""
         self._closed = True
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size
+
+
+def _line(entry: Entry) -> bytes:
+    return msgspec.json.encode(_short(entry)) + b"\n"
 
 
 def _short(entry: Entry) -> Entry:

@@ -96,9 +96,24 @@ def openai_message(message: Message) -> dict[str, Any]:
     return body
 
 
+LONGEST_QUOTE = 80  # characters of a request that an error quotes
+LONGEST_ERROR = 1000  # characters of an error
+
+
+def quoted(value: object) -> str:
+    """A value of a request as an error quotes it: cut, since a client, its log and ours get it back."""
+    short = value[: LONGEST_QUOTE + 1] if isinstance(value, str) else value
+    return shortened(repr(short), LONGEST_QUOTE)
+
+
+def shortened(text: str, most: int = LONGEST_ERROR) -> str:
+    """``text``, cut to ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 class BadRequest(ValueError):
     """A request that cannot be carried out. ``param``: the path of the field, such as ``messages.2.content``."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
+        super().__init__(shortened(message))
+        self.param = None if param is None else shortened(param, LONGEST_QUOTE)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -16,9 +15,9 @@ from liverl.sessions.drafting import Engine, Replicas
 from liverl.sessions.engine import EngineLost, EngineRefused
 from liverl.sessions.kept import Candidate, Kept, Span, candidates, span_of
 from liverl.sessions.messages import Chat
-from liverl.sessions.sampling import Limits
 from liverl.sessions.segments import Again, Scored
 from liverl.sessions.state import SessionState
+from liverl.sessions.time_limit import TimeLimit
 from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
@@ -32,16 +31,22 @@ _FAILURES = (EngineLost, EngineRefused, TimeoutError, asyncio.TimeoutError)  # t
 class Recomputer:
     """Asks the replicas for one session."""
 
-    def __init__(self, session: str, limits: Limits, state: SessionState, replicas: Replicas) -> None:
-        """``session``: its id; ``state``: read."""
-        self._session, self._limits, self._state, self._replicas = session, limits, state, replicas
+    def __init__(
+        self,
+        session: str,
+        time_limit: TimeLimit,
+        state: SessionState,
+        replicas: Replicas,
+    ) -> None:
+        """``session``: its id; ``time_limit``: its own; ``state``: read."""
+        self._session, self._time, self._state, self._replicas = session, time_limit, state, replicas
 
     async def find(self, engine: Engine, chat: Chat, prompt: Sequence[int]) -> Kept:
         """The replies of this session in ``prompt``, the ids of ``chat``, by ``engine``'s template."""
         wanted = candidates(chat.messages, self._state.rows.said)
         spans: list[Span] = []
         try:
-            await within(_find(engine, chat, prompt, wanted, spans), self._left())
+            await within(_find(engine, chat, prompt, wanted, spans), self._time.left())
         except _FAILURES as error:
             logger.warning("session %s: earlier replies cannot be found: %s", self._session, _words(error))
         return Kept(tuple(spans), len(wanted) - len(spans))
@@ -52,7 +57,7 @@ class Recomputer:
         One replica is asked, once: an engine that needed too much memory for it would take the next one along."""
         if not again.spans:
             return None
-        left = self._left()
+        left = self._time.left()
         seconds = SCORE_S if left is None else min(left, SCORE_S)
         try:
             if seconds <= 0:
@@ -70,10 +75,6 @@ class Recomputer:
     async def _score(self, prompt: Sequence[int], seconds: float) -> Scored:
         engine = await self._replicas.pick(self._session, (), seconds)
         return await engine.score(prompt)
-
-    def _left(self) -> float | None:
-        """Seconds of the trial that are left; None without a limit."""
-        return None if self._limits.deadline is None else self._limits.deadline - time.time()
 
 
 async def _find(

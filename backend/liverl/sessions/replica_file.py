@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from liverl.util.decode import decode_json
+
 REPLICAS = "sessions/replicas.json"  # in the run directory
 
 
@@ -48,7 +50,7 @@ def read_replicas(data: bytes) -> list[Replica]:
     Raises:
         msgspec.DecodeError: it is no list of replicas.
     """
-    return msgspec.json.decode(data, type=list[Replica])
+    return decode_json(data, type=list[Replica])
 
 
 def file_digest(data: bytes) -> str:

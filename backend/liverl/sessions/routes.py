@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
@@ -160,7 +161,7 @@ async def _ask(post: Post, route: str, body: Mapping[str, Any], kind: type[T]) -
     if status != 200:
         raise _Wrong(RouteProblem(route, status, _words(text)))
     try:
-        return msgspec.json.decode(text, type=kind)
+        return decode_json(text, type=kind)
     except BAD_JSON as error:
         raise _Wrong(RouteProblem(route, status, f"{error}: {_cut(text)}")) from None
 
@@ -168,7 +169,7 @@ async def _ask(post: Post, route: str, body: Mapping[str, Any], kind: type[T]) -
 def _words(text: str) -> str:
     """The message of an error's body, in OpenAI's or FastAPI's form."""
     try:
-        body = msgspec.json.decode(text)
+        body = decode_json(text)
         error = body.get("error", body.get("detail"))
         said = error.get("message") if isinstance(error, dict) else error
     except (AttributeError, *BAD_JSON):

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from liverl.sessions.messages import Chat
+from liverl.sessions.messages import Chat, openai_message
+from liverl.util.http_limits import too_many_letters
+from liverl.util.json_limits import letters_of
 
 OVERFLOW = "exceed context limit!"  # begins the message of a prompt that is too long; agents look for it
 # "prompt is too long: N tokens > M maximum" behind it is what Anthropic's API says: Claude Code then compacts.
@@ -36,7 +38,9 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens as the client asks for, and ends at its stop texts.
 
     ``max_turns``: replies of the main conversation; ``max_response_tokens``: tokens of its row behind the prompt;
-    ``max_consecutive_no_tool``: replies in sequence without a tool call, 0 for no limit; ``deadline``: Unix seconds.
+    ``max_consecutive_no_tool``: replies in sequence without a tool call, 0 for no limit; ``seconds``: that the
+    session has from when it is opened. ``deadline``: Unix seconds of its end, from clients of earlier versions and for
+    services of earlier versions; without meaning beside ``seconds``.
     """
 
     sampling: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -46,10 +50,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_consecutive_no_tool: int = 0
     deadline: float | None = None
     decides: Literal["trainer", "client"] = "trainer"
-
-    def late(self, now: float) -> bool:
-        """Whether the deadline has passed. ``now``: Unix time in seconds."""
-        return self.deadline is not None and now >= self.deadline
+    seconds: float | None = None
 
 
 class Overflow(ValueError):
@@ -58,6 +59,21 @@ class Overflow(ValueError):
     def __init__(self, message: str, *, row: bool = False) -> None:
         super().__init__(message)
         self.row = row
+
+
+def require_short(chat: Chat, context: int) -> None:
+    """Check the letters of a request before a replica renders it, which takes long for a prompt of megabytes.
+    ``context``: tokens of the model's context.
+
+    Raises:
+        Overflow: they cannot fit.
+    """
+    letters = letters_of(
+        {"messages": [openai_message(each) for each in chat.messages], "tools": list(chat.tools)}
+    )
+    why = too_many_letters(letters, context)
+    if why is not None:
+        raise Overflow(f"{OVERFLOW} {why}")
 
 
 def room(prompt: int, context: int, response: int | None = None, limit: int | None = None) -> int:

@@ -350,13 +350,20 @@ class SessionRows:
         """Record a turn; return the index of its segment.
 
         Raises:
-            ValueError: numbers of ids, log-probabilities and versions differ, or there is no such segment or turn.
+            ValueError: numbers of ids, log-probabilities and versions differ, an id is none, or there is no such
+                segment or turn. Nothing was recorded.
         """
         sampled = sum(each.count for each in turn.versions)
         if not len(turn.ids) == len(turn.logprobs) == sampled:
             raise ValueError(
                 f"{len(turn.ids)} ids, {len(turn.logprobs)} log-probabilities, {sampled} versions"
             )
+        if turn.reply and not turn.ids:
+            raise ValueError("a reply without an id has a digest")
+        try:
+            array("i", turn.given), array("i", turn.ids)
+        except (OverflowError, TypeError) as error:
+            raise ValueError(f"an id is none: {error}") from None
         if turn.segment is not None and not 0 <= turn.segment < len(self.segments):
             raise ValueError(f"there is no segment {turn.segment}")
         number = len(self.history.turns)
@@ -377,6 +384,19 @@ class SessionRows:
             self._replies[turn.reply] = number
             self.said.append(Said(turn.reply, turn.ids[-1]))
         return index
+
+    def whole(self, number: int, light: Turn) -> Turn:
+        """Turn ``number`` as it was recorded. ``light``: the same without its ids and log-probabilities."""
+        segment = self.segments[self._segment[number]]
+        at = segment.numbers.index(number)
+        end, count = segment.ends[at], sum(each.count for each in light.versions)
+        begin = segment.ends[at - 1] if at else 0
+        return msgspec.structs.replace(
+            light,
+            given=segment.ids[begin : end - count].tolist(),
+            ids=segment.ids[end - count : end].tolist(),
+            logprobs=segment.logprobs[end - count : end].tolist(),
+        )
 
     @property
     def newest_segment(self) -> int:

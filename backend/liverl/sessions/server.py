@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
@@ -21,11 +22,14 @@ from liverl.sessions.messages import Api, BadRequest, Chat
 from liverl.sessions.models import require_policy
 from liverl.sessions.replica_file import read_replicas
 from liverl.sessions.replicas import ReplicaList
-from liverl.sessions.sampling import Limits
+from liverl.sessions.sampling import Limits, Overflow, require_short
 from liverl.sessions.session import Session, Who
 from liverl.sessions.store import NoSuchSession, SessionEnded, Store
 from liverl.sessions.wire import Refusal
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
+from liverl.util.http_server import PUBLIC, BodyLate, Caller
+from liverl.util.json_limits import JsonRefused, check_json
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +37,7 @@ PING_S = 5.0  # seconds between two signs of life while a streamed reply is samp
 # Seconds until the first one, below the 60 of common time-outs. Until then nothing is sent: clients repeat a request
 # whose connection ends without an answer, as when the service is killed, but not one whose stream has begun.
 FIRST_PING_S = 50.0
+TRAINER_BODY = 64 << 20  # bytes of a request of the trainer
 _RETRY = "x-stainless-retry-count"  # of both vendors' SDKs
 _AGENT = "x-claude-code-agent-id"
 _AUXILIARY = "x-claude-code-auxiliary-type"
@@ -65,9 +70,22 @@ class AgentRoutes:
         app.router.add_post("/sess/{id}/v1/messages/count_tokens", self._count)
         return app
 
-    def _session(self, request: web.Request) -> Session:
+    def gate(self, request: web.BaseRequest) -> Caller | web.Response:
+        """Who sends a request to the application, by its path and its key: see ``http_server``."""
+        parts = request.rel_url.raw_parts
+        if len(parts) < 3 or parts[1] != "sess":
+            return PUBLIC
         try:
-            session = self._store.session(request.match_info["id"])
+            return Caller(key=self._session_of(unquote(parts[2]), request).id)
+        except Refusal as refusal:
+            return _refused("anthropic" if "messages" in parts else "openai", refusal)
+
+    def _session(self, request: web.Request) -> Session:
+        return self._session_of(request.match_info["id"], request)
+
+    def _session_of(self, name: str, request: web.BaseRequest) -> Session:
+        try:
+            session = self._store.session(name)
         except NoSuchSession as error:
             raise Refusal(404, str(error)) from None
         except SessionEnded as error:
@@ -109,12 +127,13 @@ class AgentRoutes:
             session = self._session(request)
             chat = self._chat_of(await _body(request), "anthropic")
             engine = await self._store.replicas.pick(session.id, (), PING_S)
+            require_short(chat, await engine.context())
             return _json({"input_tokens": len(await engine.render(chat))})
         except Refusal as refusal:
             return _refused("anthropic", refusal)
         except BadRequest as error:
             return _refused("anthropic", Refusal(400, str(error), param=error.param))
-        except EngineRefused as error:
+        except (EngineRefused, Overflow) as error:
             return _refused("anthropic", Refusal(400, str(error)))
         except (EngineLost, TimeoutError) as error:
             return _refused("anthropic", Refusal(503, f"no replica could count the tokens: {error}"))
@@ -193,7 +212,7 @@ class TrainerRoutes:
 
     def app(self) -> web.Application:
         """The application for the trainer."""
-        app = web.Application(client_max_size=64 << 20, middlewares=[self._guard])
+        app = web.Application(client_max_size=TRAINER_BODY, middlewares=[self._guard])
         app.router.add_get("/health", _health)
         app.router.add_get("/sessions", self._facts)
         app.router.add_post("/sessions", self._open)
@@ -201,6 +220,12 @@ class TrainerRoutes:
         app.router.add_post("/sessions/{id}/finish", self._finish)
         app.router.add_put("/backends", self._backends)
         return app
+
+    def gate(self, request: web.BaseRequest) -> Caller | web.Response:
+        """Who sends a request to the application: see ``http_server``."""
+        if same_key(_key_of(request), self._key):
+            return Caller()
+        return _refused("openai", Refusal(401, "wrong or missing control key"))
 
     @web.middleware
     async def _guard(
@@ -216,11 +241,13 @@ class TrainerRoutes:
             return _refused("openai", Refusal(404, str(error)))
         except BAD_JSON as error:
             return _refused("openai", Refusal(400, f"the body is wrong: {error}"))
+        except BodyLate:
+            raise
         except OSError as error:
             return _refused("openai", Refusal(500, f"a file cannot be written: {error.strerror or error}"))
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
-        asked = msgspec.json.decode(await request.read(), type=Asked)
+        asked = decode_json(await _checked(request), type=Asked)
         limits = asked.limits
         if self._decides == "client":
             limits = msgspec.structs.replace(limits, decides="client")
@@ -250,7 +277,7 @@ class TrainerRoutes:
         return _json(await self._store.finish(request.match_info["id"]))
 
     async def _backends(self, request: web.Request) -> web.StreamResponse:
-        replicas = read_replicas(await request.read())
+        replicas = read_replicas(await _checked(request))
         self._replicas.put(replicas)
         return _json({"listed": len(replicas)})
 
@@ -281,6 +308,15 @@ def _require(accepted: bool) -> None:
         raise Refusal(401, text)
 
 
+async def _checked(request: web.Request) -> bytes:
+    body = await request.read()
+    try:
+        check_json(body)
+    except JsonRefused as error:
+        raise Refusal(400, f"the body is wrong: {error}") from None
+    return body
+
+
 async def _health(_request: web.Request) -> web.StreamResponse:
     return web.Response(text="ok")
 
@@ -290,9 +326,11 @@ async def _body(request: web.Request) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise Refusal(413, f"the body is too large: {error.text}") from None
+    except BodyLate:
+        raise Refusal(408, "the body did not arrive in time") from None
 
 
-def _key_of(request: web.Request) -> str:
+def _key_of(request: web.BaseRequest) -> str:
     """The key that a client sent, as Anthropic's header or as a bearer token; empty without one."""
     direct = request.headers.get("x-api-key")
     if direct:

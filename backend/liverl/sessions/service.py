@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,20 @@ import msgspec
 from aiohttp import web
 
 from liverl.sessions.access_log import AccessLogger, access_log
+from liverl.sessions.journal import set_aside
 from liverl.sessions.replica_file import REPLICAS, file_digest, read_replicas
 from liverl.sessions.replicas import KEEPALIVE_S, ReplicaList
 from liverl.sessions.report import ReportFile
 from liverl.sessions.scheduler import Scheduler
-from liverl.sessions.server import AgentRoutes, TrainerRoutes
+from liverl.sessions.server import TRAINER_BODY, AgentRoutes, TrainerRoutes
 from liverl.sessions.settings import SOCKET, SchedulerSettings, Settings
-from liverl.sessions.store import Store
+from liverl.sessions.store import EXPIRED_S, Store
+from liverl.sessions.time_limit import Looks
+from liverl.util import clocks
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.base_url import base_url
 from liverl.util.faults import Faults
+from liverl.util.http_server import Gate, HttpServer
 from liverl.util.primary_address import primary_address
 from liverl.util.regular_file import read_regular
 from liverl.util.signals import StopRequests
@@ -65,6 +68,7 @@ class Service:
         self._error: str | None = None
         self._report = ReportFile(settings.folder / f"status.{generation}.json")
         self._faults = Faults(logger)
+        self._agents: HttpServer | None = None
 
     @property
     def address(self) -> str:
@@ -99,12 +103,14 @@ class Service:
                 asides=self._settings.asides,
                 patience=self._settings.patience,
                 most_deaths=self._settings.max_replica_deaths,
+                in_flight=self._settings.in_flight,
+                most_rows=self._settings.rows_per_trial,
                 scheduler=_scheduler(self._settings.scheduler, replicas),
             )
             logger.info("restored %d open sessions", store.restore())
             self._read_replicas(replicas)
             loop.add_signal_handler(signal.SIGHUP, self._read_replicas, replicas)
-            async with self._serving(store, replicas) as runners:
+            async with self._serving(store, replicas) as servers:
                 self._state = "serving"
                 logger.info(
                     "generation %d is serving on %s; replicas: %d",
@@ -117,44 +123,34 @@ class Service:
                 reports.cancel()
                 self._state = "draining"
                 self._write_report(store, replicas)
-                await self._stop(store, runners, now)
+                await self._stop(store, servers, now)
             await store.close()
 
     @contextlib.asynccontextmanager
-    async def _serving(self, store: Store, replicas: ReplicaList) -> AsyncIterator[list[web.AppRunner]]:
-        agents = AgentRoutes(store, self._settings.models).app(self._settings.max_body_bytes)
+    async def _serving(self, store: Store, replicas: ReplicaList) -> AsyncIterator[list[HttpServer]]:
+        agents = AgentRoutes(store, self._settings.models)
         trainer = TrainerRoutes(
             store, replicas, self._keys.control, lambda: self.address, self._settings.decides
-        ).app()
-        listeners = [
-            (agents, self._listener),
-            (trainer, control_socket(Path(self._settings.run_dir) / SOCKET)),
+        )
+        most = self._settings.max_body_bytes
+        servers = [
+            _server(agents.app(most), agents.gate, most),
+            _server(trainer.app(), trainer.gate, TRAINER_BODY),
         ]
-        runners = []
+        self._agents = servers[0]
         try:
-            for app, listener in listeners:
-                runner = web.AppRunner(
-                    app,
-                    handle_signals=False,
-                    access_log=access_log(),
-                    access_log_class=AccessLogger,
-                    shutdown_timeout=LAST_BYTES_S,
-                )
-                runners.append(runner)
-                await runner.setup()
-                await web.SockSite(runner, listener, backlog=1024).start()
-            yield runners
+            await servers[0].start(self._listener)
+            await servers[1].start(control_socket(Path(self._settings.run_dir) / SOCKET))
+            yield servers
         finally:
-            await asyncio.gather(*(runner.cleanup() for runner in runners))
+            await asyncio.gather(*(server.close() for server in servers))
 
-    async def _stop(self, store: Store, runners: list[web.AppRunner], now: asyncio.Event) -> None:
+    async def _stop(self, store: Store, servers: list[HttpServer], now: asyncio.Event) -> None:
         """Accept nothing more; let replies that are being sampled be recorded and sent, until ``now``. What comes
         meanwhile waits in the run's listening socket for the next process."""
         logger.info("stopping; replies being sampled: %d", store.waiting)
-        for runner in runners:
-            await asyncio.gather(*(site.stop() for site in list(runner.sites)))
-            if runner.server is not None:
-                runner.server.pre_shutdown()  # connections end with the request that they have
+        for server in servers:
+            server.stop_accepting()
         ends = [asyncio.ensure_future(each) for each in (store.settle(), now.wait())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
@@ -177,9 +173,12 @@ class Service:
         logger.info("replicas: %s", ", ".join(urls) or "none")
 
     async def _reports(self, store: Store, replicas: ReplicaList) -> None:
+        looks = Looks(EXPIRED_S)
         while True:
             with self._faults.logged("sessions whose time is over cannot be ended"):
-                await store.expire(time.time())
+                if looks.steady():
+                    await store.expire(clocks.ran())
+            store.mend_journals()
             self._write_report(store, replicas)
             await asyncio.sleep(REPORT_S)
 
@@ -200,7 +199,19 @@ class Service:
             "backends": [replica.url for replica in replicas.listed if not replica.draining],
             **facts,
             **replicas.facts(),
+            **({} if self._agents is None else {"clients": self._agents.facts()}),
         }
+
+
+def _server(app: web.Application, gate: Gate, max_body: int) -> HttpServer:
+    return HttpServer(
+        app,
+        gate,
+        max_body=max_body,
+        access_log=access_log(),
+        access_log_class=AccessLogger,
+        shutdown_timeout=LAST_BYTES_S,
+    )
 
 
 def _scheduler(settings: SchedulerSettings | None, replicas: ReplicaList) -> Scheduler | None:
@@ -216,7 +227,10 @@ def control_socket(path: Path) -> socket.socket:
     Raises:
         OSError: it cannot be created.
     """
-    path.unlink(missing_ok=True)
+    if path.is_socket():
+        path.unlink(missing_ok=True)
+    else:
+        set_aside(path)  # a directory, or a file that somebody has put there
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         os.fchmod(sock.fileno(), 0o600)  # ``bind`` creates the file with this mode

@@ -8,11 +8,11 @@ wants several samples.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
@@ -24,17 +24,22 @@ from liverl.sessions.journal import Counted, Delivered, Entry, Finished, Journal
 from liverl.sessions.keys import same_key
 from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.recompute import Recomputer
-from liverl.sessions.result import SessionResult
+from liverl.sessions.result import MANY_ROWS, SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Asides, Place, Reply, Rewrite, Scored, SessionRows, Turn
 from liverl.sessions.state import SessionState, Unreceived
 from liverl.sessions.stops import cut_at_stop, first_call_only
+from liverl.sessions.time_limit import time_limit
 from liverl.sessions.wire import Answer, Refusal, token_logprobs
+from liverl.util import clocks
+from liverl.util.clocks import Moment
 from liverl.util.deadline import within
 
 logger = logging.getLogger(__name__)
 
+IN_FLIGHT = 16  # replies of one session that are sampled at the same time; further requests wait
+MOST_ROWS = 64  # rows of one session that are trained
 BESIDE = 16  # replies for each turn of the main conversation, with those beside it
 
 
@@ -58,7 +63,7 @@ class Asked(msgspec.Struct, frozen=True):
     digests: Sequence[bytes]
     digest: bytes
     api: Api
-    began: float
+    began: Moment
 
 
 # (what was recorded, its request (None: only the journal is left of it), the API)
@@ -81,15 +86,19 @@ class Session:
         scheduler: Scheduler | None = None,
         patience: float | None = None,
         most_deaths: int | None = None,
+        in_flight: int = IN_FLIGHT,
+        most_rows: int = MOST_ROWS,
     ) -> None:
-        """``patience``, ``most_deaths``: see ``Drafter``."""
+        """``patience``, ``most_deaths``: see ``Drafter``; ``in_flight``: see ``IN_FLIGHT``; ``most_rows``: see
+        ``MOST_ROWS``."""
         self.opened = opened
-        self.last_request = opened.created  # Unix seconds
+        self.time = time_limit(opened.limits, opened.moment)
+        self.last_active = opened.moment  # of its last request or reply
         self.last_chat: Chat | None = None  # of the main conversation, with the reply
         self._state = SessionState(prefix_match)
         self._rewrite: Rewrite = rewrite
         self._asides: Asides = asides
-        self._recomputer = Recomputer(opened.id, opened.limits, self._state, replicas)
+        self._recomputer = Recomputer(opened.id, self.time, self._state, replicas)
         find = self._recomputer.find if rewrite == "recompute" else None
         self._drafter = Drafter(
             opened.id,
@@ -100,16 +109,20 @@ class Session:
             find=find,
             patience=patience,
             most_deaths=most_deaths,
+            time_limit=self.time,
         )
+        self._in_flight = asyncio.Semaphore(in_flight)
+        self._most_rows = most_rows
         self._halted = False  # accepts no more requests
         self._heads = HeadCache()
         self._journal, self._told = journal, told
+        journal.whole, journal.told = self._entries, self._journal_rewritten
         self._running: set[asyncio.Task[Answer]] = set()
         self._samples = Samples()
         self._begun: dict[
             int, bytes
         ] = {}  # turns of the main conversation that are being sampled: order -> request
-        self._replied_at: dict[int, float] = {}  # segment -> Unix seconds of its last reply
+        self._replied_at: dict[int, float] = {}  # segment -> time of its last reply, on ``clocks.ran``
 
     # -- state
 
@@ -144,23 +157,52 @@ class Session:
         return len(self._running)
 
     @property
-    def silent_since(self) -> float | None:
-        """Unix seconds of the last request or reply; None while a reply is being sampled."""
-        return None if self._running else max(self.last_request, *self._replied_at.values(), 0.0)
+    def silent_since(self) -> Moment | None:
+        """The last request or reply; None while a reply is being sampled."""
+        return None if self._running else self.last_active
 
     def accepts(self, key: str) -> bool:
         """Whether ``key`` is the session's."""
         return same_key(key, self.opened.key)
 
-    def replay(self, entries: Sequence[Entry]) -> None:
-        """Take over the entries of a journal, without its first one.
+    def replay(self, entries: Sequence[Entry]) -> str:
+        """See ``SessionState.replay``."""
+        damage = self._state.replay(entries)
+        ends = [entry.replied for entry in entries if isinstance(entry, Recorded)]
+        self.last_active = ends[-1] if ends else self.last_active
+        return damage
+
+    @property
+    def turns(self) -> int:
+        """Replies that were recorded."""
+        return len(self._state.answers)
+
+    def keep_prefix(self) -> None:
+        """The journal could be read up to a damaged line only: write it anew from what was read.
 
         Raises:
-            DamagedJournal: an entry contradicts itself or those before it.
+            OSError: it cannot be written.
         """
-        self._state.replay(self.id, entries)
-        ends = (entry.began + entry.seconds for entry in entries if isinstance(entry, Recorded))
-        self.last_request = max((self.last_request, *ends))
+        self.counters.journal_cut += 1
+        self._journal.rewrite()
+
+    def mend_journal(self) -> None:
+        """Write the journal anew if somebody has removed or changed it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if not self.finished:
+            self._journal.mend()
+
+    def _entries(self) -> Iterator[Entry]:
+        """A journal that says all that this session is."""
+        yield self.opened
+        yield from self._state.entries()
+
+    def _journal_rewritten(self, why: str) -> None:
+        self.counters.journal_rewritten += 1
+        logger.error("session %s: its journal %s; it was written anew from memory", self.id, why)
 
     async def halt(self) -> None:
         """Accept no more requests, and cancel those whose replies are being sampled."""
@@ -196,14 +238,22 @@ class Session:
 
     async def to_train(self) -> SessionResult:
         """The rows, at the end that with the newest reply of the main conversation, and what is in none. With
-        ``recompute`` a replica is asked for log-probabilities, for ``SCORE_S`` at most."""
+        ``recompute`` a replica is asked for log-probabilities, for ``SCORE_S`` at most. Of too many rows those at the
+        end count: the conversation's come before those beside it, the newest first."""
         limit = self.limits.max_response_tokens
         scored = await self._scored(limit) if self._rewrite == "recompute" else None
-        return SessionResult(
-            rows=self.rows.rows(self._rewrite, limit, scored, self._asides),
-            not_trained=self.rows.not_trained(self._rewrite, limit, self._asides),
-            counters=self.counters,
-        )
+        rows = self.rows.rows(self._rewrite, limit, scored, self._asides)
+        not_trained = self.rows.not_trained(self._rewrite, limit, self._asides)
+        left_out, rows = rows[: -self._most_rows], rows[-self._most_rows :]
+        if left_out:
+            not_trained[MANY_ROWS] = sum(sum(row.traj_response_mask) for row in left_out)
+            logger.warning(
+                "session %s has %d rows, of which %d are trained: session_proxy.rows_per_trial",
+                self.id,
+                len(left_out) + len(rows),
+                len(rows),
+            )
+        return SessionResult(rows=rows, not_trained=not_trained, counters=self.counters)
 
     @property
     def newest_answer(self) -> str:
@@ -249,17 +299,17 @@ class Session:
         """
         if self.finished or self._halted:
             raise Refusal(410, f"session {self.id} is finished")
-        if self.limits.late(time.time()):
+        if self.time.over:
             raise self._late()
         if self.limits.disable_tools:
             chat = msgspec.structs.replace(chat, tools=(), tool_choice=None)
         self._note_asked(chat)
         digests = self._heads.heads(chat, who.lane)
         digest = _digest(chat, digests[-1])
-        self.last_request = time.time()
+        self.last_active = now = clocks.moment()
         sample = self._samples.join(digest, retry, self._state.unreceived(digest))
         if sample is None:
-            sample = self._sample(Asked(chat, digests, digest, api, time.time()), who)
+            sample = self._sample(Asked(chat, digests, digest, api, now), who)
         else:
             self.counters.num_joined += 1
             if sample.kept is not None and sample.kept.chat is None:  # its journal does not have the request
@@ -292,9 +342,8 @@ class Session:
             await self._tell(sample.kept)
             return sample.kept.recorded.answer
         assert task is not None
-        left = None if self.limits.deadline is None else self.limits.deadline - time.time()
         try:
-            return await within(asyncio.shield(task), left)
+            return await within(asyncio.shield(task), self.time.left())
         except TimeoutError:
             raise self._late() from None
         except asyncio.CancelledError:
@@ -331,14 +380,31 @@ class Session:
         self.rows.begin(asked.chat, place)
         try:
             self._begin(place)
-            self._count_gap(place, asked.began)
-            draft, message = await self._drafter.draft(asked.chat, place)
+            self._count_gap(place, asked.began.ran)
+            async with self._in_flight_place(sample) as waited:
+                draft, message = await self._drafter.draft(asked.chat, place)
+            draft.waited += waited
             return await self._record(asked, draft, message, sample)
         except Refusal:
             self._note_counters()
             raise
         finally:
             self._begun.pop(place.request.order, None)
+
+    @contextlib.asynccontextmanager
+    async def _in_flight_place(self, sample: Sample) -> AsyncIterator[float]:
+        """Wait until fewer replies of this session are sampled than may be; yields the seconds. An agent that asks a
+        thousand times at once has its share of the replicas, and the others have theirs.
+
+        Raises:
+            Refusal: nobody waits for the reply any more.
+        """
+        began = clocks.ran()
+        had_to_wait = self._in_flight.locked()
+        async with self._in_flight:
+            if had_to_wait and sample.abandoned:
+                raise Refusal(410, f"session {self.id}: the client left before its request was sampled")
+            yield clocks.ran() - began if had_to_wait else 0.0
 
     async def _record(self, asked: Asked, draft: Draft, message: Message, sample: Sample) -> Answer:
         """Write the turn down, then take it over.
@@ -354,7 +420,7 @@ class Session:
         turn = self.rows.turn(draft.place, draft.prompt, reply, asked.digests, draft.kept)
         answer = Answer(
             id=secrets.token_hex(12),
-            created=int(asked.began),
+            created=int(asked.began.wall),
             model=chat.model,
             message=message,
             finish=finish,
@@ -363,18 +429,23 @@ class Session:
             stopped=stopped,
             logprobs=token_logprobs(draft.ids, draft.logprobs) if chat.logprobs else None,
         )
-        now = time.time()
-        seconds = now - asked.began
+        try:
+            self._journal.mend()  # before its counters are taken for the entry
+        except OSError as error:
+            raise _not_recorded(error) from error
+        now = clocks.moment()
+        seconds = now.ran - asked.began.ran
         counters = self._counted(turn, draft, seconds)
-        recorded = Recorded(asked.digest, turn, answer, counters, asked.began, seconds)
+        recorded = Recorded(asked.digest, turn, answer, counters, asked.began.wall, seconds, now)
         try:
             self._journal.write(recorded)
         except OSError as error:
-            raise Refusal(500, f"the reply could not be recorded: {error.strerror or error}") from error
+            raise _not_recorded(error) from error
         sample.kept = self._state.record(recorded, told=False)
         sample.kept.chat, sample.kept.api = chat, asked.api
         self._begun.pop(draft.place.request.order, None)
-        self._replied_at[self.rows.newest_segment] = now
+        self._replied_at[self.rows.newest_segment] = now.ran
+        self.last_active = now
         if self.newest_answer == answer.id:
             self.last_chat = msgspec.structs.replace(chat, messages=(*chat.messages, message))
         await self._tell(sample.kept)
@@ -475,6 +546,10 @@ class Session:
             raise Refusal(
                 410, f"session {self.id} has had {BESIDE * most} replies, {BESIDE} for each of its turns"
             )
+
+
+def _not_recorded(error: OSError) -> Refusal:
+    return Refusal(500, f"the reply could not be recorded: {error.strerror or error}")
 
 
 def _digest(chat: Chat, head: bytes) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 from liverl.sessions.admission import Rules
 from liverl.sessions.segments import Asides, Rewrite
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 SOCKET = "sessions/control.sock"  # of the trainer's part, in the run directory
@@ -23,11 +24,11 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Paths are absolute, times seconds. ``host``: by which agents reach the service ("": this
-    machine's primary address); ``request_timeout``: of one
-    request to a replica; ``scheduler``: None where no request waits for a KV cache; ``asides``, ``models``,
-    ``patience``, ``max_replica_deaths``: see the keys of ``session_proxy``; ``decides``: ``client`` in a run without a
-    trainer, where all sessions are sampled as their clients ask."""
+    """Paths are absolute, times seconds. ``host``: by which agents reach the service ("": this machine's primary
+    address); ``request_timeout``: of one request to a replica; ``scheduler``: None where no request waits for a KV
+    cache; ``asides``, ``models``, ``patience``, ``max_replica_deaths``, ``in_flight``, ``rows_per_trial``: see the keys
+    of ``session_proxy``; ``decides``: ``client`` in a run without a trainer, where all sessions are sampled as their
+    clients ask."""
 
     run_dir: str
     host: str
@@ -42,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] = ()
     patience: float = 120.0
     max_replica_deaths: int = 2
+    in_flight: int = 16
+    rows_per_trial: int = 64
     decides: Literal["trainer", "client"] = "trainer"
 
     @property
@@ -58,6 +61,6 @@ def read_settings(path: Path) -> Settings:
         ValueError: it is not valid; the message starts with the path.
     """
     try:
-        return msgspec.json.decode(read_regular(path), type=Settings)
+        return decode_json(read_regular(path), type=Settings)
     except BAD_JSON as error:
         raise ValueError(f"{path}: {error}") from error

@@ -3,13 +3,13 @@ journal's entries only, live and when a journal is read again after a restart.""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from liverl.sessions.counters import Counters
-from liverl.sessions.journal import Counted, DamagedJournal, Delivered, Entry, Finished, Recorded
-from liverl.sessions.messages import Api, Chat
+from liverl.sessions.journal import Counted, Delivered, Entry, Finished, Recorded
+from liverl.sessions.messages import Api, Chat, Message
 from liverl.sessions.segments import SessionRows
 
 
@@ -31,27 +31,44 @@ class SessionState:
         self.rows = SessionRows(prefix_match)
         self.counters = Counters()
         self.finished = False
+        self._light: list[
+            Recorded
+        ] = []  # the turns, without what the rows have of them, and without their text
         self.answers: list[str] = []  # ids of the replies, in the order of the turns
         self._unreceived: dict[bytes, list[Unreceived]] = {}  # by the digest of the request
 
-    def replay(self, session: str, entries: Sequence[Entry]) -> None:
-        """Take over the entries of a journal, without its first one. ``session``: its id.
-
-        Raises:
-            DamagedJournal: an entry contradicts itself or those before it.
-        """
+    def replay(self, entries: Sequence[Entry]) -> str:
+        """Take over the entries of a journal, without its first one, up to the first one that contradicts itself or
+        those before it; return in what, "" if none does."""
         for entry in entries:
             if isinstance(entry, Recorded):
                 try:
                     self.record(entry, told=False)
                 except ValueError as error:
-                    raise DamagedJournal(f"the journal of session {session}: {error}") from None
+                    return str(error)
             elif isinstance(entry, Delivered):
                 self.deliver(entry.request, entry.answer)
             elif isinstance(entry, Counted):
                 self.counters = msgspec.structs.replace(entry.counters)
             elif isinstance(entry, Finished):
                 self.finished = True
+        return ""
+
+    def entries(self) -> Iterator[Entry]:
+        """A journal, without its first entry, that says what this state is."""
+        kept = {
+            each.recorded.answer.id: each.recorded for every in self._unreceived.values() for each in every
+        }
+        for number, light in enumerate(self._light):
+            whole = kept.get(light.answer.id)
+            turn = self.rows.whole(number, light.turn)
+            yield whole if whole is not None else msgspec.structs.replace(light, turn=turn)
+        for light in self._light:
+            if light.answer.id not in kept:
+                yield Delivered(light.request, light.answer.id)
+        yield Counted(self.counters)
+        if self.finished:
+            yield Finished()
 
     def record(self, recorded: Recorded, *, told: bool = True) -> Unreceived:
         """Take over a recorded turn. ``told``: see ``Unreceived``.
@@ -60,6 +77,7 @@ class SessionState:
             ValueError: see ``SessionRows.apply``.
         """
         self.rows.apply(recorded.turn)
+        self._light.append(_lightened(recorded))
         self.answers.append(recorded.answer.id)
         self.counters = msgspec.structs.replace(recorded.counters)
         unreceived = Unreceived(recorded, told)
@@ -86,3 +104,13 @@ class SessionState:
         if not kept:
             del self._unreceived[request]
         return True
+
+
+_NO_COUNTERS = Counters()
+_NO_MESSAGE = Message("assistant")
+
+
+def _lightened(recorded: Recorded) -> Recorded:
+    turn = msgspec.structs.replace(recorded.turn, given=(), ids=(), logprobs=())
+    answer = msgspec.structs.replace(recorded.answer, message=_NO_MESSAGE, logprobs=None)
+    return msgspec.structs.replace(recorded, turn=turn, answer=answer, counters=_NO_COUNTERS)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from liverl.sessions.messages import Call, Message
+from liverl.util.decode import decode_loose_json
 
 
 def cut_at_stop(message: Message, stops: Sequence[str]) -> tuple[Message, str]:
@@ -54,7 +55,7 @@ def _stop_in(call: Call, stops: Sequence[str]) -> str:
 def _parts(call: Call) -> Iterator[str]:
     yield call.name
     try:
-        parsed = json.loads(call.arguments)
+        parsed = decode_loose_json(call.arguments)
     except (ValueError, RecursionError):
         parsed = call.arguments
     yield from _texts(parsed)

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 import re
 import secrets
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from liverl.sessions import trial_log
-from liverl.sessions.counters import together
+from liverl.sessions.counters import Counters, together
 from liverl.sessions.drafting import Replicas
 from liverl.sessions.finished import Ended, FinishedSessions, keep_rows
-from liverl.sessions.journal import SUFFIX, DamagedJournal, Journal, Opened, Recorded, read_journal
-from liverl.sessions.messages import Api, Chat
+from liverl.sessions.journal import (
+    SUFFIX,
+    Contents,
+    DamagedJournal,
+    Journal,
+    Opened,
+    Recorded,
+    read_journal,
+    set_aside,
+)
+from liverl.sessions.messages import Api, Chat, quoted
 from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
 from liverl.sessions.segments import Asides, Rewrite
-from liverl.sessions.session import Session
+from liverl.sessions.session import IN_FLIGHT, MOST_ROWS, Session
 from liverl.sessions.wire import Refusal
+from liverl.util import clocks
 from liverl.util.faults import Faults
 
 logger = logging.getLogger(__name__)
@@ -30,7 +41,13 @@ logger = logging.getLogger(__name__)
 SILENT = (
     8  # open sessions without a request that are reported, so that the report does not grow with all of them
 )
-TROUBLES = ("parse_failed", "poisoned", "replica_lost")  # counters of which the report names the last session
+TROUBLES = (
+    "parse_failed",
+    "poisoned",
+    "replica_lost",
+    "journal_cut",
+    "journal_rewritten",
+)  # counters of which the report names the last session
 EXPIRED_S = 120.0  # seconds after its deadline for the trainer to end a session; it asks for at most 60
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -73,9 +90,11 @@ class Store:
         scheduler: Scheduler | None = None,
         patience: float | None = None,
         most_deaths: int | None = None,
+        in_flight: int = IN_FLIGHT,
+        most_rows: int = MOST_ROWS,
     ) -> None:
         """``scheduler``: lets samples wait while their replica's KV cache is nearly full; None: they never wait;
-        ``patience``, ``most_deaths``: see ``Drafter``."""
+        ``patience``, ``most_deaths``: see ``Drafter``; ``in_flight``, ``most_rows``: see ``Session``."""
         self.replicas = replicas
         self._directory, self._roots = directory, tuple(root.resolve() for root in roots)
         self._scheduler = scheduler
@@ -83,43 +102,93 @@ class Store:
         self._rewrite: Rewrite = rewrite
         self._asides: Asides = asides
         self._patience, self._most_deaths = patience, most_deaths
+        self._in_flight, self._most_rows = in_flight, most_rows
         self._endings: dict[str, asyncio.Task[SessionResult]] = {}  # by the id of the session
         self._troubled: dict[str, str] = {}  # kind of trouble -> the session that ended with it last
         self._sessions: dict[str, Session] = {}  # those that have not ended
+        self._own = Counters()  # of no session
         self._finished = FinishedSessions(directory)
         self._faults = Faults(logger)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def restore(self) -> int:
-        """Read all journals again; return the number of open sessions. A journal that cannot be read is logged and left
-        where it is.
+        """Read all journals again; return the number of open sessions. Of a damaged one the sessions has what comes
+        before the damage. What is no journal is logged and left where it is.
 
         Raises:
             OSError: the directory cannot be read.
         """
-        self._finished.read()
+        try:
+            self._finished.read()
+        except OSError as error:
+            logger.error("the list of ended sessions cannot be read, and is begun anew: %s", error)
+            set_aside(self._finished.path)
+        misplaced = []
         for path in sorted(self._directory.glob(f"*{SUFFIX}")):
-            try:
-                self._restore(path)
-            except (DamagedJournal, OSError) as error:
-                logger.error("a session is lost: %s", error)
+            with self._unreadable(path):
+                contents = read_journal(path)
+                opened = _opening(path, contents)
+                if opened is None:
+                    continue  # it was never answered
+                if path == self._path(opened.id):
+                    self._restore(Journal(path), opened, contents)
+                else:
+                    misplaced.append(path)
+        # Each may lie where the one of another session belongs.
+        for path, aside in [(path, set_aside(path)) for path in misplaced]:
+            if aside is None:
+                continue
+            with self._unreadable(path):
+                contents = read_journal(aside)
+                opened = _opening(aside, contents)
+                assert opened is not None
+                logger.error("%s has the journal of session %s", path, opened.id)
+                self._restore_misplaced(aside, opened, contents)
+        for session in [each for each in self._sessions.values() if each.finished]:
+            self._end(session)
         return len(self._sessions)
 
-    def _restore(self, path: Path) -> None:
-        """Take a session over from its journal. One that had ended when the service did is ended for good."""
-        entries = read_journal(path)
-        if not entries or not isinstance(entries[0], Opened):
-            return  # its opening was never answered
-        journal = Journal(path)
-        session = self._session(entries[0], journal)
+    @contextlib.contextmanager
+    def _unreadable(self, path: Path) -> Iterator[None]:
+        """Go on behind a journal that cannot be taken over, whatever is wrong with it."""
         try:
-            session.replay(entries[1:])
-        except DamagedJournal:
-            del self._sessions[session.id]
-            journal.close()
-            raise
-        if session.finished:
-            self._end(session)
+            yield
+        except (DamagedJournal, OSError) as error:
+            self._own.journal_unreadable += 1
+            logger.error("a session is lost, its journal %s cannot be used: %s", path.name, error)
+
+    def _restore(self, journal: Journal, opened: Opened, contents: Contents) -> Session:
+        """Take a session over from its journal, as far as that can be read."""
+        session = self._session(opened, journal)
+        damage = session.replay(contents.entries[1:]) or contents.damage
+        if damage:
+            logger.error(
+                "session %s goes on without what is in its journal from here on: %s", opened.id, damage
+            )
+            session.keep_prefix()
+        return session
+
+    def _restore_misplaced(self, path: Path, opened: Opened, contents: Contents) -> None:
+        """The same from a journal that had the name of another session. Of two journals of one session the one with
+        more turns counts."""
+        known = self._sessions.get(opened.id)
+        journal = Journal(path)
+        session = self._restore(journal, opened, contents)
+        if known is not None and known.turns >= session.turns:
+            self._sessions[opened.id] = known
+            return
+        journal.path = self._path(opened.id)
+        journal.rewrite()
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{name}{SUFFIX}"
+
+    def mend_journals(self) -> None:
+        """Write the journals anew that somebody has removed or changed. One that cannot be written is tried again by
+        the next call."""
+        for session in list(self._sessions.values()):
+            with self._faults.logged("the journal of a session cannot be written", session.id):
+                session.mend_journal()
 
     def _end(self, session: Session, rows_file: str = "") -> None:
         """Keep of a session that has ended only what is needed to answer for it. ``rows_file``: with its rows, where
@@ -130,17 +199,20 @@ class Store:
         """
         opened = session.opened
         if self._finished.get(opened.id) is None:
-            ended = Ended(opened.id, opened.key, opened.trial_dir, session.counters, rows_file, time.time())
+            now = clocks.moment()
+            ended = Ended(
+                opened.id, opened.key, str(opened.place), session.counters, rows_file, now.wall, now
+            )
             self._finished.add(ended)
         self._troubled.update({name: opened.id for name in TROUBLES if getattr(session.counters, name)})
         del self._sessions[opened.id]
         self.replicas.forget(opened.id)
         if self._scheduler is not None:
             self._scheduler.forget(opened.id)
-        (self._directory / f"{opened.id}{SUFFIX}").unlink(missing_ok=True)
+        self._path(opened.id).unlink(missing_ok=True)
 
     def _session(self, opened: Opened, journal: Journal) -> Session:
-        turns = trial_log.ToldTurns()
+        turns, place = trial_log.ToldTurns(), opened.place
 
         async def told(recorded: Recorded, chat: Chat | None, api: Api) -> None:
             if chat is None:
@@ -150,7 +222,7 @@ class Store:
                 asked = overridden(chat, opened.limits)
                 if asked:
                     record["session"]["overridden"] = asked
-            await asyncio.to_thread(trial_log.append_turn, Path(opened.trial_dir), record, opened.key, turns)
+            await asyncio.to_thread(trial_log.append_turn, place, record, opened.key, turns)
 
         session = Session(
             opened,
@@ -163,6 +235,8 @@ class Store:
             scheduler=self._scheduler,
             patience=self._patience,
             most_deaths=self._most_deaths,
+            in_flight=self._in_flight,
+            most_rows=self._most_rows,
         )
         self._sessions[opened.id] = session
         return session
@@ -180,7 +254,7 @@ class Store:
         ended = self._finished.get(name)
         if ended is not None:
             raise SessionEnded(ended)
-        raise NoSuchSession(f"there is no session {name!r}")
+        raise NoSuchSession(f"there is no session {quoted(name)}")
 
     def open(self, name: str, trial_dir: str, limits: Limits) -> Session:
         """Open a session; the same one if it was opened before for the same directory.
@@ -198,13 +272,14 @@ class Store:
             raise Refusal(409, f"session {name!r} has ended; each attempt of a trial needs an id of its own")
         if not _ID.fullmatch(name):
             raise Refusal(
-                400, f"{name[:80]!r} is no session id: up to 200 letters, digits, dots, dashes, underscores"
+                400, f"{quoted(name)} is no session id: up to 200 letters, digits, dots, dashes, underscores"
             )
         where = Path(trial_dir)
         if not where.is_absolute() or not any(root in where.resolve().parents for root in self._roots):
             raise Refusal(400, f"trial_dir {trial_dir!r} is not below {' or '.join(map(str, self._roots))}")
-        opened = Opened(name, secrets.token_urlsafe(32), trial_dir, time.time(), limits)
-        journal = Journal(self._directory / f"{name}{SUFFIX}")
+        now, resolved = clocks.moment(), str(where.resolve())
+        opened = Opened(name, secrets.token_urlsafe(32), trial_dir, now.wall, limits, now, resolved)
+        journal = Journal(self._path(name))
         if not journal.empty:
             journal.close()
             raise Refusal(409, f"session {name!r} has a journal that cannot be read; use another id")
@@ -252,7 +327,7 @@ class Store:
             return False
         except OSError as error:
             logger.error("session %s: its last turns cannot be written to its trial: %s", session.id, error)
-        return Path(session.opened.trial_dir).is_dir()
+        return session.opened.place.is_dir()
 
     def _write(self, session: Session, result: SessionResult, has_directory: bool) -> str:
         """Write the rows to the trial; return the file that has them instead if its directory is gone or cannot be
@@ -261,7 +336,7 @@ class Store:
         Raises:
             OSError: they cannot be written at either place.
         """
-        name, where, key = session.id, Path(session.opened.trial_dir), session.opened.key
+        name, where, key = session.id, session.opened.place, session.opened.key
         last, why = trial_log.Conversation(), "is gone"
         if session.last_chat is not None:
             last = trial_log.conversation(session.last_chat)
@@ -279,12 +354,13 @@ class Store:
 
     async def expire(self, now: float) -> list[str]:
         """End the sessions that nobody has ended ``EXPIRED_S`` after their deadline, such as those of a trainer that
-        was killed; return their ids. ``now``: Unix seconds. One that cannot be ended is tried again by the next call.
+        was killed; return their ids. ``now``: on ``clocks.ran``. One that cannot be ended is tried again by the next
+        call.
         """
         limit = now - EXPIRED_S
-        deadlines = ((session.id, session.limits.deadline) for session in self._sessions.values())
+        ends = ((session.id, session.time.end) for session in self._sessions.values())
         ended = []
-        for name in [name for name, deadline in deadlines if deadline is not None and deadline < limit]:
+        for name in [name for name, end in ends if end is not None and end < limit]:
             with self._faults.logged("a session whose time is over cannot be ended", name):
                 await self.finish(name)
                 logger.warning(
@@ -307,7 +383,7 @@ class Store:
             "waiting": self.waiting,
             "queued": 0 if self._scheduler is None else self._scheduler.waiting,
             "silent": self._silent(),
-            "counters": together([*counters, self._finished.total]),
+            "counters": together([*counters, self._own, self._finished.total]),
             "last": self._last_troubled(),
         }
 
@@ -316,7 +392,7 @@ class Store:
         known = dict(self._troubled)
         for name in TROUBLES:
             having = (each for each in self._sessions.values() if getattr(each.counters, name))
-            newest = max(having, key=lambda each: each.last_request, default=None)
+            newest = max(having, key=lambda each: each.last_active.here(), default=None)
             if newest is not None:
                 known[name] = newest.id
         return known
@@ -325,10 +401,12 @@ class Store:
         """The ``SILENT`` open sessions that have been without a request for longest; those that never had one last, as
         their agents may still be starting."""
         every = ((session.silent_since, session) for session in self._sessions.values())
-        silent = ((s.counters.num_calls == 0, since, s.id) for since, s in every if since is not None)
+        silent = (
+            (s.counters.num_calls == 0, since.here(), s.id, since) for since, s in every if since is not None
+        )
         return [
-            {"id": name, "since": since, "begun": not new}
-            for new, since, name in heapq.nsmallest(SILENT, silent)
+            {"id": name, "since": since.wall, "at": since, "begun": not new}
+            for new, _, name, since in heapq.nsmallest(SILENT, silent)
         ]
 
     async def settle(self) -> None:
@@ -344,3 +422,17 @@ class Store:
         await asyncio.gather(*endings, return_exceptions=True)
         for session in self._sessions.values():
             await session.close()
+
+
+def _opening(path: Path, contents: Contents) -> Opened | None:
+    """The first entry of a journal; None without one.
+
+    Raises:
+        DamagedJournal: it is of no session that a trainer could have opened.
+    """
+    if not contents.entries:
+        return None
+    opened = contents.entries[0]
+    if not isinstance(opened, Opened) or not _ID.fullmatch(opened.id):
+        raise DamagedJournal(f"{path}, line 1: it opens no session")
+    return opened

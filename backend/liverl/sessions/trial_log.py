@@ -1,6 +1,7 @@
 """What readers of a trial see: one line per turn, in the form of the proxy's recorder, and the rows at its end.
 
-A turn's line has what no earlier line of the file has, see ``joined_turns``.
+A turn's line has what no earlier line of the file has, see ``joined_turns``. The trial's directory is given by its
+resolved path: one that an agent has replaced by a link is neither written nor read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from liverl.sessions.segments import Row
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.checked_path import RESOLVED
+from liverl.util.decode import decode_json
 
 TURNS = "litellm-trajectory.jsonl"
 ROWS = "proxy_trajectory.json"
@@ -137,7 +140,7 @@ class ToldTurns:
 
     def _write(self, path: Path, record: Mapping[str, Any], secret: str) -> None:
         line = _without(secret, msgspec.json.encode(record)) + b"\n"
-        append_whole(path, line)
+        append_whole(path, line, inside=RESOLVED)
         self._file = _identity(path)
 
     def answers(self, trial_dir: Path) -> frozenset[str]:
@@ -232,9 +235,9 @@ def last_conversation(trial_dir: Path, newest: str = "") -> Conversation:
     if last is None or last.request is None:
         return Conversation()
     try:
-        messages = [msgspec.json.decode(message, type=dict[str, Any]) for message in last.request.messages]
+        messages = [decode_json(message, type=dict[str, Any]) for message in last.request.messages]
         offered = last.tools if last.tools is not None else tools.get(last.tools_digest, b"[]")
-        known = msgspec.json.decode(offered, type=list[dict[str, Any]])
+        known = decode_json(offered, type=list[dict[str, Any]])
         return Conversation([*messages, last.reply], known, last.request.missing)
     except BAD_JSON:
         return Conversation()
@@ -246,7 +249,7 @@ def write_rows(trial_dir: Path, session: str, result: SessionResult, last: Conve
     Raises:
         OSError: it cannot be written; FileNotFoundError or NotADirectoryError: the trial's directory is gone.
     """
-    write_atomic(trial_dir / ROWS, rows_document(session, result, last, secret))
+    write_atomic(trial_dir / ROWS, rows_document(session, result, last, secret), inside=RESOLVED)
 
 
 def rows_document(session: str, result: SessionResult, last: Conversation, secret: str) -> bytes:
@@ -298,7 +301,7 @@ def _digest(data: bytes) -> bytes:
 def _identity(path: Path) -> tuple[int, ...] | None:
     """Differs once a file was changed or replaced; None without one."""
     try:
-        status = os.stat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from liverl.sessions.messages import Api, Message
+from liverl.sessions.messages import Api, Message, shortened
+from liverl.util.decode import decode_loose_json
 
 PING = {"openai": b": wait\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
 _STOP_REASON = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
@@ -67,6 +68,7 @@ class Refusal(Exception):
         retry_after: int | None = None,
         code: str | None = None,
     ) -> None:
+        message = shortened(message)
         super().__init__(message)
         self.status, self.message, self.param, self.retry_after = status, message, param, retry_after
         self.code: str | int = status if code is None else code
@@ -174,7 +176,7 @@ def _anthropic_blocks(message: Message) -> list[dict[str, Any]]:
         blocks.append({"type": "text", "text": message.text})
     for call in message.calls:
         blocks.append(
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": decode_loose_json(call.arguments)}
         )
     return blocks
 

@@ -5,43 +5,39 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
+from liverl.util.checked_path import StrPath
 from liverl.util.regular_file import open_append
 
 _BLOCK = 1 << 16
 LONGEST_TORN = 64 << 20  # bytes of a cut line that are searched for its beginning
 
 
-def append_whole(path: Path, data: bytes, mode: int = 0o644) -> int:
+def append_whole(path: Path, data: bytes, mode: int = 0o644, *, inside: StrPath | None = None) -> int:
     """Append ``data``, one or more lines that each end with a newline; return the file's size before them.
 
     What a crash or a full disk has left of an earlier line is removed first: it was never reported as written, and
-    would become one line with the next. ``mode``: permission bits of a new file.
+    would become one line with the next. ``mode``: permission bits of a new file. ``inside``: a directory above
+    ``path``, in the path's own spelling, below which no link is followed.
 
     Raises:
         OSError: the disk is full, or the file cannot be opened or written; what was written of ``data`` is removed.
             Its ``filename`` is ``path``.
     """
-    fd = open_append(path, mode, read=True)
+    fd = open_append(path, mode, read=True, inside=inside)
     try:
         return append_to(fd, path, data)
     finally:
         os.close(fd)
 
 
-def append_to(fd: int, path: Path, data: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
-    """Like ``append_whole``. ``fd``: of ``path``, open for reading and appending; ``write``: as ``os.write``."""
+def append_to(fd: int, path: Path, data: bytes) -> int:
+    """Like ``append_whole``. ``fd``: of ``path``, open for reading and appending."""
     try:
         data, before = _behind_whole_lines(fd, data)
         try:
-            written = 0
-            while written < len(data):
-                size = write(fd, data[written:])
-                if size == 0:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                written += size
+            write_all(fd, data)
         except OSError:
             with contextlib.suppress(OSError):  # then the next line removes it
                 os.ftruncate(fd, before)
@@ -50,6 +46,20 @@ def append_to(fd: int, path: Path, data: bytes, write: Callable[[int, bytes], in
     except OSError as error:
         error.filename = os.fspath(path)  # an error of the write itself names no file
         raise
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of ``data`` to a file or a pipe.
+
+    Raises:
+        OSError: it cannot be written; a part of it may be.
+    """
+    written = 0
+    while written < len(data):
+        size = os.write(fd, data[written:])
+        if size == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written += size
 
 
 def _behind_whole_lines(fd: int, data: bytes) -> tuple[bytes, int]:

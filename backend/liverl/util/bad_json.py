@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-# msgspec raises DecodeError for a wrong form or type, but UnicodeDecodeError for a string that is no UTF-8 (a damaged
-# disk block, another encoding), and RecursionError for values that are nested too deeply.
+# ``liverl.util.decode`` raises only the first. msgspec itself raises UnicodeDecodeError for a text that is no UTF-8 (a
+# damaged disk block, another encoding), and RecursionError for values that are nested too deeply.
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

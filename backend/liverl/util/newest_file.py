@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from liverl.util.atomic_file import write_atomic
 from liverl.util.blocking_call import BlockingCalls
+from liverl.util.modes import new_directory
 
 LATE = 10.0  # seconds after which a write counts as hanging
 
@@ -82,5 +84,6 @@ class NewestFile:
 
     def _replace(self, data: bytes) -> None:
         if self._make_folder:
-            self._path.parent.mkdir(exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                new_directory(self._path.parent)
         write_atomic(self._path, data, self._mode)

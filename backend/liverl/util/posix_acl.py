@@ -67,16 +67,16 @@ def without_writers(acl: Acl) -> Acl:
     )
 
 
-def read(path: str | os.PathLike[str], name: str = ACCESS) -> Acl:
-    """Return the list of a path; empty where the mode says everything. A list that cannot be parsed, as some FUSE file
-    system may have it, is empty too: the mode holds an upper limit."""
+def read(path: str | os.PathLike[str] | int, name: str = ACCESS) -> Acl:
+    """Return the list of a path, or of a descriptor; empty where the mode says everything. A list that cannot be
+    parsed, as some FUSE file system may have it, is empty too: the mode holds an upper limit."""
     try:
-        return parse(os.getxattr(path, name, follow_symlinks=False))
+        return parse(os.getxattr(path, name, follow_symlinks=isinstance(path, int)))
     except (OSError, ValueError):
         return ()
 
 
-def exclude_others_below(directory: str | os.PathLike[str]) -> None:
+def exclude_others_below(directory: str | os.PathLike[str] | int) -> None:
     """Take the permission to write from all but the owner in a directory's default list, so that no other user can
     write what is created there.
 

@@ -1,7 +1,8 @@
 """Hides secrets in texts, commands and environments before they are shown or stored outside of the run. Pure.
 
 Every text that leaves a run goes through here, and through nothing else: ``value`` for any text, also JSON and lines
-of it, ``data`` for bytes, ``document`` and ``struct`` for plain data, ``command`` and ``environment`` for processes. A
+of it, ``data`` for bytes, ``document`` and ``struct`` for plain data, ``command`` and ``environment`` for processes,
+``description`` for plans and configurations. A
 secret is known by the name before it (``secret_names``) or by its own form. What was JSON stays JSON. The work that a
 text takes grows with its length only.
 """
@@ -146,7 +147,7 @@ _REFERENCE = re.compile(
     r"|file:|vault:|env:|secretref|Optional\b|Union\b|str\b ?[|=]|lambda\b|[*x]+$|\w[\w.]{0,128}\($"
 )
 _PATH = re.compile(r"~?(?:/[\w.@+-]+)+/?")
-_LABEL = re.compile(r"[A-Za-z_]+")
+_WORD = re.compile(r"[a-z][a-z_]{0,30}")
 
 
 def value(text: str) -> str:
@@ -189,7 +190,7 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
     """
     shown = {}
     for name, text in env.items():
-        path = _PATH_OF_ONE.search(name) and text.startswith("/")
+        path = _PATH_OF_ONE.search(name) and text.startswith(("/", "{run_dir}/"))
         shown[name] = HIDDEN if text and _VARIABLE.search(name) and not path else value(text)
     return shown
 
@@ -204,12 +205,42 @@ def command(argv: Sequence[str]) -> tuple[str, ...]:
         if hide and not word.startswith("-"):
             shown.append(HIDDEN)  # keep hiding: vLLM's --api-key takes several values
             continue
-        if equals and text and _OPTION.search(name):
+        if equals and text and _OPTION.search(name) and not _harmless(name, text):
             shown.append(f"{name}={HIDDEN}")
         else:
             shown.append(value(word))
         hide = not equals and word.startswith("-") and bool(_OPTION.search(word))
     return tuple(shown)
+
+
+def _harmless(name: str, text: str) -> bool:
+    """Whether ``name=text`` of a command holds no secret: no value, a reference to one, or, as in
+    ``data.prompt_key=prompt``, the name of a column or field."""
+    if text.lower() in _NONE or _REFERENCE.match(text) is not None:
+        return True
+    return name[:1] != "-" and strength(name) == "doubtful" and _WORD.fullmatch(text) is not None
+
+
+def description(plain: Any, name: str = "") -> Any:
+    """Plain data that say how programs are started (a plan, a configuration), with every text as ``value`` returns it,
+    lists of words as ``command`` does and mappings called ``env`` as ``environment`` does; of other mappings the texts
+    below a key that names a secret are hidden. Keys stay, and the names of variables in ``secret_env``."""
+    if isinstance(plain, str):
+        return value(plain)
+    if isinstance(plain, Mapping):
+        texts = {key: item for key, item in plain.items() if isinstance(item, str)}
+        shown = environment(texts) if name in ("env", "child_env") else {}
+        if name != "secret_env":
+            shown = {key: _below(str(key), item) for key, item in texts.items()} | shown
+        return {
+            key: shown[key] if key in shown else description(item, str(key)) for key, item in plain.items()
+        }
+    if isinstance(plain, list | tuple):
+        words = [item for item in plain if isinstance(item, str)]
+        return (
+            list(command(words)) if len(words) == len(plain) else [description(item, name) for item in plain]
+        )
+    return plain
 
 
 # --- values behind a name ---

@@ -1,4 +1,5 @@
-"""Opens and reads files that another program may have replaced: by a FIFO, a device, a link, or a huge file.
+"""Opens and reads files that another program may have replaced: by a FIFO, a device, a link, or a huge file; and
+opens files for appending.
 
 Everything that this program reads from a run's directory, from trials and logs, and from the user's configuration
 goes through here, so that no such file can block its reader or fill its memory.
@@ -13,6 +14,10 @@ import stat
 import time
 from typing import BinaryIO
 
+from liverl.util.checked_path import LinkRefusedError as LinkRefusedError
+from liverl.util.checked_path import RefusedFileError as RefusedFileError
+from liverl.util.checked_path import StrPath, open_at, open_checked, open_folder, unmapped_uid
+
 LARGEST = 256 << 20  # bytes: nothing that is read as a whole is this large
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = (
@@ -23,19 +28,13 @@ _KINDS = (
     (stat.S_ISBLK, "a block device"),
 )
 
-StrPath = str | os.PathLike[str]
-
-
-class RefusedFileError(OSError):
-    """A file that must not be read: trying again gives the same answer. ``filename`` is its path."""
-
 
 class NotRegularFileError(RefusedFileError):
     """The path names a FIFO, a directory, a socket or a device."""
 
 
-class OutsideError(RefusedFileError):
-    """The path leads out of the directory that it must stay in, through a symbolic link."""
+class ForeignFileError(RefusedFileError):
+    """A file of another user stands where one of ours is to be written."""
 
 
 class TooLargeError(RefusedFileError):
@@ -60,68 +59,99 @@ def require_regular(mode: int, path: StrPath) -> None:
         raise NotRegularFileError(errno.EINVAL, f"not a regular file but {kind}", os.fspath(path))
 
 
-def open_regular(path: StrPath, *, inside: str | None = None) -> int:
+def open_regular(path: StrPath, *, inside: StrPath | None = None) -> int:
     """Open a regular file for reading and return its descriptor. Never waits for a writer.
 
-    ``inside``: a resolved directory that the file must lie in; links that lead out of it are refused.
+    Links of the user, of root and of the file's owner are followed. ``inside``: a directory above it, in the path's own
+    spelling, below which none is: a trial, where a sandbox writes.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such file.
         NotRegularFileError: it is a FIFO, a directory, a socket or a device.
-        OutsideError: it lies outside of ``inside``.
+        LinkRefusedError: see ``checked_path``.
         OSError: it cannot be opened.
     """
     name = os.fspath(path)
     try:
-        fd = os.open(name, _FLAGS)
+        fd = open_checked(name, _FLAGS, inside=inside)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a device without a driver
             raise NotRegularFileError(errno.ENXIO, "not a regular file but a socket", name) from None
         raise
     try:
         require_regular(os.fstat(fd).st_mode, name)
-        if inside is not None:
-            target = os.readlink(f"/proc/self/fd/{fd}")
-            if not target.startswith(inside.rstrip("/") + "/"):
-                raise OutsideError(errno.EXDEV, f"a link to {target}, which is outside of {inside}", name)
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def open_append(path: StrPath, mode: int = 0o644, *, read: bool = False) -> int:
-    """Open a regular file for appending, create it if it is missing, and return its descriptor.
+def open_append(
+    path: StrPath,
+    mode: int = 0o644,
+    *,
+    read: bool = False,
+    inside: StrPath | None = None,
+    empty: bool = False,
+) -> int:
+    """Open a regular file for appending, create it if it is missing, and return its descriptor. A link as the last
+    part of the path is refused.
 
-    ``mode``: permission bits of a new file. ``read``: for reading, too. A link as the last component is refused.
+    ``mode``: permission bits of a new file. ``read``: for reading, too. ``inside``: as for ``open_regular``. ``empty``:
+    remove what the file has.
 
     Raises:
         NotRegularFileError: it is a FIFO, a directory, a socket or a device.
+        LinkRefusedError: it is a link, or a link on the way must not be followed.
+        ForeignFileError: another user has put it there.
         OSError: it cannot be opened or created.
     """
     access = os.O_RDWR if read else os.O_WRONLY
-    flags = access | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
+    flags = access | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY
     name = os.fspath(path)
+    folder = open_folder(os.path.dirname(name) or ".", inside=inside)
     try:
-        fd = os.open(name, flags, mode)
+        fd = open_at(folder, os.path.basename(name), flags, name, mode)
+        try:
+            require_regular(os.fstat(fd).st_mode, name)
+            require_own(os.fstat(fd), os.fstat(folder), name)
+            if empty:
+                os.ftruncate(fd, 0)
+        except BaseException:
+            os.close(fd)
+            raise
     except OSError as error:
         if error.errno == errno.ENXIO:  # a FIFO that nobody reads, or a socket
             raise NotRegularFileError(errno.ENXIO, "not a regular file", name) from None
         raise
-    try:
-        require_regular(os.fstat(fd).st_mode, name)
-    except NotRegularFileError:
-        os.close(fd)
-        raise
+    finally:
+        os.close(folder)
     return fd
 
 
-def open_binary(path: StrPath, *, inside: str | None = None) -> BinaryIO:
+def require_own(file: os.stat_result, folder: os.stat_result, path: str) -> None:
+    """Check the facts of a file that is to be written, and of the folder that it is in.
+
+    Raises:
+        ForeignFileError: the file belongs to a user who may only write the folder, or may be another file's second
+            name.
+    """
+    if file.st_uid not in {os.geteuid(), 0, folder.st_uid, unmapped_uid()}:
+        words = (
+            f"it belongs to uid {file.st_uid}, not to you (uid {os.geteuid()}), root or the folder's owner"
+        )
+        raise ForeignFileError(errno.EPERM, words, path)
+    if stat.S_ISREG(file.st_mode) and file.st_nlink > 1 and folder.st_mode & stat.S_IWOTH:
+        words = "a hard link, in a folder that every user can write: it may be another file's second name"
+        raise ForeignFileError(errno.EPERM, words, path)
+
+
+def open_binary(path: StrPath, *, inside: StrPath | None = None) -> BinaryIO:
     """Open a regular file as a binary stream. Raises what ``open_regular`` raises."""
     return os.fdopen(open_regular(path, inside=inside), "rb")
 
 
-def read_regular(path: StrPath, most: int = LARGEST, *, inside: str | None = None) -> bytes:
+def read_regular(path: StrPath, most: int = LARGEST, *, inside: StrPath | None = None) -> bytes:
     """Return the content of a regular file.
 
     Raises:
@@ -135,6 +165,17 @@ def read_regular(path: StrPath, most: int = LARGEST, *, inside: str | None = Non
     return data
 
 
+def overwrite(path: StrPath, data: bytes, mode: int = 0o644, *, inside: StrPath | None = None) -> None:
+    """Replace the content of a file in its place, for files that are too small or too short-lived for a rename: a
+    reader may see a part. Arguments as for ``open_append``.
+
+    Raises:
+        OSError: what ``open_append`` raises, or it cannot be written.
+    """
+    with os.fdopen(open_append(path, mode, inside=inside, empty=True), "wb") as file:
+        file.write(data)
+
+
 def read_pipe(path: StrPath, most: int, seconds: float) -> bytes:
     """Return all that is written to a FIFO (such as bash's ``<(command)``) until its writers close it.
 
@@ -144,7 +185,7 @@ def read_pipe(path: StrPath, most: int, seconds: float) -> bytes:
         OSError: it cannot be opened or read.
     """
     give_up = time.monotonic() + seconds
-    fd = os.open(path, _FLAGS)
+    fd = open_checked(path, _FLAGS)
     data, opened = b"", False
     try:
         while (left := give_up - time.monotonic()) > 0:
@@ -168,11 +209,13 @@ def read_pipe(path: StrPath, most: int, seconds: float) -> bytes:
     raise TimeoutError(errno.ETIMEDOUT, f"{what} within {seconds:g} s", os.fspath(path))
 
 
-def read_text(path: StrPath, most: int = LARGEST, *, errors: str = "strict") -> str:
+def read_text(
+    path: StrPath, most: int = LARGEST, *, errors: str = "strict", inside: StrPath | None = None
+) -> str:
     """Return the content of a regular file as UTF-8 text.
 
     Raises:
         UnicodeDecodeError: it is not UTF-8, and ``errors`` is ``strict``.
         OSError: what ``read_regular`` raises.
     """
-    return read_regular(path, most).decode("utf-8", errors)
+    return read_regular(path, most, inside=inside).decode("utf-8", errors)

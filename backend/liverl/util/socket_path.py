@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from liverl.util.checked_path import open_checked
+
 SUN_PATH_BYTES = 107  # sockaddr_un.sun_path is 108 with its final NUL (unix(7))
 
 
@@ -21,7 +23,7 @@ def usable_address(path: Path) -> Iterator[str]:
     if len(os.fsencode(text)) <= SUN_PATH_BYTES:
         yield text
         return
-    fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = open_checked(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{fd}/{path.name}"
     finally:

@@ -13,6 +13,10 @@ import os
 import signal
 from pathlib import Path
 
+from liverl.util.kernel_file import read_kernel
+from liverl.util.modes import make_directory
+from liverl.util.regular_file import open_append
+
 VARIABLE = "LIVERL_STACKS"
 ON_SIGNAL = ".on_signal"  # that folder's name, in the attempt's
 SIGNAL = signal.SIGUSR2
@@ -26,10 +30,8 @@ def register() -> None:
         return
     try:
         path = Path(folder) / f"{os.getpid()}.{_start_tick()}"
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+        make_directory(path.parent, 0o700)
+        fd = open_append(path, 0o600, empty=True)
     except (OSError, ValueError, IndexError):
         return
     faulthandler.register(SIGNAL, file=fd, all_threads=True)
@@ -44,5 +46,4 @@ def _remove(path: Path, pid: int) -> None:
 
 def _start_tick() -> int:
     """Field 22 of /proc/self/stat: pid and tick together identify a process."""
-    with open("/proc/self/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
+    return int(read_kernel("/proc/self/stat").rpartition(b")")[2].split()[19])

@@ -4,8 +4,9 @@ the path of a socket must be short."""
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
+
+from liverl.util.remove_tree import remove_tree
 
 
 def remove_ray_directory(path: Path) -> str | None:
@@ -19,10 +20,5 @@ def remove_ray_directory(path: Path) -> str | None:
         return None
     if not path.is_dir() or path.is_symlink() or status.st_uid != os.geteuid():
         return f"{path} is not a directory of this user"
-    problems: list[str] = []
-
-    def note(_function: object, name: str, error: object) -> None:
-        problems.append(f"{name}: {error[1] if isinstance(error, tuple) else error}")
-
-    shutil.rmtree(path, onerror=note)
-    return problems[0] if problems else None
+    left = remove_tree(path)
+    return f"{left[0].filename}: {left[0].strerror or left[0]}" if left else None

@@ -26,6 +26,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from liverl.util.decode import decode_loose_json
+
 
 class Asker:
     """Open calls. An actor whose engine is starting does not respond for minutes and then responds to every
@@ -93,7 +95,7 @@ def _words(error: BaseException) -> str:
 
 
 def _request(line: str) -> Mapping[str, Any]:
-    request = json.loads(line)
+    request = decode_loose_json(line)
     if not isinstance(request, dict):
         raise ValueError("a request must be an object")
     return request

@@ -12,14 +12,14 @@ import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import msgspec
 from pydantic import PrivateAttr
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from liverl.agents.kinds import AgentSettings
+from liverl.util.decode import decode_json
+from liverl.util.regular_file import read_regular
 from liverl.verl_runtime.carriers import Carrier, ProxyCarrier
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, files_error, read_prompt, run_trial
 from liverl.verl_runtime.tokens import Row
@@ -151,7 +151,7 @@ class Scored(AgentLoopOutput):  # type: ignore[misc]
 
 @functools.cache  # verl makes a loop for each trial
 def _agent(file: str) -> AgentSettings:
-    return msgspec.json.decode(Path(file).read_bytes(), type=AgentSettings)
+    return decode_json(read_regular(file), type=AgentSettings)
 
 
 def _record_at_the_end(outcome: Outcome) -> None:

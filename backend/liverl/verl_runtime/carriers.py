@@ -17,6 +17,7 @@ from liverl.sessions.client import FINISH_S, SessionFailed, SessionHost
 from liverl.sessions.counters import Counters
 from liverl.sessions.sampling import Limits
 from liverl.sessions.segments import Row as SessionRow
+from liverl.util.regular_file import read_text
 from liverl.verl_runtime.tokens import Assembly, Divergence, Row
 
 logger = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class ProxyCarrier:
     async def begin(self, trial: str, directory: Path, limits: Limits) -> Line:
         """See ``Carrier.begin``."""
         self._assembly = Assembly()
-        key = Path(self._key_file).read_text().strip() if self._key_file else None
+        key = read_text(self._key_file).strip() if self._key_file else None
         return Line(chat_url(self._url), trial_headers(trial, key))
 
     def options(self, turn: int) -> dict[str, Any]:

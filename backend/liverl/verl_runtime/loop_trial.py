@@ -37,7 +37,9 @@ from liverl.agents.loop import Conversation, Tools, TrialFailed
 from liverl.agents.tasks import TASKS
 from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.sessions.sampling import Limits
-from liverl.util.modes import DIRECTORY, make_directory
+from liverl.util import clocks
+from liverl.util.checked_path import RESOLVED
+from liverl.util.modes import make_directory, new_directory
 from liverl.verl_runtime.carriers import Carried, Carrier, Lengths
 from liverl.verl_runtime.kinds import KINDS
 from liverl.verl_runtime.kinds.base import Result, Rules, Trial, Where
@@ -408,8 +410,8 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> _Ran
     settings, prompt, rules = attempt.settings, attempt.prompt, attempt.rules
     name, directory, facts = _begin(attempt)
     conversation = Conversation(messages=list(prompt.messages))
-    started = time.time()
-    deadline = started + rules.seconds
+    started, began = time.time(), clocks.ran()
+    deadline = began + rules.seconds
     trial, result, failed = None, Result(), None
     try:
         limits = Limits(
@@ -417,7 +419,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> _Ran
             max_turns=settings.max_turns,
             disable_tools=rules.disable_tools,
             max_consecutive_no_tool=rules.max_consecutive_no_tool,
-            deadline=deadline,
+            seconds=rules.seconds,
         )
         line = await carrier.begin(name, directory, limits)
         refuse_pictures(prompt.kind, prompt.messages)
@@ -429,7 +431,7 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> _Ran
             line=line,
             request={"model": settings.served_model, **prompt.sampling},
             max_turns=settings.max_turns,
-            began=started,
+            began=began,
             deadline=deadline,
             agent=settings.agent,
             lengths=settings.lengths,
@@ -447,13 +449,13 @@ async def _run(attempt: _Attempt, carrier: Carrier, tools: Tools | None) -> _Ran
     replies = max(len(conversation.replies), counters.get("num_calls", 0))
     if failed is None:
         failed = carried.lost
-    if failed is None and not carried.rows and time.time() >= deadline:
+    if failed is None and not carried.rows and clocks.ran() >= deadline:
         failed = out_of_time(
             rules
         )  # its session refused it from then on, and the agent has taken that for its end
     if failed is None and not carried.rows:
         failed = silence(directory, settings.prompt_length + settings.response_length)
-    session = Session(counters, replies, time.time() - started, conversation.waited_seconds)
+    session = Session(counters, replies, clocks.ran() - began, conversation.waited_seconds)
     ended = judged(_ended(failed, conversation), session)
     if carried.lost is not None:  # then the counters are not known either
         ended = _ended(carried.lost, conversation)
@@ -485,6 +487,7 @@ def _begin(attempt: _Attempt) -> tuple[str, Path, dict[str, Any]]:
     # trials without a step.
     parent = trials if prompt.validation else trials / f"step_{prompt.step:04d}"
     make_directory(parent)
+    parent = parent.resolve()
     names = (prompt.name(attempt.repeat, taken) for taken in itertools.count())
     name = next(name for name in names if _made(parent / name))
     directory = parent / name
@@ -500,7 +503,7 @@ def _begin(attempt: _Attempt) -> tuple[str, Path, dict[str, Any]]:
 def _made(directory: Path) -> bool:
     """Make a directory; False if it exists."""
     try:
-        directory.mkdir(mode=DIRECTORY)
+        new_directory(directory, inside=RESOLVED)
     except FileExistsError:
         return False
     return True

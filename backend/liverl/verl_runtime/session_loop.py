@@ -50,6 +50,8 @@ class WorkerAgentLoop(TrialLoop):
         models: Sequence[str] = (),
         patience: float = 120.0,
         max_replica_deaths: int = 2,
+        in_flight: int = 16,
+        rows_per_trial: int = 64,
         main_agent_prefix_match: int = 256,
         max_body_bytes: int = 16 << 20,
         **kwargs: Any,
@@ -61,6 +63,7 @@ class WorkerAgentLoop(TrialLoop):
         self._rewrite: Rewrite = rewrite
         self._asides: Asides = asides
         self._models, self._patience, self._max_replica_deaths = tuple(models), patience, max_replica_deaths
+        self._in_flight, self._rows_per_trial = in_flight, rows_per_trial
         self._prefix_match, self._body_limit = main_agent_prefix_match, max_body_bytes
 
     @asynccontextmanager
@@ -79,6 +82,8 @@ class WorkerAgentLoop(TrialLoop):
             models=self._models,
             patience=self._patience,
             max_replica_deaths=self._max_replica_deaths,
+            in_flight=self._in_flight,
+            rows_per_trial=self._rows_per_trial,
             main_agent_prefix_match=self._prefix_match,
             max_body_bytes=self._body_limit,
         )

@@ -13,6 +13,8 @@ from liverl.agents.loop import TrialFailed
 from liverl.sessions.counters import Counters
 from liverl.sessions.trial_log import ROWS, TURNS
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.checked_path import RESOLVED
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 _LARGEST = 64 << 20  # bytes read of a file
@@ -38,7 +40,9 @@ def silence(directory: Path, most: int) -> TrialFailed:
     """What the trial fails with. ``directory``: of the trial; ``most``: tokens of a row that verl trains, with its
     prompt."""
     try:
-        counters = msgspec.json.decode(read_regular(directory / ROWS, _LARGEST), type=_Ended).counters
+        counters = decode_json(
+            read_regular(directory / ROWS, _LARGEST, inside=RESOLVED), type=_Ended
+        ).counters
     except (OSError, *BAD_JSON):  # through LiteLLM there is no such file
         counters = Counters()
     calls, failed, tokens = counters.num_calls, counters.num_failed, counters.total_completion_tokens
@@ -73,8 +77,8 @@ def _requests(number: int) -> str:
 def _all_cut(directory: Path) -> bool:
     """Whether every reply of the trial was cut at its length."""
     try:
-        lines = read_regular(directory / TURNS, _LARGEST).splitlines()
-        records = [msgspec.json.decode(line, type=_Record) for line in lines]
+        lines = read_regular(directory / TURNS, _LARGEST, inside=RESOLVED).splitlines()
+        records = [decode_json(line, type=_Record) for line in lines]
     except (OSError, *BAD_JSON):
         return False
     reasons = {choice.finish_reason for record in records for choice in record.response_body.choices}

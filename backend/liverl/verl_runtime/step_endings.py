@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.agents.endings import Ending, enough
+from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
@@ -74,7 +75,7 @@ def read_step(folder: Path) -> Counts:
     for file in folder.glob("*.json"):
         # Being replaced, on storage without atomic renames.
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            total.add(msgspec.json.decode(read_regular(file), type=Counts))
+            total.add(decode_json(read_regular(file), type=Counts))
     return total
 
 

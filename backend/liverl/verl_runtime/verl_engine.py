@@ -7,7 +7,6 @@ Nothing here imports verl: what it needs is handed over (``session_loop``), so t
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -27,6 +26,7 @@ from liverl.sessions.engine import (
 )
 from liverl.sessions.messages import Chat, Message, openai_message
 from liverl.sessions.segments import Scored, Versions
+from liverl.util.decode import decode_loose_json
 
 T = TypeVar("T")
 _USER = Message("user", "?")  # stands for a history
@@ -317,7 +317,7 @@ def template_message(message: Message) -> dict[str, Any]:
     """A message as chat templates read it: the arguments of calls are objects, not text."""
     body = openai_message(message)
     for call in body.get("tool_calls", ()):
-        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+        call["function"]["arguments"] = decode_loose_json(call["function"]["arguments"])
     return body
 
 

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
-from aiohttp import web
 
 from liverl.sessions.client import Opened, SessionFailed, opened_at
 from liverl.sessions.report import ReportFile
@@ -23,6 +22,7 @@ from liverl.sessions.wire import Refusal
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.base_url import base_url
 from liverl.util.faults import Faults
+from liverl.util.http_server import HttpServer
 from liverl.verl_runtime.verl_engine import VerlReplicas
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ class HostSettings(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
     patience: float = 120.0
     max_replica_deaths: int = 2
+    in_flight: int = 16
+    rows_per_trial: int = 64
     main_agent_prefix_match: int = 256
     max_body_bytes: int = 16 << 20
 
@@ -63,12 +65,14 @@ class WorkerSessions:
             asides=settings.asides,
             patience=settings.patience,
             most_deaths=settings.max_replica_deaths,
+            in_flight=settings.in_flight,
+            most_rows=settings.rows_per_trial,
         )
         self._started = time.time()
         self._report = ReportFile(folder / f"{settings.worker}.json")
         self._faults = Faults(logger)
         self._reports: asyncio.Task[None] | None = None
-        self._runner: web.AppRunner | None = None
+        self._server: HttpServer | None = None
         self.address = ""  # URL of the chat APIs; empty before ``start``
 
     async def start(self) -> None:
@@ -78,11 +82,9 @@ class WorkerSessions:
         Raises:
             OSError: there is no port, or the report cannot be written.
         """
-        app = AgentRoutes(self._store, self._settings.models).app(self._settings.max_body_bytes)
-        self._runner = web.AppRunner(app, handle_signals=False, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "0.0.0.0", 0, backlog=1024).start()
-        port = self._runner.addresses[0][1]
+        agents, most = AgentRoutes(self._store, self._settings.models), self._settings.max_body_bytes
+        self._server = HttpServer(agents.app(most), agents.gate, max_body=most)
+        port = await self._server.listen("0.0.0.0")
         self.address = base_url(self._settings.host, port)
         self._write_report()
         # LiveRL's line: its tools look for it. Printed, because verl's loggers hide what is no warning.
@@ -95,8 +97,8 @@ class WorkerSessions:
         """Stop listening; sessions that are open are lost."""
         if self._reports is not None:
             self._reports.cancel()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.close()
         await self._store.close()
 
     async def open(self, session: str, trial_dir: Path, limits: Limits) -> Opened:
@@ -119,6 +121,7 @@ class WorkerSessions:
     async def _write_reports(self) -> None:
         while True:
             await asyncio.sleep(REPORT_S)
+            self._store.mend_journals()
             self._report_now()
 
     def _report_now(self) -> None:
@@ -135,6 +138,7 @@ class WorkerSessions:
                 "pid": os.getpid(),
                 "address": self.address,
                 **self._store.facts(),
+                **({} if self._server is None else {"clients": self._server.facts()}),
             }
         )
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from liverl.diagnose.catalogue import services as service_rules
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.model import Evidence, Snapshot, Symptom
-from liverl.watch.folder import ENTRIES, Survey
+from liverl.util.ages import ago
 from liverl.watch.quiet import Pace
-from liverl.watch.services import ago, quiet_words
+from liverl.watch.services import quiet_words
 from liverl.watch.verdicts import Judgement
 
 # These say how a service of ours is started again; ``ended`` reports the processes of others.
@@ -23,8 +23,9 @@ _OF_OURS = (
 WATCH_RULES = tuple(rule for rule in RULES if rule.look not in _OF_OURS)
 # Alerts from logs that say less than another one about the same thing.
 _SAYS_MORE = {
-    "log:verl-grad-not-finite": "metrics_not_finite",
-    "log_silent:trainer": "trainer_stalled:trainer",
+    "log:verl-grad-not-finite": {"metrics_not_finite"},
+    "log_silent:trainer": {"trainer_stalled:trainer", "log:hangs"},
+    "log:hangs": {"trainer_stalled:trainer"},
 }
 _OURS_ONLY = ": liverl-tui fix does it"  # the end of what to do about an alert of a run of ours
 _RANK = {"critical": 0, "warning": 1, "info": 2}
@@ -37,7 +38,13 @@ def merged(found: Iterable[Symptom]) -> tuple[Symptom, ...]:
     for one in found:
         fix = one.fix.removesuffix(_OURS_ONLY)
         unique.setdefault(one.id, msgspec.structs.replace(one, action=None, patch={}, fix=fix))
-    shown = (one for one in unique.values() if _SAYS_MORE.get(one.id) not in unique)
+    # "log:ID:service" is the same as "log:ID", told as often as it was just seen.
+    often = {one.rpartition(":")[0] for one in unique if one.startswith("log:") and one.count(":") > 1}
+    shown = (
+        one
+        for one in unique.values()
+        if _SAYS_MORE.get(one.id, set()).isdisjoint(unique) and one.id not in often
+    )
     return tuple(sorted(shown, key=lambda one: _RANK[one.severity]))
 
 
@@ -86,17 +93,20 @@ def silent(snapshot: Snapshot, quiet: Mapping[str, Pace]) -> list[Symptom]:
     return found
 
 
-def unseen(survey: Survey, at: float) -> list[Symptom]:
-    """A folder that holds more than is looked at. ``at``: Unix time."""
-    if not survey.more:
+def unseen(left_out: Sequence[str], at: float) -> list[Symptom]:
+    """What the view leaves out because of a limit. ``left_out``: in words; ``at``: Unix time."""
+    if not left_out:
         return []
     return [
         Symptom(
             id="not_all_seen",
             severity="warning",
-            title="the watched folder was not looked at as a whole",
-            cause=f"it holds more than {ENTRIES:,} files and folders: what lies deeper is not in this view",
-            fix="watch the folder of the run itself, or name further folders with --logs and --trials",
+            title="the run was not looked at as a whole",
+            cause=f"left out: {left_out[0]}"
+            + (f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""),
+            fix="watch the folder of the run itself, or name further folders with --logs and --trials; liverl-tui "
+            "doctor FILE reads a single log as a whole",
+            evidence=tuple(Evidence(words) for words in left_out),
             since=at,
         )
     ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from liverl.model import UnreadableFile
 from liverl.util.faults import Faults
 
 logger = logging.getLogger(__name__)
@@ -19,12 +19,14 @@ T = TypeVar("T")
 class Background(Generic[T]):
     """Calls ``work`` every ``interval`` seconds (after its end), or ``share`` times as long as it took where that is
     longer, and keeps its last result in ``value``. A call that raises keeps the result before; what is no OSError is
-    logged once per kind."""
+    logged once per kind. ``problem``: what the last call could not read, None if it gave a result."""
 
     def __init__(
         self, name: str, work: Callable[[], T], interval: float, value: T, share: float = 0.0
     ) -> None:
         self.value = value
+        self.problem: UnreadableFile | None = None
+        self._name = name
         self._work = work
         self._interval = interval
         self._share = share
@@ -42,6 +44,11 @@ class Background(Generic[T]):
         """Wait for the first result, at most ``seconds``; whether it is there."""
         return self._ready.wait(seconds)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the first result is there."""
+        return self._ready.is_set()
+
     def again(self, seconds: float | None) -> bool:
         """Work once more now, and wait for that result; whether it is there."""
         self._ready.clear()
@@ -57,13 +64,22 @@ class Background(Generic[T]):
             self._soon.clear()
             began = time.monotonic()
             what = f"{self._thread.name}: the present state cannot be read"
-            with (
-                self._faults.logged(what),
-                contextlib.suppress(OSError),
-            ):  # storage failed; the next call tries again
-                self.value = self._work()
+            self.problem = self._try(what)
             self._ready.set()
             self._soon.wait(max(self._interval, self._share * (time.monotonic() - began)))
+
+    def _try(self, what: str) -> UnreadableFile | None:
+        """Work once; what could not be read, None if the work gave a result."""
+        problem: UnreadableFile | None = UnreadableFile(
+            self._name, "the look failed; the program's log says why"
+        )
+        with self._faults.logged(what):
+            try:
+                self.value = self._work()
+                problem = None
+            except OSError as error:  # storage failed; the next call tries again
+                problem = UnreadableFile(str(error.filename or self._name), error.strerror or str(error))
+        return problem
 
     def close(self) -> None:
         """Stop after the present call; does not wait for it."""

@@ -14,9 +14,10 @@ from typing import Literal
 
 import msgspec
 
+from liverl.model import UnreadableFile
 from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
-from liverl.offline.doctor.inputs import look
+from liverl.offline.doctor.inputs import UNREADABLE, look
 from liverl.offline.doctor.trial_folders import is_trial
 
 Role = Literal["trainer", "replica", "proxy", "ray", "other"]
@@ -50,12 +51,14 @@ class LogFound(msgspec.Struct, frozen=True):
 
 class Survey(msgspec.Struct, frozen=True):
     """``metrics``: files with a JSON record per step; ``trials``: folders whose subfolders, or those of ``step_NNNN``
-    in them, are trials; ``more``: there are folders that were not looked at, since there is more than ``ENTRIES``."""
+    in them, are trials; ``left_out``: what was not looked at, and why; ``unreadable``: folders and what is named as a
+    log or as metrics that could not be read."""
 
     logs: tuple[LogFound, ...] = ()
     metrics: tuple[Path, ...] = ()
     trials: tuple[Path, ...] = ()
-    more: bool = False
+    left_out: tuple[str, ...] = ()
+    unreadable: tuple[UnreadableFile, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -74,10 +77,13 @@ class Surveyor:
     def __init__(self) -> None:
         self._kinds: dict[Path, tuple[int, int, str, bool, bool]] = {}  # inode, size, words, log, metrics
         self._left = 0
+        self._unreadable: dict[Path, str] = {}
 
     def survey(self, folders: tuple[Path, ...], trials: Path | None = None) -> Survey:
         """What the folders hold now. ``trials``: a folder of trials that the user named."""
         self._left = ENTRIES
+        self._unreadable = {}
+        too_deep: list[Path] = []
         logs: dict[str, LogFound] = {}
         metrics: list[Path] = []
         roots: dict[str, Path] = {} if trials is None else {os.path.realpath(trials): trials}
@@ -96,8 +102,12 @@ class Surveyor:
                 path = Path(entry.path)
                 if entry.is_dir(follow_symlinks=False):
                     skipped = entry.name in _SKIPPED or entry.name.startswith(_PREFIX)
-                    if depth < DEPTH and not skipped and os.path.realpath(path) not in roots:
+                    if skipped or os.path.realpath(path) in roots:
+                        continue
+                    if depth < DEPTH:
                         waiting.append((path, depth + 1))
+                    else:
+                        too_deep.append(path)
                     continue
                 kind = self._file(path)
                 if kind is None:
@@ -107,25 +117,48 @@ class Surveyor:
                     metrics.append(path)
                 elif log is not None:
                     logs.setdefault(os.path.realpath(path), log)
-        return Survey(tuple(logs.values()), tuple(metrics), tuple(roots.values()), bool(waiting))
+        left_out = []
+        if waiting:
+            left_out.append(
+                f"what lies behind the first {ENTRIES:,} files and folders, such as {waiting[0][0]}"
+            )
+        if too_deep:
+            left_out.append(f"what lies more than {DEPTH} folders deep, such as {too_deep[0]}")
+        return Survey(
+            tuple(logs.values()),
+            tuple(metrics),
+            tuple(roots.values()),
+            tuple(left_out),
+            tuple(UnreadableFile(str(path), why) for path, why in self._unreadable.items()),
+        )
 
     def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
-        except OSError:
-            return []  # removed meanwhile, or not readable
+        except FileNotFoundError:
+            return []  # removed meanwhile
+        except OSError as error:
+            self._unreadable[folder] = error.strerror or str(error)
+            return []
         self._left -= len(entries)
         return entries
 
     def _file(self, path: Path) -> tuple[LogFound | None, bool] | None:
         try:
             status = os.stat(path)
-        except OSError:
+        except FileNotFoundError:
+            return None  # removed meanwhile, or a link that leads nowhere
+        except OSError as error:
+            self._note(path, error.strerror or str(error))
             return None
         known = self._kinds.get(path)
         if known is None or known[0] != status.st_ino or (known[1] < SETTLED and known[1] != status.st_size):
             one = look(path, named=False)
+            if one.size is None:  # so that it is looked at again: it may become readable
+                self._kinds.pop(path, None)
+                self._note(path, one.what.removeprefix(f"{UNREADABLE}: "))
+                return None
             is_metrics = path.suffix == ".jsonl" and has_steps(path)
             known = self._kinds[path] = (status.st_ino, status.st_size, one.what, one.read, is_metrics)
         _, _, what, log, is_metrics = known
@@ -136,6 +169,11 @@ class Surveyor:
         if what == "text" and not _LOG_NAME.search(path.name):
             return None  # such as a Dockerfile
         return LogFound(path, role_of(what), what, status.st_size, status.st_mtime), False
+
+    def _note(self, path: Path, why: str) -> None:
+        """Note that a file cannot be read, unless nobody would look for a log or for metrics in it."""
+        if _LOG_NAME.search(path.name) or path.suffix == ".jsonl":
+            self._unreadable[path] = why
 
 
 def trials_root(folder: Path, names: set[str]) -> Path | None:

@@ -1,18 +1,16 @@
-"""Divides the logs of a folder into those of the newest launch and those of earlier launches.
-
-A folder of somebody else's runs keeps the logs of all of them. Only the newest launch is the watched run: an old
-failure is no verdict on it, and old trials are none of its trials.
-"""
+"""The newest launch in a folder of somebody else's runs, which keeps the logs of all of them: only it is the watched
+run. An old failure is no verdict on it, and old trials are none of its trials."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from liverl.logs.records import RecordReader
+from liverl.logs.launches import Written, divide
+from liverl.logs.zones import Stamps, span_here, stamps
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
 from liverl.util.regular_file import open_binary
@@ -20,9 +18,6 @@ from liverl.watch.folder import LogFound
 from liverl.watch.processes import Found
 
 ENDS = 64 << 10  # bytes at each end of a log that are searched for a stamp
-# Two logs of one launch that were last written within so many seconds of each other (one of them may be buffered).
-TOGETHER_S = 120.0
-ZONE_S = 900.0  # zones differ by multiples of 15 minutes
 _SHELLS = frozenset(
     ("bash", "sh", "dash", "zsh", "ksh", "env", "setsid", "nohup", "timeout", "stdbuf", "srun")
 )
@@ -39,86 +34,66 @@ class Launches(msgspec.Struct, frozen=True):
     earlier: tuple[LogFound, ...] = ()
 
 
-class LogSpan(msgspec.Struct, frozen=True):
-    """Unix seconds of the first and the last stamp of a log, None without one."""
-
-    first: float | None = None
-    last: float | None = None
-
-
 def launches(
     logs: Iterable[LogFound],
     begun: float | None,
     written: Collection[Path],
-    span: Callable[[LogFound], LogSpan],
+    stamps_of: Callable[[LogFound], Stamps],
     trainer: bool = True,
 ) -> Launches:
     """Divide ``logs``. ``begun``: when the processes of the newest launch were started, None if none is visible;
     ``written``: logs that a process has open for writing, which are of the newest launch whatever their age;
-    ``trainer``: one of those processes is a trainer. Servers alone may outlive many launches."""
+    ``trainer``: one of those processes is a trainer."""
     logs = sorted(logs, key=lambda log: log.modified, reverse=True)
-    known = (begun,) if begun is not None and trainer else (begun, _began(logs, span))
-    began = max((one for one in known if one is not None), default=None)
-    if began is None:
-        return Launches(None, tuple(logs))
-    current = tuple(log for log in logs if log.path in written or log.modified >= began)
-    return Launches(began, current, tuple(log for log in logs if log not in current))
+    told = begun is not None and trainer
+    found = divide(
+        _undated(logs) if told else _dated(logs, stamps_of),
+        begun,
+        trainer=trainer,
+        kept=frozenset(os.fspath(path) for path in written),
+    )
+    earlier = tuple(log for log in logs if os.fspath(log.path) in found.earlier)
+    return Launches(found.began, tuple(log for log in logs if log not in earlier), earlier)
 
 
-def _began(logs: Iterable[LogFound], span: Callable[[LogFound], LogSpan]) -> float | None:
-    """When the newest of several launches began, of which no process is visible: each has a trainer's log of its
-    own. None if there are no two."""
+def _undated(logs: Sequence[LogFound]) -> list[Written]:
+    return [Written(os.fspath(log.path), log.modified, None, log.role == "trainer") for log in logs]
+
+
+def _dated(logs: Sequence[LogFound], stamps_of: Callable[[LogFound], Stamps]) -> list[Written]:
+    """The same with the beginnings of trainers' logs, by their stamps."""
     trainers = [log for log in logs if log.role == "trainer"]
-    before = [log for log in trainers if trainers[0].modified - log.modified > TOGETHER_S]
-    if not before:
-        return None
-    newest = trainers[0]
-    first = began_by_stamps(span(newest), newest.modified)
-    ended = max(log.modified for log in before)
-    # One that was still written when the newest began is of the same launch.
-    return first if first is not None else ended + TOGETHER_S
+    spans = {log.path: span_here(stamps_of(log), log.modified) for log in trainers if len(trainers) > 1}
+    found = []
+    for log, one in zip(logs, _undated(logs), strict=True):
+        span = spans.get(log.path)
+        found.append(one if span is None else msgspec.structs.replace(one, begin=span[0]))
+    return found
 
 
-def began_by_stamps(span: LogSpan, modified: float) -> float | None:
-    """When the first line of a log was written, by its stamps. They may be of another zone than this host's clock (a
-    container prints UTC): a last stamp that lies after the file's last change tells by how much. Pure."""
-    if span.first is None or span.last is None:
-        return None
-    ahead = span.last - modified
-    shift = -(-ahead // ZONE_S) * ZONE_S if ahead > TOGETHER_S else 0.0
-    return span.first - shift
-
-
-class LogSpans:
-    """Reads the spans of logs, each once."""
+class LogStamps:
+    """Reads the stamps at both ends of logs, again where they have grown."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[int, float, LogSpan]] = {}
+        self._known: dict[Path, tuple[int, float, Stamps]] = {}
 
-    def __call__(self, log: LogFound) -> LogSpan:
+    def __call__(self, log: LogFound) -> Stamps:
+        """Those of one log; none if it cannot be read."""
         known = self._known.get(log.path)
         if known is None or known[:2] != (log.size, log.modified):
-            known = self._known[log.path] = (log.size, log.modified, _span(log))
+            known = self._known[log.path] = (log.size, log.modified, _stamps(log))
         return known[2]
 
 
-def _span(log: LogFound) -> LogSpan:
+def _stamps(log: LogFound) -> Stamps:
     try:
         with open_binary(log.path) as file:
             head = file.read(ENDS)
             file.seek(max(0, log.size - ENDS))
             tail = file.read(ENDS)
     except OSError:
-        return LogSpan()  # removed meanwhile, or not readable
-    return LogSpan(
-        next(iter(_times(head, log.modified)), None), max(_times(tail, log.modified), default=None)
-    )
-
-
-def _times(data: bytes, modified: float) -> list[float]:
-    reader = RecordReader(modified)
-    whole = data[: data.rfind(b"\n") + 1]
-    return [record.at for record in (*reader.feed(whole), *reader.end()) if record.at is not None]
+        return Stamps()  # removed meanwhile; the survey tells of one that cannot be read
+    return stamps([head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")], log.modified)
 
 
 def launch_began(processes: Iterable[Found], table: Mapping[int, Proc], boot: float) -> float | None:

@@ -20,6 +20,7 @@ from liverl.external import ray_cluster
 from liverl.external.litellm import is_litellm, option
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
+from liverl.util.kernel_file import kernel_text
 
 Kind = Literal["replica", "proxy", "ray", "trainer"]
 
@@ -241,8 +242,8 @@ def _open_for_writing(pid: int, wanted: Collection[str]) -> set[str]:
 
 def _writes(pid: int, number: str) -> bool:
     try:
-        with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii") as file:
-            flags = next((line.split()[1] for line in file if line.startswith("flags:")), "0")
+        lines = kernel_text(f"/proc/{pid}/fdinfo/{number}").splitlines()
+        flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "0")
     except OSError:
         return False
     return bool(int(flags, 8) & _WRITES)

@@ -9,8 +9,8 @@ from statistics import median
 
 import msgspec
 
+from liverl.logs.no_work import work_in
 from liverl.logs.records import RecordReader
-from liverl.offline.doctor.silence import shows_no_work
 from liverl.util.regular_file import open_binary
 from liverl.watch.scene import stat_of
 
@@ -58,7 +58,7 @@ class Paces:
         grown = self._grown.setdefault(log, deque(maxlen=KEPT))
         if known is not None:
             grown.append(modified)
-            if now - known[1] < AGAIN_S and not known[2].polled:
+            if 0 <= now - known[1] < AGAIN_S and not known[2].polled:
                 return msgspec.structs.replace(known[2], since=modified)
         pace = pace_of(_tail(log, size), modified)
         pace = msgspec.structs.replace(pace, usual=max(pace.usual, _median([*grown])))
@@ -66,11 +66,20 @@ class Paces:
         return pace
 
 
+def pace_at(log: Path) -> Pace | None:
+    """The pace of ``log`` by its last lines; None if it is gone, or empty."""
+    size, modified = stat_of(log)
+    return pace_of(_tail(log, size), modified) if size else None
+
+
 def pace_of(tail: bytes, modified: float) -> Pace:
     """The pace of a log whose last bytes are ``tail``. Pure."""
     reader = RecordReader(modified)
     records = [*reader.feed(tail), *reader.end()]
-    polls = [shows_no_work(record.text) for record in records]
+    polls, beat = [], ""
+    for record in records:
+        work, beat = work_in((record.text,), beat)
+        polls.append(not work)
     times = [
         record.at for record, poll in zip(records, polls, strict=True) if record.at is not None and not poll
     ]

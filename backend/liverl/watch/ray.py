@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.causes.ray_shortage import RayLoad
 from liverl.external import ray_cluster
 from liverl.external.port_holders import own_addresses
 from liverl.external.ray_cluster import RayCluster
@@ -31,13 +32,14 @@ _STATES: dict[str, ServiceState] = {
 
 class RayFacts(msgspec.Struct, frozen=True):
     """``problem``: why the dashboard gives no answer, None if it does; ``version``: Ray's; ``actors``: named ones that
-    live, for the processes of the trainer."""
+    live, for the processes of the trainer; ``load``: of the cluster, while an actor has no process yet."""
 
     address: str = ""
     problem: str | None = None
     version: str = ""
     replicas: tuple[Candidate, ...] = ()
     others: int = 0
+    load: RayLoad | None = None
 
 
 class PlainHttp(Http):
@@ -80,7 +82,9 @@ class RayWatch:
         notes = await pending_notes(rest, actors)
         newest = _newest(actors)
         replicas = [self._replica(a, notes.get(a.incarnation, "")) for a in newest if _counts(a)]
-        return RayFacts(self.address, None, version, tuple(replicas), len(newest) - len(replicas))
+        waits = any(_STATES.get(one.state) == "waiting" for one in newest)
+        load = await rest.load() if waits else None
+        return RayFacts(self.address, None, version, tuple(replicas), len(newest) - len(replicas), load)
 
     def _token(self) -> Path | None:
         running = ray_cluster.running(lambda _pid: False)

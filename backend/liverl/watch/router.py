@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 
+from liverl.util.decode import decode_loose_json
 from liverl.watch.http import Refused, get
 from liverl.watch.proxy import TIMEOUT, ProxyFacts
 from liverl.watch.replicas import root
@@ -45,7 +44,7 @@ def _urls(address: str) -> tuple[tuple[str, ...], str]:
 def urls_in(text: str) -> tuple[str, ...] | None:
     """The servers in a router's answer, each once; None if it is of another form. Pure."""
     try:
-        document = json.loads(text)
+        document = decode_loose_json(text)
     except (ValueError, RecursionError):
         return None
     found = document.get("workers", document.get("urls")) if isinstance(document, dict) else None

@@ -9,22 +9,25 @@ from pathlib import Path
 import msgspec
 
 from liverl.external.model_list import place
+from liverl.logs.zones import span_here
 from liverl.procs import procfs
 from liverl.procs.procfs import Proc
 from liverl.watch.engines import EngineFinder
 from liverl.watch.folder import LogFound, Survey
-from liverl.watch.launches import LogSpans, launch_began, launches
+from liverl.watch.launches import LogStamps, launch_began, launches
 from liverl.watch.processes import Found, ProcessFinder, descendants, writers
 from liverl.watch.replicas import Candidate
 from liverl.watch.target import Target
-from liverl.watch.units import Names, Unit, address_of, belongs, units
+from liverl.watch.units import Names, Unit, address_of, belongs, left_out, units
 
 
 class Scene(msgspec.Struct, frozen=True):
     """``trees``: service -> pids of its processes; ``found``: all servers and trainers of this user, also those
     that are not of the watched run; ``parents``: pid -> parent, of all processes; ``began``: when the newest launch
     began, Unix seconds, None if that is not known; ``earlier``: logs of launches before it, the newest first;
-    ``engines``: replicas that a trainer has started, found by their processes."""
+    ``engines``: replicas that a trainer has started, found by their processes; ``left_out``: what is no service
+    because of a limit, in words; ``first``: Unix time of the first line of the logs of the newest launch, as well as
+    they tell it, None without one."""
 
     services: dict[str, Unit] = {}
     trees: dict[str, tuple[int, ...]] = {}
@@ -33,6 +36,8 @@ class Scene(msgspec.Struct, frozen=True):
     began: float | None = None
     earlier: tuple[LogFound, ...] = ()
     engines: tuple[Candidate, ...] = ()
+    left_out: tuple[str, ...] = ()
+    first: float | None = None
 
     def below(self, leader: int) -> list[int]:
         """The process and all that descend from it."""
@@ -51,7 +56,7 @@ class SceneFinder:
         self._target = target
         self._finder, self._names = ProcessFinder(), Names()
         self._written: set[str] = set()  # logs of processes that were found once: no services of their own
-        self._spans = LogSpans()
+        self._stamps = LogStamps()
         self._engines = EngineFinder(self._finder.boot, all_of_them=not target.named)
         self._begun: float | None = None  # of the newest launch whose processes were seen
         self._trained = False  # a trainer was among them
@@ -69,7 +74,7 @@ class SceneFinder:
         if begun is not None:
             self._begun = max(begun, self._begun or begun)
         writing = writers(log.path for log in logs)
-        known = launches(logs, self._begun, writing.keys(), self._spans, self._trained)
+        known = launches(logs, self._begun, writing.keys(), self._stamps, self._trained)
         named = self._names.assign(units(mine, known.current, writing, stats))
         parents = {pid: proc.ppid for pid, proc in table.items()}
         trees = _trees(table, named)
@@ -80,7 +85,21 @@ class SceneFinder:
             [unit.log for unit in named.values() if unit.log is not None],
             known.began,
         )
-        return Scene(named, trees, tuple(found), parents, known.began, known.earlier, tuple(engines))
+        return Scene(
+            named,
+            trees,
+            tuple(found),
+            parents,
+            known.began,
+            known.earlier,
+            tuple(engines),
+            left_out(known.current),
+            min((self._first(log) for log in known.current), default=None),
+        )
+
+    def _first(self, log: LogFound) -> float:
+        span = span_here(self._stamps(log), log.modified) if log.role == "trainer" else None
+        return log.modified if span is None else min(span[0], log.modified)
 
 
 def is_part(process: Found, target: Target) -> bool:

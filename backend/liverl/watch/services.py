@@ -11,12 +11,13 @@ import msgspec
 from liverl.control.service_detail import Generation, ServiceDetail
 from liverl.daemon.run_files import ServiceLog, ServiceLogs
 from liverl.engines import ENGINES
-from liverl.model import GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, TreeStats
+from liverl.model import GpuStatus, ReplicaStatus, ServiceState, ServiceStatus, TreeStats, UnreadableFile
 from liverl.observe.boot.stages import Stage
 from liverl.plan.spec import RestartPolicy
 from liverl.procs import procfs
 from liverl.util import redact
-from liverl.watch.folder import LogFound
+from liverl.util.ages import ago
+from liverl.watch.folder import LogFound, role_of
 from liverl.watch.mirror import Mirror
 from liverl.watch.processes import Found
 from liverl.watch.proxy import ProxyFacts
@@ -34,7 +35,8 @@ _SERVERS = ("ray", "replica", "proxy")
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What else is known when services are shown. ``failed``: services whose logs hold the cause of a failure."""
+    """What else is known when services are shown. ``failed``: services whose logs hold the cause of a failure;
+    ``closed``: by its log the training has ended."""
 
     scene: Scene = Scene()
     replicas: Mapping[str, ReplicaStatus] = {}
@@ -43,6 +45,7 @@ class Seen(msgspec.Struct, frozen=True):
     failed: tuple[str, ...] = ()
     trees: Mapping[str, TreeStats] = {}
     gpus: tuple[GpuStatus, ...] = ()
+    closed: bool = False
 
 
 class Services:
@@ -88,6 +91,11 @@ class Services:
             self._restarts[name] = self._restarts.get(name, 0) + 1
             text = f"started again: pid {process.pid}, before it pid {before.pid}"
             self._mirror.say(now, "restarted", text, "warning", name)
+
+    @property
+    def unreadable(self) -> tuple[UnreadableFile, ...]:
+        """Logs that could not be read at the last look."""
+        return self._logs.unreadable
 
     def _log(self, name: str, log: Path) -> Path:
         return self._mirror.run.path / self._mirror.link_log(name, log)
@@ -205,6 +213,8 @@ class Services:
             return ("failed" if failed else "stopped"), _joined(f"pid {process.pid} has exited", grown)
         if name in seen.failed:
             return "failed", _joined("no process writes its log", grown)
+        if seen.closed and (unit.kind == "trainer" or role_of(unit.what) == "trainer"):
+            return "stopped", _joined("by its log the training has ended", grown)
         # What writes polls into it lives, too.
         grown_at = stat_of(unit.log)[1] if unit.log is not None else unit.modified
         if pace is not None and now - grown_at < min(pace.allowed, ELSEWHERE_S):
@@ -272,14 +282,6 @@ def quiet_words(pace: Pace, now: float) -> str:
 def used_gpus(name: str, gpus: tuple[GpuStatus, ...]) -> tuple[str, ...]:
     """UUIDs of the GPUs that a service or replica has processes on. Pure."""
     return tuple(gpu.uuid for gpu in gpus if name in gpu.owner.split(" + "))
-
-
-def ago(seconds: float) -> str:
-    """``5m``: a duration in its largest unit. Pure."""
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{int(seconds // length)}{unit}"
-    return f"{max(0, int(seconds))}s"
 
 
 def _joined(*texts: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from liverl.external.litellm import option
 from liverl.external.ray_cluster import parse, reachable
 from liverl.model import ServiceKind
+from liverl.util.plural import quantity
 from liverl.watch.folder import LogFound
 from liverl.watch.mirror import service_name
 from liverl.watch.processes import Found
@@ -64,6 +65,15 @@ def units(
         trainer = trainer or kind == "trainer"
         result.append(Unit(kind, None, log.path, log.what, writing.get(log.path), log.size, log.modified))
     return result
+
+
+def left_out(logs: Iterable[LogFound]) -> tuple[str, ...]:
+    """What of ``logs``, those of no process, becomes no service, in words. Pure."""
+    alone = sorted((log for log in logs if log.role != "ray"), key=lambda log: log.modified, reverse=True)
+    if len(alone) <= MOST_LOGS:
+        return ()
+    number = quantity(len(alone) - MOST_LOGS, "log")
+    return (f"{number} older than the newest {MOST_LOGS}, such as {alone[MOST_LOGS].path}",)
 
 
 def _title(process: Found) -> str:

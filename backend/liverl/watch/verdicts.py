@@ -4,8 +4,9 @@ last ``MOST`` bytes only; reading takes at most about a tenth of the time."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -15,20 +16,21 @@ from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.match import catalogue
 from liverl.causes.reading import read_log
-from liverl.model import Evidence, Symptom
-from liverl.offline.doctor.early_ends import early_ends
+from liverl.model import Evidence, Symptom, UnreadableFile
+from liverl.util.plural import quantity
+from liverl.watch.endings import Ending, Endings
 
 MOST = 64 << 20  # bytes of one log
 LOGS = 64  # the newest ones
 CLOCKS_S = 60.0  # seconds by which stamps of one host may differ from the times of its processes and files
 SHARE = 10.0  # seconds without reading per second of reading
-TRAINER = "trainer"  # the beginning of the names of such services
+RAY = "ray"  # the service of the logs of Ray's own processes, which poll and wait by themselves
 _BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
 class JudgedLog(msgspec.Struct, frozen=True):
     """A log to judge. ``shown``: its path as evidence names it; ``alive``: its process still runs; ``began``: when that
-    was started, Unix seconds, None if it is not visible."""
+    was started, Unix seconds, None if it is not visible; ``what``: its kind in words, or what its process is."""
 
     path: Path
     shown: str
@@ -37,14 +39,29 @@ class JudgedLog(msgspec.Struct, frozen=True):
     size: int
     modified: float
     began: float | None = None
+    what: str = ""
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """``symptoms``: the cause of a failure first; ``failed``: names of services in whose logs the cause stands."""
+    """``symptoms``: the cause of a failure first; ``failed``: names of services in whose logs the cause stands;
+    ``left_out``: what was not judged, and why; ``unreadable``: logs that could not be read."""
 
     symptoms: tuple[Symptom, ...] = ()
     failed: tuple[str, ...] = ()
     cause: str = ""
+    left_out: tuple[str, ...] = ()
+    unreadable: tuple[UnreadableFile, ...] = ()
+
+
+class _Read(NamedTuple):
+    """Verdicts on the logs of what has ended, of what runs, and on what has ended ``below`` what runs; ``services``: by
+    the logs' shown paths; ``left_out``: what was not judged, in words."""
+
+    ended: Verdict
+    going: Verdict
+    services: dict[str, str]
+    below: tuple[Verdict, ...]
+    left_out: tuple[str, ...]
 
 
 class Judge:
@@ -53,17 +70,36 @@ class Judge:
     def __init__(self, logs: Callable[[], Iterable[JudgedLog]]) -> None:
         self._logs = logs
         self._read: dict[Path, tuple[int, LogRecords]] = {}
+        self._unreadable: dict[Path, str] = {}
         self._key: object = None
+        self._endings = Endings()
+        self._read_all: _Read | None = None  # what was read last, without what only time tells
+        self._said: tuple[Explanation, ...] = ()  # of the ends of the logs
         self._last = Judgement()
         self._rest_until = 0.0
 
     def look(self) -> Judgement:
         """Read what has grown and judge all; the last judgement while nothing has changed."""
-        logs = sorted(self._logs(), key=lambda log: log.modified, reverse=True)[:LOGS]
-        key = tuple(sorted((str(log.path), log.size, log.alive) for log in logs))
-        if key == self._key or time.monotonic() < self._rest_until:
+        found = sorted(self._logs(), key=lambda log: log.modified, reverse=True)
+        key = tuple(sorted((str(log.path), log.size, log.alive) for log in found))
+        same = key == self._key and not self._unreadable  # what could not be read is tried again
+        if not same and time.monotonic() >= self._rest_until:
+            began = time.monotonic()
+            self._read_all, self._key = self._read_logs(found), key
+            self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
+        elif self._read_all is None or self._endings.found(time.time()) == self._said:
             return self._last
-        began = time.monotonic()
+        now = self._read_all
+        self._said = self._endings.found(time.time())
+        ends = () if now.ended.cause is not None else self._said
+        judged = judgement(now.ended, now.going, now.services, now.below, ends)
+        unreadable = tuple(UnreadableFile(str(path), why) for path, why in self._unreadable.items())
+        self._last = replace(judged, left_out=now.left_out, unreadable=unreadable)
+        return self._last
+
+    def _read_logs(self, found: Sequence[JudgedLog]) -> _Read:
+        logs = found[:LOGS]
+        self._unreadable = {}
         records = [one for log in logs if (one := self._records(log)) is not None]
         self._read = {log.path: self._read[log.path] for log in logs if log.path in self._read}
         living = {log.shown: log.service for log in logs if log.alive}
@@ -74,12 +110,9 @@ class Judge:
         going = judge([one for one in records if one.log in living], exits) if living else Verdict()
         starts = {log.shown: log.began for log in logs}
         going_on = (of_process(one, starts.get(one.log)) for one in records if one.log in living)
-        below = [verdict for one in going_on if (verdict := ended_below(one)) is not None]
-        early = () if ended.cause is not None else ended_early(logs)
-        self._last = judgement(ended, going, {log.shown: log.service for log in logs}, below, early)
-        self._key = key
-        self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
-        return self._last
+        below = tuple(verdict for one in going_on if (verdict := ended_below(one)) is not None)
+        self._endings.read([ending(log) for log in logs if log.service != RAY], time.time())
+        return _Read(ended, going, {log.shown: log.service for log in logs}, below, left_out(found))
 
     def _records(self, log: JudgedLog) -> LogRecords | None:
         known = self._read.get(log.path)
@@ -87,22 +120,34 @@ class Judge:
             return known[1]
         try:
             records = read_log(log.path, log.shown, max(0, log.size - MOST))
-        except OSError:
-            return None  # not readable, or no text after all
+        except FileNotFoundError:
+            return None  # removed meanwhile
+        except OSError as error:
+            self._unreadable[log.path] = error.strerror or str(error)
+            return None
         self._read[log.path] = log.size, records
         return records
 
 
-def ended_early(logs: Iterable[JudgedLog]) -> tuple[Explanation, ...]:
-    """What is said of a training that has ended with steps left, and without an error; nothing while a trainer runs."""
-    trainers = [log for log in logs if log.service.startswith(TRAINER)]
-    if any(log.alive for log in trainers):
-        return ()
-    shown = {str(log.path): log.shown for log in trainers}
-    return tuple(
-        replace(one, evidence=tuple(replace(e, log=shown.get(e.log or "", e.log)) for e in one.evidence))
-        for one in early_ends((), list(shown))
-    )
+def left_out(logs: Sequence[JudgedLog]) -> tuple[str, ...]:
+    """What of ``logs``, the newest first, is not judged, in words. Pure."""
+    words = []
+    if len(logs) > LOGS:
+        words.append(
+            f"{quantity(len(logs) - LOGS, 'log')} older than the newest {LOGS}, such as {logs[LOGS].path}"
+        )
+    large = [log for log in logs[:LOGS] if log.size > MOST]
+    if large:
+        others = f" and of {len(large) - 1} more" if len(large) > 1 else ""
+        words.append(
+            f"the beginning of {large[0].path}{others}: of a log the last {MOST >> 20} MiB are judged"
+        )
+    return tuple(words)
+
+
+def ending(log: JudgedLog) -> Ending:
+    """A log for the judge of its end. Pure."""
+    return Ending(log.path, log.shown, log.what or log.service, log.size, log.alive)
 
 
 def of_process(log: LogRecords, began: float | None) -> LogRecords:
@@ -126,7 +171,7 @@ def ended_below(log: LogRecords) -> Verdict | None:
         return None
     signature = _BY_ID.get(verdict.cause.id)
     if signature is not None:
-        return verdict if signature.component not in ("python", "shell") else None
+        return verdict if signature.role != "general" and signature.component != "shell" else None
     matched = (match.signature for record in log.records for match in catalogue().of(record))
     return verdict if any(one.tells for one in matched) else None
 

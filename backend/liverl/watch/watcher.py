@@ -12,10 +12,8 @@ import msgspec
 
 from liverl.control.gpu_detail import GpuDetail
 from liverl.control.service_detail import ServiceDetail
-from liverl.daemon.phase import phase_words
 from liverl.diagnose.catalogue.progress import stalls_at
 from liverl.diagnose.tracker import Diagnosis, RunContext, words
-from liverl.external.litellm import option
 from liverl.external.model_list import place
 from liverl.external.ray_cluster import running as running_rays
 from liverl.model import (
@@ -25,18 +23,17 @@ from liverl.model import (
     GpuStatus,
     ProxyStatus,
     ReplicaSet,
-    RunState,
-    ServiceStatus,
     Snapshot,
-    StepMetrics,
     Symptom,
-    TrialsStatus,
+    UnreadableFile,
 )
 from liverl.observe.gpu.detail import DetailReader
 from liverl.observe.gpu.sampler import GpuSampler
+from liverl.observe.live_logs.facts import LiveLog
+from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 from liverl.observe.memory import MemoryWatch, memory_growth
 from liverl.observe.metrics.names import key_in
-from liverl.observe.metrics.verl_phase import verl_trainer_facts
+from liverl.observe.oom_kills import OomKills
 from liverl.observe.silence import LogWrites, SilenceClock
 from liverl.observe.training_processes import training_processes
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, VolumeWatch
@@ -57,19 +54,22 @@ from liverl.watch.ray import RayFacts, RayWatch
 from liverl.watch.replicas import Answer, Candidate, ReplicaProbes, ReplicaStates
 from liverl.watch.scene import Scene, SceneFinder, ray_logs, stat_of
 from liverl.watch.services import Seen, Services, used_gpus
+from liverl.watch.settings import Settings, SettingsReader
+from liverl.watch.standing import NOTHING_YET, ended_by_its_log, signs, standing
+from liverl.watch.standing import Seen as Standing
 from liverl.watch.step_ends import ends_of
 from liverl.watch.target import Target, WatchError
-from liverl.watch.verdicts import Judge, JudgedLog, Judgement
+from liverl.watch.verdicts import RAY, Judge, JudgedLog, Judgement
 
 # Seconds between two looks.
 PROCESSES_S, SURVEY_S, SERVERS_S, RAY_S, GPUS_S, JUDGE_S = 2.0, 3.0, 2.0, 5.0, 2.0, 3.0
 SHARE = 20.0  # seconds without a survey per second of one: a large folder on slow storage takes seconds
 FIRST_S = 4.0  # seconds that the first snapshot waits for answers
-_UP = ("ready", "degraded", "starting")
+UNJUDGED_S = 5.0  # seconds after which it is told that the logs were not judged yet
+UNREADABLE = 200  # files that are named as such in a snapshot
 TRIAL_S = (
     2400.0  # seconds that a trial may take: harbor_agent.override_timeout_sec of LiveRL, unless it is changed
 )
-NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
 _Gpus = tuple[tuple[GpuStatus, ...], str | None]  # and why some are missing
 
 
@@ -93,6 +93,7 @@ class Watcher:
         self._procs, self._diagnosis = ProcSampler(), Diagnosis(WATCH_RULES)
         self._silence, self._writes = SilenceClock(TRIAL_S), LogWrites()
         self._memory, self._memory_limit = MemoryWatch(), MemoryLimit()
+        self._oom_kills = OomKills()
         folders = (target.folder, target.trials, Path("/dev/shm"))
         names = (RUN_DIRECTORY, "trials", SHARED_MEMORY)
         self._volumes = VolumeWatch((name, path) for name, path in zip(names, folders, strict=True) if path)
@@ -116,6 +117,11 @@ class Watcher:
         )
         self._gpus = Background[_Gpus]("gpus", lambda: gpus.sample({}, self._members()), GPUS_S, ((), None))
         self._judge = Background("judge", Judge(self._judged).look, JUDGE_S, Judgement())
+        settings, self._live_logs = SettingsReader(target.folders), LiveLogs(self.run.path)
+        self._settings = Background(
+            "settings", lambda: settings.look(self._scene.value), JUDGE_S, Settings(), SHARE
+        )
+        self._complaints = Background("live logs", self._look_at_live_logs, JUDGE_S, tuple[LiveLog, ...]())
         self._require_something(wait)
 
     def _require_something(self, wait: bool) -> None:
@@ -144,11 +150,13 @@ class Watcher:
         until = time.monotonic() + wait
         _begin((self._proxies, self._rays), until)
         _begin((self._answers, self._gpus), until)  # replicas are those of the proxy and of Ray
+        _begin((self._settings, self._complaints), until)
         _begin((self._survey, self._scene, self._judge), 0.0)
 
     def settle(self, seconds: float) -> bool:
-        """Wait until the logs were judged once; whether they were."""
-        return self._judge.wait(seconds)
+        """Wait until the logs were judged once, and what they say of the run's settings was read; whether both were."""
+        until = time.monotonic() + seconds
+        return self._judge.wait(seconds) and self._settings.wait(max(0.0, until - time.monotonic()))
 
     def read_trials(self, seconds: float, told: Callable[[int], None]) -> bool:
         """Read all trials once, for at most ``seconds``; whether that was enough. A poll reads some of them only.
@@ -162,9 +170,13 @@ class Watcher:
 
     def close(self) -> None:
         """Stop looking."""
-        servers: tuple[Background[Any], ...] = (self._proxies, self._rays, self._answers, self._gpus)
-        for thread in (*servers, self._survey, self._scene, self._judge):
+        for thread in self._threads:
             thread.close()
+
+    @property
+    def _threads(self) -> tuple[Background[Any], ...]:
+        servers: tuple[Background[Any], ...] = (self._proxies, self._rays, self._answers, self._gpus)
+        return (*servers, self._survey, self._scene, self._judge, self._settings, self._complaints)
 
     # --- what is looked at in threads ---
 
@@ -224,10 +236,20 @@ class Watcher:
             if unit.log is not None:
                 shown = self.mirror.link_log(name, unit.log)
                 began = unit.process.started_at if unit.process is not None else None
-                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log), began)
+                yield JudgedLog(unit.log, shown, name, alive, *stat_of(unit.log), began, unit.what)
         for log in ray_logs(self._survey.value):
             if scene.began is None or log.modified >= scene.began:
-                yield JudgedLog(log.path, str(log.path), "ray", bool(scene.processes), *stat_of(log.path))
+                yield JudgedLog(log.path, str(log.path), RAY, bool(scene.processes), *stat_of(log.path))
+
+    def _look_at_live_logs(self) -> tuple[LiveLog, ...]:
+        """What the logs of what runs complain of since the watch began."""
+        logs = [
+            FollowedLog(name, self.run.path / self.mirror.link_log(name, unit.log))
+            for name, unit in self._scene.value.services.items()
+            if unit.log is not None and unit.pid is not None
+        ]
+        self._live_logs.look(logs, time.time())
+        return self._live_logs.facts
 
     # --- the snapshot ---
 
@@ -249,31 +271,34 @@ class Watcher:
             judgement.failed,
             trees,
             gpus,
+            ended_by_its_log(self._settings.value, judgement),
         )
         services = self._services.statuses(seen, now)
         metrics = self._files.metrics()
         self._report_steps(now)
         trials = self._files.trials.scan(now=now)
         waits = self.empty
-        state: RunState = "starting" if waits else _state(services, replicas, judgement)
+        settings = self._settings.value
+        state, phase = standing(Standing(services, replicas, metrics, trials, judgement, settings))
         if waits:
+            state, phase = "starting", NOTHING_YET
             self._survey.soon()
-        began = [process.started_at for process in scene.processes]
         snapshot = Snapshot(
             seq=0,
             at=now,
             run=f"watch/{self.run.path.name}",
             run_dir=str(self.target.folder or self.target.logs or self.target.trials or ""),
             state=state,
-            phase=NOTHING_YET if waits else _phase(state, services, replicas, metrics, trials, judgement),
+            phase=phase,
             attempt=1,
             topology="verl" if self._rays.value.replicas or scene.engines else "managed",
             backend=BackendInfo(os.getpid(), self._started_at, hostname(), __version__),
-            started_at=scene.began or min(began, default=self._started_at),
+            started_at=scene.began or min(signs(scene, trials), default=self._started_at),
             services=services,
             replicas=replicas,
             proxy=_proxy_status(self._proxies.value),
             step=metrics.step if metrics is not None else None,
+            total_steps=settings.total,
             step_seconds=self._files.step_seconds,
             metrics=metrics,
             rewards=self._files.rewards,
@@ -281,11 +306,30 @@ class Watcher:
             gpus=gpus,
             gpu_note=gpu_note,
             host=self._procs.host(),
-            unreadable=self._files.trials.unreadable,
+            unreadable=self._unreadable(),
         )
         symptoms = self._symptoms(snapshot, judgement)
         self._polled = True
         return msgspec.structs.replace(snapshot, symptoms=symptoms, seq=self.mirror.seq)
+
+    def _unreadable(self) -> tuple[UnreadableFile, ...]:
+        """Each file or folder of the run that cannot be read, once; those of trials by their paths in the run
+        directory, the others by their own."""
+        found = (
+            *self._survey.value.unreadable,
+            *self._judge.value.unreadable,
+            *self._settings.value.unreadable,
+            *self._files.unreadable,
+            *self._services.unreadable,
+            *self._volumes.unreadable,
+            *(thread.problem for thread in self._threads if thread.problem is not None),
+        )
+        named = {os.path.realpath(self.run.path / one.path): one.why for one in reversed(found)}
+        own = (
+            UnreadableFile(path.removeprefix(f"{self.run.path}/"), why)
+            for path, why in reversed(named.items())
+        )
+        return (*own, *self._files.trials.unreadable)[:UNREADABLE]
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -351,12 +395,18 @@ class Watcher:
             self._step = -1  # whatever comes is new
 
     def _symptoms(self, snapshot: Snapshot, judgement: Judgement) -> tuple[Symptom, ...]:
-        processes = (unit.process for unit in self._services.known.values())
-        parsers = (option(one.argv, "--tool-call-parser") for one in processes if one is not None)
+        settings = self._settings.value
         silence = self._silence.update(snapshot, self._writes.last(self._trainer_logs(snapshot)))
         due = stalls_at(snapshot, silence)
         context = RunContext(
-            tool_parser=next((parser for parser in parsers if parser), None),
+            tool_parser=settings.parser.name,
+            parser_set=settings.parser,
+            sampling=settings.sampling,
+            engine_versions=settings.versions,
+            oom=self._oom_kills.evidence(snapshot.at),
+            live_logs=self._complaints.value,
+            ray_load=self._rays.value.load,
+            foreign=True,
             volumes=self._volumes.look(snapshot.at),
             silence=silence,
             suspects=training_processes(snapshot.services) if due is not None and due <= snapshot.at else (),
@@ -369,10 +419,15 @@ class Watcher:
         stopped = (
             *engines_ended(snapshot),
             *silent(snapshot, self._services.quiet),
-            *unseen(self._survey.value, self._started_at),
+            *unseen(self._left_out(judgement), self._started_at),
             *ended(snapshot, judgement),
         )
         return merged((*judgement.symptoms, *self._diagnosis.symptoms, *stopped))
+
+    def _left_out(self, judgement: Judgement) -> tuple[str, ...]:
+        pending = not self._judge.ready and time.time() - self._started_at > UNJUDGED_S
+        words = ("what its logs say, which are still being read",) if pending else ()
+        return (*words, *self._survey.value.left_out, *self._scene.value.left_out, *judgement.left_out)
 
     def _trainer_logs(self, snapshot: Snapshot) -> list[Path]:
         return [
@@ -428,29 +483,6 @@ def _begin(threads: tuple[Background[Any], ...], until: float) -> None:
         thread.start()
     for thread in threads:
         thread.wait(max(0.0, until - time.monotonic()))
-
-
-def _state(services: tuple[ServiceStatus, ...], replicas: ReplicaSet, judgement: Judgement) -> RunState:
-    states = (*(one.state for one in services), *(one.state for one in replicas.items))
-    if any(state in _UP for state in states):
-        return "running"
-    return "failed" if judgement.cause else "stopped"
-
-
-def _phase(
-    state: RunState,
-    services: tuple[ServiceStatus, ...],
-    replicas: ReplicaSet,
-    metrics: StepMetrics | None,
-    trials: TrialsStatus,
-    judgement: Judgement,
-) -> str:
-    if state != "running":
-        return judgement.cause or "nothing of it runs here"
-    trainer: dict[str, Any] = {"step": metrics.step, "phase": "training"} if metrics is not None else {}
-    if trials.total:  # only they tell a rollout from an update
-        trainer = verl_trainer_facts(metrics, trials, None)
-    return phase_words(state, services, replicas, trainer, None, trials)
 
 
 def _proxy_status(found: Mapping[str, ProxyFacts]) -> ProxyStatus:

@@ -52,7 +52,9 @@ class Facts:
     @property
     def since(self) -> float | None:
         """Since when it serves: Unix time."""
-        if self.service is not None:
+        if self.service is not None and (
+            self.service.ready_at is not None or self.service.owner != "foreign"
+        ):
             return self.service.ready_at
         return self.replica.since if self.replica is not None else None
 
@@ -289,6 +291,8 @@ def _listed(replica: ReplicaStatus, snapshot: Snapshot) -> tuple[str, str]:
     address = replica.address
     if snapshot.carrier_down is not None:
         return "○ down", "warn"
+    if not snapshot.has_list:
+        return UNKNOWN, "dim"
     if (
         replica.listed
         and address is not None

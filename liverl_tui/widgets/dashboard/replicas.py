@@ -167,7 +167,8 @@ class ReplicasPane(RowsPane):
             return "", "dim"
         replicas = snapshot.replicas
         if not replicas.expected and not replicas.items:
-            return "none in this run", "dim"
+            foreign = bool(snapshot.services) and all(one.owner == "foreign" for one in snapshot.services)
+            return ("none seen on this host" if foreign else "none in this run"), "dim"
         text = ready_words(snapshot)
         short = replicas.ready < replicas.expected
         if snapshot.carrier_down is not None:

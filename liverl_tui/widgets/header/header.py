@@ -171,17 +171,9 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
                 ),
             )
         )
-    end = result.ended_at if result is not None else now
-    parts.append(
-        Part(
-            6,
-            (
-                (("elapsed ", "dim"), (duration(end - snapshot.started_at), "text")),
-                ((duration(end - snapshot.started_at), "text"),),
-                _NONE,
-            ),
-        )
-    )
+    if result is not None or state not in ("stopped", "failed"):  # of a foreign run nobody says when it ended
+        lasted = duration((result.ended_at if result is not None else now) - snapshot.started_at)
+        parts.append(Part(6, ((("elapsed ", "dim"), (lasted, "text")), ((lasted, "text"),), _NONE)))
     parts += _readonly(readonly)
     parts.append(
         Part(7, ((("on ", "dim"), (f"{snapshot.backend.host}, {snapshot.topology}", "text")), _NONE))

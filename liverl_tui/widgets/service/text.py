@@ -44,7 +44,8 @@ _TIMED = ("preparing", "starting", "stopping")  # states whose labels already co
 @dataclass(frozen=True)
 class About:
     """What is known of one service, or of a replica that is an actor of verl's and no service. ``now``: Unix time;
-    ``note``: why some facts are missing; ``processes``: None before the first reading."""
+    ``note``: why some facts are missing; ``log``: the path of its log, if the run directory has a link to it only;
+    ``processes``: None before the first reading."""
 
     name: str
     now: float
@@ -54,6 +55,7 @@ class About:
     processes: tuple[ListedProcess, ...] | None = None
     events: tuple[Event, ...] = ()
     note: str = ""
+    log: str = ""
 
     @property
     def replica(self) -> ReplicaStatus | None:
@@ -154,7 +156,7 @@ def _state(about: About, width: int) -> Iterator[Row]:
     if others:
         yield from _fact("ports", ", ".join(f"{name} {port}" for name, port in others.items()), width)
     if service.log is not None:
-        yield from _fact("log", service.log, width)
+        yield from _fact("log", about.log or service.log, width)
     if service.kind == "trainer":
         for name, where in about.trackers.items():
             yield from _fact(name, where, width)
@@ -222,7 +224,7 @@ def _replica(about: About, width: int) -> Iterator[Row]:
     if replica is None or snapshot is None:
         return
     label = of_replica(replica, SnapshotIndex(snapshot), about.now)
-    if snapshot.carrier_words.keeps_list and not ended(snapshot):
+    if snapshot.has_list and not ended(snapshot):
         listed = "yes, it gets new trials" if replica.listed else "no"
         name = f"in {snapshot.carrier_words.name}"
         yield from _fact(name, listed, width, "ok" if replica.listed else "warn")

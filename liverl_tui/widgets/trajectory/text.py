@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from rich.cells import get_character_cell_size
 
 from liverl.logs.text import plain
+from liverl.util.decode import decode_loose_json
 from liverl_tui.widgets.base.cells import Span
 
 TAB = 4  # columns between two tab stops
@@ -93,7 +93,7 @@ def argument_lines(text: str) -> tuple[list[str], frozenset[int]]:
             lines += clean_lines(line)
             continue
         try:
-            value = json.loads(f'"{match[3]}"')
+            value = decode_loose_json(f'"{match[3]}"')
         except ValueError:
             lines += clean_lines(line)
             continue

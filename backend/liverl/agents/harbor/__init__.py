@@ -9,5 +9,5 @@ def runner_file() -> Path:
 
 
 def local_environment_file() -> Path:
-    """The module with our environment, for Harbor's interpreter."""
-    return Path(__file__).with_name("local_environment.py")
+    """The package with our environment, for Harbor's interpreter, which imports it by this file."""
+    return Path(__file__).with_name("local_environment") / "__init__.py"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgspec
 
 from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.agents.harbor.settings import HarborSettings
+from liverl.util.decode import decode_loose_json
 
 LOCAL = "liverl_local_environment:LocalEnvironment"  # our environment, as the runner makes it importable
 # Agents of Harbor's that make no request to a model: there is nothing to train.
@@ -229,7 +229,7 @@ def _host_mounts(value: Any) -> Iterator[dict[str, Any]]:
     where = "harbor_agent.host_path_mounts"
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.strip() else None
+            value = decode_loose_json(value) if value.strip() else None
         except ValueError as error:
             raise ConfigError(where, f"is no JSON: {error}", repr(value), "a list of mounts") from None
     if value is None:

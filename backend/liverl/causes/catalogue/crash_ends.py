@@ -70,6 +70,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Lower vllm.gpu_memory_utilization, micro batches or lengths, raise vllm.gen_tp, or switch "
             "offload on (training.actor_offload)."
         ),
+        gpu_memory=True,
         source="torch_npu; torch c10/hip",
         fires=(
             "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity; "

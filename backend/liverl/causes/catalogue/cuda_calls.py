@@ -255,6 +255,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "once with CUDA_LAUNCH_BLOCKING=1 if memory is free."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="cuBLAS, as torch prints it",
         fires=("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         spares=("RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`"),

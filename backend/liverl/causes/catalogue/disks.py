@@ -103,21 +103,39 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="RuntimeError: PytorchStreamWriter failed writing file data/228: file write failed",
     ),
     Signature(
+        id="quota-path",
+        component="host",
+        role="cause",
+        pattern=r"\[Errno 122\] Disk quota exceeded: '(?P<path>[^'\n]{1,300})'",
+        needle="[Errno 122] Disk quota exceeded: '",
+        title="Disk quota used up: {path}",
+        cause="The file system of {path} has room, but your quota on it is used up.",
+        fix=(
+            "Delete files of yours there (du -sh ~/.cache/* ~/.triton), or move what fills it to another file system: "
+            "run.run_root, and the caches by HF_HOME, TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR, VLLM_CACHE_ROOT and "
+            "LIVERL_CACHE_DIR."
+        ),
+        command="quota -s",
+        source="NOAA-EPIC/EAGLE issue 121",
+        fires="OSError: [Errno 122] Disk quota exceeded: '/home/ana/.triton/cache/7KX2/tmp.pid_602_11'",
+        spares="OSError: [Errno 122] Disk quota exceeded",
+    ),
+    Signature(
         id="quota",
         component="host",
         role="cause",
-        pattern=r"\[Errno 122\] Disk quota exceeded",
+        pattern=r"\[Errno 122\] Disk quota exceeded(?!: ')",
         needle="[Errno 122] Disk quota exceeded",
         title="Disk quota exceeded",
         cause="The file system has room, but your quota on it is used up.",
         fix=(
-            "Delete files of yours there, or move run.run_root and the caches (HF_HOME, "
-            "LIVERL_CACHE_DIR) to another file system."
+            "Delete files of yours there, or move run.run_root and the caches (HF_HOME, TRITON_CACHE_DIR, "
+            "VLLM_CACHE_ROOT, LIVERL_CACHE_DIR) to another file system."
         ),
         command="quota -s",
         source="errno 122 EDQUOT, as Python prints it",
-        fires="OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache/huggingface/hub'",
-        spares="OSError: [Errno 28] No space left on device",
+        fires="OSError: [Errno 122] Disk quota exceeded",
+        spares="OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache/huggingface/hub'",
     ),
     Signature(
         id="stale-file-handle",

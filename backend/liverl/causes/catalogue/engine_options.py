@@ -139,6 +139,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="Less of the GPU is free than vLLM wants: {what}",
         fix=("End the other process on this GPU (nvidia-smi), or lower vllm.gpu_memory_utilization."),
         command="nvidia-smi",
+        gpu_memory=True,
         source="vllm/v1/worker/utils.py",
         fires=(
             "ValueError: Free memory on device cuda:0 (10.11/79.25 GiB) on startup is less than the "
@@ -152,7 +153,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="vllm-iteration-timeout",
         component="vllm",
-        role="cause",
+        role="waits",
         pattern=r"Engine iteration timed out\. This should never happen",
         needle="Engine iteration timed out. This should never happen",
         title="A step of vLLM's engine hung until its time-out",
@@ -174,7 +175,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="vllm-ray-hung",
         component="vllm",
-        role="cause",
+        role="waits",
         pattern=r"RayChannelTimeoutError: System error: (?P<what>[^\n]{1,120})",
         needle="RayChannelTimeoutError: System error: ",
         title="A Ray worker of vLLM did not answer in time",

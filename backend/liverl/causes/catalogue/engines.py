@@ -45,6 +45,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "vllm.gen_tp."
         ),
         patch={"vllm.gpu_memory_utilization": "0.92"},
+        gpu_memory=True,
         source="recordings/cases/03-vllm06-no-cache-blocks-v0.log",
         fires=(
             "ValueError: No available memory for the cache blocks. Try increasing "
@@ -214,7 +215,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="vllm-engine-start-timeout",
         component="vllm",
-        role="cause",
+        role="waits",
         pattern=(
             r"Timed out waiting for engine core processes to start[^\n]{0,200}VLLM_ENGINE_READY_TIMEOUT_S"
         ),

@@ -28,6 +28,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "vllm.gen_tp (tensor parallel over more GPUs) or use a smaller model."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="recordings/cases/01-vllm08-oom-at-load.log",
         fires=(
             "Traceback (most recent call last):\n  File "
@@ -64,6 +65,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "(ppo_micro_batch_size_per_gpu, or ppo_max_token_len_per_gpu with dynamic ones), lower that first."
         ),
         patch={"training.actor_offload": "true", "training.ref_offload": "true"},
+        gpu_memory=True,
         source="verl issues; torch c10/cuda/CUDACachingAllocator.cpp",
         fires=(
             'Traceback (most recent call last):\n  File "/opt/verl/verl/workers/fsdp_workers.py", line '
@@ -99,6 +101,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "vllm.enforce_eager."
         ),
         patch={"vllm.enforce_eager": "true"},
+        gpu_memory=True,
         source="vllm/v1/worker/gpu_model_runner.py; torch c10/cuda/CUDACachingAllocator.cpp",
         fires=(
             "Traceback (most recent call last):\n  File "
@@ -134,6 +137,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "session_proxy.rewrite mask in place of recompute."
         ),
         patch={"training.actor_offload": "true"},
+        gpu_memory=True,
         source="LiveRL documentation, symptom B26; torch c10/cuda/CUDACachingAllocator.cpp",
         fires=(
             'Traceback (most recent call last):\n  File "/opt/verl/verl/workers/engine_workers.py", line '
@@ -169,6 +173,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "or batch lengths, raise vllm.gen_tp, or use a smaller model."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="torch c10/cuda/CUDACachingAllocator.cpp",
         fires=(
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total "
@@ -196,6 +201,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "or batch lengths, raise vllm.gen_tp, or use a smaller model."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="torch 1.x c10/cuda/CUDACachingAllocator.cpp",
         fires=(
             "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.70 GiB total "
@@ -217,6 +223,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="Another process holds nearly the whole GPU, or a previous run's process is still alive.",
         fix="See with nvidia-smi who holds it, and stop leftovers of this run.",
         command="nvidia-smi",
+        gpu_memory=True,
         source="CUDA cudaErrorMemoryAllocation, as torch prints it",
         fires="torch.AcceleratorError: CUDA error: out of memory",
         spares="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
@@ -240,6 +247,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "training.actor_offload": "true",
             "training.ref_offload": "true",
         },
+        gpu_memory=True,
         source="verl issue 302",
         fires="CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
         spares="torch.OutOfMemoryError: CUDA out of memory.",
@@ -257,6 +265,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         fix="See with nvidia-smi who holds the GPU and stop it; the GPUs of a run must not be shared.",
         command="nvidia-smi",
+        gpu_memory=True,
         source="vllm/v1/worker/gpu_worker.py; vLLM 0.24.0 and verl 0.9.1 on an H100",
         fires="AssertionError: Memory usage increased after sleeping.",
         spares="INFO 11-24 18:26:24 [gpu_worker.py:160] Sleep mode freed 15.60 GiB memory, 0.99 GiB is still in use.",
@@ -274,6 +283,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="The sampler does not fit the GPU with {seqs} sequences.",
         fix="Lower vllm.max_num_seqs or vllm.gpu_memory_utilization.",
         patch={"vllm.max_num_seqs": "32"},
+        gpu_memory=True,
         source="vllm/v1/worker/gpu_model_runner.py",
         fires=(
             "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. "
@@ -301,6 +311,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "vllm.gpu_memory_utilization below the free share."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="recordings/cases/05-vllm09-gpu-already-used.log",
         fires=(
             "ValueError: Free memory on device (31.44/47.38 GiB) on startup is less than desired GPU "
@@ -330,6 +341,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "Give each replica its own GPUs, wait until earlier processes on them have ended, and start replicas one "
             "after another (supervise.replica_stagger)."
         ),
+        gpu_memory=True,
         source="vllm/v1/worker/gpu_worker.py",
         fires=(
             "AssertionError: Error in memory profiling. Initial free memory 40.02 GiB, current free "
@@ -348,6 +360,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="vLLM's sleep mode uses a memory pool, which torch's expandable segments exclude.",
         fix="Remove expandable_segments:True from PYTORCH_CUDA_ALLOC_CONF in the shell.",
         command="unset PYTORCH_CUDA_ALLOC_CONF",
+        gpu_memory=True,
         source="vllm/device_allocator/cumem.py; vllm issue 40812",
         fires=(
             "AssertionError: Expandable segments are not compatible with memory pool. Please track "
@@ -375,6 +388,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "vllm.gen_tp."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="torch/csrc c10 CUDACachingAllocator, as wrappers that log only the first sentence show it",
         fires="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",
         spares=(

@@ -163,6 +163,7 @@ SIGNATURES: tuple[Signature, ...] = (
         fix="Exclude the host from jobs and have the module replaced; restart what ran there.",
         command="dmesg -T | grep -iE 'edac|hardware error|memory failure'",
         alive=True,
+        gone=True,
         source="Linux EDAC and mm/memory-failure.c",
         fires="[11219.3] Memory failure: 0xb757589: Killing python3:4711 due to hardware memory corruption",
         spares="[9.1] Memory failure: 0xb757589: recovery action for free page: Recovered",

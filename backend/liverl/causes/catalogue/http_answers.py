@@ -10,7 +10,7 @@ SIGNATURES: tuple[Signature, ...] = (
         Signature(
             id="server-status-error",
             component="python",
-            role="cause",
+            role="general",
             where="exception",
             alive=True,
             request=True,

@@ -116,7 +116,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="python-no-module",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"(?:^|\n)[\w./-]{1,300}: No module named (?P<module>[\w.]{1,120})(?:\n|\Z)",
         needle=": No module named ",
         title="This Python has no module {module}",
@@ -252,7 +252,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="arguments-refused",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"(?:^|\n)(?P<program>[\w./-]{1,200}): error: (?P<why>unrecognized arguments: [^\n]{1,200}|the "
             r"following arguments are required: [^\n]{1,200}|argument [^\n]{1,120}: (?:invalid|expected|not "

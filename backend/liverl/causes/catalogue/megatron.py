@@ -192,6 +192,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "(vllm.gen_tp), or free the GPU of other processes."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="sglang/srt/model_executor/model_runner.py",
         fires="RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         spares="INFO --mem-fraction-static=0.6",
@@ -209,6 +210,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=True."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="sglang/srt/model_executor/model_runner.py",
         fires=(
             "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "

@@ -8,7 +8,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl-watchdog",
         component="nccl",
-        role="cause",
+        role="waits",
         pattern=(
             r"\[Rank (?P<rank>\d{1,6})\] Watchdog caught collective operation timeout: "
             r"WorkNCCL\(SeqNum=(?P<seq>\d{1,12}), OpType=(?P<op>\w{1,40}),[^)\n]{0,200}(?:\(ms\)=\d{1,12})"
@@ -208,7 +208,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="rendezvous-timeout",
         component="torch",
-        role="cause",
+        role="waits",
         pattern=(
             r"The client socket has timed out after (?P<ms>\d{1,12})ms while trying to connect to "
             r"\((?P<host>[^,\n]{1,80}), (?P<port>\d{1,5})\)"

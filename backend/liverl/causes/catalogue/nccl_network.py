@@ -58,7 +58,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl-ib-completion",
         component="nccl",
-        role="cause",
+        role="waits",
         pattern=(
             r"NET/IB\s{0,2}: Got completion (?:from peer \S{1,80} )?with (?:status=|error "
             r")(?P<status>\d{1,3})"
@@ -104,7 +104,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl-cut",
         component="nccl",
-        role="cause",
+        role="waits",
         pattern=(
             r"NCCL WARN Net : Call to (?:recv|send)\w{0,4} (?:from|to) (?P<peer>\S{1,80}) failed : "
             "(?P<why>Connection timed out|No route to host|Network is unreachable|Broken pipe)"
@@ -265,7 +265,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl-heartbeat",
         component="nccl",
-        role="cause",
+        role="waits",
         pattern="Heartbeat monitor timed out! Process will be terminated after dumping debug info",
         needle="Heartbeat monitor timed out! Process will be terminated after dumping debug info",
         title="A CUDA or NCCL call of this rank hung, and torch ended the process",
@@ -289,7 +289,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="nccl-heartbeat-signal",
         component="nccl",
-        role="cause",
+        role="waits",
         pattern=(
             "Received a dump signal due to a collective timeout from (?P<rank>(?:this local "
             r")?rank(?: \d{1,6})?)"

@@ -93,7 +93,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="template-refuses",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"jinja2\.exceptions\.TemplateError: (?P<why>(?!.{0,80}onversation roles must "
             r"alternate)[^\n]{1,160})"
@@ -113,7 +113,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="template-undefined",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"jinja2\.exceptions\.UndefinedError: '(?P<name>\w{1,60})' is undefined",
         needle="jinja2.exceptions.UndefinedError: '",
         title="The chat template uses {name}, which it is not given",
@@ -133,7 +133,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="template-syntax",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"jinja2\.exceptions\.TemplateSyntaxError: (?P<why>[^\n]{1,160})",
         needle="jinja2.exceptions.TemplateSyntaxError: ",
         title="A chat template is not valid: {why}",

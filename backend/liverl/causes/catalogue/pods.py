@@ -24,6 +24,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         command="kubectl describe node NODE | grep -A8 Conditions",
         alive=True,
+        gone=True,
         source="kubelet eviction; kubernetes issue 91600",
         fires=(
             "Message:        The node was low on resource: ephemeral-storage. Threshold quantity: 2146223340, "
@@ -50,6 +51,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ),
         command="kubectl describe pod POD | grep -A6 'Last State'",
         alive=True,
+        gone=True,
         source="Kubernetes container status",
         fires="    Last State:     Terminated\n      Reason:       OOMKilled\n      Exit Code:    137",
         spares="metrics: OOMKilled 0, restarts 0",

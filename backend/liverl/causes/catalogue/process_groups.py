@@ -27,7 +27,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="store-barrier",
         component="torch",
-        role="cause",
+        role="waits",
         pattern=(
             "Timed out initializing process group in store based barrier on rank: "
             r"(?P<rank>\d{1,6}),[^\n]{0,120}world_size=(?P<world>\d{1,6}), "
@@ -54,7 +54,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="store-clients",
         component="torch",
-        role="cause",
+        role="waits",
         pattern=(
             r"Timed out after (?P<seconds>\d{1,7}) seconds waiting for clients\. "
             r"(?P<has>\d{1,6})/(?P<world>\d{1,6}) clients joined"
@@ -76,7 +76,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="store-wait",
         component="torch",
-        role="cause",
+        role="waits",
         pattern=r"wait timeout after (?P<ms>\d{1,12})ms, keys: (?P<keys>\S{1,160})",
         needle="wait timeout after ",
         title="A rank waited {ms} ms for a word of another rank",
@@ -95,7 +95,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="rendezvous-store",
         component="torch",
-        role="cause",
+        role="waits",
         pattern=(
             "(?:RendezvousConnectionError: The connection to the C10d store has "
             "failed|RendezvousTimeoutError)"
@@ -118,12 +118,38 @@ SIGNATURES: tuple[Signature, ...] = (
         spares="INFO the rendezvous at the C10d store is complete",
     ),
     Signature(
+        id="gloo-exclusion-list",
+        component="torch",
+        role="cause",
+        pattern=(
+            r"gloo/transport/tcp/device\.cc:\d{1,5}\] [^\n]{0,60}?Unable to find (?:interface|address) for: "
+            r"(?P<names>\^[^\s]{1,120}|[\w.-]{1,60},[\w.,-]{1,120})"
+        ),
+        needle="gloo/transport/tcp/device.cc:",
+        title="GLOO_SOCKET_IFNAME holds a list; gloo takes one interface: {names}",
+        cause=(
+            "Only NCCL understands a list of interfaces, or one that excludes some (^lo). Gloo takes the text for the "
+            "name of one interface, which no host has."
+        ),
+        fix="Set GLOO_SOCKET_IFNAME to one interface that every host has (ip -br addr); NCCL_SOCKET_IFNAME may stay.",
+        command="ip -br addr; echo $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME",
+        source="aws-samples/aws-do-eks pull 51",
+        fires=(
+            "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. "
+            "Unable to find address for: ^docker0,lo"
+        ),
+        spares=(
+            "RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. "
+            "Unable to find interface for: eth7"
+        ),
+    ),
+    Signature(
         id="gloo-interface",
         component="torch",
         role="cause",
         pattern=(
             r"gloo/transport/tcp/device\.cc:\d{1,5}\] (?P<what>[^\n]{0,60}?(?:Unable to find "
-            r"(?:interface|address) for|No network interface|ifa != nullptr)[^\n]{0,120})"
+            r"(?:interface|address) for|No network interface|ifa != nullptr)(?![^\n]{0,60}\^)[^\n]{0,120})"
         ),
         needle="gloo/transport/tcp/device.cc:",
         title="gloo found no network interface (GLOO_SOCKET_IFNAME)",
@@ -162,7 +188,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="gloo-timeout",
         component="torch",
-        role="cause",
+        role="waits",
         pattern=(
             r"gloo/transport/tcp/\S{1,60}\] Timed out waiting (?P<ms>\d{1,12})ms for "
             r"(?P<what>\w{1,20}) operation"

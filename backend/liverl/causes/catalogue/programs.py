@@ -8,7 +8,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="module-missing",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"ModuleNotFoundError: No module named '(?!flash_attn\.)(?P<module>[\w.]{1,120})'(?!.\))",
         needle="ModuleNotFoundError: No module named '",
         title="The Python module {module} is not installed in this environment",
@@ -31,7 +31,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="import-name",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"ImportError: cannot import name '(?!DockerClient')(?P<name>\w{1,120})' from "
             r"(?:partially initialized module "
@@ -52,7 +52,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="unexpected-argument",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"TypeError: (?P<function>[\w.<>]{1,160})\(\) got an unexpected keyword argument "
             r"'(?P<name>\w{1,100})'"
@@ -71,7 +71,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="syntax-error",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d{1,7})\n[^\n]{0,300}\n(?:[^\n]{0,300}\n)?(?:'
             r"SyntaxError|IndentationError|TabError): (?P<why>[^\n]{1,160})"
@@ -92,7 +92,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="key-error",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^KeyError: (?!'invalid (?:tool call|reasoning) parser"
@@ -113,7 +113,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="recursion",
         component="python",
-        role="cause",
+        role="general",
         pattern="RecursionError: maximum recursion depth exceeded",
         needle="RecursionError: maximum recursion depth exceeded",
         title="A program calls itself without end (RecursionError)",

@@ -8,7 +8,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="loop-running",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^RuntimeError: (?:asyncio\.run\(\) cannot be called from a running event loop|[Tt]his "
@@ -29,7 +29,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="loop-missing",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(r"^RuntimeError: (?:no running event loop|There is no current event loop in thread)"),
         needle="RuntimeError: ",
@@ -47,7 +47,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="loop-other",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^RuntimeError: [^\n]{1,600}> (?:attached to a different loop|is bound to a different "
@@ -72,7 +72,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="not-awaitable",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^TypeError: object (?P<type>[\w.]{1,60}) can't be used in 'await' expression",
         needle=" can't be used in 'await' expression",
@@ -92,7 +92,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="coroutine-used",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^(?:Type|Attribute)Error: (?:cannot unpack non-iterable |')coroutine'? object",
         needle="coroutine",

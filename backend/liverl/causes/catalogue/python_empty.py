@@ -10,7 +10,7 @@ SIGNATURES: tuple[Signature, ...] = (
         Signature(
             id="empty-list",
             component="python",
-            role="cause",
+            role="general",
             where="exception",
             pattern=(r"^ValueError: (?:max|min)\(\) (?:arg is an empty sequence|iterable argument is empty)"),
             needle="ValueError: ",
@@ -55,7 +55,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="iterator-empty",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^(?:RuntimeError: (?:generator|coroutine) raised )?StopIteration$",
         needle="StopIteration",

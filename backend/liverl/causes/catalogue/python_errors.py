@@ -9,7 +9,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="remote-reward-no-json",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(r"JSONDecodeError: (?P<why>(?:Expecting|Extra data|Unterminated|Invalid)[^\n]{1,120})"),
         needle="JSONDecodeError: ",
@@ -28,7 +28,7 @@ SIGNATURES: tuple[Signature, ...] = (
         Signature(
             id="unpicklable",
             component="python",
-            role="cause",
+            role="general",
             pattern=r"Error: Can't pickle (?P<what>[^\n]{1,200})",
             needle="Error: Can't pickle ",
             title="An object cannot be sent to another process (pickle)",
@@ -67,7 +67,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="attribute-missing",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^AttributeError: (?!'\w{1,60}Config')(?P<owner>'[^'\n]{1,120}' object) "
@@ -91,7 +91,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="file-missing",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: "
@@ -116,7 +116,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="name-undefined",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^NameError: name '(?P<name>\w{1,120})' is not defined",
         needle="NameError: name '",
@@ -134,7 +134,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="name-unassigned",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^UnboundLocalError: (?:cannot access )?local variable '(?P<name>\w{1,120})'",
         needle="UnboundLocalError: ",
@@ -152,7 +152,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="server-refused",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"HTTPS?ConnectionPool\(host='(?P<host>[^'\n]{1,120})', port=(?P<port>\d{1,5})\): Max retries "
@@ -182,7 +182,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="server-no-answer",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"HTTPS?ConnectionPool\(host='(?P<host>[^'\n]{1,120})', port=(?P<port>\d{1,5})\): Read timed "
@@ -207,7 +207,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="file-missing-named",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(r"^FileNotFoundError: (?!\[Errno 2\]|Unable to find '|No such file)(?P<why>[^\n]{1,200})"),
         needle="FileNotFoundError: ",
@@ -226,7 +226,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="argument-missing",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: (?P<function>(?!BackendCompilerFailed)[\w.<>]{1,160})\(\) missing (?P<count>\d{1,3}) "
@@ -251,7 +251,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="arguments-too-many",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: (?P<function>[\w.<>]{1,160})\(\) takes (?P<wanted>[\w ]{1,40}) positional "
@@ -275,7 +275,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="none-used",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^TypeError: 'NoneType' object is not (?P<what>\w{1,40})",
         needle="TypeError: 'NoneType' object is not ",
@@ -293,7 +293,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="import-failed",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^ImportError: (?!cannot import name|[^\n]{0,300}(?:undefined symbol|cannot open shared "
@@ -311,7 +311,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="unicode-decode",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^UnicodeDecodeError: '(?P<codec>[\w-]{1,40})' codec can't decode byte (?P<byte>\w{1,8}) in "
@@ -336,7 +336,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="file-kind",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^(?P<kind>NotADirectory|IsADirectory|FileExists)Error: \[Errno \d{1,3}\] (?P<why>[\w ]{1,60}): "
@@ -355,7 +355,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="arguments-none",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^TypeError: (?P<function>[\w.<>]{1,160})\(\) takes no arguments",
         needle="() takes no arguments",

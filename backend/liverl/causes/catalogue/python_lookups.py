@@ -53,7 +53,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="none-attribute",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^AttributeError: 'NoneType' object has no attribute "

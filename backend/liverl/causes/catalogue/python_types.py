@@ -8,7 +8,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="none-computed",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: unsupported operand type\(s\) for (?P<operator>\S{1,12}): (?:'NoneType' and "
@@ -29,7 +29,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="operand-types",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: unsupported operand type\(s\) for (?P<operator>\S{1,12}): "
@@ -50,7 +50,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="none-compared",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: '(?P<operator>[<>=]{1,2})' not supported between instances of (?:'NoneType' "
@@ -70,7 +70,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="compared-types",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: '(?P<operator>[<>=]{1,2})' not supported between instances of "
@@ -91,7 +91,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="concatenated-types",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: can only concatenate (?P<left>\w{1,40}) \(not \"(?P<right>\w{1,60})\"\) to "
@@ -115,7 +115,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="index-kind",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: (?P<what>string|list|tuple|byte|dict)[\w ]{0,20} indices must be "
@@ -139,7 +139,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="not-callable",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^TypeError: '(?P<type>\w{1,60})' object is not callable",
         needle="' object is not callable",
@@ -160,7 +160,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="not-table",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: '(?P<type>(?!NoneType)\w{1,60})' object (?:is not "
@@ -184,7 +184,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="none-length",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: (?:object|argument) of type 'NoneType' (?:has no len\(\)|is not "
@@ -205,7 +205,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="no-length",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: (?:object of type '(?P<type>(?!NoneType)[\w.]{1,60})' has no "
@@ -226,7 +226,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="unhashable",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^TypeError: unhashable type: '(?P<type>[\w.]{1,60})'",
         needle="TypeError: unhashable type: '",
@@ -244,7 +244,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="text-expected",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: (?:sequence item \d{1,9}: expected str instance, (?P<has>\w{1,60}) "

@@ -8,7 +8,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="list-short",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^IndexError: (?P<what>list|tuple|string|deque|pop|list assignment|range object)(?: from "
@@ -33,7 +33,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="unpack-few",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^ValueError: not enough values to unpack \(expected (?:at least )?(?P<wanted>\d{1,6}), "
@@ -58,7 +58,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="unpack-many",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^ValueError: too many values to unpack \(expected (?P<wanted>\d{1,6})(?:, got "
@@ -82,7 +82,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="not-a-number",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^ValueError: (?:could not convert string to (?:float|int|complex)|invalid literal for "
@@ -106,7 +106,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="number-of-none",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: (?P<function>float|int)\(\) argument must be a string[^\n]{0,60}, not "
@@ -127,7 +127,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="path-none",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^TypeError: (?:expected str, bytes or os\.PathLike "
@@ -149,7 +149,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="no-json",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^TypeError: Object of type (?P<type>[\w.]{1,60}) is not JSON serializable",
         needle="TypeError: Object of type ",
@@ -170,7 +170,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="array-ragged",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^ValueError: setting an array element with a sequence\.(?: The requested array has an "
@@ -198,7 +198,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="zero-division",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^ZeroDivisionError: (?P<what>[^\n]{1,80})",
         needle="ZeroDivisionError: ",
@@ -219,7 +219,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="path-absent",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"^(?:Value|Assertion|OS)Error: (?:[\w ]{0,40}(?:path|file|directory|folder|checkpoint))[ "

@@ -8,7 +8,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="timed-out",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^(?:[\w.]{1,60}\.)?TimeoutError(?:: (?P<why>[^\n]{1,200}))?$",
         needle="TimeoutError",
@@ -29,7 +29,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="yaml-invalid",
         component="python",
-        role="cause",
+        role="general",
         pattern=(r"yaml\.(?:scanner|parser|constructor|composer|reader)\.\w{4,30}: (?P<why>[^\n]{1,160})"),
         needle="yaml.",
         title="A YAML file cannot be read: {why}",
@@ -46,7 +46,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="arrow-invalid",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"ArrowInvalid: (?P<why>(?!Parquet )[^\n]{1,200})",
         needle="ArrowInvalid: ",
@@ -67,7 +67,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="json-nan",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(r"^ValueError: Out of range float values are not JSON compliant(?:: (?P<value>\S{1,20}))?"),
         needle="Out of range float values are not JSON compliant",
@@ -88,7 +88,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="numpy-pickle",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=r"^ValueError: Cannot load file containing pickled data when allow_pickle=False",
         needle="Cannot load file containing pickled data when allow_pickle=False",
@@ -127,7 +127,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="fields-refused",
         component="python",
-        role="cause",
+        role="general",
         where="exception",
         pattern=(
             r"\d{1,3} validation errors? for (?P<model>\w{1,60})\n(?P<field>[\w.]{1,100})\n "
@@ -154,7 +154,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="config-value-kind",
         component="python",
-        role="cause",
+        role="general",
         pattern=(r"UnsupportedValueType: Value '(?P<type>[\w.]{1,60})' is not a supported primitive type"),
         needle="UnsupportedValueType: Value '",
         title="A configuration cannot hold a {type}",

@@ -57,7 +57,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="ray-node-dead",
         component="ray",
-        role="cause",
+        role="waits",
         effect=True,
         pattern=(
             r"The node with node id: (?P<id>\w{1,80}) and address: (?P<node>\S{1,80}) and node name: "
@@ -131,7 +131,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="ray-gcs-unreachable",
         component="ray",
-        role="cause",
+        role="waits",
         effect=True,
         pattern=(
             r"Failed to connect to GCS(?: within (?P<seconds>\d{1,6}) seconds| at address "
@@ -227,7 +227,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="ray-node-start-timeout",
         component="ray",
-        role="cause",
+        role="waits",
         pattern=r"The current node timed out during startup\. This could happen because",
         needle="The current node timed out during startup",
         title="Ray did not start in time on this host",

@@ -10,7 +10,7 @@ SIGNATURES: tuple[Signature, ...] = (
         Signature(
             id="ray-given-up-old",
             component="ray",
-            role="cause",
+            role="waits",
             pattern="This node has bee[mn] marked as dead",
             needle="This node has bee",
             title="Ray's head got no heartbeats from this node and gave it up",

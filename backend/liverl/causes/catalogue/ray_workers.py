@@ -29,7 +29,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="ray-worker-registration-timeout",
         component="ray",
-        role="cause",
+        role="waits",
         pattern=(
             r"Some workers of the worker process\s?\((?P<pid>\d{1,10})\) have not registered within the "
             r"timeout\. (?P<state>The process is [^\n]{1,80})"

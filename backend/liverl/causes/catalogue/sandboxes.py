@@ -163,6 +163,7 @@ SIGNATURES: tuple[Signature, ...] = (
         command="kubectl describe node {node}",
         severity="warning",
         alive=True,
+        gone=True,
         source="Kubernetes node controller; LiveRL documentation, symptom R9",
         fires="Warning  NodeNotReady  Node worker-7 status is now: NodeNotReady",
         spares="Normal  NodeReady  Node worker-7 status is now: NodeReady",

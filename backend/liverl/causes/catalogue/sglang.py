@@ -8,7 +8,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="sglang-watchdog",
         component="verl",
-        role="cause",
+        role="waits",
         pattern=r"Watchdog timeout \((?:self\.)?watchdog_timeout=(?P<seconds>\d{1,6}(?:\.\d{1,3})?)",
         needle="Watchdog timeout (",
         title="SGLang's scheduler hung: no batch ended within {seconds} s",
@@ -57,6 +57,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "and optimizer_offload)."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="github.com/sgl-project/sglang/issues/14092",
         fires=(
             "[torch_memory_saver.cpp] CUresult error: 2 (out of memory)  file=csrc/utils.h func=cu_mem_create line=194"

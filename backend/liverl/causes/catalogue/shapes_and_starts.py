@@ -91,6 +91,7 @@ SIGNATURES: tuple[Signature, ...] = (
             "(nvidia-smi)."
         ),
         command="nvidia-smi",
+        gpu_memory=True,
         source="vllm/v1/worker/gpu_model_runner.py",
         fires=(
             "torch.OutOfMemoryError: Failed to load model - not enough GPU memory. Try lowering "
@@ -102,7 +103,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="vllm-engine-message-timeout",
         component="vllm",
-        role="cause",
+        role="waits",
         pattern=r"Timed out waiting for engines? (?:to send|core processes to send)[^\n]{0,80}",
         needle="Timed out waiting for engine",
         title="vLLM's engines did not report in time",

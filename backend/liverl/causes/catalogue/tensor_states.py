@@ -9,7 +9,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="rows-ragged",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"expected sequence of length (?P<wanted>\d{1,12}) at dim (?P<axis>\d{1,3}) \(got "
             r"(?P<has>\d{1,12})\)"
@@ -66,7 +66,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="tensor-grad-numpy",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"Can't call numpy\(\) on Tensor that requires grad",
         needle="Can't call numpy() on Tensor that requires grad",
         title="A tensor with a gradient is used as an array of numpy",
@@ -100,7 +100,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="tensor-indices",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"tensors used as (?:indices|indexes) must be (?P<kinds>long[\w, ]{0,40}) tensors",
         needle="tensors used as ind",
         title="A tensor that is used as an index holds no whole numbers",
@@ -254,7 +254,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="too-many-indices",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"too many indices for (?:tensor of dimension (?P<dimensions>\d{1,3})|array)",
         needle="too many indices for ",
         title="A tensor or array is indexed by more dimensions than it has",
@@ -271,7 +271,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="torch-argument-kind",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"(?P<function>[\w.]{1,60})\(\): argument '(?P<name>\w{1,40})' (?:\(position \d{1,3}\) "
             r")?must be (?P<wanted>[\w ,.]{1,60}), not (?P<given>\w{1,60})"
@@ -341,7 +341,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="generator-device",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"Expected a '(?P<wanted>\w{1,20})' device type for generator but found "
             r"'(?P<has>\w{1,20})'"
@@ -364,7 +364,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="arrays-joined",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"all the input array dimensions except for the concatenation axis must match exactly, "
             r"but along dimension (?P<axis>\d{1,3}), the array at index \d{1,6} has size "

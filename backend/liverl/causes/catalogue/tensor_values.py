@@ -116,7 +116,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="tensor-truth",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"(?:Boolean value of Tensor with (?:more than one|no) values?|The truth value of an "
             r"array with more than one element) is ambiguous"
@@ -133,7 +133,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="tensor-scalar",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"(?:only one element tensors can be|a Tensor with \d{1,12} elements cannot be|only "
             r"(?:length-1|0-dimensional) arrays can be) converted to (?:Python s|S)calar"
@@ -248,7 +248,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="tensor-not-cpu",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"can't convert (?P<device>\w{1,10}:\d{1,3}) device type tensor to numpy",
         needle="device type tensor to numpy",
         title="A tensor on a GPU is used as an array of numpy",
@@ -268,7 +268,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="tensor-object",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"can't convert np\.ndarray of type numpy\.(?P<type>object_|str_|bytes_)",
         needle="can't convert np.ndarray of type numpy.",
         title="An array of {type} cannot become a tensor",
@@ -288,7 +288,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="bfloat16-numpy",
         component="python",
-        role="cause",
+        role="general",
         pattern=r"Got unsupported ScalarType (?P<type>\w{1,20})",
         needle="Got unsupported ScalarType ",
         title="A tensor of {type} is used as an array of numpy",

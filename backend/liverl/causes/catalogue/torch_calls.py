@@ -141,6 +141,7 @@ SIGNATURES: tuple[Signature, ...] = (
         cause="Triton loads its kernels beside what torch has reserved, and the GPU is full.",
         fix=("Lower vllm.gpu_memory_utilization, or the batch; look with nvidia-smi who uses the GPU."),
         command="nvidia-smi",
+        gpu_memory=True,
         source="triton/backends/nvidia/driver.c",
         fires="RuntimeError: Triton Error [CUDA]: out of memory",
         spares="INFO Triton: no error, memory is left",

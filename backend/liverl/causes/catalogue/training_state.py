@@ -119,16 +119,16 @@ SIGNATURES: tuple[Signature, ...] = (
         component="python",
         role="cause",
         pattern=(
-            r"You are trying to access a gated repo\.\nMake sure to have access to it at "
-            "(?P<url>https?://[^\\s'\\\"]{1,200}\\w)"
+            r"You are trying to access a gated repo\.(?:\nMake sure to have access to it at "
+            "(?P<url>https?://[^\\s'\\\"]{1,200}\\w))?"
         ),
-        needle="You are trying to access a gated repo.\nMake sure to have access to it at http",
+        needle="You are trying to access a gated repo.",
         title="The model is gated: this account has no access to it",
         cause=(
-            "{url} gives its files only to accounts that accepted its terms, and a token of such an "
-            "account is needed."
+            "The hub gives the files of this model only to accounts that accepted its terms, and a token of "
+            "such an account is needed."
         ),
-        fix="Accept the terms on {url}, and set HF_TOKEN to a token of that account.",
+        fix="Accept the terms on the model's page of the hub, and set HF_TOKEN to a token of that account.",
         source="transformers/utils/hub.py",
         fires=(
             "OSError: You are trying to access a gated repo.\nMake sure to have access to it at "

@@ -28,7 +28,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="package-to-install",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"ImportError: (?!This modeling file)[^\n]{0,400}?pip install (?:-U |--upgrade "
             ")?[`'\\\"]?(?P<package>[A-Za-z][\\w.-]{1,60}(?:\\[\\w{1,40}\\])?)"
@@ -52,7 +52,7 @@ SIGNATURES: tuple[Signature, ...] = (
         id="owner-attribute",
         of_versions=True,
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             "AttributeError: (?:partially initialized )?(?:type object|module) "
             r"'(?P<owner>[\w.]{1,120})' has no attribute '(?P<name>\w{1,100})'"
@@ -72,7 +72,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="not-implemented",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             "NotImplementedError: (?!No compiled|No operator found|Cannot copy out of "
             r"meta|VLLM_USE_V1|Reward function is|router replay|TensorDict does)(?P<what>[^\n]{8,300})"
@@ -94,7 +94,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         id="config-validation",
         component="python",
-        role="cause",
+        role="general",
         pattern=(
             r"\d{1,3} validation errors? for (?P<config>\w{1,60})\n {1,4}(?P<reason>(?:Value "
             "error|Assertion failed), (?!The checkpoint you are trying|User-specified "

@@ -4,8 +4,9 @@
 
 1. all planned steps were made: done; more steps than planned are reported;
 2. its script submitted a job, or left a program behind, and training is not over: stopped;
-3. steps are left: stopped, with the reason;
+3. the last lines of its log tell another exit code: failed; steps are left: stopped, with the reason;
 4. the number of planned steps is unknown: done after the steps that it made; without any, only its exit is reported.
+   Where its log was not read completely, it is stopped: what was not read may tell more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ import msgspec
 
 from liverl.causes.finding import Explanation
 from liverl.causes.quiet.owed import Owed, Passed, owed
-from liverl.causes.quiet.reasons import JOB_FAILED, job_command, job_words, reason, sentence
+from liverl.causes.quiet.reasons import (
+    JOB_FAILED,
+    exit_code_hidden,
+    job_command,
+    job_words,
+    not_judged,
+    reason,
+    sentence,
+)
 from liverl.causes.quiet.told import Submitted, Told
 from liverl.util.plural import plural
 
@@ -54,7 +63,13 @@ def quiet_end(
         return _job_ended(told, whole, step, made, job, job.end or job_state.lower(), job_error)
     running = job if job is not None and not job.end and job_state != "SUCCEEDED" else None
     background = bool(left) or (bool(told.background) and not told.made and not told.has_bar)
+    if told.failed and running is None:
+        cause = exit_code_hidden(told)
+        return QuietEnd("failed", cause.title, step, made, whole, cause)
     if whole is None and running is None and not (background and step < 1):
+        if told.left_out:
+            cause = not_judged(told, step)
+            return QuietEnd("stopped", cause.title, step, made, None, cause)
         words = NO_STEP if step < 1 else f"{step} {plural(step, 'step')}"
         return QuietEnd("done", words, step, made, None)
     cause = reason(told, whole, step, passed, running, job_state, left)

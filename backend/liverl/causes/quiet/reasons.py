@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,7 +22,10 @@ BOUNDARY = "resumed-at-epoch-boundary"
 EPOCHS = "epochs-too-few"
 USED_UP = "data-used-up"
 EARLY = "ended-early"
-QUIET = frozenset((JOB, BACKGROUND, VALIDATION, BOUNDARY, EPOCHS, USED_UP, EARLY))  # ends without an error
+EXIT_CODE = "exit-code-hidden"
+UNJUDGED = "end-not-judged"
+# ends without an error
+QUIET = frozenset((JOB, BACKGROUND, VALIDATION, BOUNDARY, EPOCHS, USED_UP, EARLY, UNJUDGED))
 
 _SCHEDULERS = {"ray": "Ray", "slurm": "Slurm", "kubernetes": "Kubernetes"}
 _GO_ON = "then resume the run"
@@ -98,6 +102,7 @@ def reason(
     if found is not None:
         return replace(found, evidence=found.evidence + proofs)
     last = "" if not told.closed else f' It ended with the line "{told.closed}".'
+    last += f" Not read: {told.left_out}." if told.left_out else ""
     return Explanation(
         EARLY,
         "warning",
@@ -106,6 +111,44 @@ def reason(
         "Read the end of its log. Look for a limit of steps, time or samples in the trainer's own settings, or a last "
         f"command of the script that hides an exit code (add set -o pipefail). Correct it, {_GO_ON}.",
         evidence=proofs,
+    )
+
+
+def signal_words(line: str) -> str:
+    """`` (137 is 128 + 9: SIGKILL)`` if the exit code in the line is that of a signal, else empty."""
+    found = re.search(r"\b1[2-5]\d\b", line)
+    number = int(found[0]) - 128 if found is not None else 0
+    names = {one.value: one.name for one in signal.Signals}
+    return f" ({number + 128} is 128 + {number}: {names[number]})" if number in names else ""
+
+
+def exit_code_hidden(told: Told) -> Explanation:
+    """Why exit code 0 of a script is no success: the last lines of its log tell another one."""
+    return Explanation(
+        EXIT_CODE,
+        "critical",
+        f'exited with 0, but its log ends with "{told.failed[:60]}"',
+        f'The last lines of its log have "{told.failed}"{signal_words(told.failed)}: the script told how its trainer '
+        "ended, and then exited with 0 itself.",
+        "Read the log before that line for the error. Let the script end with the trainer's exit code: set -e, or "
+        "`exit $?` behind the trainer.",
+        evidence=_of(told, "failed"),
+    )
+
+
+def not_judged(told: Told, step: int) -> Explanation:
+    """Why an end with exit code 0 is not called done: what could contradict it was not read. ``step``: the newest
+    one that is known."""
+    after = f"after step {step}" if step else "without a step that was seen"
+    return Explanation(
+        UNJUDGED,
+        "warning",
+        f"ended {after}; whether its training is complete is not known",
+        f"It exited with 0. Its log was not read completely, and what was read does not tell how many steps it owes. "
+        f"Not read: {told.left_out}.",
+        "Compare the end of its log with the steps that you expect. If it is complete, nothing is to be done; else "
+        "resume the run. Set training.total_steps in the configuration, so that the next end can be judged.",
+        evidence=tuple(_proofs(told)),
     )
 
 

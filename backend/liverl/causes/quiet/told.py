@@ -1,137 +1,48 @@
-"""Reads from the log of a trainer or of its launch script what it says of its work: steps, epochs, batches, jobs."""
+"""Reads from the lines of a log what they say of a training: the only place that knows these forms."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, BinaryIO
 
 import msgspec
 
+from liverl.causes.quiet.facts import Submitted, Told, joined
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.model import Evidence
 from liverl.util.regular_file import open_binary
 
+__all__ = ["Listening", "Submitted", "Told", "began_in", "finishes", "joined", "read_told", "total_in"]
+
 BLOCK = 1 << 20  # bytes read at a time
-MOST = 32 << 20  # bytes of one log that are read, about 2 s: its beginning, where totals stand, and its end
-HEAD = 8 << 20  # of those, bytes of its beginning
+MOST = 512 << 20  # bytes of one log that are read, 5 to 20 s: its beginning, where totals stand, and its end
+HEAD = 16 << 20  # of those, bytes of its beginning
+SHAPES = 1 << 14  # shapes of lines that tell nothing which are remembered,
+SHAPED = 400  # and bytes of such a line
 LONGEST = 1 << 16  # bytes of one line that are looked at
 MOST_BARS = 200  # bars with different totals that are remembered
 SHOWN = 200  # characters of a line that are kept
-
-
-class Submitted(msgspec.Struct, frozen=True):
-    """A job that a script has handed to a scheduler. ``system``: ray, slurm or kubernetes; ``address``: of Ray's job
-    server; ``end``: how its log says that the job ended (succeeded, failed, stopped), empty if it does not."""
-
-    system: str
-    id: str
-    address: str = ""
-    end: str = ""
-
-
-class Told(msgspec.Struct, frozen=True):
-    """What the log of one process, or several logs together, say. None or empty: the log does not say it.
-
-    ``total``: steps of the whole training, by the trainer's own sentence; ``bar``: by verl's bar of its progress;
-    ``counted``: by another bar or counter of a training ("step 3/20"); ``configured``: by the configuration that it
-    printed; ``asked``: by a command line in the log. ``step``: newest training step; ``made``: steps of this process,
-    None if no trainer has printed anything; ``began``: step at which it began, 0 from scratch; ``batches``: of one
-    epoch; ``epochs``: passes over the data; ``val_only``: it was told to validate only; ``used_up``: the line that says
-    that the data is used up; ``checkpoint``: from which it went on; ``jobs``: in the order of their submission;
-    ``background``: the line that shows a program that was put into the background; ``progress_at``: byte behind the
-    last sign of progress, -1 without one; ``signs_at``: behind the last line of a trainer about its steps; ``closed``:
-    the line by which a trainer, or its script, says that it ends; ``trains``: a trainer has printed something;
-    ``proofs``: of each fact by its name, of a job by its id, the line that tells it.
-    """
-
-    total: int | None = None
-    bar: int | None = None
-    counted: int | None = None
-    configured: int | None = None
-    asked: int | None = None
-    step: int | None = None
-    made: int | None = None
-    began: int | None = None
-    batches: int | None = None
-    epochs: int | None = None
-    val_only: bool = False
-    used_up: str = ""
-    checkpoint: str = ""
-    jobs: tuple[Submitted, ...] = ()
-    background: str = ""
-    progress_at: int = -1
-    signs_at: int = -1
-    closed: str = ""
-    trains: bool = False
-    proofs: dict[str, Evidence] = {}
-
-    @property
-    def has_bar(self) -> bool:
-        """Whether a trainer has begun to count its steps."""
-        return self.bar is not None or self.counted is not None
-
-
-def read_told(path: str | os.PathLike[str], start: int = 0, shown: str = "") -> Told:
-    """What the log at ``path`` tells from byte ``start`` on. ``shown``: its path as shown; default: ``path``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        OSError: it cannot be read, or is no regular file.
-    """
-    listening = Listening(shown or os.fspath(path))
-    with open_binary(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        parts = (
-            [(start, size)] if size - start <= MOST else [(start, start + HEAD), (size - MOST + HEAD, size)]
-        )
-        for begin, end in parts:
-            file.seek(begin)
-            rest, at = b"", begin
-            while at < end and (data := file.read(min(BLOCK, end - at))):
-                at += len(data)
-                block = rest + data
-                cut = block.rfind(b"\n") + 1
-                if not cut and len(block) < LONGEST:
-                    rest = block
-                    continue
-                listening.hear(block[: cut or len(block)], at - len(block))
-                rest = block[cut:] if cut else b""
-            listening.hear(rest, at - len(rest))
-    return listening.told
-
-
-def joined(parts: Sequence[Told]) -> Told:
-    """What several logs of one process tell together: a script may write its trainer's log elsewhere. The first one
-    that tells a fact counts, except for numbers that grow."""
-    found: dict[str, Any] = {}
-    for part in parts:
-        for name in Told.__struct_fields__:
-            value = getattr(part, name)
-            if name == "proofs":
-                found[name] = {**value, **found.get(name, {})}
-            if value is None or value in ("", ()) or value is False or name in _OF_A_LOG:
-                continue
-            if name in ("step", "made") and name in found:
-                found[name] = max(found[name], value)
-            else:
-                found.setdefault(name, value)
-    return Told(**found)
-
-
-_OF_A_LOG = ("progress_at", "signs_at", "proofs")  # facts about one log, or joined otherwise
-_WORDS = r"(?:training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?)"
+_TRAINING = r"training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?"
+_WORDS = rf"(?:{_TRAINING}|episodes?(?: \[\d+/\d+\])?)"
 # tqdm's bars of a training; those of downloads and of maps over a data set have other names
 _BAR = re.compile(
-    rf"(?:^|[\s\])])({_WORDS})\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|[^|\n]{{0,200}}\|\s{{0,3}}(\d{{1,12}})/(\d{{1,12}}) \[",
+    rf"(?:^|[\s\])])({_WORDS})\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|"
+    r"[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \["
+    r"([^\]\r\n]{0,80})",
     re.IGNORECASE,
 )
+_RATE = re.compile(r"([\d.]{1,9})(s/it|it/s)")
 # A bar without a name, as transformers' Trainer draws it. It counts only if its total is the announced one.
 _NAMELESS = re.compile(r"\d{1,3}%\|[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \[")
-# "step 3 | loss 0.5", "global_step=3 reward=0.1", of a trainer that prints neither bar nor verl's lines
+# "step 3 | loss 0.5", "global_step=3 reward=0.1", of a trainer that prints neither bar nor verl's lines; but not
+# "trial 7 of step 3: 80 tokens"
 _PLAIN_STEP = re.compile(
-    r"(?:^|[\s\[(|])(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}(\d{1,12})\b"
+    r"(?:^|(?<!\bof)(?<!\bin)(?<!\bat)(?<!\bto)(?<!\bfor)[\s\[(|])"
+    r"(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}(\d{1,12})\b"
     r"(?!\s{0,3}[/%])",
     re.IGNORECASE,
 )
@@ -172,66 +83,96 @@ _USED_UP = re.compile(
     r"\bno more (?:data|batches|samples|prompts)\b|\bout of (?:data|samples|prompts)\b",
     re.IGNORECASE,
 )
-_CLOSED = re.compile(
-    r"^wandb: (?:Run summary|Run history|finished)|Final validation metrics|"
-    r"training finished at global step|^real\s+\d+m|"
-    r"\b(?:finished|exited|completed|done|ended) with (?:exit )?(?:code|status)\s{0,2}:?\s?0\b",
+# A trainer says that it has made all its steps.
+_FINISHED = re.compile(
+    r"Final validation metrics|training finished at global step|"
+    r"\btraining (?:has )?(?:is |been )?(?:completed?|finished|done)\b(?! step)",
     re.IGNORECASE,
 )
+# wandb says "View run at" at its beginning.
+_CLOSED = re.compile(
+    r"wandb: (?:Run summary|Run history|finished|Synced|Find logs at|\U0001f680 View run (?!at ))|"
+    r"^real\s+\d+m|^Job '[^'\n]{1,200}' succeeded"
+)
+# What a script prints when its trainer has ended. A model's commands print it too: only lines without the prefix of
+# an actor and without the level of a logger count.
+_EXITED = re.compile(
+    r"\b(?:(?:exit(?:ed)?|finished)(?: with)?(?: exit)?(?: code| status)?|"
+    r"(?:completed|done|ended) with (?:exit )?(?:code|status))[ :=]{1,3}0\b(?![.\d/%])",
+    re.IGNORECASE,
+)
+_FAILED = re.compile(
+    r"\b(?:exit(?:ed)?(?: with)?(?: non-zero)?(?: exit)?(?: code| status)?|"
+    r"(?:finished|completed|done|ended|failed) with (?:non-zero )?(?:exit )?(?:code|status))"
+    r"[ :=]{1,3}[1-9]\d{0,2}\b(?![.\d/%])|\*\*\* \[[^\]\n]{1,120}\] Error [1-9]",
+    re.IGNORECASE,
+)
+_LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
+_DECIDED_BY_DIGITS = re.compile(rb"exit|code|status|inished", re.IGNORECASE)  # 0 or another one
 # verl prints it in its last step, which its bar may not show any more.
 _FINAL = "Final validation metrics"
 _TRAINS = re.compile(
     r"train and validate dataloader initialized|'actor_rollout_ref'|Initial validation metrics|"
-    r"\bmain_ppo\b|Training Progress:"
+    r"\bmain_(?:ppo|dapo)\b|\bverl\.trainer\b|\bTrainRayActor pid=|Training Progress:"
 )
-# Text that stands in every line which is looked at.
-_NEEDLES = (
-    *(
-        b"tep:",
-        b"tep ",
-        b"tep=",
-        b"tep#",
-        b"tep[",
-        b"teps:",
-        b"teps =",
-        b"STEP",
-        b"teration",
-        b"iter ",
-        b"iter:",
-        b"iter=",
-    ),
-    *(
-        b"%|",
-        b"total_training_steps",
-        b"total_epochs",
-        b"val_only",
-        b"train dataloader",
-        b"validate dataloader",
-    ),
-    *(b"from scratch", b"global step to", b"esuming from", b"checkpoint folder:", b"Found checkpoint:"),
-    *(
-        b"Job '",
-        b"Job submission",
-        b"Submitted batch",
-        b" created",
-        b"nohup",
-        b"+ setsid",
-        b"+ disown",
-        b"+ tmux",
-    ),
-    *(b"+ screen", b"xhausted", b"used up", b"o more ", b"out of data", b"out of samples", b"out of prompts"),
-    *(b"wandb: Run", b"wandb: finished", b"validation metrics", b"training finished", b"real\t", b"real "),
-    *(b"with exit", b"with code", b"with status", b"'actor_rollout_ref'", b"main_ppo"),
+# A line that is looked at contains one of these, and matches ``_LOOKED_AT``: to search for texts is quicker.
+_NEEDLES = tuple(
+    (
+        b"tep;STEP;teration;iter;%|;total_;val_only;dataloader;rom scratch;esuming;heckpoint;Job ;Submitted; created;"
+        b"nohup;+ ;xhausted;used up;*** [;XIT;o more ;out of ;wandb: ;etrics;raining;real;xit;inished;code;status;"
+        b"actor_rollout;main_;verl.trainer;TrainRayActor"
+    ).split(b";")
 )
+_LOOKED_AT = re.compile(
+    rb"tep[:=#\[ ]|teps(?::| =| +[:=])|STEP|teration|iter[ :=]|%\||total_(?:training_steps|epochs)|val_only|"
+    rb"(?:train|validate) dataloader|rom scratch|global step to|esuming from|checkpoint folder:|Found checkpoint:|"
+    rb"Job '|Job submission|Submitted batch| created|nohup|\+ (?:setsid|disown|tmux|screen)|xhausted|used up|o more |"
+    rb"out of (?:data|samples|prompts)|wandb: |alidation metrics|raining (?:finished|has|is|been|complete|done)|"
+    rb"real[\t ]|"
+    rb"exit|Exit|EXIT|finished|\*\*\* \[|with (?:code|status)|'actor_rollout_ref'|main_(?:ppo|dapo)|verl\.trainer|"
+    rb"TrainRayActor",
+)
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+
+
+def _with_needle(lines: Sequence[bytes]) -> set[int]:
+    """The numbers of the lines in which a needle stands."""
+    begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    text = b"\n".join(lines)
+    found = set()
+    for needle in _NEEDLES:
+        place = text.find(needle)
+        while place >= 0:
+            number = bisect_right(begins, place) - 1
+            found.add(number)
+            place = text.find(needle, begins[number + 1])
+    return found
+
+
+def _nothing(_: Any) -> None:
+    """Hear of a step, and do nothing."""
 
 
 class Listening:
-    """Reads a log block by block; collects the facts of ``Told``. ``log``: its path as shown; None without a file."""
+    """Reads a log block by block; collects the facts of ``Told``. ``log``: its path as shown; None without a file;
+    ``on_step``: called with each line that has the numbers of a training step, ``on_resumed`` with a step from which
+    the training was resumed."""
 
-    def __init__(self, log: str | None = None) -> None:
+    def __init__(
+        self,
+        log: str | None = None,
+        on_step: Callable[[str], None] = _nothing,
+        on_resumed: Callable[[int], None] = _nothing,
+    ) -> None:
         self._log = log
+        self._on_step, self._on_resumed = on_step, on_resumed
         self._at = 0  # where the line begins that is being read
+        self._read_to = 0
         self._text = ""
+        self._heard = False  # the present line tells something
+        self._silent: set[bytes] = (
+            set()
+        )  # lines, with 0 for each digit, that tell nothing: logs repeat few of them
         self._proofs: dict[str, Evidence] = {}
         self._found: dict[str, Any] = {}
         self._jobs: dict[str, Submitted] = {}
@@ -246,7 +187,19 @@ class Listening:
             int, tuple[int, int]
         ] = {}  # total of another bar -> its first and its newest number
         self._plain: set[int] = set()  # steps of lines in no known form
-        for name in ("began", "bar", "counted", "used_up", "closed", "checkpoint"):
+        for name in (
+            "began",
+            "bar",
+            "counted",
+            "used_up",
+            "closed",
+            "closed_at",
+            "failed",
+            "failed_at",
+            "finished",
+            "checkpoint",
+            "rate",
+        ):
             self._found.pop(name, None)
         self._progress_at = self._signs_at = -1
 
@@ -266,6 +219,7 @@ class Listening:
             jobs=tuple(self._jobs.values()),
             progress_at=self._progress_at,
             signs_at=self._signs_at,
+            read_to=self._read_to,
             proofs={
                 n: proof
                 for n, proof in self._proofs.items()
@@ -286,30 +240,58 @@ class Listening:
 
     def hear(self, data: bytes, offset: int) -> None:
         """Read further whole lines. ``offset``: where they begin in the log."""
-        for begin, end in _lines_of(data):
-            text = data[begin : min(end, begin + LONGEST)].decode("utf-8", "replace")
-            self._at = offset + begin
-            for part in colourless(text).split("\r"):
-                if part.strip():
-                    prefix, line = without_prefix(part.strip())
-                    self._line(line.strip(), offset + end, own=not prefix)
+        begin = 0
+        unknown: list[tuple[int, bytes, bytes]] = []
+        for line, shape in zip(data.split(b"\n"), data.translate(_ZEROS).split(b"\n"), strict=True):
+            if shape not in self._silent:
+                unknown.append((begin, line, shape))
+            begin += len(line) + 1
+        with_needle = _with_needle([line for _, line, _ in unknown])
+        for number, (begin, line, shape) in enumerate(unknown):
+            if shape not in self._silent and not (
+                number in with_needle and self._tells(line, offset + begin, offset + begin + len(line))
+            ):
+                self._remember_silent(line, shape)
+        self._read_to = max(self._read_to, offset + len(data))
+
+    def _remember_silent(self, line: bytes, shape: bytes) -> None:
+        if len(line) > SHAPED or _DECIDED_BY_DIGITS.search(line):
+            return
+        if len(self._silent) >= SHAPES:
+            self._silent.clear()
+        self._silent.add(shape)
+
+    def _tells(self, line: bytes, begin: int, end: int) -> bool:
+        """Read a line; whether it, or one that differs in the values of digits only, tells anything."""
+        if not _LOOKED_AT.search(line):
+            return False
+        self._at, self._heard = begin, False
+        for part in colourless(line[:LONGEST].decode("utf-8", "replace")).split("\r"):
+            if part.strip():
+                prefix, rest = without_prefix(part.strip())
+                self._line(rest.strip(), end, own=not prefix)
+        return self._heard
+
+    def _match(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+        match = pattern.search(text)
+        self._heard = self._heard or match is not None
+        return match
 
     def _line(self, text: str, end: int, *, own: bool) -> None:
         """Read one line. ``own``: the script printed it, and no actor: those may print what a model has written."""
         self._text = text
-        for bar in _BAR.finditer(text) if "%|" in text else ():
-            name = "bar" if bar[1].lower() == "training progress" else "counted"
-            self._bar(name, int(bar[2]), int(bar[3]), end)
-        for nameless in _NAMELESS.finditer(text) if "%|" in text else ():
-            self._nameless_bar(int(nameless[1]), int(nameless[2]))
-        if (match := _STEP.search(text)) is not None:
-            self._found["trains"] = True
-            step = int(match[1])
-            validation = match[2].startswith("val-") and "training/" not in match[2]
-            if step > 0 and not validation and step not in self._steps:
-                self._steps.add(step)
-                self._progress(end)
-        elif (match := _TOTAL.search(text)) is not None:
+        if "%|" in text:
+            self._heard = True
+            for bar in _BAR.finditer(text):
+                name = "bar" if bar[1].lower() == "training progress" else "counted"
+                self._bar(name, int(bar[2]), int(bar[3]), end)
+                if (rate := _RATE.search(bar[4])) is not None and float(rate[1] or 0) > 0.0:
+                    self._found["rate"] = float(rate[1]) if rate[2] == "s/it" else 1.0 / float(rate[1])
+            for nameless in _NAMELESS.finditer(text):
+                self._nameless_bar(int(nameless[1]), int(nameless[2]))
+        if (match := self._match(_STEP, text)) is not None:
+            self._step(int(match[1]), match[2], end)
+        elif (match := self._match(_TOTAL, text)) is not None:
             if self._steps or self._plain or (self._bars is not None and self._bars[1] > self._bars[0]):
                 self._clear()  # another trainer begins
             self._found["trains"], self._signs_at = True, end
@@ -319,15 +301,28 @@ class Listening:
         elif (match := _PLAIN_STEP.search(text)) is not None and _counts_training(
             text, match.end(), alone=False
         ):
+            self._heard = True
             self._plain.add(int(match[1]))
             self._signs_at = end
         else:
             self._places(text, end)
-            for read in (self._keys, *((self._submissions,) if own else ()), self._signs):
-                read(text)
+            self._keys(text)
+            if own:
+                self._submissions(text)
+            self._signs(text, own=own)
+
+    def _step(self, step: int, values: str, end: int) -> None:
+        self._found["trains"] = True
+        if values.startswith("val-") and "training/" not in values:
+            return
+        self._on_step(self._text)
+        if step > 0 and step not in self._steps:
+            self._steps.add(step)
+            self._progress(end)
 
     def _bar(self, name: str, done: int, total: int, end: int) -> None:
-        self._found["trains"], self._signs_at = True, end
+        self._heard = self._found["trains"] = True
+        self._signs_at = end
         self._tell(**{name: total or None})
         if self._bars is None or done < self._bars[1]:
             self._bars = done, done
@@ -343,12 +338,13 @@ class Listening:
     def _progress(self, end: int) -> None:
         self._progress_at = self._signs_at = end
         self._prove("step")
-        for name in ("closed", "used_up"):
+        for name in ("closed", "closed_at", "failed", "failed_at", "finished", "used_up"):
             self._found.pop(name, None)
 
     def _keys(self, text: str) -> None:
         """Values of the configuration that a trainer has printed, or of a command line."""
         for name, sign, value in _KEY.findall(text):
+            self._heard = True
             if name == "val_only":
                 self._tell(val_only=value.lower() == "true")
             elif value.isdigit() and int(value):
@@ -356,62 +352,115 @@ class Listening:
                 self._tell(**{key: int(value)})
 
     def _places(self, text: str, end: int) -> None:
-        if (match := _LOADER.search(text)) is not None:
+        if (match := self._match(_LOADER, text)) is not None:
             self._tell(batches=int(match[1]))
-        if (match := _BEGAN.search(text)) is not None:
+        if (match := self._match(_BEGAN, text)) is not None:
             self._signs_at = end
             self._tell(began=int(match[1]) if match[1] else 0)
-        if (match := _FROM.search(text)) is not None:
+            self._on_resumed(int(match[1]) if match[1] else 0)
+        if (match := self._match(_FROM, text)) is not None:
             self._tell(checkpoint=match[1])
 
     def _submissions(self, text: str) -> None:
-        if (match := _SERVER.search(text)) is not None:
+        if (match := self._match(_SERVER, text)) is not None:
             self._server = match[1]
-        elif (match := _SUBMITTED.search(text)) is not None:
+        elif (match := self._match(_SUBMITTED, text)) is not None:
             self._job(Submitted("ray", match[1], self._server))
-        elif (match := _ENDED.search(text)) is not None:
+        elif (match := self._match(_ENDED, text)) is not None:
             job = self._jobs.get(match[1], Submitted("ray", match[1], self._server))
             self._job(msgspec.structs.replace(job, end=match[2].removeprefix("was ")))
-        elif (match := _SLURM.search(text)) is not None:
+        elif (match := self._match(_SLURM, text)) is not None:
             self._job(Submitted("slurm", match[1]))
-        elif (match := _KUBERNETES.search(text)) is not None:
+        elif (match := self._match(_KUBERNETES, text)) is not None:
             self._job(Submitted("kubernetes", match[1]))
 
     def _job(self, job: Submitted) -> None:
         self._jobs[job.id] = job
         self._prove(job.id)
 
-    def _signs(self, text: str) -> None:
-        if _BACKGROUND.search(text) and "background" not in self._found:
+    def _signs(self, text: str, *, own: bool) -> None:
+        if self._match(_BACKGROUND, text) and "background" not in self._found:
             self._tell(background=text[:SHOWN])
-        if _USED_UP.search(text):
+        if self._match(_USED_UP, text):
             self._tell(used_up=text[:SHOWN])
         if _FINAL in text and self._bars is not None and self._bars[1] + 1 == self._found.get("bar"):
             self._bars = self._bars[0], self._bars[1] + 1
             self._prove("step")
-        if _CLOSED.search(text):
+        finished = self._match(_FINISHED, text) is not None
+        if finished:
+            self._found["finished"] = True
+        plain = own and _LOGGED.search(text) is None
+        exited = plain and _EXITED.search(text) is not None
+        if plain and _FAILED.search(text) is not None:
+            self._tell(failed=text[:SHOWN])
+            self._found["failed_at"] = self._at
+        if finished or exited or self._match(_CLOSED, text):
             self._tell(closed=text[:SHOWN])
-        if _TRAINS.search(text):
+            self._found["closed_at"] = self._at
+        if self._match(_TRAINS, text):
             self._found["trains"] = True
 
 
 def _counts_training(text: str, behind: int, *, alone: bool = True) -> bool:
     """Whether "step 3/20" counts a training: it stands alone, or with what the step measured. Scripts number their own
     parts in the same way. ``alone``: it may stand alone."""
-    rest = text[behind:].strip(" .])|")
+    rest = text[behind:].strip(" .])|=-#*_~\u2500\u2501\u2550")
     return not _OTHER_COUNTS.search(text) and (_MEASURED.search(rest) is not None if rest else alone)
 
 
-def _lines_of(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of the lines that hold a needle, in their order."""
-    begins = set()
-    for needle in _NEEDLES:
-        place = data.find(needle)
-        while place >= 0:
-            begin = data.rfind(b"\n", 0, place) + 1
-            begins.add(begin)
-            end = data.find(b"\n", place)
-            place = data.find(needle, end) if end >= 0 else -1
-    for begin in sorted(begins):
-        end = data.find(b"\n", begin)
-        yield begin, end if end >= 0 else len(data)
+def read_told(path: str | os.PathLike[str], start: int = 0, shown: str = "") -> Told:
+    """What the log at ``path`` tells from byte ``start`` on. ``shown``: its path as shown; default: ``path``. Of more
+    than ``MOST`` bytes the middle is not read, and ``Told.left_out`` says so.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: it cannot be read, or is no regular file.
+    """
+    listening = Listening(shown or os.fspath(path))
+    left_out = 0
+    with open_binary(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size - start <= MOST:
+            _listen(listening, file, start, size)
+        else:
+            _listen(listening, file, start, start + HEAD)
+            _listen(listening, file, size - MOST + HEAD, size)
+            left_out = size - start - MOST
+    told = listening.told
+    if not left_out:
+        return told
+    words = f"{left_out / (1 << 20):.0f} MiB in the middle of {shown or os.fspath(path)}"
+    return msgspec.structs.replace(told, left_out=words)
+
+
+def _listen(listening: Listening, file: BinaryIO, begin: int, end: int) -> None:
+    """Hear the bytes from ``begin`` to ``end`` of a log that may grow."""
+    file.seek(begin)
+    rest, at = b"", begin
+    while at < end and (data := file.read(min(BLOCK, end - at))):
+        at += len(data)
+        block = rest + data
+        cut = block.rfind(b"\n") + 1
+        if not cut and len(block) < LONGEST:
+            rest = block
+            continue
+        listening.hear(block[: cut or len(block)], at - len(block))
+        rest = block[cut:] if cut else b""
+    listening.hear(rest, at - len(rest))
+
+
+def total_in(line: str) -> int | None:
+    """The number of all steps, if the line of a trainer tells it."""
+    match = _TOTAL.search(line)
+    return (int(match[1].replace(",", "")) or None) if match is not None else None
+
+
+def began_in(line: str) -> int | None:
+    """The step at which a training begins, 0 from scratch, if the line tells it."""
+    match = _BEGAN.search(line)
+    return None if match is None else int(match[1] or 0)
+
+
+def finishes(line: str) -> bool:
+    """Whether a trainer says in this line that it has made all its steps."""
+    return _FINISHED.search(line) is not None

@@ -3,7 +3,6 @@ wrong value."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ from liverl.config.schema import Path, RunConfig, schema_key, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
 from liverl.engines import ENGINES
 from liverl.engines.adapter.argv import keys_of
+from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
 
 _OWN = "LIVERL_"
@@ -389,7 +389,7 @@ def _mounts(c: RunConfig) -> Iterator[Finding]:
     mounts = c.harbor_agent.host_path_mounts
     if isinstance(mounts, str) and mounts:
         try:
-            mounts = json.loads(mounts)
+            mounts = decode_loose_json(mounts)
         except (ValueError, RecursionError):
             mounts = False
     if mounts not in (None, "") and not isinstance(mounts, list):

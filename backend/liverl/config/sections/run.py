@@ -109,6 +109,8 @@ class SessionProxy(Struct, frozen=True, kw_only=True):
     models: tuple[Name, ...]
     patience: Seconds
     max_replica_deaths: Count
+    in_flight: Count
+    rows_per_trial: Count
     scheduler: SessionScheduler
 
 
@@ -118,6 +120,7 @@ class Supervise(Struct, frozen=True, kw_only=True):
     scan_interval: Seconds
     startup_deadline: Seconds
     replica_stagger: SecondsOrZero
+    max_replicas: Count | None
     stop_grace: SecondsOrZero
     tree_grace: SecondsOrZero
     kill_grace: Seconds

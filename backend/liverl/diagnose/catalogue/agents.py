@@ -12,9 +12,9 @@ from liverl.agents.endings import NOT_AS_MEANT, cause_words, counted
 from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.titles import capital
-from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
+from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, RunContext, Window
 from liverl.model import Cause, Evidence, Snapshot, Symptom, TrialHead
-from liverl.observe.trials.engine_parser import EngineParser
+from liverl.observe.trials.engine_parser import VARIABLES, EngineParser
 from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 from liverl.util.plural import plural, quantity
 
@@ -49,7 +49,7 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     every = without == judged
     heads = tuple(h for h in heads if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags)
     counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call"
-    found = _ParserFault.of(heads, window.beside.tool_parser, window.beside.parser_set)
+    found = _ParserFault.of(heads, window.beside)
     yield Symptom(
         id="zero_tool_calls",
         severity="critical" if every else "warning",
@@ -90,16 +90,12 @@ class _ParserFault(NamedTuple):
     guess: bool = False
 
     @classmethod
-    def of(cls, heads: Sequence[TrialHead], parser: str | None, set_at: EngineParser) -> _ParserFault:
-        """``parser``: of the engine, None if it is unknown; ``set_at``: where it is set."""
+    def of(cls, heads: Sequence[TrialHead], beside: RunContext) -> _ParserFault:
+        """``beside``: with the engine's parser, None if it is unknown, and where it is set."""
         formats = Counter(head.writes for head in heads if head.writes is not None)
         written, count = formats.most_common(1)[0] if formats else ("", 0)
-        readers = readers_of(written)
-        key = set_at.place or PARSER_KEY
-        present = f"{key} is {parser}" if parser is not None else f"{PARSER_KEY} does not read that"
-        if set_at.place:
-            present = f"{key} sets {parser}"
-        in_use = f"parser is {parser}" if parser is not None else "the parser does not read that"
+        readers, parser = readers_of(written), beside.tool_parser
+        setting = _ParserSetting(parser, beside.parser_set, beside.foreign)
         texts = f"what the model wrote in {count} of them looks like {written}"
         if parser is not None and parser in readers:
             return cls(
@@ -111,20 +107,18 @@ class _ParserFault(NamedTuple):
             )
         if readers:
             return cls(
-                f": model writes {written}, {in_use}",
-                f"{texts}, which the parser {' or '.join(readers)} reads; {present}",
-                f"set {PARSER_KEY}={readers[0]}: liverl-tui fix does it"
-                if not set_at.place or set_at.variable
-                else f"replace it by {readers[0]} in {set_at.place}, and restart the script: no configuration key of "
-                "this run changes that line",
-                {PARSER_KEY: readers[0]} if not set_at.place or set_at.variable else {},
+                f": model writes {written}, {setting.in_use}",
+                f"{texts}, which the parser {' or '.join(readers)} reads; {setting.present}",
+                setting.change_to(readers[0]),
+                {PARSER_KEY: readers[0]} if setting.by_key else {},
                 len(readers) > 1,
             )
+        model = "train a model" if beside.foreign else "set model.model_path to a model"
         if written:
             return cls(
                 f": model writes {written}",
                 f"{texts}, which no parser reads",
-                "set model.model_path to a model that writes a format of the engine's parsers, and start a new run",
+                f"{model} that writes a format of the engine's parsers, and start a new run",
                 {},
             )
         return cls(
@@ -132,9 +126,60 @@ class _ParserFault(NamedTuple):
             "their texts contain nothing that looks like one: the prompt does not offer the tools, or the model "
             "answers without them",
             "open one of the trials and look whether its first turn offers the tools; harbor_agent.disable_tool_calls "
-            f"must be false, and {PARSER_KEY} must be that of the model (qwen3_coder: XML, hermes: JSON)",
+            f"must be false, and {setting.name} must be that of the model (qwen3_coder: XML, hermes: JSON)",
             {},
         )
+
+
+class _ParserSetting(NamedTuple):
+    """The engine's parser, None if it is unknown, and where it is set. ``foreign``: the run is none of ours."""
+
+    parser: str | None
+    set_at: EngineParser
+    foreign: bool
+
+    @property
+    def by_key(self) -> bool:
+        """Whether a configuration key of ours sets it."""
+        return not self.foreign and (not self.set_at.place or self.set_at.variable)
+
+    @property
+    def name(self) -> str:
+        """What sets it."""
+        return "the engine's --tool-call-parser" if self.foreign else PARSER_KEY
+
+    @property
+    def in_use(self) -> str:
+        """What is in use, for a title."""
+        if self.parser is None:
+            return "parser unknown" if self.foreign else "the parser does not read that"
+        return f"parser is {self.parser}"
+
+    @property
+    def present(self) -> str:
+        """What is in use, and what sets it."""
+        if self.parser is not None and self.set_at.place:
+            return f"{self.set_at.place} sets {self.parser}"
+        if self.parser is not None:
+            return f"{self.name} is {self.parser}"
+        return (
+            "which one the engine uses is not known" if self.foreign else f"{PARSER_KEY} does not read that"
+        )
+
+    def change_to(self, parser: str) -> str:
+        """How to set another one."""
+        place = self.set_at.place
+        if self.by_key:
+            return f"set {PARSER_KEY}={parser}: liverl-tui fix does it"
+        if not self.foreign:
+            return (
+                f"replace it by {parser} in {place}, and restart the script: no configuration key of this run changes "
+                "that line"
+            )
+        if not place:
+            return f"start the engine with --tool-call-parser {parser}, and then the script again"
+        variable = f"set {VARIABLES[0]}={parser} for the script, or " if self.set_at.variable else ""
+        return f"{variable}replace it by {parser} in {place}, and start the script again"
 
 
 def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:

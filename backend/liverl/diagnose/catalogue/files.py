@@ -20,6 +20,8 @@ def file_unreadable(window: Window) -> Iterator[Symptom | Resolved]:
         severity="warning",
         title=f"cannot read {first.path}{more}",
         cause=f"{first.path}: {first.why}; what the run's views show leaves this file out",
-        fix="remove the file, or replace it by a regular file that you may read; nothing has to be restarted",
+        fix="let your user read it (its owner: chmod, setfacl), or watch as that user; nothing has to be restarted"
+        if window.beside.foreign
+        else "remove the file, or replace it by a regular file that you may read; nothing has to be restarted",
         evidence=tuple(Evidence(f"{file.path}: {file.why}") for file in files[:SHOWN]),
     )

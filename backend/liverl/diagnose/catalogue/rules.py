@@ -11,6 +11,7 @@ from liverl.causes.ray_shortage import ID as RAY_SHORTAGE
 from liverl.diagnose.catalogue import (
     agents,
     boot,
+    clients,
     disks,
     files,
     gone_astray,
@@ -124,6 +125,8 @@ RULES = (
     Rule(agents.records_lost, linger=RECENT_S),
     Rule(serving.proxy_descriptors, linger=60.0),
     Rule(serving.proxy_clients, linger=RECENT_S),
+    Rule(clients.connection_flood, linger=60.0),
+    Rule(clients.sessions_descriptors, linger=60.0),
     Rule(disks.disk_low),
     Rule(notifying.notify_failing, linger=0.0),
     Rule(memory.memory_fills),

@@ -10,6 +10,7 @@ from liverl.diagnose.tracker import SHOWN, Resolved, Window
 from liverl.model import Evidence, Symptom, TrialHead
 from liverl.observe.trials.script_sampling import COMPARED, ScriptSampling
 
+_ROLLOUT = "actor_rollout_ref.rollout"  # verl's own keys, of a run that somebody else has started
 _CLOSE = 1e-6  # difference of two values that are the same, written in different ways
 
 
@@ -29,7 +30,15 @@ def sampled_otherwise(window: Window) -> Iterator[Symptom | Resolved]:
     }
     names = [name for name in COMPARED if asked[name]]
     values = " and ".join(f"{name} {' or '.join(f'{v:g}' for v in asked[name][:SHOWN])}" for name in names)
-    keys = " and ".join(f"algorithm.{name} is {_meant_words(meant, name)}" for name in names)
+    foreign = window.beside.foreign
+    keys = " and ".join(
+        f"{_ROLLOUT if foreign else 'algorithm'}.{name} is {_meant_words(meant, name)}" for name in names
+    )
+    other = (
+        f"otherwise set {_ROLLOUT}"
+        if foreign
+        else "if the launch script trains with another value, set the key"
+    )
     yield Symptom(
         id="sampled_otherwise",
         severity="warning",
@@ -37,7 +46,7 @@ def sampled_otherwise(window: Window) -> Iterator[Symptom | Resolved]:
         cause=f"{len(others)} of {len(heads)} recorded trials asked for {values}, but {keys}: replies that are sampled "
         "with other parameters than the trainer assumes make its ratios wrong, and no metric shows it",
         fix="let the agents leave them out or ask for the trainer's (harbor_agent.temperature is what LiveRL's scripts "
-        "give their agents); if the launch script trains with another value, set the key to it",
+        f"give their agents); {other} to it",
         evidence=tuple(Evidence(f"{head.path}: {_asked_words(found)}") for head, found in others[:SHOWN]),
         since=min(head.updated_at for head, _ in others),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import NamedTuple
 
+from liverl.diagnose.catalogue.clients import who
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, ReplicaStatus, Snapshot, Symptom
@@ -307,6 +308,7 @@ def proxy_descriptors(window: Window) -> Iterator[Symptom | Resolved]:
             Evidence(f"open files and connections: {open_} of {limit}", value=proxy.descriptors),
             Evidence(f"refused so far because none was left: {proxy.turned_away}", value=proxy.turned_away),
             Evidence(f"closed so far because their client sent no request or did not read: {proxy.dropped}"),
+            *who(proxy.clients),
         ),
     )
 

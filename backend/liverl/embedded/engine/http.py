@@ -24,6 +24,7 @@ from liverl.agents.chat_api import (
     decoded,
     model_list,
     read_chat,
+    require_short,
 )
 from liverl.agents.token_api import (
     derender_body,
@@ -42,12 +43,15 @@ from liverl.embedded.engine.token_api import chat_of, generation_body, prompt_sc
 from liverl.embedded.startup_log import api_log, core_log, engine_version, uvicorn_log
 from liverl.embedded.tokenizer import decode
 from liverl.sessions.routes import DERENDER, DETOKENIZE, GENERATE, RENDER
-from liverl.util.aiohttp_guard import guard
+from liverl.util.aiohttp_guard import token_gate
+from liverl.util.http_server import HttpServer
+from liverl.util.log_path import log_path
 from liverl.util.poll_filter import hide_polls
 from liverl.util.token_guard import Token
 
 _STATS_INTERVAL = 10.0  # seconds; vLLM's VLLM_LOG_STATS_INTERVAL
 _BODY_LIMIT = 64 * 2**20  # maximum bytes of a request
+LONG = 1 << 15  # letters from which on a prompt is rendered beside the event loop
 _JSON = "application/json"
 
 
@@ -63,7 +67,7 @@ class _AccessLogger(AbstractAccessLogger):
             '%s - "%s %s HTTP/%s" %d %s',
             address,
             request.method,
-            request.path_qs,
+            log_path(request.raw_path),
             version,
             response.status,
             phrase,
@@ -113,27 +117,27 @@ class EngineServer:
         uvicorn_log.info("Waiting for application startup.")
         if self._token is not None:  # in a run, whose backend asks all the time
             hide_polls(uvicorn_log.name)
-        runner = web.AppRunner(
+        server = HttpServer(
             app,
-            handle_signals=False,
+            token_gate(self._token),
+            max_body=_BODY_LIMIT,
             access_log=None if self.args.disable_uvicorn_access_log else uvicorn_log,
             access_log_class=_AccessLogger,
             shutdown_timeout=self.args.shutdown_grace,
             handler_cancellation=True,  # a client that disconnects frees its slot
         )
-        await runner.setup()
-        await web.SockSite(runner, sock, backlog=1024).start()
+        await server.start(sock)
         uvicorn_log.info("Application startup complete.")
         stats = asyncio.create_task(self._log_stats())
         await stop.wait()
         uvicorn_log.info("Shutting down")
         stats.cancel()
-        await runner.cleanup()
+        await server.close()
         uvicorn_log.info("Application shutdown complete.")
         uvicorn_log.info("Finished server process [%d]", os.getpid())
 
     def _app(self) -> web.Application:
-        app = web.Application(client_max_size=_BODY_LIMIT, middlewares=[self._count, guard(self._token)])
+        app = web.Application(client_max_size=_BODY_LIMIT, middlewares=[self._count])
         routes: tuple[tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]], ...] = (
             ("GET", "/health", self._health),
             ("GET", "/ping", self._health),
@@ -209,7 +213,7 @@ class EngineServer:
         if self._completions == self.args.fault_crash_after:
             core_log.error("fault: crash at completion %d", self._completions)
             os._exit(1)
-        prompt = self.core.prompt(request)
+        prompt = await self._rendered(request, lambda: self.core.prompt(request))
         async with self._place_in_batch(request, prompt) as (slot, generation):
             queued = slot.admitted - arrived
             reply = Reply(request, generation, request.model or self.served[0], slot.cached_tokens)
@@ -228,8 +232,14 @@ class EngineServer:
         request, generation = read_render(
             await http.read(), self.served, auto_tools=self.args.enable_auto_tool_choice
         )
-        ids = self.core.render(request, generation=generation)
+        ids = await self._rendered(request, lambda: self.core.render(request, generation=generation))
         return _json(render_body(ids, request.model or self.served[0], self.core.max_model_len))
+
+    async def _rendered(self, request: ChatRequest, render: Callable[[], list[int]]) -> list[int]:
+        """What ``render`` makes of a request; of a long one beside the event loop, which serves others meanwhile."""
+        if require_short(request, self.core.max_model_len) < LONG:
+            return render()
+        return await asyncio.to_thread(render)
 
     async def _generate(self, http: web.Request) -> web.StreamResponse:
         arrived = time.monotonic()

@@ -7,6 +7,8 @@ import os
 import time
 from collections.abc import Iterator
 
+from liverl.util.kernel_file import read_kernel
+
 _LATENCY = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
             480.0, 960.0, 1920.0, 7680.0)  # fmt: skip
 _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
@@ -150,8 +152,7 @@ def _sample(name: str, labels: dict[str, str], value: float) -> str:
 
 
 def _process_lines() -> Iterator[str]:
-    with open("/proc/self/statm") as file:
-        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    resident = int(read_kernel("/proc/self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     yield from _head("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.")
     yield f"process_resident_memory_bytes {float(resident)}"
     yield from _head(

@@ -5,7 +5,6 @@ Its policy decides by messages, so the conversation is read from the ids of a pr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from liverl.embedded.engine.chat import TOOLS_HEADING
 from liverl.embedded.engine.core import Generation, log_probability
 from liverl.embedded.policy import Policy, state_of
 from liverl.embedded.tokenizer import EOS_ID, decision, decode, encode, token_bytes
+from liverl.util.decode import decode_loose_json
 
 _BEGIN, _END = "<|im_start|>", "<|im_end|>"
 _TURN = encode("<|im_start|>assistant\n")
@@ -59,7 +59,9 @@ def _read(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             content, _, listed = (
                 content.rpartition(TOOLS_HEADING) if TOOLS_HEADING in content else (content, "", "")
             )
-            tools = [{"type": "function", "function": json.loads(line)} for line in listed.splitlines()]
+            tools = [
+                {"type": "function", "function": decode_loose_json(line)} for line in listed.splitlines()
+            ]
             if content.strip():
                 messages.append({"role": "system", "content": content.removesuffix("\n\n")})
         elif role == "user" and content.startswith(_OBSERVATION[0]) and content.endswith(_OBSERVATION[1]):

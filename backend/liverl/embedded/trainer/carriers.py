@@ -27,8 +27,8 @@ class Line(msgspec.Struct, frozen=True):
 class Carrier(Protocol):
     """Carries trials."""
 
-    async def begin(self, trial: str, directory: Path, deadline: float) -> Line:
-        """Before a trial's first turn. ``directory``: absolute; ``deadline``: Unix seconds at which the trial ends.
+    async def begin(self, trial: str, directory: Path, seconds: float) -> Line:
+        """Before a trial's first turn. ``directory``: absolute; ``seconds``: that the trial has from now on.
 
         Raises:
             TrialFailed: it cannot be carried.
@@ -48,7 +48,7 @@ class ThroughProxy:
     def __init__(self, chat_url: str, run_key: str | None) -> None:
         self._chat_url, self._run_key = chat_url, run_key
 
-    async def begin(self, trial: str, directory: Path, deadline: float) -> Line:
+    async def begin(self, trial: str, directory: Path, seconds: float) -> Line:
         """See ``Carrier.begin``."""
         return Line(self._chat_url, trial_headers(trial, self._run_key))
 
@@ -62,11 +62,11 @@ class ThroughSessions:
     def __init__(self, sessions: SessionHost) -> None:
         self._sessions = sessions
 
-    async def begin(self, trial: str, directory: Path, deadline: float) -> Line:
+    async def begin(self, trial: str, directory: Path, seconds: float) -> Line:
         """See ``Carrier.begin``."""
         try:
             # The trainer's own agent is the client: it sends the temperature, and seeds each turn.
-            limits = Limits(decides="client", deadline=deadline)
+            limits = Limits(decides="client", seconds=seconds)
             opened = await self._sessions.open(trial, directory, limits)
         except SessionFailed as error:
             raise TrialFailed(error.kind, str(error)) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,11 @@ from liverl.embedded.policy import Policy, dump_logits
 from liverl.embedded.trainer.grpo import AdamState
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
+from liverl.util.modes import make_directory, new_directory
+from liverl.util.regular_file import read_regular
+from liverl.util.remove_tree import remove_tree
 
 _NAME = re.compile(r"global_step_(\d+)$")
 _LATEST = "latest_checkpointed_iteration.txt"
@@ -49,8 +52,10 @@ def prepare(root: Path, policy: Policy, adam: AdamState, data: DataState) -> Pat
         OSError: it cannot be written.
     """
     temporary = root / f".global_step_{data.global_step}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    (temporary / "actor").mkdir(parents=True)
+    remove_tree(temporary)  # what is left is an error of the next line
+    make_directory(root)
+    new_directory(temporary)
+    new_directory(temporary / "actor")
     actor = f'{{"version":{policy.version},"logits":{dump_logits(policy.logits)}}}\n'
     write_atomic(temporary / "actor" / "policy.json", actor.encode(), sync=True)
     write_json(temporary / "actor" / "optim.json", adam, sync=True)
@@ -66,7 +71,8 @@ def commit(temporary: Path) -> Path:
     """
     final = temporary.with_name(temporary.name.removeprefix(".").removesuffix(".tmp"))
     if final.exists():  # written by an earlier attempt
-        shutil.rmtree(final)
+        for error in remove_tree(final):
+            raise error
     temporary.rename(final)
     write_atomic(final.parent / _LATEST, final.name.removeprefix("global_step_").encode(), sync=True)
     return final
@@ -89,7 +95,7 @@ def newest(root: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def _read(path: Path) -> Checkpoint:
-    actor = msgspec.json.decode((path / "actor" / "policy.json").read_bytes(), type=_Actor)
-    adam = msgspec.json.decode((path / "actor" / "optim.json").read_bytes(), type=AdamState)
-    data = msgspec.json.decode((path / "data.json").read_bytes(), type=DataState)
+    actor = decode_json(read_regular(path / "actor" / "policy.json"), type=_Actor)
+    adam = decode_json(read_regular(path / "actor" / "optim.json"), type=AdamState)
+    data = decode_json(read_regular(path / "data.json"), type=DataState)
     return Checkpoint(path, Policy(actor.logits, actor.version), adam, data)

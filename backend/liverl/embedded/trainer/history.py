@@ -14,7 +14,9 @@ import msgspec
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.json_file import write_json
+from liverl.util.regular_file import read_regular
 
 Phase = Literal["init", "rollout", "update", "sync", "done"]
 # verl computes these with numpy, which shows in its console output.
@@ -49,13 +51,13 @@ class MetricsFiles:
     def join_at(self, step: int) -> int:
         """Drop records of earlier attempts after ``step``, and incomplete lines; return how many."""
         try:
-            lines = self.run_path.read_bytes().splitlines()
+            lines = read_regular(self.run_path).splitlines()
         except FileNotFoundError:
             return 0
         kept: dict[int, bytes] = {}
         for raw in lines:
             try:
-                line = msgspec.json.decode(raw, type=_Line)
+                line = decode_json(raw, type=_Line)
             except BAD_JSON:
                 continue  # last line of a trainer that was killed while writing
             if line.step <= step:

@@ -33,7 +33,8 @@ from liverl.embedded.trainer.step_metrics import step_metrics
 from liverl.embedded.trainer.trials import TrialOutcome, TrialPlan, run_batch
 from liverl.embedded.trainer.weights import WeightSync
 from liverl.util import stack_signal
-from liverl.util.modes import exclude_others
+from liverl.util.modes import exclude_others, make_directory
+from liverl.util.regular_file import read_text
 
 _HEARTBEAT = 60.0  # seconds; verl's VERL_REPLAY_BUFFER_DEBUG_INTERVAL_SECONDS
 
@@ -294,7 +295,7 @@ async def _train(config: TrainerConfig, keys: Keys) -> int:
 
 def _read_keys(config: TrainerConfig) -> Keys:
     files = (config.run_key_file, config.replica_token_file)
-    return Keys(*(Path(file).read_text().strip() if file else None for file in files))
+    return Keys(*(read_text(file).strip() if file else None for file in files))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -308,7 +309,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config = read_settings(args.config)
         keys = _read_keys(config)
-        Path(config.attempt_dir).mkdir(parents=True, exist_ok=True)
+        make_directory(Path(config.attempt_dir))
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

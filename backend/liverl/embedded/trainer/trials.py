@@ -23,6 +23,9 @@ from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.embedded.policy import state_of
 from liverl.embedded.trainer.carriers import Carrier
 from liverl.embedded.trainer.grpo import TrialSample, TurnSample
+from liverl.util import clocks
+from liverl.util.checked_path import RESOLVED
+from liverl.util.modes import make_directory
 
 _PROCESS = uuid.uuid4().hex
 SANDBOXES = {"full": Sandbox, "empty": EmptySandbox}
@@ -72,9 +75,11 @@ async def run_trial(
         OSError: the run directory cannot be written, so that no trial can run.
     """
     name = plan.name()
-    directory = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}" / name
+    step = Path(config.run_dir) / "trials" / f"step_{plan.step:04d}"
+    make_directory(step)
+    directory = step.resolve() / name
     seed = plan.seed(config.seed)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory, inside=RESOLVED)
     where = {"step": plan.step, "task": plan.task.id}
     place = {"prompt_index": plan.prompt_index, "sample_index": plan.sample_index, "seed": seed}
     write_facts(directory, {**where, **place})
@@ -98,10 +103,10 @@ async def run_trial(
         states.append(state_of(conversation.messages))
         return ""
 
-    started = time.time()
+    started, began = time.time(), clocks.ran()
     reward, exception = 0.0, None
     try:
-        line = await carrier.begin(name, directory.absolute(), started + config.trial_timeout)
+        line = await carrier.begin(name, directory.absolute(), config.trial_timeout)
         talk = Talk(
             chat_url=line.chat_url,
             headers=line.headers,
@@ -111,7 +116,7 @@ async def run_trial(
                 "max_tokens": config.max_tokens,
             },
             max_turns=config.max_iterations,
-            timeout=started + config.trial_timeout - time.time(),
+            timeout=began + config.trial_timeout - clocks.ran(),
             tokens=line.tokens,
         )
         try:
@@ -124,7 +129,7 @@ async def run_trial(
         reward = verify(plan.task, sandbox.root)
     except TrialFailed as error:
         exception = exception_info(error)
-    finished = time.time()
+    seconds = clocks.ran() - began
     write_outcome(
         directory,
         conversation,
@@ -133,7 +138,7 @@ async def run_trial(
         tools=sandbox.definitions,
         reward=reward,
         started=started,
-        finished=finished,
+        finished=started + seconds,
         exception=exception,
         facts={"task_name": plan.task.id, "step": plan.step, "policy_version": policy_version},
     )
@@ -147,7 +152,7 @@ async def run_trial(
         retries=conversation.retries,
         prompt_length=prompt,
         response_length=end - prompt,
-        seconds=finished - started,
+        seconds=seconds,
         exception=f"{exception['exception_type']}: {exception['exception_message']}" if exception else None,
     )
 

@@ -19,6 +19,8 @@ import msgspec
 
 from liverl.embedded.policy import Policy, dump_logits
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
+from liverl.util.regular_file import read_regular
 
 _POLL = 0.3  # seconds between two reads of replicas.json
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)  # per call; a push takes milliseconds
@@ -53,11 +55,11 @@ def read_replicas(path: Path) -> list[Replica]:
         ValueError: the file is not valid.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return []
     try:
-        replicas = msgspec.json.decode(data, type=_ReplicasFile).replicas
+        replicas = decode_json(data, type=_ReplicasFile).replicas
     except BAD_JSON as error:
         raise ValueError(f"{path}: {error}") from error
     return [replica for replica in replicas if replica.state != "leaving"]
@@ -127,7 +129,7 @@ class WeightSync:
                 f"{replica.url}/policy_version", headers=self._headers, timeout=_TIMEOUT
             ) as response:
                 response.raise_for_status()
-                held = msgspec.json.decode(await response.read(), type=_Held)
+                held = decode_json(await response.read(), type=_Held)
         except (aiohttp.ClientError, TimeoutError, *BAD_JSON):
             return  # not up yet, or gone: the backend handles that
         if version != self._version:
@@ -170,7 +172,7 @@ class WeightSync:
                 body = await response.read()
                 if response.status != 200:
                     return f"HTTP {response.status}"
-                held = msgspec.json.decode(body, type=_Held)
+                held = decode_json(body, type=_Held)
                 if held.version != version:
                     return f"it reported version {held.version}"
                 return (

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from liverl.causes.quiet.told import began_in, finishes, total_in
 from liverl.engines.adapter.boot import BootLog
 
 
@@ -56,10 +57,8 @@ _TYPES: dict[str, type[int] | type[str]] = {
 }
 _PORT = re.compile(r":(\d{1,5})/?$")
 
-_TOTAL = re.compile(r"Total training steps: *(\d{1,18})")
 _ADDRESSES = re.compile(r"(?:LLMServerManager|AgentLoopManager): \[((?:'[^'\n]*'(?:, )?)*)\]")
 _ADDRESS = re.compile(r"'([^']+)'")
-_RESUMED = re.compile(r"setting global step to (\d{1,18})")
 _ROLLOUTS = re.compile(r"pending: (\d+), running: (\d+), finished: (\d+), failure: (\d+)")
 _SAVING = re.compile(r"Saving checkpoint to ([^\r\n]*\S)")
 # wandb: "wandb: 🚀 View run at https://...", at its end "... View run NAME at: https://..."; the query of an anonymous
@@ -99,19 +98,17 @@ def trainer_facts(facts: TrainerFacts, lines: Iterable[str]) -> TrainerFacts:
     """Return ``facts`` updated with the figures in ``lines`` of verl's trainer (without ANSI colours)."""
     news: dict[str, object] = {}
     for line in lines:
-        if "Total training steps:" in line and (match := _TOTAL.search(line)):
-            news["total_steps"] = int(match.group(1))
+        if "steps" in line and (total := total_in(line)) is not None:
+            news["total_steps"] = total
         elif "Manager: [" in line and (match := _ADDRESSES.search(line)):
             news["addresses"] = tuple(_ADDRESS.findall(match.group(1)))
-        elif "Training from scratch" in line:
-            news["from_step"] = 0
-        elif "setting global step to" in line and (match := _RESUMED.search(line)):
-            news["from_step"] = int(match.group(1))
+        elif ("scratch" in line or "global step" in line) and (began := began_in(line)) is not None:
+            news["from_step"] = began
         elif "pending: " in line and (match := _ROLLOUTS.search(line)):
             news["rollouts"] = tuple(int(n) for n in match.groups())
         elif "Saving checkpoint to" in line and (match := _SAVING.search(line)):
             news["saving"] = match.group(1)
-        elif "Final validation metrics:" in line:
+        elif ("raining" in line or "Final" in line) and finishes(line):
             news["finished"] = True
         elif "View run" in line and "wandb" in line and (match := _WANDB.search(line)):
             news["trackers"] = {**_known(facts, news), "wandb": match.group(1)}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from liverl.logs.prefixes import colourless
 from liverl.model import StepMetrics
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder, decode_loose_json
 
 _STEP = re.compile(r"(?:^|[\s)])step:(\d{1,18}) - ([^\r\n]*)")
 _WRAPPED = re.compile(r"[A-Za-z_][\w.]*\((.*?)(?:, .*)?\)")  # np.float64(0.5), tensor(0.5, device='cuda:0')
-_decode = msgspec.json.Decoder().decode
+_decode = JsonDecoder().decode
 
 
 def decode_step_line(line: str) -> tuple[int, dict[str, float]] | None:
@@ -61,7 +59,7 @@ def decode_record(line: bytes) -> tuple[int, dict[str, Any]] | None:
         record: Any = _decode(line)
     except BAD_JSON:
         try:
-            record = json.loads(line)  # Python's json writes NaN, which is not JSON
+            record = decode_loose_json(line)  # Python's json writes NaN, which is not JSON
         except (ValueError, RecursionError):
             return None
     if not isinstance(record, dict):

@@ -23,6 +23,8 @@ from liverl.observe.trials.records import parse_object
 from liverl.observe.trials.tallies import Tally
 from liverl.observe.trials.trial import FRESH
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.clocks import age_of
+from liverl.util.decode import JsonDecoder
 from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError
 
@@ -62,7 +64,7 @@ class DumpRow(msgspec.Struct, frozen=True):
         return _PADDING.match(self.uid) is not None
 
 
-_row = msgspec.json.Decoder(DumpRow)
+_row = JsonDecoder(DumpRow)
 
 
 def parse_row(line: bytes) -> DumpRow | None:
@@ -244,7 +246,7 @@ class Dumps:
             changed = os.stat(os.path.join(self._run_dir, DUMPS)).st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
             return
-        if changed == self._changed and time.time() - changed / 1e9 > FRESH:
+        if changed == self._changed and age_of(changed / 1e9, time.time()) > FRESH:
             return
         self._changed = changed
         for step in dumped_steps(self._run_dir):

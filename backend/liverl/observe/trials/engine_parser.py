@@ -18,6 +18,7 @@ import msgspec
 
 from liverl.observe.trials.tool_formats import PARSER_KEY
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import Undecodable, decode_json, decode_yaml
 from liverl.util.regular_file import read_regular
 
 FILES = ("harbor_verl_*.yaml", "agent_loop_config*.yaml", "harbor_verl_*.yml", "agent_loop_config*.yml")
@@ -40,20 +41,25 @@ _NAME = re.compile(r"[A-Za-z][\w-]*")
 
 class Place(msgspec.Struct, frozen=True):
     """A line that sets the parser. ``parser``: its value, "" = only from a variable; ``variable``: it takes LiveRL's
-    variable if that is set."""
+    variable if that is set. Line 0: the file could not be read."""
 
     path: str
     line: int
     parser: str
     variable: bool = False
 
+    @property
+    def unread(self) -> bool:
+        """Whether it is not known what the file sets."""
+        return self.line == 0
+
     def __str__(self) -> str:
         return f"{self.path}:{self.line}"
 
 
 class EngineParser(msgspec.Struct, frozen=True):
-    """``name``: None if it is not known. ``place``: file and line of a launch script's own, "" = PARSER_KEY sets it.
-    ``variable``: that line takes LiveRL's variable, so that PARSER_KEY sets it as well."""
+    """``name``: None if it is not known. ``place``: file and line of a launch script's own, or what else sets it, "" =
+    PARSER_KEY sets it. ``variable``: that line takes LiveRL's variable, so that PARSER_KEY sets it as well."""
 
     name: str | None = None
     place: str = ""
@@ -62,11 +68,9 @@ class EngineParser(msgspec.Struct, frozen=True):
 
 def engine_parser(run_dir: str | os.PathLike[str]) -> EngineParser:
     """The parser of a run, from its configuration and the files of its launch script."""
-    import yaml
-
     try:
-        settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
-    except (OSError, yaml.YAMLError, RecursionError):
+        settings = decode_yaml(read_regular(Path(run_dir) / "config.yaml"))
+    except (OSError, Undecodable):
         return EngineParser()
     configured = _text(settings, PARSER_KEY)
     if _text(settings, "trainer.kind") != "command":
@@ -78,7 +82,11 @@ def engine_parser(run_dir: str | os.PathLike[str]) -> EngineParser:
 
 
 def in_script(found: Iterator[Place] | tuple[Place, ...] | list[Place], given: str | None) -> EngineParser:
-    """The parser of a launch script with these places. ``given``: what it gets from its user by LiveRL's variables."""
+    """The parser of a launch script with these places. ``given``: what it gets from its user by LiveRL's variables.
+    Where one of its files could not be read, it is not known."""
+    found = list(found)
+    if any(place.unread for place in found):
+        return EngineParser()
     each = [(given if place.variable and given else place.parser, place) for place in found]
     known = [(name, place) for name, place in each if name]
     names = {name for name, _ in known}
@@ -107,7 +115,10 @@ def _files(folder: str) -> Iterator[str]:
 def _lines(path: str) -> Iterator[Place]:
     try:
         text = read_regular(path, _LARGEST).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return  # removed meanwhile
     except OSError:
+        yield Place(path, 0, "")
         return
     for number, line in enumerate(text.split("\n"), 1):
         match = _LINE.match(line)
@@ -130,7 +141,7 @@ def _text(settings: Any, key: str) -> str | None:
 def _given(plan: Path) -> dict[str, str] | None:
     """The keys that the user has given, as ``plan.json`` says; None if it does not."""
     try:
-        script = msgspec.json.decode(read_regular(plan))["script"]
+        script = decode_json(read_regular(plan))["script"]
         given = script["given"]
     except (OSError, LookupError, TypeError, *BAD_JSON):
         return None

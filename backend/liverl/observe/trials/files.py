@@ -56,7 +56,7 @@ def head_of_file(trial_dir: Path, name: str, lines: int = HEAD_LINES) -> str:
     Raises:
         OSError: it was removed or is not a regular file.
     """
-    with open_binary(trial_dir / name, inside=os.path.realpath(trial_dir)) as file:
+    with open_binary(trial_dir / name, inside=trial_dir.parent) as file:
         status = os.fstat(file.fileno())
         data = file.read(_HEAD_BYTES)
     if b"\0" in data:

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder, Undecodable, decode_loose_json
 from liverl.util.unicode_text import without_surrogates
 
 PartKind = Literal["system", "user", "text", "reasoning", "call", "result", "error"]
 _FORGOTTEN = ("reasoning_content", "reasoning", "thinking_blocks", "provider_specific_fields")
-_decode = msgspec.json.Decoder().decode
+_decode = JsonDecoder().decode
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -36,9 +37,8 @@ def loads(data: bytes) -> Any:
     except BAD_JSON:
         pass
     try:
-        decoded = json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _name: None)
-        return without_surrogates(decoded)
-    except (ValueError, RecursionError):
+        return without_surrogates(decode_loose_json(data.decode("utf-8", "replace"), none_for_nan=True))
+    except Undecodable:
         return None
 
 

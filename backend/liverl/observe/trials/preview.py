@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 
 LONGEST = 80  # characters
 _READ = 1 << 16  # characters of arguments that are decoded; longer ones are cut
@@ -40,7 +41,7 @@ def _values(arguments: object) -> str:
         if len(arguments) > _READ:
             return arguments[: 8 * LONGEST]
         try:
-            arguments = msgspec.json.decode(arguments or "{}")
+            arguments = decode_json(arguments or "{}")
         except (UnicodeEncodeError, *BAD_JSON):
             return str(arguments)
     if isinstance(arguments, dict):

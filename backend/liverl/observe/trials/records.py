@@ -16,11 +16,10 @@ import msgspec
 from liverl.agents.endings import CAUSES, OUTCOMES
 from liverl.observe.trials.preview import call_preview, short, text_preview
 from liverl.observe.trials.session_facts import TurnSession, turn_session
+from liverl.util.decode import JsonDecoder, decode_json, decode_loose_json
 
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
-# Invalid JSON or UTF-8, or nested too deeply: an agent may write anything.
-_NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _EPOCH_MS = 1e11  # Unix times above are in milliseconds (since 1973), below in seconds (for 3,000 years)
 
 
@@ -131,9 +130,9 @@ class _Proxy(msgspec.Struct):
     traj_response_mask: list[float] | None = None
 
 
-_record = msgspec.json.Decoder(_Record)
-_blocks = msgspec.json.Decoder(list[_Block])
-_proxy = msgspec.json.Decoder(_Proxy)
+_record = JsonDecoder(_Record)
+_blocks = JsonDecoder(list[_Block])
+_proxy = JsonDecoder(_Proxy)
 
 
 def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) -> RecordedTurn | None:
@@ -176,15 +175,15 @@ def _sampling(request: object) -> dict[str, float]:
 
 def _number(raw: msgspec.Raw) -> float | None:
     try:
-        return _finite(msgspec.json.decode(raw, type=float)) if bytes(raw) else None
-    except _NOT_DECODED:
+        return _finite(decode_json(raw, type=float)) if bytes(raw) else None
+    except msgspec.DecodeError:
         return None
 
 
 def _decode(data: bytes | bytearray, start: int, end: int) -> _Record | None:
     try:
         return _record.decode(data[start:end])
-    except _NOT_DECODED:
+    except msgspec.DecodeError:
         return _without_request(data, start, end)
 
 
@@ -198,7 +197,7 @@ def _without_request(data: bytes | bytearray, start: int, end: int) -> _Record |
         return None
     try:
         return _record.decode(data[start:request] + data[response:end])
-    except _NOT_DECODED:
+    except msgspec.DecodeError:
         return None
 
 
@@ -228,8 +227,8 @@ def _said(message: Message) -> str:
 def _text(content: msgspec.Raw) -> str:
     """The text of a message's content: a string, or blocks."""
     try:
-        decoded = msgspec.json.decode(content) if bytes(content) else None
-    except _NOT_DECODED:
+        decoded = decode_json(content) if bytes(content) else None
+    except msgspec.DecodeError:
         return ""
     if isinstance(decoded, str):
         return decoded
@@ -252,7 +251,7 @@ def _tool_blocks(content: msgspec.Raw) -> int | None:
         return None
     try:
         return sum(1 for block in _blocks.decode(raw) if block.type == "tool_use")
-    except _NOT_DECODED:
+    except msgspec.DecodeError:
         return None
 
 
@@ -271,9 +270,9 @@ def preview_of(answer: Message) -> str:
     raw = bytes(answer.content)
     try:
         if raw.startswith(b'"'):
-            return text_preview(msgspec.json.decode(raw, type=str))
+            return text_preview(decode_json(raw, type=str))
         blocks = _blocks.decode(raw) if raw.startswith(b"[") else []
-    except _NOT_DECODED:
+    except msgspec.DecodeError:
         return ""
     calls = [block for block in blocks if block.type == "tool_use"]
     if calls:
@@ -292,7 +291,7 @@ def parse_proxy_trajectory(data: bytes) -> ProxyTrajectory | None:
     """Parse a ``proxy_trajectory.json`` with messages or only token masks; None if it is neither."""
     try:
         document = _proxy.decode(data)
-    except _NOT_DECODED:
+    except msgspec.DecodeError:
         return None
     mask = document.traj_response_mask or []
     tokens = sum(1 for bit in mask if bit)
@@ -310,7 +309,7 @@ def unreadable_document(data: bytes) -> str:
     """Why ``parse_proxy_trajectory`` finds nothing in a document, in words; "" if it does."""
     try:
         document = _proxy.decode(data)
-    except _NOT_DECODED as error:
+    except msgspec.DecodeError as error:
         return f"it is incomplete, or not a document of this kind: {error}"
     known = (
         document.messages_snapshot,
@@ -396,7 +395,7 @@ def _rewards(document: dict[str, Any]) -> dict[str, Any]:
 def parse_object(data: bytes) -> dict[str, Any] | None:
     """Decode a JSON object; None if it is invalid or not an object."""
     try:
-        decoded = json.loads(data)  # not msgspec: Python writes NaN for rewards
+        decoded = decode_loose_json(data)  # not msgspec: Python writes NaN for rewards
     except (ValueError, RecursionError):
         return None
     return decoded if isinstance(decoded, dict) else None

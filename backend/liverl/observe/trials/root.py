@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from liverl.observe.trials.trial import FRESH, Trial
+from liverl.util.clocks import age_of
 
 LIVE_STEPS = 2  # newest step directories, listed in every scan
 _OLD_PER_SCAN = 4  # older ones checked for changes per scan
@@ -35,6 +36,7 @@ class TrialRoot:
         self.path = path
         self._top = Folder("", None)
         self._folders: dict[str, Folder] = {}
+        self.unreadable: dict[str, str] = {}  # folder that cannot be listed, relative to this one -> why
         self._old_turn = 0
 
     @property
@@ -49,10 +51,8 @@ class TrialRoot:
 
     def new_trials(self, now: float, until: float) -> Iterator[tuple[Trial, Folder]]:
         """The trials that appeared since the last call, each with the folder that lists it. ``now``: Unix time;
-        ``until``: on the monotonic clock, when to stop; the rest comes with the next call.
-
-        Raises:
-            OSError: the storage failed.
+        ``until``: on the monotonic clock, when to stop; the rest comes with the next call. A folder that cannot be
+        listed is named in ``unreadable``, and tried again.
         """
         for name in self._changed(self._top, now):
             match = STEP_DIR.fullmatch(name)
@@ -76,13 +76,19 @@ class TrialRoot:
         path = f"{self.path}/{folder.path}"
         try:
             mtime = os.stat(path).st_mtime_ns
-            if mtime == folder.mtime and now - mtime / 1e9 > FRESH:
+            if mtime == folder.mtime and age_of(mtime / 1e9, now) > FRESH:
                 return []
             with os.scandir(path) as entries:
                 names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
         except (FileNotFoundError, NotADirectoryError):
+            self.unreadable.pop(folder.path, None)
             folder.mtime = max(folder.mtime, 0)
             return []
+        except OSError as error:  # of another user, or the storage failed: it hides no other folder
+            self.unreadable[folder.path] = error.strerror or str(error)
+            folder.mtime = max(folder.mtime, 0)
+            return []
+        self.unreadable.pop(folder.path, None)
         folder.mtime = mtime
         return names
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 
 PROMPT, IDS, MASK, LOGPROBS = (
     "initial_prompt_token_len",
@@ -156,7 +157,7 @@ class _Lists(msgspec.Struct):
     rows: Any = msgspec.UNSET
 
 
-_lists = msgspec.json.Decoder(_Lists)
+_lists = JsonDecoder(_Lists)
 
 
 def flags_of(data: bytes) -> tuple[str, ...]:

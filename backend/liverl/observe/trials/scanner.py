@@ -23,6 +23,7 @@ from liverl.observe.trials.tallies import StepTallies
 from liverl.observe.trials.tools_offered import ToolsOffered
 from liverl.observe.trials.trial import LONGEST_WAIT, TRAJECTORY, Add, Trial
 from liverl.rundir.layout import RunDir
+from liverl.util.clocks import SET_S
 from liverl.util.regular_file import open_regular
 
 NEWEST = 200  # maximum trial heads kept and shown
@@ -128,6 +129,8 @@ class TrialScanner:
         self._unreadable: dict[str, dict[str, str]] = {}  # trial -> name of a file in it -> why
         self._unnamed_at = 0
         self._lines = LineReader()
+        self._scanned_at = 0.0  # Unix seconds
+        self._storage: UnreadableFile | None = None  # what ended the last scan early
 
     def newest_folders(self) -> list[str]:
         """Return the directories where new trials appear: every folder of trials and its newest steps. Not during a
@@ -148,14 +151,21 @@ class TrialScanner:
         now = time.time() if now is None else now
         until = time.monotonic() + budget
         changed = False
+        if now < self._scanned_at - SET_S:  # the system's clock was set back, by days perhaps
+            for trial, _ in self._open.values():
+                trial.due = 0.0
+        self._scanned_at = now
         try:
             changed = self._starts.poll()
             changed |= self._times.poll()
             self._list(now, until)
             self._count_unnamed()
             changed |= self._dumps.poll(until)
+            self._storage = None
         except OSError as error:
             self._failed(error)
+            path = os.fspath(error.filename or TRIALS).removeprefix(f"{self._run_dir}/")
+            self._storage = UnreadableFile(path, error.strerror or str(error))
         waiting = sorted((trial.due, order) for order, (trial, _) in enumerate(self._open.values()))
         trials = list(self._open.values())
         for due, order in waiting:
@@ -258,8 +268,14 @@ class TrialScanner:
             for trial, names in sorted(self._unreadable.items())
             for name, why in names.items()
         )
+        folders = (
+            UnreadableFile(os.path.normpath(os.path.join(name, folder)), why)
+            for name, root in self._roots.items()
+            for folder, why in root.unreadable.items()
+        )
         dumps = starmap(UnreadableFile, self._dumps.problems())
-        return tuple(islice(chain(files, dumps), UNREADABLE))
+        failed = () if self._storage is None else (self._storage,)
+        return tuple(islice(chain(failed, folders, files, dumps), UNREADABLE))
 
     def _note(self, path: str, unreadable: dict[str, str]) -> None:
         """Remember which files of a trial were not read, and why."""

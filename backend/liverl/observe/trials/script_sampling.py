@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.util.decode import decode_yaml
 from liverl.util.regular_file import read_regular
 
 COMPARED = ("temperature", "top_p")
@@ -25,15 +26,13 @@ class ScriptSampling(msgspec.Struct, frozen=True):
 
 def script_sampling(run_dir: str | os.PathLike[str]) -> ScriptSampling | None:
     """The parameters of a run whose trainer is a launch script; None if it has another one, or if that is not known."""
-    import yaml  # views of other runs do not need it
-
     try:
-        settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
+        settings = decode_yaml(read_regular(Path(run_dir) / "config.yaml"))
         if settings["trainer"]["kind"] != "command":
             return None
         algorithm = settings["algorithm"]
         return ScriptSampling(_values(algorithm, ""), _values(algorithm, "val_"))
-    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from liverl.logs.follow import LineFollower
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import RefusedFileError
 
 _NEEDLE = b'"kind":"step"'
@@ -71,7 +72,7 @@ class StepTimes:
 
     def _take(self, line: bytes) -> bool:
         try:
-            event = msgspec.json.decode(line, type=_Event)
+            event = decode_json(line, type=_Event)
         except BAD_JSON:
             return False
         step, after, by = (event.data.get(name) for name in ("step", "after", "by"))

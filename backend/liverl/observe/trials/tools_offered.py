@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.model import TrialHead
+from liverl.util.decode import decode_yaml
 from liverl.util.regular_file import read_regular
 
 ZERO = "zero_tool_calls"  # flag of a trial
@@ -48,16 +49,14 @@ def _lists(data: bytes | bytearray, key: bytes, begin: int, stop: int) -> bool:
 
 def in_verl(run_dir: str | os.PathLike[str]) -> bool:
     """Whether the run's configuration gives verl tools for its agent loops."""
-    import yaml  # views of other runs do not need it
-
     try:
-        settings = yaml.safe_load(read_regular(Path(run_dir) / "config.yaml"))
+        settings = decode_yaml(read_regular(Path(run_dir) / "config.yaml"))
         given = {
             f"{section}.{key}": value for section in _SECTIONS for key, value in settings[section].items()
         }
         given |= given.pop("trainer.overrides")
         return any(bool(value) and str(key).endswith(_TOOLS) for key, value in given.items())
-    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
 
 

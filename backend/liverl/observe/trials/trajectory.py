@@ -31,6 +31,7 @@ from liverl.observe.trials.tools_offered import ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.clocks import age_of
 from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
 
 _LARGEST = 64 << 20  # maximum bytes of a JSON document
@@ -113,10 +114,7 @@ class TrajectoryReader:
     blocking."""
 
     def __init__(self, trial_dir: str | os.PathLike[str]) -> None:
-        self.path = Path(trial_dir)
-        self._inside = os.path.realpath(
-            trial_dir
-        )  # links out of it are not followed: an agent may have made them
+        self.path = Path(trial_dir)  # neither it nor a part of it may be a link: an agent may have made it
         self._refused: dict[str, str] = {}  # name of a file that was not read -> why
         self._last: Trajectory | None = None
         self._document: tuple[tuple[str, int, int], _Document] | None = None
@@ -182,7 +180,7 @@ class TrajectoryReader:
         """
         source = self._last.source if self._last is not None else None
         size = turn.size or most
-        with open_binary(self.path / (source or TRAJECTORY), inside=self._inside) as file:
+        with open_binary(self.path / (source or TRAJECTORY), inside=self.path.parent) as file:
             file.seek(turn.offset)
             data = file.read(min(size, most))
         try:
@@ -194,7 +192,7 @@ class TrajectoryReader:
         """Read what was appended to the trajectory file; return its name."""
         for name in (TRAJECTORY, f"agent/{TRAJECTORY}"):
             try:
-                file = open_binary(self.path / name, inside=self._inside)
+                file = open_binary(self.path / name, inside=self.path.parent)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except (RefusedFileError, PermissionError) as error:
@@ -208,7 +206,7 @@ class TrajectoryReader:
                     self._file = identity
                 if stat.st_size > self._offset:
                     file.seek(self._offset)
-                    self._take(file, closed and time.time() - stat.st_mtime > SETTLE)
+                    self._take(file, closed and age_of(stat.st_mtime, time.time()) > SETTLE)
             return name
         if self._file is not None:
             self._begin()
@@ -252,7 +250,7 @@ class TrajectoryReader:
     def _bytes(self, name: str) -> bytes | None:
         """Return the content of a file of the trial; None if it is missing or was refused."""
         try:
-            return read_regular(self.path / name, _LARGEST, inside=self._inside)
+            return read_regular(self.path / name, _LARGEST, inside=self.path.parent)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (RefusedFileError, PermissionError) as error:

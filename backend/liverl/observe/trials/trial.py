@@ -27,6 +27,7 @@ from liverl.observe.trials.rows import BAD_ROWS, UNREADABLE, flags_of
 from liverl.observe.trials.session_facts import MOSTLY
 from liverl.observe.trials.tool_formats import FORMATS, ToolFormat, resembling
 from liverl.observe.trials.tools_offered import in_request
+from liverl.util.clocks import age_of
 from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular
 
 TRAJECTORY = "litellm-trajectory.jsonl"
@@ -103,11 +104,11 @@ class Trial:
         "outcome",
         "path",
         "preview",
-        "real_root",
         "repeated",
         "replica",
         "reward",
         "rewrites",
+        "root",
         "row",
         "row_flags",
         "sampling",
@@ -124,7 +125,7 @@ class Trial:
         """``root``: a folder of trials in the run directory; ``path``: of the trial, relative to it."""
         self.directory, self.step = f"{root}/{path}", step
         self.path = f"{os.path.basename(root)}/{path}"  # relative to the run directory
-        self.real_root = os.path.realpath(root)  # links out of it are not followed
+        self.root = root  # no link below it is followed
         self.name = path.rpartition("/")[2]
         self.task = TASK.sub("", self.name)
         self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
@@ -193,7 +194,7 @@ class Trial:
         directory = self.directory
         try:
             mtime = os.stat(directory).st_mtime_ns
-            if mtime != self._dir_mtime or now - mtime / 1e9 < FRESH:
+            if mtime != self._dir_mtime or age_of(mtime / 1e9, now) < FRESH:
                 with os.scandir(directory) as entries:
                     self._names = frozenset(entry.name for entry in entries)
                 self._dir_mtime = mtime
@@ -265,10 +266,10 @@ class Trial:
     def _settled(self, now: float) -> bool:
         """Whether nothing more will be written of it."""
         if self._result_at is not None:
-            return now - self._result_at > SETTLE
+            return age_of(self._result_at, now) > SETTLE
         if self._document_at is None:
             return False
-        return now - self._document_at > (RESULT_DUE if "config.json" in self._names else REWARD_DUE)
+        return age_of(self._document_at, now) > (RESULT_DUE if "config.json" in self._names else REWARD_DUE)
 
     def _read_session(self, directory: str, now: float) -> None:
         """Read what the session of a trial of others has left at its end, unless that was read."""
@@ -280,7 +281,7 @@ class Trial:
         if mtime == self._document_at:
             return
         data, _ = self._read(path)
-        if data == b"" and now - mtime < SETTLE:
+        if data == b"" and age_of(mtime, now) < SETTLE:
             return  # it is none yet
         why = self.unreadable.get(PROXY_TRAJECTORY) if data is None else unreadable_document(data)
         self._document_at = mtime
@@ -310,7 +311,7 @@ class Trial:
         if stat.st_size == self._size:
             return False
         try:
-            self._offset, more = lines(self._trajectory, self._offset, self._add, self.real_root)
+            self._offset, more = lines(self._trajectory, self._offset, self._add, self.root)
         except (RefusedFileError, PermissionError) as error:
             self._refuse(self._trajectory, error)
             self._size = stat.st_size
@@ -319,7 +320,7 @@ class Trial:
         self._make_preview()
         self._size = -1 if more else stat.st_size
         self.updated_at = max(self.updated_at, stat.st_mtime)
-        return more or now - stat.st_mtime < SETTLE
+        return more or age_of(stat.st_mtime, now) < SETTLE
 
     def _make_preview(self) -> None:
         """Once per check, not once per record: only the newest answer is shown."""
@@ -388,7 +389,7 @@ class Trial:
             return
         result = parse_result(data, self._facts)
         if result is None:
-            if now - mtime < SETTLE:  # still being written
+            if age_of(mtime, now) < SETTLE:  # still being written
                 return
             self.bad += 1
         else:
@@ -431,7 +432,7 @@ class Trial:
         config = parse_config(data)
         facts = parse_object(data) or {}
         self._facts = facts if name == FACTS and facts.get("agent") == HARBOR else {}
-        self._config = config is not None or now - mtime > SETTLE
+        self._config = config is not None or age_of(mtime, now) > SETTLE
         if config is not None:
             self._begun_at = mtime  # written when the trial begins, and never again
             self.group, self.row = config.group, config.row
@@ -475,7 +476,7 @@ class Trial:
         """Return (content from ``offset``, mtime) of a small file; (None, None) if it is missing or must not be
         read."""
         try:
-            fd = open_regular(path, inside=self.real_root)
+            fd = open_regular(path, inside=self.root)
         except (FileNotFoundError, NotADirectoryError):
             return None, None
         except (RefusedFileError, PermissionError) as error:

@@ -19,12 +19,13 @@ from liverl.observe.trials.tool_formats import resembling
 from liverl.observe.trials.tools_offered import in_request
 from liverl.sessions.joined_turns import JoinedTurns, reply_json
 from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import JsonDecoder
 from liverl.util.plural import quantity
 
 _CONVERSATIONS = 8  # maximum conversations distinguished at a time
 _LATE = "its request is not known: it could not be written at its time, and its reply was kept by the session"
-_record = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_messages = msgspec.json.Decoder(list[msgspec.Raw])
+_record = JsonDecoder(dict[str, msgspec.Raw])
+_messages = JsonDecoder(list[msgspec.Raw])
 
 
 class Turn(msgspec.Struct, frozen=True):

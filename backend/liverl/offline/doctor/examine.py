@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,23 +16,22 @@ from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
 from liverl.model import Cause, TrialsStatus
 from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.going_on import judge_files
-from liverl.offline.doctor.inputs import GENERATION, UNREADABLE, Input, collect
+from liverl.offline.doctor.inputs import GENERATION, Input, collect
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.moments import When, moment, moments
 from liverl.offline.doctor.reading import Reading, read_logs
-from liverl.offline.doctor.rules import Judged, judged_files, judged_run, steps_of
+from liverl.offline.doctor.rules import Judged, is_events, judged_files, judged_run, steps_of
 from liverl.offline.doctor.scope import as_files, scope
-from liverl.offline.doctor.stacks import with_stacks
+from liverl.offline.doctor.stacks import of_stacks
 from liverl.offline.doctor.starts import INTERRUPTED, interrupted_start
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
-from liverl.offline.doctor.verdicts import evidence_of, joined
+from liverl.offline.doctor.verdicts import evidence_of, joined, with_left_out
 from liverl.util.plural import quantity
 from liverl.util.regular_file import open_binary
 
 COUNTED = 4 << 30  # bytes in which lines are counted
 SHOWN = 3  # paths that are named of those that cannot be read
-_GONE = os.strerror(errno.ENOENT)
 _CHUNK = 1 << 20
 _TRACEBACK = 16 << 10  # bytes of a log from an interrupt on
 
@@ -71,6 +68,7 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     run = inputs.runs[0] if inputs.runs else None
     found = scope(inputs, frozenset(str(path) for path in paths), now)
     reading = read_logs(found.logs, progress, foreign=run is None)
+    progress("judging what the logs say")
     verdict = _as_stated(_of_last_processes(reading.records, inputs.exits), inputs.stated)
     verdict = _of_a_start(verdict, reading, found.logs)
     words: dict[str, str] = {}
@@ -85,28 +83,33 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
     often = [one for one in failed if not one.is_usual]
     files = as_files(inputs, found, reading.remarks | words, reading.unread)
-    left_out = _left_out(inputs.left_out, files, trials, frozenset(str(path) for path in paths))
-    verdict = with_stacks(_located(joined(verdict, judged, often, silent, left_out)), files)
+    hung, unread = of_stacks(files)
+    missed = [*reading.left_out, *(words for one in judged for words in one.missed), *unread]
+    left_out = _left_out(inputs.left_out, files, trials, missed)
+    verdict = _located(joined(verdict, judged, often, silent))
+    if hung is not None:
+        verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
+    verdict = with_left_out(verdict, left_out)
     return Examination(
         verdict,
         files,
         dict(_lines(verdict)),
         moments(evidence_of(verdict), {log.path: log for log in found.logs}),
-        (*(n for one in judged for n in one.notes), *(one.explanation for one in failed if one.is_usual)),
+        (
+            *(note for one in judged for note in one.notes),
+            *(one.explanation for one in failed if one.is_usual),
+            *(reading.notes(now) if verdict.cause is None and not silent else ()),
+        ),
         left_out,
         now,
     )
 
 
-def _left_out(limit: str, files: Sequence[Input], trials: Sequence[TrialsRead], named: frozenset[str]) -> str:
+def _left_out(limit: str, files: Sequence[Input], trials: Sequence[TrialsRead], missed: Sequence[str]) -> str:
     """What there is that was not looked at, empty if that is nothing, or if nothing at all could be read. ``limit``:
-    the one that was met; ``named``: paths that the user named, which he expects to be read although they are gone."""
+    the one that was met; ``missed``: parts of files, in words."""
     older = sum(one.unread for one in trials)
-    unread = [
-        one.path
-        for one in files
-        if one.what.startswith(UNREADABLE) and (one.path in named or not one.what.endswith(_GONE))
-    ]
+    unread = [one.path for one in files if one.missed]
     if not any(one.read for one in files):
         return limit
     shown = ", ".join([*unread[:SHOWN], *(["..."] if len(unread) > SHOWN else [])])
@@ -114,6 +117,7 @@ def _left_out(limit: str, files: Sequence[Input], trials: Sequence[TrialsRead], 
         limit,
         f"{quantity(older, 'trial')} of the oldest steps, which would have taken too long" if older else "",
         f"{quantity(len(unread), 'path')} that cannot be read ({shown})" if unread else "",
+        *missed,
     )
     return "; ".join(filter(None, parts))
 
@@ -136,21 +140,31 @@ def _trials(
 def _by_rules(reading: Reading, metrics: Sequence[Path], trials: Sequence[TrialsRead], now: float) -> Judged:
     """What the rules for runs say of steps and trials."""
     training = reading.training
-    recent, source = training.recent, next((log.path for log, _ in reversed(reading.tails) if log.trains), "")
+    recent, source = (
+        training.recent,
+        next((one.log.path for one in reversed(reading.logs) if one.log.trains), ""),
+    )
+    missed = []
     for path in metrics:
-        of_file = steps_of(path)
-        if of_file.steps and (not recent.steps or of_file.steps[-1].step >= recent.steps[-1].step):
+        steps = steps_of(path)
+        missed += [steps.missed] if steps.missed else []
+        of_file = steps.recent
+        newest = recent.steps[-1].step if recent.steps else -1
+        if of_file.steps and of_file.steps[-1].step >= newest + is_events(
+            path
+        ):  # those are rounded to 7 digits
             recent, source = of_file, str(path)
     if not recent.steps and not trials:
-        return Judged()
+        return Judged(missed=tuple(missed))
     most = max(trials, key=lambda one: one.status.total, default=TrialsRead(TrialsStatus()))
-    return judged_files(recent, source, most.status, most.unreadable, training.owed, now)
+    judged = judged_files(recent, source, most.status, most.unreadable, training.owed, now)
+    return msgspec.structs.replace(judged, missed=tuple(missed))
 
 
 def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verdict:
     """The verdict on an interrupted start: its cause is the call that did not return."""
     cause = verdict.cause
-    if cause is None or cause.id not in INTERRUPTED or reading.training.reached is not None:
+    if cause is None or cause.id not in INTERRUPTED or reading.training.told.made:
         return verdict
     proof = next((one for one in cause.evidence if one.log is not None and one.offset is not None), None)
     log = next((log for log in logs if proof is not None and log.path == proof.log), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -16,12 +17,15 @@ from liverl.causes.finding import Exit
 from liverl.causes.shown import words_of
 from liverl.model import Cause, Snapshot
 from liverl.observe.hung_stacks import SUFFIX
+from liverl.observe.metrics.event_files import is_event_file
 from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
-from liverl.offline.doctor.ages import ago
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.offline.doctor.trial_folders import TrialFolder, is_named_as_trial, is_trial, trial_folder
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.util.ages import ago
+from liverl.util.decode import decode_json
+from liverl.util.plural import quantity
 from liverl.util.regular_file import RefusedFileError, open_regular, read_regular
 
 FILES = 4000  # logs of one diagnosis
@@ -31,17 +35,19 @@ UNREADABLE = "cannot be read"  # the beginning of ``Input.what`` of such a file 
 GENERATION = re.compile(
     r"(.+)\.(\d{1,9})\.log"
 )  # of a service, and the number of its process: replica-0.2.log
+_EVENTS = "steps of a training (tensorboard)"
 _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-packages", "secrets", "sandbox"))
 
 
 class Input(msgspec.Struct, frozen=True):
     """One line of ``files``. ``what``: its kind in words, or why it cannot be read; ``read``: whether it is judged;
-    ``size``: bytes, None if unknown."""
+    ``size``: bytes, None if unknown; ``missed``: it may tell what is wrong, and was not looked at."""
 
     path: str
     what: str
     read: bool = False
     size: int | None = None
+    missed: bool = False
 
 
 class _Kept(msgspec.Struct):
@@ -50,7 +56,8 @@ class _Kept(msgspec.Struct):
 
 class Inputs(msgspec.Struct, frozen=True):
     """What is at the paths. ``files``: each once; ``runs``: of this program, the newest
-    first; ``trials``: folders of trials that are no run's; ``metrics``: files with a record per step, likewise;
+    first; ``trials``: folders of trials that are no run's; ``metrics``: files with a record per step, and event files
+    of tensorboard or folders of them, likewise;
     ``left_out``: why there is more than was looked at, empty if all was; ``exits``: of the processes of the newest run,
     by their files; ``stated``: why that run failed, as its backend saw it, None if no or another answer was stored."""
 
@@ -74,7 +81,7 @@ def collect(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         search.files[str(run.path)] = Input(
             str(run.path), f"a run of liverl-tui: {_standing(run)}", read=True
         )
-        for one in _of_run(run):
+        for one in (*_of_run(run), *_damaged(run)):
             search.add(one)
     for run in runs[1:]:
         search.files[str(run.path)] = Input(str(run.path), f"an earlier run, not judged: {_standing(run)}")
@@ -99,6 +106,8 @@ class _Search:
         self.trials: list[TrialFolder] = []
         self.metrics: list[Path] = []
         self.left_out = ""
+        self._roots: set[str] = set()  # real paths of folders that are looked into with all below them
+        self._links: dict[Path, list[Path]] = {}  # folder -> links in it that are to be followed
         self._progress = progress
         self._logs = 0
         self._entries = ENTRIES
@@ -110,27 +119,35 @@ class _Search:
     def look_at(self, path: Path) -> None:
         """Add what is at a path that was named."""
         if not path.is_dir():
-            self.add(look(path, named=True))
+            one = look(path, named=True)
+            if is_event_file(path.name) and one.size is not None:
+                one = msgspec.structs.replace(one, what=_EVENTS, missed=False)
+                self.metrics.append(path)
+            self.add(one)
             self._note_metrics(path)
             return
         before = len(self.files)
-        waiting = deque([path])
+        self._roots.add(os.path.realpath(path))
+        waiting = deque([(path, False)])
         while waiting:
-            folder = waiting.popleft()
+            folder, linked = waiting.popleft()
             self._progress(f"looking for logs, {len(self.files)} files so far: {folder}")
-            waiting.extend(self._folder(folder))
+            waiting.extend((one, linked) for one in self._folder(folder, linked=linked))
+            if not linked:
+                waiting.extend((one, True) for one in self._links.pop(folder, ()))
             if self.left_out:
                 return
         if len(self.files) == before and not self.runs:
             self.add(Input(str(path), "an empty folder"))
 
-    def _folder(self, folder: Path) -> list[Path]:
-        """Add the files of a folder; the folders in it that are to be looked into."""
+    def _folder(self, folder: Path, *, linked: bool) -> list[Path]:
+        """Add the files of a folder; the folders in it that are to be looked into. ``linked``: it lies behind a link,
+        and further links in it are not followed."""
         try:
             with os.scandir(folder) as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
         except OSError as error:
-            self.add(Input(str(folder), f"{UNREADABLE}: {error.strerror}"))
+            self.add(unreadable(folder, error))
             return []
         names = {entry.name for entry in entries}
         run = RunDir(folder)
@@ -151,12 +168,30 @@ class _Search:
             self._trials(found)
             folders = [n for n in folders if not (STEP_DIR.fullmatch(n) or is_named_as_trial(n))]
             folders = [n for n in folders if not is_trial(_names(folder / n))]
+        events = [entry.name for entry in entries if is_event_file(entry.name)]
+        if events:
+            self.metrics.append(folder)
+            self.add(Input(str(folder), f"{_EVENTS}, {quantity(len(events), 'file')}"))
+            entries = [entry for entry in entries if entry.name not in events]
         for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
+            if entry.is_symlink() and os.path.isdir(entry.path):
+                self._link(Path(entry.path), linked=linked)
+            elif not entry.is_dir(follow_symlinks=False):
                 self._file(Path(entry.path))
         return [
             folder / name for name in folders if name not in _SKIPPED and not name.startswith("global_step_")
         ]
+
+    def _link(self, path: Path, *, linked: bool) -> None:
+        """A link to a folder: logs often lie on another disk. What lies in the named folders is found anyway."""
+        real = os.path.realpath(path)
+        if any(real == root or real.startswith(root.rstrip("/") + "/") for root in self._roots):
+            self.add(Input(str(path), f"a link to {real}"))
+        elif linked:
+            self.add(Input(str(path), f"a link to {real}, not followed", missed=path.name not in _SKIPPED))
+        elif path.name not in _SKIPPED:
+            self._roots.add(real)
+            self._links.setdefault(path.parent, []).append(path)
 
     def _file(self, path: Path) -> None:
         if self.left_out:
@@ -220,13 +255,20 @@ def _of_run(run: RunDir) -> Iterator[Input]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        yield Input(str(folder), f"{UNREADABLE}: {error.strerror}")
+        yield unreadable(folder, error)
         return
     for name in names:
         if not name.endswith(".idx"):
             yield look(folder / name, named=False, own=True)
     for path in sorted(run.stacks(attempts[-1]).glob(f"*{SUFFIX}")):
         yield look(path, named=True)
+
+
+def _damaged(run: RunDir) -> Iterator[Input]:
+    """What a run's backend has written of it and what cannot be read."""
+    for path, content in ((run.result, run.read_result), (run.snapshot, run.read_snapshot)):
+        if os.path.lexists(path) and content() is None:
+            yield Input(str(path), f"{UNREADABLE}: damaged, or written by another version", missed=True)
 
 
 def _standing(run: RunDir) -> str:
@@ -282,7 +324,7 @@ def _still_failing(run: RunDir, snapshot: Snapshot) -> Iterator[Exit]:
 def _exit_of(file: Path) -> model.Exit | None:
     """What the keeper has written of the end of a process; None if it cannot be read."""
     try:
-        return msgspec.json.decode(read_regular(file, 1 << 20), type=_Kept).exit
+        return decode_json(read_regular(file, 1 << 20), type=_Kept).exit
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -295,14 +337,21 @@ def look(path: Path, *, named: bool, own: bool = False) -> Input:
     except RefusedFileError as error:
         return Input(shown, error.strerror or "not a regular file")
     except OSError as error:
-        return Input(shown, f"{UNREADABLE}: {error.strerror}")
+        return unreadable(path, error, named=named)
     try:
         size = os.fstat(fd).st_size
         head = os.pread(fd, HEAD, 0)
         tail = os.pread(fd, HEAD, size - HEAD) if size > 2 * HEAD else os.pread(fd, HEAD, HEAD)
     except OSError as error:
-        return Input(shown, f"{UNREADABLE}: {error.strerror}")
+        return unreadable(path, error, named=named)
     finally:
         os.close(fd)
     kind = kind_of(path.name, head, tail, named=named, own=own)
-    return Input(shown, kind.words, kind.log, size)
+    return Input(shown, kind.words, kind.log, size, kind.missed)
+
+
+def unreadable(path: Path, error: OSError, *, named: bool = False) -> Input:
+    """A file or folder that cannot be read. One that has gone is missed only if the user named it: a link may point to
+    what was removed long ago."""
+    why = f"{UNREADABLE}: {error.strerror or error}"
+    return Input(str(path), why, missed=named or error.errno != errno.ENOENT)

@@ -14,10 +14,12 @@ _CONTROL = re.compile(
 
 
 class Kind(NamedTuple):
-    """``words``: for people; ``log``: whether a process may have written there why it ended."""
+    """``words``: for people; ``log``: whether a process may have written there why it ended; ``missed``: likewise, but
+    in a form that is not read."""
 
     words: str
     log: bool
+    missed: bool = False
 
 
 _DATA = {
@@ -59,6 +61,7 @@ _TRAINER = re.compile(
 _CONTENT = (
     (re.compile(rb"^# (?:HELP|TYPE) \w", re.M), Kind("Prometheus metrics", False)),
     (_TRAINER, Kind("trainer log (verl, Ray)", True)),
+    (re.compile(rb"\w*TrainRayActor pid="), Kind("trainer log (slime, Ray)", True)),
     (
         re.compile(
             rb"sglang_router(?:_rs)?::|\[Router \(Rust\)\]|\bsmg(?:::|_gateway)|sglang_router\.launch"
@@ -88,6 +91,11 @@ _CONTENT = (
 )
 _SLURM = re.compile(rb"^(?:slurmstepd|srun|slurm_script|sbatch): ", re.M)
 _OWN_LOG = re.compile(r"[\w-]+\.\d+\.log$")
+# Of a file in a form that is not read, whose content cannot tell
+_MAY_BE_LOG = re.compile(
+    r"(?:^|[._-])(?:log|out|err|stdout|stderr|output)s?(?:[._-]|$)|^(?:slurm|raylet|gcs_server|train|trainer|worker)\b",
+    re.I,
+)
 _LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?$|^[^.]+$|^slurm-")
 
 
@@ -97,15 +105,15 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
     if not head:
         return Kind("empty", False)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return Kind("text in UTF-16; convert it first: iconv -f utf-16 -t utf-8", False)
+        return Kind("text in UTF-16; convert it first: iconv -f utf-16 -t utf-8", False, True)
     # A log that was emptied while its writer went on begins with zeros.
     head = head.lstrip(b"\0") or tail.lstrip(b"\0") or head
     suffix = name[name.rfind(".") :].lower() if "." in name else ""
     data = _DATA[".tar"] if ".tar." in name.lower() else _DATA.get(suffix)
     if b"\0" in head or len(_CONTROL.findall(head)) * 20 > len(head):
-        return Kind(data or "binary", False)
+        return Kind(data or "binary", False, _may_be_log(name, data))
     if data is not None:
-        return Kind(data, False)
+        return Kind(data, False, _may_be_log(name, data))
     if is_stacks(head[:4096].decode("utf-8", "replace")):
         return Kind(STACKS, False)
     sample = head + b"\n" + tail
@@ -124,3 +132,9 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", *, named: bool = True, ow
     if found is not None:
         return found
     return Kind("text", named or _LOG_NAME.search(name) is not None)
+
+
+def _may_be_log(name: str, data: str | None) -> bool:
+    """Whether a file that is not read has the name of a log. ``data``: what its name says that it is."""
+    packed = data is not None and data.startswith("compressed")
+    return (packed or data is None) and _MAY_BE_LOG.search(name) is not None

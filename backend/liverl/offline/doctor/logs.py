@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -45,13 +46,14 @@ class Log(msgspec.Struct, frozen=True):
 
 
 def dated(inputs: Iterable[Input]) -> list[Log]:
-    """The logs among ``inputs``, with their times on one clock. A file that has gone is left out."""
+    """The logs among ``inputs``, with their times on one clock. One that cannot be read any more has none: who reads
+    it is told why."""
     found: list[tuple[Input, float, Stamps]] = []
     for one in inputs:
         try:
             modified, samples = _samples(one.path)
         except OSError:
-            continue
+            modified, samples = time.time(), ()
         found.append((one, modified, stamps(samples, modified)))
     zones = aligned([(one, modified) for _, modified, one in found])
     return [_log(*entry, zone) for entry, zone in zip(found, zones, strict=True)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,79 +12,136 @@ import msgspec
 from liverl.causes.finding import Evidence, Explanation, LogRecords
 from liverl.causes.reading import read_log
 from liverl.causes.words import short
-from liverl.offline.doctor.early_ends import early_ends
-from liverl.offline.doctor.ends import log_stops
+from liverl.offline.doctor.closing import LogRead, end_of, own_end
+from liverl.offline.doctor.early_ends import ends_of
+from liverl.offline.doctor.ends import end_not_told, exit_without_error, log_stops
 from liverl.offline.doctor.going_on import of_trials
-from liverl.offline.doctor.inputs import UNREADABLE
+from liverl.offline.doctor.inputs import Input, unreadable
 from liverl.offline.doctor.kinds import TRANSCRIPT
 from liverl.offline.doctor.logs import Log
-from liverl.offline.doctor.silence import Tail, engine_stuck, hang, tail_of
-from liverl.offline.doctor.training import Training, joined, training_of
+from liverl.offline.doctor.silence import engine_stuck, hang, tail_of
+from liverl.offline.doctor.training import Training, TrainingReader, joined
+from liverl.util.regular_file import open_binary
 
 # What goes on by itself, whatever the training does
 _BESIDE = re.compile(r"Ray's (?:raylet|GCS)|a Ray service|kernel log")
-MOST = 2 << 30  # bytes of one log that are read, its last ones
+MOST = 2 << 30  # bytes of one log that are read, its last ones,
+HEAD = 4 << 20  # and of its beginning for what it tells of the training
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """``records``: of each log that could be read; ``training``: what all say of it; ``tails``: how each log ends;
-    ``remarks``: of a log, by its path, what is to be said of how it was read; ``unread``: of one that could not be,
-    why.
+    """``records``: of each log that could be read; ``logs``: what those say that may be of the training; ``remarks``:
+    of a log, by its path, what is to be said of how it was read; ``unread``: of one that could not be, why;
+    ``left_out``: what was not read of the others, in words.
     """
 
     records: tuple[LogRecords, ...] = ()
-    training: Training = Training()
-    tails: tuple[tuple[Log, Tail], ...] = ()
+    logs: tuple[LogRead, ...] = ()
     remarks: dict[str, str] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, Input] = {}
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def training(self) -> Training:
+        """What all logs together say."""
+        order = sorted(self.logs, key=lambda one: one.log.over)
+        return joined([one.training for one in order], self._ended())
+
+    def _ended(self) -> str:
+        """The line by which the training has ended, as the log with its last work says, or a script which may have
+        waited for it; empty without one."""
+        trainers = [one for one in self.logs if one.told.has_training or one.log.trains]
+        if not trainers:
+            return next((line for one in self.logs if (line := own_end(one.told))), "")
+        newest = max(trainers, key=lambda one: (one.told.has_training, one.tail.at or one.log.over))
+        if newest.told.ends_failed:
+            return newest.told.failed
+        return end_of(newest, [one for one in self.logs if one is not newest])
 
     def silent_ends(self, now: float) -> tuple[Explanation, ...]:
         """What is wrong with a run whose logs show no error: it hangs, it ended too early, or its log just stops."""
-        early = early_ends((), [log.path for log, _ in self.tails])
-        hangs = hang(self.tails, self.training, now)
-        stuck = [one for log, tail in self.tails if (one := engine_stuck(log, tail)) is not None]
+        early = [*self._failures(), *ends_of(self.logs)]
+        training = self.training
+        hangs = hang([(one.log, one.tail) for one in self.logs], training, now)
+        stuck = [found for one in self.logs if (found := engine_stuck(one.log, one.tail)) is not None]
         stops = None
         if not early and hangs is None:
-            stops = self._stops(now)
+            stops = self._stops(training, now)
         return tuple(one for one in (hangs, *early[:1], *stuck[:1], stops) if one is not None)
 
-    def _stops(self, now: float) -> Explanation | None:
-        trainers = [(log, tail) for log, tail in self.tails if log.trains]
+    def _failures(self) -> Iterator[Explanation]:
+        """Logs that end with an exit code other than 0."""
+        for one in self.logs:
+            if one.told.ends_failed:
+                yield exit_without_error(one.training, one.told.proofs["failed"])
+
+    def _stops(self, training: Training, now: float) -> Explanation | None:
+        found = self._last_line()
+        return None if found is None else log_stops(training, *found, now)
+
+    def notes(self, now: float) -> tuple[Explanation, ...]:
+        """What is worth to know of the end of the training, and no fault."""
+        found = self._last_line()
+        note = None if found is None else end_not_told(self.training, *found, now)
+        return () if note is None else (note,)
+
+    def _last_line(self) -> tuple[float, Evidence] | None:
+        """When the trainer, or a server beside it, has written last, and the trainer's last line of work."""
+        trainers = [one for one in self.logs if one.log.trains or one.told.has_training]
         if not trainers:
             return None
-        log, tail = max(trainers, key=lambda one: one[0].over)
+        last = max(trainers, key=lambda one: (one.told.has_training, one.log.over))
+        log, tail = last.log, last.tail
         line = Evidence(short(tail.line), log.path, tail.offset) if tail.line else Evidence("", log.path)
-        newest = max(one.over for one, _ in self.tails)  # its servers may still write
-        return log_stops(self.training, max(log.over, newest), line, now)
+        newest = max(one.log.over for one in self.logs)  # its servers may still write
+        return max(log.over, newest), line
 
 
 def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: bool) -> Reading:
-    """Read the logs. ``foreign``: they are of no run of this program, whose backend knows how it went."""
+    """Read the logs, each once. ``foreign``: they are of no run of this program, whose backend knows how it went."""
     records: list[LogRecords] = []
-    parts: list[tuple[float, Training]] = []
-    tails: list[tuple[Log, Tail]] = []
+    read: list[LogRead] = []
     remarks: dict[str, str] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, Input] = {}
+    left_out: list[str] = []
     for number, log in enumerate(logs, 1):
         size = log.input.size or 0
-        progress(f"reading {number} of {len(logs)} logs, {_mib(size)}: {log.path}")
+        what = f"reading {number} of {len(logs)} logs"
+        progress(f"{what}, {_mib(size)}: {log.path}")
         start = max(0, size - MOST)
+        is_transcript = log.input.what == TRANSCRIPT
+        listens = foreign and not is_transcript and not _BESIDE.search(log.input.what)
+        reader = TrainingReader(log.path)
+        so_far = partial(_so_far, progress, what, size - start, log.path)
         try:
-            found = read_log(Path(log.path), log.path, start, log.zone)
-            is_transcript = log.input.what == TRANSCRIPT
-            if foreign and not is_transcript and not _BESIDE.search(log.input.what):
-                parts.append((log.over, training_of(log.path, start)))
-                tails.append((log, tail_of(log)))
+            if listens and start:
+                _hear_head(log.path, reader)
+            hear = reader.hear if listens else None
+            found = read_log(Path(log.path), log.path, start, log.zone, hear, so_far)
+            if listens:
+                read.append(LogRead(log, reader.training, tail_of(log)))
         except OSError as error:
-            unread[log.path] = f"{UNREADABLE}: {error.strerror}"
+            unread[log.path] = unreadable(Path(log.path), error, named=True)
             continue
         records.append(of_trials(found) if is_transcript else found)
         remark = f"; the last {_mib(MOST)} of {_mib(size)} were read" if start else ""
+        if start:
+            left_out.append(f"{_mib(start)} at the beginning of {log.path}")
         if found.left_out:
             remark += f"; of its warnings and errors {found.left_out} in the middle were left out"
         remarks[log.path] = remark
-    training = joined([part for _, part in sorted(parts, key=lambda one: one[0])])
-    return Reading(tuple(records), training, tuple(tails), remarks, unread)
+    return Reading(tuple(records), tuple(read), remarks, unread, tuple(left_out))
+
+
+def _hear_head(path: str, reader: TrainingReader) -> None:
+    """The beginning of a log of which only the end is read: totals stand there."""
+    with open_binary(path) as file:
+        data = file.read(HEAD)
+    reader.hear(data[: data.rfind(b"\n") + 1], 0)
+
+
+def _so_far(progress: Callable[[str], None], what: str, size: int, path: str, done: int) -> None:
+    progress(f"{what}, {done / (1 << 20):.1f} of {_mib(size)}: {path}")
 
 
 def _mib(size: int) -> str:

@@ -12,11 +12,11 @@ import msgspec
 
 from liverl.causes.finding import Evidence, Explanation
 from liverl.diagnose.titles import sentences
-from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.examine import Examination, explanations
 from liverl.offline.doctor.inputs import MORE, UNREADABLE, Input
 from liverl.offline.doctor.moments import When
 from liverl.util import redact
+from liverl.util.ages import ago, clock
 
 WIDTH = 100  # columns at most
 _HOW = {"stamp": "", "near": "about ", "file": "at the latest "}

@@ -12,38 +12,69 @@ from liverl.control.messages import ControlError
 from liverl.diagnose import failures
 from liverl.diagnose.training import judge_course
 from liverl.model import Evidence, Snapshot, Symptom, TrialsStatus, UnreadableFile
-from liverl.observe.metrics.recent import RecentSteps, StepCollector
+from liverl.observe.metrics.event_files import event_files, is_event_file, read_event_steps
+from liverl.observe.metrics.recent import RecentSteps, StepCollector, of_steps
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.offline.doctor.trials import TrialsRead, of_run
 from liverl.offline.state import snapshot
 from liverl.rundir.layout import RunDir
+from liverl.util.plural import quantity
 
 FEW_STEPS = 10  # a run of fewer steps may only try whether all parts work together,
 _OF_SHORT_RUNS = frozenset(("reward_flat",))  # with a model that solves nothing
-_POLLS = 64  # reads of a metrics file at most; one takes 4 MiB
+_POLLS = 4096  # reads of a metrics file at most; one takes 4 MiB
 
 
 class Judged(msgspec.Struct, frozen=True):
     """What rules say. ``alerts``: warnings and worse; ``notes``: what is worth to know and no fault; ``problem``: why
-    they could not be asked, empty if they were."""
+    they could not be asked, empty if they were; ``missed``: what was not looked at, in words."""
 
     alerts: tuple[Explanation, ...] = ()
     notes: tuple[Explanation, ...] = ()
     problem: str = ""
+    missed: tuple[str, ...] = ()
 
 
-def steps_of(metrics: Path) -> RecentSteps:
-    """The steps of a file with a record per step."""
+class Steps(msgspec.Struct, frozen=True):
+    """The steps of a file, and what of it was not looked at, in words; empty if all was."""
+
+    recent: RecentSteps
+    missed: str = ""
+
+
+def steps_of(metrics: Path) -> Steps:
+    """The steps of a file with a record per step, of an event file of tensorboard, or of a folder of those."""
+    if is_events(metrics):
+        return _of_events(metrics)
     reader, collector = MetricsReader(metrics), StepCollector()
+    missed = f"what follows the first {_POLLS * 4 >> 10} GiB of {metrics}"
     for _ in range(_POLLS):
         try:
             news = reader.poll()
-        except OSError:
+        except OSError as error:
+            missed = f"{metrics} ({error.strerror or error})"
             break
         if not news:
+            missed = ""
             break
         collector.add(news)
-    return collector.recent()
+    left = next((f"{path} ({why})" for path, why in reader.unreadable.items()), "")
+    bad = f"{quantity(reader.bad_lines, 'line')} of {metrics}, damaged" if reader.bad_lines else ""
+    return Steps(collector.recent(), missed or left or bad)
+
+
+def is_events(metrics: Path) -> bool:
+    """Whether steps stand in event files of tensorboard."""
+    return metrics.is_dir() or is_event_file(metrics.name)
+
+
+def _of_events(metrics: Path) -> Steps:
+    try:
+        files = event_files(metrics) if metrics.is_dir() else [metrics]
+    except OSError as error:
+        return Steps(RecentSteps(), f"{metrics} ({error.strerror or error})")
+    found = read_event_steps(files)
+    return Steps(of_steps(found.steps), "; ".join(found.missed))
 
 
 def judged_files(

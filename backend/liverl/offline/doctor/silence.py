@@ -13,11 +13,12 @@ import msgspec
 from liverl.causes.finding import Evidence, Explanation
 from liverl.causes.words import short
 from liverl.logs.moments import Resolver
+from liverl.logs.no_work import BUSY, LOOKS, POLL_LINES, shows_no_work
 from liverl.logs.prefixes import colourless
 from liverl.logs.zones import stamp_of
-from liverl.offline.doctor.ages import ago, clock
 from liverl.offline.doctor.logs import A_ZONE, Log
 from liverl.offline.doctor.training import Training
+from liverl.util.ages import ago, clock
 from liverl.util.plural import quantity
 from liverl.util.regular_file import open_regular
 
@@ -31,19 +32,6 @@ STEPS = 5.0  # so many times what a step takes,
 USUAL = 2.0  # and what the longest gap between two lines of work took before
 POLLS = 3  # lines without work at least, behind the last work
 
-# Requests that only look: of health checks, scrapers, dashboards
-_LOOKS = re.compile(r'"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}')
-_POLL_LINES = re.compile(
-    rb'^[^"\n]{0,200}"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}[^\n]{0,400}$', re.M
-)
-_IDLE = re.compile(
-    r"generation throughput: 0\.0+ tokens/s|gen throughput \(token/s\): 0\.0+\b|#running-req: 0, |"
-    r"No available shared memory broadcast block found in \d|\(autoscaler \+|(?i:\bheartbeat\b|\bkeep-?alive\b)|"
-    r"\bslurmstepd: error: |"
-    r"(?i:\bstill waiting\b|\bhealth.?check\b)"
-)
-# What a busy engine prints, also if its numbers stay the same
-_BUSY = re.compile(r"throughput(?: \(token/s\))?: (?:0\.0*[1-9]|[1-9])")
 _TIMES = re.compile(
     r"\d{4}[-/]\d\d[-/]\d\d|\b\d\d-\d\d (?=\d\d:)|\b\d{1,4}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?|\b[\d.]{1,9} ?(?:s/it|it/s)|"
     r"\[repeated \d+x across cluster\]"
@@ -149,7 +137,7 @@ def _polls_only(fd: int, end: int) -> tuple[int, int]:
         cut = data.find(b"\n") + 1 or len(data)
         data, begin = data[cut:], begin + cut
     lines = data.count(b"\n") + (not data.endswith(b"\n"))
-    return (lines, begin) if data and len(_POLL_LINES.findall(data)) == lines else (0, end)
+    return (lines, begin) if data and len(POLL_LINES.findall(data)) == lines else (0, end)
 
 
 def _heartbeats(lines: Sequence[tuple[int, str]]) -> frozenset[str]:
@@ -163,16 +151,9 @@ def _last_work(lines: Sequence[tuple[int, str]], beats: frozenset[str]) -> int |
     """The index of the last line that shows work; None if none does."""
     for place in range(len(lines) - 1, -1, -1):
         text = lines[place][1]
-        if not shows_no_work(text) and (_BUSY.search(text) or _TIMES.sub("", text) not in beats):
+        if not shows_no_work(text) and (BUSY.search(text) or _TIMES.sub("", text) not in beats):
             return place
     return None
-
-
-def shows_no_work(text: str) -> bool:
-    """Whether a line shows no work: a poll, a heartbeat, or a message that something waits."""
-    if _BUSY.search(text) is not None:
-        return False
-    return _LOOKS.search(text) is not None or _IDLE.search(text) is not None
 
 
 def _judged(work: Sequence[tuple[int, str]], behind: Sequence[tuple[int, str]], polls: int, log: Log) -> Tail:
@@ -189,7 +170,7 @@ def _judged(work: Sequence[tuple[int, str]], behind: Sequence[tuple[int, str]], 
     held, since = 0, None
     for _, text in reversed(behind):
         found = _STUCK.search(text)
-        if found is None and not _LOOKS.search(text):
+        if found is None and not LOOKS.search(text):
             break
         if found is not None:
             held = held or int(found["a"] or found["b"])

@@ -6,9 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
-from liverl.causes.finding import Evidence, Explanation, Verdict
+from liverl.causes.finding import Evidence, Explanation
 from liverl.offline.doctor.inputs import Input
 from liverl.offline.doctor.kinds import STACKS
 from liverl.procs.stack_text import Saved, in_order, parse
@@ -20,13 +18,15 @@ ID = "hung"
 QUOTED = 3  # processes
 
 
-def with_stacks(verdict: Verdict, files: Sequence[Input]) -> Verdict:
-    """``verdict`` with where processes hung, by the stacks among ``files``; not those of a run that then came to its
-    end."""
+def of_stacks(files: Sequence[Input]) -> tuple[Explanation | None, list[str]]:
+    """Where processes hung, by the stacks among ``files``, not those of a run that then came to its end; and the files
+    of stacks that cannot be read."""
     of_hung = [one.path for one in files if one.what == STACKS and not _is_done(Path(one.path))]
     hung = [(path, *saved) for path in of_hung if (saved := _read(path)) is not None]
+    read = {path for path, *_ in hung}
+    missed = [f"{path}, which has no stacks that can be read" for path in of_hung if path not in read]
     if not hung:
-        return verdict
+        return None, missed
     order = {id(one): place for place, one in enumerate(in_order(one for _, one, _ in hung))}
     hung.sort(key=lambda each: order[id(each[1])])
     first = hung[0][1]
@@ -40,7 +40,7 @@ def with_stacks(verdict: Verdict, files: Sequence[Input]) -> Verdict:
         "If it waits for a lock or for another process, look for the reason in the stacks of the other processes.",
         evidence=tuple(_evidence(path, one, text) for path, one, text in hung[:QUOTED]),
     )
-    return msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, explanation))
+    return explanation, missed
 
 
 def _read(path: str) -> tuple[Saved, str] | None:

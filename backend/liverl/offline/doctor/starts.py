@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from liverl.causes.finding import Explanation
-from liverl.offline.doctor.ages import clock
+from liverl.util.ages import clock
 
 HANG_AT_START = "start-hangs"
 INTERRUPTED = frozenset(("interrupted", "keyboard-interrupt"))

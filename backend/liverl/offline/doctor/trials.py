@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -23,6 +22,7 @@ from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.scanner import TRIALS, LineReader, TrialScanner
 from liverl.observe.trials.trial import Trial
 from liverl.offline.doctor.trial_folders import TrialFolder
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import read_regular
 
 SCAN_S = 6.0  # seconds in which the trials of one folder are read, those of the newest steps first
@@ -154,7 +154,9 @@ def _message(head: TrialHead) -> tuple[str, str]:
     """The exception of a trial as its result has it, and the same without what is its own: names, numbers, paths."""
     text = head.failure
     try:
-        result = json.loads(read_regular(Path(head.path) / "result.json", LARGEST))
+        result = decode_loose_json(
+            read_regular(Path(head.path) / "result.json", LARGEST, inside=Path(head.path).parent)
+        )
         info = result.get("exception_info") or {}
         parts = [str(info.get(name) or "") for name in ("exception_type", "exception_message")]
         text = ": ".join(part for part in parts if part) or text
@@ -179,8 +181,8 @@ def _logs(folder: Path) -> Iterator[LogRecords]:
     for name in _LOGS:
         path = folder / name
         try:
-            size = os.stat(path).st_size
-            yield read_log(path, str(path), max(0, size - LARGEST))
+            size = os.lstat(path).st_size
+            yield read_log(path, str(path), max(0, size - LARGEST), inside=folder.parent)
         except OSError:
             continue  # most trials have one of them
 

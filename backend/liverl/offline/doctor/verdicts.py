@@ -29,10 +29,9 @@ def joined(
     judged: Sequence[Judged],
     failed: Sequence[Failure],
     silent: Sequence[Explanation],
-    left_out: str,
 ) -> Verdict:
     """One verdict. ``logs``: on the records of all logs; ``judged``: by the rules for runs; ``failed``: why trials
-    failed; ``silent``: what is wrong with logs without an error; ``left_out``: what was not looked at.
+    failed; ``silent``: what is wrong with logs without an error.
 
     What most trials failed with is the cause where the logs know none, or only that trials failed. A hang is told
     beside an end from outside, and beside one that nothing explains; an early end only where nothing else is wrong.
@@ -55,8 +54,13 @@ def joined(
     more += [one for one in alerts if one.severity != "critical"]
     more += [one for one in silent if one.id == STOPS and logs.cause is None]
     more += [_not_asked(one.problem) for one in judged if one.problem]
-    kept = list(_each_once(cause, more))[:SYMPTOMS]
-    return Verdict(cause, guesses, tuple([*kept, _not_read(left_out)] if left_out else kept))
+    return Verdict(cause, guesses, tuple(list(_each_once(cause, more))[:SYMPTOMS]))
+
+
+def with_left_out(verdict: Verdict, left_out: str) -> Verdict:
+    """``verdict`` with what was not looked at, in words, so that it is no clean bill; none if that is empty."""
+    others = tuple(one for one in verdict.symptoms if one.id != NOT_READ)
+    return Verdict(verdict.cause, verdict.guesses, (*others, *([_not_read(left_out)] if left_out else [])))
 
 
 def _with_trials(cause: Explanation | None, alerts: Sequence[Explanation]) -> Explanation | None:

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from .files import append_line
+
 LIVE_FOR = 600.0  # seconds without requests after which a trial no longer counts as load
 FORGET_AFTER = 86400.0  # seconds after which a trial is assigned again
 
@@ -26,7 +28,7 @@ class Assignment:
     """The replica of a trial."""
 
     replica: str
-    last_used: float  # Unix seconds
+    last_used: float  # monotonic seconds, the same for all processes of the host
 
 
 class Assignments:
@@ -36,7 +38,7 @@ class Assignments:
         OSError: the file cannot be opened or read. Failed writes are reported by the caller.
     """
 
-    def __init__(self, path: Path, generation: int, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, generation: int, now: Callable[[], float] = time.monotonic) -> None:
         self._generation = generation
         self._now = now
         self._known: dict[str, Assignment] = {}
@@ -99,16 +101,13 @@ class Assignments:
         record = {
             "trial": trial,
             "replica": replica,
-            "at": self._now(),  # not rounded: compared with the time of `level` when read back
+            "at": time.time(),  # for people, and for versions that know no ``ran``
+            "ran": self._now(),  # not rounded: compared with the time of `level` when read back
             "generation": self._generation,
             "moved_from": moved_from,
         }
         line = json.dumps(record).encode() + b"\n"
-        size = os.fstat(self._fd).st_size
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            line = b"\n" + line  # another writer died while writing its line
-        if os.write(self._fd, line) != len(line):
-            raise OSError("the record was written only in part; the disk may be full")
+        append_line(self._fd, line, whole=True)  # under the lock
 
     def _read_new(self) -> None:
         size = os.fstat(self._fd).st_size
@@ -125,10 +124,15 @@ class Assignments:
         try:
             record = json.loads(line)
             trial, replica, at = record["trial"], record["replica"], float(record["at"])
+            ran = record.get("ran")
         except (ValueError, KeyError, TypeError, RecursionError):
             return  # incomplete after a crash; the trial is assigned again
-        if isinstance(trial, str) and isinstance(replica, str) and self._now() - at < FORGET_AFTER:
-            self._known[trial] = Assignment(replica, at)
+        now = self._now()
+        # The system's clock may have been set since, but it is all there is of an earlier version or boot.
+        known = isinstance(ran, float | int) and ran <= now
+        used = float(ran) if known else now - max(0.0, time.time() - at)
+        if isinstance(trial, str) and isinstance(replica, str) and now - used < FORGET_AFTER:
+            self._known[trial] = Assignment(replica, used)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-MAX_DEPTH = 100  # nested lists and objects; LiteLLM and the records of trials handle a few hundred
+from liverl.util.json_limits import MAX_TOKEN_VALUES, MAX_VALUES, JsonRefused, check_json
+
 _TOLD = 120  # maximum characters of a value or a parser's words in a message
 # LiteLLM refuses them with a traceback: they would send a request, and a key, to an address that a client names.
 _NOT_FOR_CLIENTS = ("api_base", "base_url", "user_config")
@@ -27,18 +28,17 @@ def read_body(path: str, data: bytes) -> dict[str, Any]:
         InvalidBody: see there.
     """
     try:
+        check_json(data, MAX_TOKEN_VALUES if _takes_tokens(path) else MAX_VALUES)
         body = json.loads(data.decode("utf-8"))
+    except JsonRefused as error:
+        raise InvalidBody(str(error)) from None
     except UnicodeDecodeError as error:
         words = f"the request body is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
         raise InvalidBody(words) from None
-    except RecursionError:
-        raise InvalidBody(_TOO_DEEP) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidBody(f"the request body is not JSON: {_short(str(error))}") from None
     if not isinstance(body, dict):
         raise InvalidBody(f"the request body must be a JSON object, not {_kind(body)}")
-    if too_deep(body, data):
-        raise InvalidBody(_TOO_DEEP)
     why = _why_invalid(path, body)
     if why is not None:
         raise InvalidBody(why)
@@ -53,11 +53,15 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body, separators=(",", ":")).encode()
 
 
+def _takes_tokens(path: str) -> bool:
+    return path.endswith("/completions") and "chat" not in path
+
+
 def _why_invalid(path: str, body: dict[str, Any]) -> str | None:
     for key in _NOT_FOR_CLIENTS:
         if key in body:
             return f"{key} must not be set by a request"
-    fields = _COMPLETION if path.endswith("/completions") and "chat" not in path else _MESSAGES
+    fields = _COMPLETION if _takes_tokens(path) else _MESSAGES
     for name, (required, expected, accepts) in (_COMMON | fields).items():
         value = body.get(name)
         if value is None and not required:
@@ -76,26 +80,6 @@ def _found(name: str, body: dict[str, Any], accepts: Callable[[Any], bool]) -> s
         index = next(index for index, item in enumerate(value) if not accepts([item]))
         return f"{name}[{index}] is {_short(json.dumps(value[index]))}"
     return f"it is {_short(json.dumps(value))}"
-
-
-_TOO_DEEP = f"the request body is nested deeper than {MAX_DEPTH} levels"
-
-
-def too_deep(value: Any, data: bytes) -> bool:
-    """Whether ``value``, parsed from ``data``, has more than MAX_DEPTH levels of lists and objects."""
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return False
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            item
-            for holder in level
-            for item in (holder.values() if type(holder) is dict else holder)
-            if type(item) in (dict, list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _text(value: Any) -> bool:

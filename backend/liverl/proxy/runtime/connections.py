@@ -1,48 +1,20 @@
-"""Applies ``limits`` to the connections of a uvicorn server, with either of its HTTP implementations."""
+"""Applies ``http_limits`` to the connections of a uvicorn server, with either of its HTTP implementations."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
-import os
-import resource
-import struct
-import termios
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .limits import Connection, Connections
+from liverl.util.descriptors import unread
+from liverl.util.http_limits import Connection, Connections
 
 SCOPE_KEY = "liverl_connection"  # of the ASGI scope: the Connection of a request
-OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 SEND_BUFFER = (
     16 << 10
 )  # bytes per connection that the kernel holds for a client that does not read; it doubles them
 WRITE_BUFFER = 16 << 10  # bytes that this process holds for it, and what one chunk adds
-
-
-def descriptor_limit() -> int:
-    """Return how many files this process may open."""
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
-
-
-def open_descriptors(limit: int) -> int:
-    """Return how many files this process has open; ``limit`` where no further one can be opened to count them."""
-    try:
-        return len(os.listdir("/proc/self/fd")) - 1
-    except OSError as error:
-        return limit if error.errno in OUT_OF_DESCRIPTORS else 0
-
-
-def unread(transport: Any) -> int:
-    """Return how many bytes have arrived on a connection and were not read yet."""
-    handle = transport.get_extra_info("socket")
-    if handle is None or handle.fileno() < 0:
-        return 0
-    return int(struct.unpack("i", fcntl.ioctl(handle.fileno(), termios.FIONREAD, b"\0" * 4))[0])
 
 
 def limited_protocol(base: type[Any], connections: Connections) -> type[Any]:

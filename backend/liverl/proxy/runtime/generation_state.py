@@ -9,11 +9,12 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+from liverl.util.descriptors import descriptor_limit, open_descriptors
+from liverl.util.http_limits import Bodies, Connections, limits_for
+
 from .assignments import Assignments
 from .auth import Caller
 from .calls import Call
-from .connections import descriptor_limit, open_descriptors
-from .limits import Bodies, Connections, limits_for
 from .recorder import Recorder
 from .records import failure_seen, make_record
 from .refusals import Refusals
@@ -43,7 +44,12 @@ class GenerationState:
         self.descriptor_limit = descriptor_limit()
         self.descriptors = 0  # in use; counted by ``look``
         limits = limits_for(self.descriptor_limit, settings.max_body)
-        limits = replace(limits, head_timeout=settings.head_timeout, write_timeout=settings.write_timeout)
+        limits = replace(
+            limits,
+            head_timeout=settings.head_timeout,
+            body_timeout=settings.body_timeout,
+            write_timeout=settings.write_timeout,
+        )
         self.connections = Connections(limits)
         self.bodies = Bodies(limits.max_body, limits.total_bodies)
         self.open: set[Call] = set()
@@ -110,6 +116,11 @@ class GenerationState:
                 "dropped": sum(self.connections.dropped.values()),
                 "descriptors": self.descriptors,
                 "descriptor_limit": self.descriptor_limit,
+                "clients": {
+                    **self.connections.facts(),
+                    "descriptors": self.descriptors,
+                    "descriptor_limit": self.descriptor_limit,
+                },
                 "cooled_down": sorted(self.routing.cooled_down()),
                 "error": self.error or self.recorder.error or self.routing.error,
             },

@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from liverl.util.http_limits import HTTP, Body, BodyRefused
+from liverl.util.log_path import log_path
+
 from .auth import CALL_ROUTES, Refusal, authorize
 from .bodies import InvalidBody, encoded, read_body
 from .calls import Call, current
 from .connections import SCOPE_KEY
 from .generation_state import GenerationState
-from .limits import Body, BodyRefused
 from .sampling import changing_field
 
 Message = MutableMapping[str, Any]
@@ -37,7 +39,6 @@ _CLOSE = (b"connection", b"close")
 _DISCARD_S = 10.0  # seconds
 _DISCARD = 512 << 20  # bytes
 _KEPT_OF_REFUSED = 4000  # bytes of a refused body that go into its record
-_LONGEST_PATH = 200  # characters in the log
 
 
 _ERROR_TYPES = {
@@ -62,9 +63,13 @@ def _later(status: int) -> tuple[tuple[bytes, bytes], ...]:
     return (_RETRY_AFTER,) if status == 503 else ()
 
 
-def _plain(path: str) -> str:
-    """Return a path that a client sent, shortened and on one line."""
-    return "".join(c if c.isprintable() else "?" for c in path[:_LONGEST_PATH])
+def _logged(scope: Message) -> str:
+    """The path of a request for the log, as its client sent it."""
+    raw = scope.get("raw_path")
+    return log_path(raw.decode("latin-1") if raw else scope["path"])
+
+
+_VERSIONS = frozenset(f"{major}.{minor}" for major, minor in HTTP.versions)
 
 
 class RequestMiddleware:
@@ -84,16 +89,25 @@ class RequestMiddleware:
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         desk, path, method = self._desk, scope["path"], scope["method"]
+        if scope.get("http_version", "1.1") not in _VERSIONS:
+            words = f"HTTP/{scope['http_version']} is not served here; use HTTP/1.1"
+            await self._answer(send, path, _Refused(505, words, (_CLOSE,)))
+            return
         decision = authorize(method, path, scope["headers"], desk.settings.keys)
         if isinstance(decision, Refusal):
-            print(f"liverl-proxy: {decision.status} {method} {_plain(path)}", file=sys.stderr, flush=True)
+            print(f"liverl-proxy: {decision.status} {method} {_logged(scope)}", file=sys.stderr, flush=True)
             if decision.status == 401 and method == "POST" and path in CALL_ROUTES:
                 desk.refused_key()
             # Its body is not read, so nothing can follow on this connection.
             await self._answer(send, path, _Refused(decision.status, decision.message, (_CLOSE,)))
             return
         if decision.role != "public" and SCOPE_KEY in scope:
-            desk.connections.proved(scope[SCOPE_KEY])
+            # All trials have the run's key; one that names itself has its share of the connections.
+            name = decision.trial or "" if decision.role == "run" else ""
+            if not desk.connections.proved(scope[SCOPE_KEY], name):
+                words = f"trial {name} has {desk.connections.limits.per_key} connections, its share of all"
+                await self._answer(send, path, _Refused(503, words, (_CLOSE, _RETRY_AFTER)))
+                return
         call = desk.open_call(decision, path, method == "POST" and path in CALL_ROUTES)
         token = current.set(call)
         watched = _Watch(call, receive, send)
@@ -112,7 +126,7 @@ class RequestMiddleware:
             if call.status is not None and call.status >= 400:
                 who = f"trial={call.trial} replica={call.replica}"
                 why = f" {call.refused}" if call.refused else ""
-                line = f"liverl-proxy: {call.status} {method} {_plain(path)} {who}{why}"
+                line = f"liverl-proxy: {call.status} {method} {_logged(scope)} {who}{why}"
                 print(line, file=sys.stderr, flush=True)
 
     async def _take_body(self, watched: _Watch, headers: Any) -> _Refused | None:

@@ -5,11 +5,8 @@ A full disk or a slow network file system must not delay the requests of other t
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
-import stat
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .files import append_below
 from .trial_folders import steps
 
 FILE = "litellm-trajectory.jsonl"
@@ -122,8 +120,7 @@ class Recorder:
                 if trial is not None:
                     self._folders.pop(trial, None)
                 folder = self.folder(trial)
-                folder.mkdir(parents=True, exist_ok=True)
-                self._append(folder / FILE, line)
+                self._append(folder / FILE, line, make=True)
         except Exception as error:  # noqa: BLE001 - a lost record is reported in the status file; requests continue
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             told, self.error = self.error, f"cannot write a trajectory record: {reason}"
@@ -138,18 +135,5 @@ class Recorder:
                 self.error = None
                 self._on_error()
 
-    def _append(self, path: Path, line: bytes) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(path, flags | os.O_NONBLOCK, 0o644)  # a FIFO in its place must not stop all records
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, f"{FILE} is not a regular file")
-            if status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
-                line = (
-                    b"\n" + line
-                )  # an earlier record was cut; another process may be the one that writes it
-            if os.write(fd, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(fd)
+    def _append(self, path: Path, line: bytes, *, make: bool = False) -> None:
+        append_below(self._trials, path, line, make=make)

@@ -20,6 +20,9 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGE = "liverl_runtime"
+# Modules of ``liverl.util`` that this environment gets, too, in the order in which they import each other: the one
+# table of what every HTTP server of ours accepts.
+SHARED = ("descriptors", "http_limits", "json_limits", "log_path")
 
 
 def load_package(folder: Path) -> ModuleType:
@@ -35,6 +38,19 @@ def load_package(folder: Path) -> ModuleType:
     return package
 
 
+def load_shared(folder: Path) -> None:
+    """Make the modules ``SHARED`` importable from ``folder``, and nothing else of ``liverl``."""
+    for name in ("liverl", "liverl.util"):
+        parent = sys.modules[name] = ModuleType(name)
+        parent.__path__ = []
+    for name in SHARED:
+        spec = importlib.util.spec_from_file_location(f"liverl.util.{name}", folder / f"{name}.py")
+        if spec is None or spec.loader is None:
+            raise ImportError(f"cannot load {folder / name}.py")
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
 def main() -> int:
     """Run the proxy; returns the exit code."""
     if sys.version_info < (3, 11):  # noqa: UP036 - LiteLLM's environment may be the user's own
@@ -45,6 +61,7 @@ def main() -> int:
     os.umask(os.umask(0o077) | 0o022)  # trials are not writable by other users, whatever the caller's umask
     folder = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != folder]
+    load_shared(folder.parents[1] / "util")
     load_package(folder)
     server = importlib.import_module(f"{PACKAGE}.server")
     return int(server.main())

@@ -13,7 +13,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .connections import SEND_BUFFER, limited_protocol, unread
+from liverl.util.descriptors import unread
+from liverl.util.http_limits import HTTP
+
+from . import collector
+from .connections import SEND_BUFFER, limited_protocol
 from .generation_state import GenerationState
 from .middleware import RequestMiddleware
 from .reload import apply_models
@@ -29,6 +33,7 @@ from .settings import (
 # Longer than the idle timeout of any client library, so that normally the client closes first and
 # never sends a request into a connection that the server is closing.
 KEEP_ALIVE = 900  # seconds
+WAITING = 2048  # connections that wait in the kernel to be accepted
 TERM_GRACE = 3  # seconds that open requests get after SIGTERM
 SETTLE = 5.0  # seconds for LiteLLM to report ended calls
 EXIT_SETTINGS, EXIT_NOT_STARTED, EXIT_CUT = 2, 3, 4
@@ -54,6 +59,7 @@ class EarlySignals:
 def main() -> int:
     """Run this generation; returns the exit code."""
     early = EarlySignals()
+    collector.hold()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # LiteLLM uses print; keep the order in the log file
     try:
@@ -106,6 +112,7 @@ class Generation:
         self._listener = listener
         self._early = early
         self._drain_task: asyncio.Task[None] | None = None
+        self._collecting: asyncio.Task[None] | None = None
         self._exit_code = 0
         config = uvicorn.Config(
             RequestMiddleware(proxy_server.app, desk),
@@ -115,6 +122,8 @@ class Generation:
             use_colors=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=TERM_GRACE,
+            # As many are accepted before the rules about connections apply to them; see ``_started``.
+            backlog=HTTP.accepted,
         )
         config.load()
         config.http_protocol_class = limited_protocol(config.http_protocol_class, desk.connections)
@@ -158,6 +167,8 @@ class Generation:
             await self._server.serve(sockets=[self._listener])
         finally:
             ticker.cancel()
+            if self._collecting is not None:
+                self._collecting.cancel()
             await self._desk.settle(SETTLE)
             self._desk.state = "draining"
             self._desk.publish(at_once=True)
@@ -175,7 +186,9 @@ class Generation:
 
     def _started(self) -> None:
         """LiteLLM has started and the socket accepts connections."""
+        self._listener.listen(WAITING)  # in the kernel; the loop accepts few at a time all the same
         loop = asyncio.get_running_loop()
+        self._collecting = loop.create_task(collector.collect())
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         loop.add_signal_handler(signal.SIGUSR1, self._drain)
         self._desk.set_state("serving")

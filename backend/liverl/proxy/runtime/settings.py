@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from .limits import HEAD_TIMEOUT, MAX_BODY, WRITE_TIMEOUT
+from liverl.util.http_limits import HTTP, MAX_BODY
+
+from .files import read
 from .sampling import Policy, PolicyError, read_policy
 
 # Variables meant for other tools that would make LiteLLM open a database, a cache or a
@@ -56,8 +58,9 @@ class Settings:
     idle_grace: float  # seconds an idle kept-alive connection is left open while draining
     keys: Keys
     max_body: int = MAX_BODY  # bytes of one request
-    head_timeout: float = HEAD_TIMEOUT  # seconds for a complete request head
-    write_timeout: float = WRITE_TIMEOUT  # seconds for which a client may leave a full buffer unread
+    head_timeout: float = HTTP.head_timeout  # seconds for a complete request head
+    body_timeout: float = HTTP.body_timeout  # seconds for a complete body behind it
+    write_timeout: float = HTTP.write_timeout  # seconds for which a client may leave a full buffer unread
     sampling: Policy | None = None  # None: the client decides
 
 
@@ -76,7 +79,7 @@ def _number(env: Mapping[str, str], name: str, default: str | None) -> float:
 
 def _secret(path: Path) -> str:
     try:
-        text = path.read_text(encoding="ascii").strip()
+        text = read(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"cannot read the key file {path}: {error}") from None
     if not text:
@@ -88,7 +91,7 @@ def _policy(path: str) -> Policy | None:
     if not path:
         return None
     try:
-        return read_policy(Path(path).read_bytes())
+        return read_policy(read(path))
     except OSError as error:
         raise SettingsError(f"cannot read the sampling parameters in {path}: {error.strerror}") from None
     except PolicyError as error:
@@ -113,8 +116,9 @@ def read_settings(env: Mapping[str, str]) -> Settings:
         drain_timeout=_number(env, "LIVERL_DRAIN_TIMEOUT", "600"),
         idle_grace=_number(env, "LIVERL_DRAIN_IDLE_GRACE", "5"),
         max_body=int(_number(env, "LIVERL_MAX_BODY_BYTES", str(MAX_BODY))),
-        head_timeout=_number(env, "LIVERL_HEAD_TIMEOUT", str(HEAD_TIMEOUT)),
-        write_timeout=_number(env, "LIVERL_WRITE_TIMEOUT", str(WRITE_TIMEOUT)),
+        head_timeout=_number(env, "LIVERL_HEAD_TIMEOUT", str(HTTP.head_timeout)),
+        body_timeout=_number(env, "LIVERL_BODY_TIMEOUT", str(HTTP.body_timeout)),
+        write_timeout=_number(env, "LIVERL_WRITE_TIMEOUT", str(HTTP.write_timeout)),
         sampling=_policy(env.get("LIVERL_SAMPLING", "")),
         keys=Keys(
             master=_secret(run_dir / "secrets" / "master_key"), run=_secret(run_dir / "secrets" / "run_key")
@@ -159,7 +163,7 @@ def read_model_config(path: Path, parse: Any) -> ModelConfig:
         SettingsError: it is not valid; the caller keeps its current one.
     """
     try:
-        data = path.read_bytes()
+        data = read(path)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
     try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from .files import replace
 
 COUNTS_EVERY = 1.0  # seconds between two writes for counters alone
 _COUNTS = frozenset(
@@ -24,6 +25,7 @@ _COUNTS = frozenset(
         "turned_away",
         "dropped",
         "descriptors",
+        "clients",
     }
 )
 
@@ -44,12 +46,10 @@ class StatusFile:
             changed = {key for key, value in facts.items() if self._written.get(key) != value}
             if not changed or (changed <= _COUNTS and time.monotonic() - self._at < COUNTS_EVERY):
                 return
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         text = json.dumps({**facts, "at": round(time.time(), 3)}, separators=(",", ":"))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(self._path)
+            replace(self._path, text.encode())
         except OSError as error:
             if not self._failed:
                 print(

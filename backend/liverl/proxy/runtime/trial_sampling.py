@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import stat
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from .files import read_below
 from .sampling import Decided, Policy, decided, parameters
 from .trial_folders import steps
 
@@ -89,7 +88,7 @@ class TrialSampling:
         directory of all trials, others are in that of their step."""
         with contextlib.suppress(OSError):
             for step in ("", *steps(self._trials)):
-                facts = _read_facts(self._trials / step / trial / FACTS)
+                facts = _read_facts(self._trials, self._trials / step / trial / FACTS)
                 if facts is not None:
                     return facts
         return None
@@ -102,12 +101,10 @@ def _remember(cache: OrderedDict[str, Any], trial: str, value: Any) -> None:
         cache.popitem(last=False)
 
 
-def _read_facts(path: Path) -> dict[str, Any] | None:
+def _read_facts(trials: Path, path: Path) -> dict[str, Any] | None:
     """The content of a trial's file; None if it is missing or unusable: an agent may have put anything in its place."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
-            facts = json.loads(file.read(_LARGEST)) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        facts = json.loads(read_below(trials, path, _LARGEST))
     except (OSError, ValueError, RecursionError):
         return None
     return facts if isinstance(facts, dict) else None

@@ -15,6 +15,8 @@ from typing import Any
 
 from liverl.model import Exit
 from liverl.procs.open_files import raise_limit
+from liverl.util.checked_path import open_checked
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import open_append, read_text
 
 _PROGRAM = Path(__file__).with_name("process")  # a directory with a __main__.py
@@ -185,7 +187,7 @@ class KeeperClient:
         self._buffer += data
         while b"\n" in self._buffer:
             line, self._buffer = self._buffer.split(b"\n", 1)
-            message = json.loads(line)
+            message = decode_loose_json(line)
             if "exit" in message and "id" not in message:
                 child = message["exit"]
                 self._on_exit(child["token"], exit_of(child["exit"]))
@@ -222,7 +224,7 @@ def _connected(run_dir: Path) -> socket.socket:
         BlockingIOError: as many connections wait for the keeper as its socket holds.
         OSError: nobody listens there.
     """
-    directory = os.open(run_dir, os.O_PATH | os.O_DIRECTORY)
+    directory = open_checked(run_dir, os.O_PATH | os.O_DIRECTORY)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)

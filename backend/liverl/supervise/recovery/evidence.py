@@ -35,6 +35,7 @@ from liverl.supervise.recovery.replay import (
     complete,
     read_history,
 )
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
 _LOG = re.compile(r"(.+)\.(\d{1,9})\.log")
@@ -227,7 +228,7 @@ def _exit_files(run_dir: Path) -> Iterable[tuple[tuple[str, int], _Child]]:
         key = _key(name.removesuffix(".json"))
         try:
             if key is not None:
-                yield key, msgspec.json.decode(read_regular(folder / name, 1 << 20), type=_Child)
+                yield key, decode_json(read_regular(folder / name, 1 << 20), type=_Child)
         except (OSError, ValueError, RecursionError):
             continue
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 from liverl.model import Exit
 from liverl.procs.tree import Member
 from liverl.supervise.services.state_machine import ENDED, MachineState
+from liverl.util.decode import decode_json
 
 Alive = Callable[[int, int | None], bool]  # whether the process with this pid and start tick runs
 Role: TypeAlias = Literal["current", "incoming", "retiring"]
@@ -187,7 +188,7 @@ def read_history(records: Iterable[Mapping[str, Any]], members: bytes | None = N
 def add_members(history: RunHistory, data: bytes) -> None:
     """Take over the process trees in the content of ``members.json``, unless they are of another attempt."""
     try:
-        found = msgspec.json.decode(data, type=_Members)
+        found = decode_json(data, type=_Members)
     except (ValueError, RecursionError):
         return
     if found.attempt == history.attempt or not history.attempt:

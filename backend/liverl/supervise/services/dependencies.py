@@ -17,11 +17,20 @@ if TYPE_CHECKING:
 
 class StartStagger:
     """Starts replicas on GPUs one after another, ``stagger`` seconds apart, so that they do not all read the same
-    weights over one disk and one bus at the same time."""
+    weights over one disk and one bus at the same time; and of the others only ``at_once`` at a time, so that their
+    imports leave some CPU to the run and to the commands that control it."""
 
-    def __init__(self, stagger: float) -> None:
-        self._stagger = stagger
+    def __init__(self, stagger: float, at_once: int) -> None:
+        self._stagger, self.at_once = stagger, at_once
         self._last_start = float("-inf")
+
+    def full(self, spec: ServiceSpec, slots: Iterable[Slot]) -> bool:
+        """Whether a service must wait because as many replicas start as may at a time. It may start when one of them
+        serves or ends."""
+        if spec.kind != "replica" or spec.gpus:
+            return False
+        starting = (slot.spec.kind == "replica" and slot.state in ("preparing", "starting") for slot in slots)
+        return sum(starting) >= self.at_once
 
     def take(self, spec: ServiceSpec, now: float) -> float:
         """Seconds until this service may start, at ``now`` seconds; 0: it may start now, and counts as started. Always

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.causes.catalogue import gpu_memory
+from liverl.causes.catalogue import SIGNATURES
 from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
 from liverl.causes.quiet.told import Told, joined, read_told
 from liverl.causes.ray_deaths import CONSEQUENCES
@@ -31,11 +31,16 @@ if TYPE_CHECKING:
     from liverl.supervise.services.records import Records
 
 READ_S = 10.0  # seconds for reading the logs; 128 MiB take about 3
+TOLD_S = 60.0  # seconds for reading what a trainer with exit code 0 told; 512 MiB take 5 to 20
 SOON_S = 2.0  # seconds for which an alert waits for them
 _LISTED = re.compile(r"\bthis process has [^\n]{0,400}Of the allocated memory")
 _OTHER = re.compile(r"\bProcess \d+ has\b")
 # Causes that a process of somebody else may have a part in.
-_GPU_MEMORY = frozenset(one.id for one in gpu_memory.SIGNATURES)
+_GPU_MEMORY = frozenset(one.id for one in SIGNATURES if one.gpu_memory)
+
+
+class NotReadError(Exception):
+    """The logs of a process could not be read; the text says which and why."""
 
 
 class EndCauses:
@@ -128,7 +133,11 @@ class EndCauses:
 
     async def behind_success(self, instance: Instance, *, unfinished: bool) -> Cause | None:
         """The error that the log of an instance ends with although it exited with 0; None without one.
-        ``unfinished``: it is known that work was left."""
+        ``unfinished``: it is known that work was left.
+
+        Raises:
+            NotReadError: whether there is one is not known.
+        """
         process = instance.process
         if process is None:
             return None
@@ -137,10 +146,11 @@ class EndCauses:
             self.logs_moved(process)
             return error_behind_success(_with_links(self._ended(instance, process)), unfinished=unfinished)
 
-        return await self._find(process, read)
+        return await self._find(process, read, TOLD_S, strict=True)
 
     async def told(self, instance: Instance) -> Told:
-        """What the logs of an instance tell about its steps; nothing where they cannot be read in time."""
+        """What the logs of an instance tell about its steps; only what was not read where they cannot be read in
+        time."""
         process = instance.process
         if process is None:
             return Told()
@@ -155,12 +165,13 @@ class EndCauses:
             return joined(found)
 
         try:
-            return await self._tellings.call(read, READ_S)
+            return await self._tellings.call(read, TOLD_S)
         except TimeoutError:
-            self._records.cannot_read(f"reading {process.log.name} has taken longer than {READ_S:g} s")
+            why = f"reading {process.log.name} has taken longer than {TOLD_S:g} s"
         except OSError as error:
-            self._records.cannot_read(f"cannot read {process.log.name}: {error.strerror}")
-        return Told()
+            why = f"cannot read {error.filename or process.log.name}: {error.strerror}"
+        self._records.cannot_read(why)
+        return Told(left_out=why)
 
     async def behind(self, seen: Cause, instance: Instance) -> Cause:
         """Why the run fails although the process of an instance goes on: what its log and those of what it runs on
@@ -196,15 +207,26 @@ class EndCauses:
             self.newest[ended.name] = found
         return found
 
-    async def _find(self, process: LeaderProcess, read: Callable[[], Why | None]) -> Cause | None:
+    async def _find(
+        self,
+        process: LeaderProcess,
+        read: Callable[[], Why | None],
+        seconds: float = READ_S,
+        *,
+        strict: bool = False,
+    ) -> Cause | None:
+        """The cause that ``read`` finds; None if there is none, or, unless ``strict``, if it could not be read."""
+        problem = ""
         try:
-            why = await self._reads.call(read, READ_S)
+            why = await self._reads.call(read, seconds)
         except TimeoutError:
-            late = f"reading {process.log.name} has taken longer than {READ_S:g} s; its cause is unknown"
-            self._records.cannot_read(late)
-            return None
+            problem = f"reading {process.log.name} has taken longer than {seconds:g} s; its cause is unknown"
         except OSError as error:
-            self._records.cannot_read(f"cannot read {process.log.name}: {error.strerror}")
+            problem = f"cannot read {error.filename or process.log.name}: {error.strerror}"
+        if problem:
+            self._records.cannot_read(problem)
+            if strict:
+                raise NotReadError(problem)
             return None
         if why is None:
             return None

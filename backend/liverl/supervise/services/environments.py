@@ -38,10 +38,11 @@ class Environments:
         self,
         specs: tuple[EnvironmentSpec, ...],
         changed: Callable[[str, str, Level], None],
-        checks: Mapping[str, Check] | None = None,
+        checks: Mapping[str, Check] | None,
+        now: Callable[[], float],
     ) -> None:
         """``checks``: by name of the environment; called only for one that is built now: the preflight checks have
-        looked at any other."""
+        looked at any other. ``now``: gives Unix seconds."""
         self.pythons: dict[str, Path] = {"self": Path(sys.executable)}
         self.failed: dict[str, str] = {}
         self.unchecked: set[str] = set()
@@ -49,6 +50,7 @@ class Environments:
         self._checks = checks or {}
         self._entries = {spec.name: _Entry(spec) for spec in specs if spec.name != "self"}
         self._changed = changed
+        self._now = now
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -92,9 +94,8 @@ class Environments:
         self._set(entry, "failed", why)
         self._changed(entry.spec.name, words, "error")
 
-    @staticmethod
-    def _set(entry: _Entry, state: ServiceState, text: str) -> None:
-        entry.state, entry.text, entry.since = state, text, time.time()
+    def _set(self, entry: _Entry, state: ServiceState, text: str) -> None:
+        entry.state, entry.text, entry.since = state, text, self._now()
         entry.progress = None
 
     def cancel(self) -> None:

@@ -8,17 +8,16 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from liverl.model import Event, Level
 from liverl.rundir.journal import LineFile
 from liverl.supervise.services.state_machine import MachineState
 from liverl.util import redact
+from liverl.util.decode import JsonDecoder
 from liverl.util.regular_file import open_binary
 
 KEPT = 2000  # newest events in memory, for clients that reconnect and read the ones they missed
 
-_EVENT = msgspec.json.Decoder(Event)
+_EVENT = JsonDecoder(Event)
 
 
 class EventLog:

@@ -14,6 +14,7 @@ from liverl.plan.inherit import inherited
 from liverl.plan.spec import PLACEHOLDER, PortSpec, ServiceSpec
 from liverl.procs import procfs
 from liverl.util.atomic_file import write_atomic
+from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_text
 from liverl.util.stack_signal import ON_SIGNAL
 from liverl.util.stack_signal import VARIABLE as STACKS_VARIABLE
@@ -146,7 +147,7 @@ def write_files(spec: ServiceSpec, values: Placeholders) -> None:
     for file in spec.files:
         path = values.run_dir / fill(file.path, values)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             write_atomic(path, fill(file.text, values, _in_json).encode(), file.mode)
         except OSError as error:
             raise PrepareProblem(f"cannot write {path}: {os.strerror(error.errno or 0)}") from None

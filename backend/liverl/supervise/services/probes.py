@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from liverl.plan.spec import Probe
 from liverl.sessions.routes import check_routes
+from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import open_binary, read_regular, read_text
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ async def _completion(probe: Probe, url: str, http: Http, headers: Mapping[str, 
     if status != 200:
         return f"the test completion returned status {status}: {text[:200]}"
     try:
-        choices = json.loads(text)["choices"]
+        choices = decode_loose_json(text)["choices"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return f"the test completion returned an unexpected reply: {text[:200]}"
     if not choices:
@@ -190,7 +190,7 @@ def _in_log(probe: Probe, target: Target) -> str | None:
 def _status_file(probe: Probe, target: Target) -> str | None:
     path = target.run_dir / probe.path.replace("{generation}", str(target.generation))
     try:
-        status = json.loads(read_regular(path))
+        status = decode_loose_json(read_regular(path))
     except FileNotFoundError:
         return "the service has not written its status file yet"
     except (OSError, ValueError, RecursionError) as error:

@@ -7,7 +7,7 @@ finds them. It knows nothing of replica lists, weights and metrics: the modules 
 from __future__ import annotations
 
 import asyncio
-import time
+import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from liverl.model import Cause, Event, Exit, GpuStatus, Level
 from liverl.observe.gpu.ledger import GpuLedger
 from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan, ServiceSpec
+from liverl.procs.cpu_limits import cpu_limits
 from liverl.supervise.services import probes, state_machine
 from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
 from liverl.supervise.services.end_causes import EndCauses
@@ -30,10 +31,10 @@ from liverl.supervise.services.process_scan import ProcessScan
 from liverl.supervise.services.records import Records
 from liverl.supervise.services.slot import Slot
 from liverl.supervise.services.state_machine import MachineState
+from liverl.util import clocks
+from liverl.util.clocks import Moment
 from liverl.util.nearest import nearest
 from liverl.util.pace import Pace
-
-_WALL = time.time() - time.monotonic()  # Unix time at which the monotonic clock was 0
 
 
 class Supervisor:
@@ -52,17 +53,21 @@ class Supervisor:
         environment_checks: Mapping[str, Check] | None = None,
         oom_kills: OomKills | None = None,
         before_kill: Callable[[Instance, str], Coroutine[Any, Any, None]] | None = None,
+        goes_on: Moment | None = None,
     ) -> None:
         """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called after every change of
         a service, from ``start`` on. ``found_serving`` returns how many of verl's replicas serve now.
         ``unwritten`` gets the kind of a service, and names a file that it reads when it starts as long as the newest
         content is not written; worded to follow "waiting for". ``environment_checks``: see ``Environments``; as long as
         one of them has not succeeded, no service starts. ``before_kill`` gets an instance whose processes hang, and
-        why, before they are sent a signal, which waits for it.
+        why, before they are sent a signal, which waits for it. ``goes_on``: the beginning of the attempt by an earlier
+        backend on this boot, whose times this one goes on from.
 
         Raises:
             OSError: the run directory cannot be written.
         """
+        began = goes_on or clocks.moment()
+        self._wall = began.wall - began.ran  # Unix time at which ``clocks.ran`` was 0
         self.plan = plan
         self.run = plan.run
         self.run_dir = run_dir
@@ -70,7 +75,9 @@ class Supervisor:
         self.attempt_dir = run_dir / f"attempt_{attempt:03d}"
         self.http = probes.Http()
         self.slots: dict[str, Slot] = {}
-        self.environments = Environments(plan.environments, self._environment_changed, environment_checks)
+        self.environments = Environments(
+            plan.environments, self._environment_changed, environment_checks, self.now
+        )
         self.ledger = GpuLedger()
         self.gpus: tuple[GpuStatus, ...] = ()  # from the last sample
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment permits
@@ -91,7 +98,7 @@ class Supervisor:
         self.process_scan = ProcessScan(
             self.keeper_manager, attempt, self.records, self.instances, scan_interval, self.pace
         )
-        self.turns = StartStagger(plan.settings.replica_stagger)
+        self.turns = StartStagger(plan.settings.replica_stagger, max(2, int(cpu_limits(os.environ).allowed)))
         self._on_change = on_change
         self._before_kill = before_kill
         self._scheduled = False  # a reconcile is due
@@ -102,8 +109,9 @@ class Supervisor:
     # --- InstanceHost ---
 
     def now(self) -> float:
-        """Unix seconds, monotonic: the wall clock when the backend started plus the time since then."""
-        return _WALL + time.monotonic()
+        """Unix seconds, monotonic: the system's clock when the attempt began, plus the time for which the host ran
+        since then. All backends of an attempt have the same, whatever the system's clock was set to meanwhile."""
+        return self._wall + clocks.ran()
 
     def changed(self, instance: Instance, before: MachineState) -> None:
         """Journal the new state of an instance, add its event, and release the GPUs of one that has ended."""
@@ -318,6 +326,8 @@ class Supervisor:
     def blocked_by(self, spec: ServiceSpec) -> str | None:
         """The first dependency that is not met, or a file that is not written yet, worded to follow "waiting for"; None
         if the service may start."""
+        if self.turns.full(spec, self.slots.values()):
+            return f"other replicas to start, {self.turns.at_once} at a time"
         unchecked = min(self.environments.unchecked, default=None)
         if unchecked is not None:
             return f"environment {unchecked}, in which the run's data is then checked"

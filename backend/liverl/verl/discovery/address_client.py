@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+
+from liverl.util.decode import decode_loose_json
+from liverl.util.modes import make_directory
+from liverl.util.regular_file import open_append
 
 SCRIPT = Path(__file__).parents[2] / "verl_runtime" / "addresses.py"
 # Seconds until the child is connected. Importing and connecting Ray took 9 s on a machine with two busy cores;
@@ -121,8 +126,8 @@ class AddressClient:
             raise AddressClientGone(f"{self._last}; restarting {_LOOKUP} in {wait:.0f} s")
         argv, env = self._command()
         try:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("ab") as log:
+            make_directory(self._log.parent)
+            with os.fdopen(open_append(self._log), "ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *argv,
                     stdin=asyncio.subprocess.PIPE,
@@ -167,7 +172,7 @@ class AddressClient:
             ending = await self._ending(process)
             await self._give_up(f"{_LOOKUP} {ending}; see {self._where}")
         try:
-            reply = json.loads(raw)
+            reply = decode_loose_json(raw)
         except (ValueError, RecursionError):
             reply = raw.decode("utf-8", "replace")
         if not isinstance(reply, dict):

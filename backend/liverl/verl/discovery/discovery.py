@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +12,7 @@ import msgspec
 from liverl.causes.ray_shortage import RayLoad
 from liverl.model import Level
 from liverl.supervise.services.probes import Http, bearer
+from liverl.util import clocks
 from liverl.verl.discovery.address_client import AddressClient, AddressClientGone, Answer, Command
 from liverl.verl.discovery.assess import (
     Expectation,
@@ -59,7 +59,7 @@ class Discovery:
         command: Callable[[], Command],
         log: Path,
         tell: Tell,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clocks.ran,
         replica_token_file: Path | None = None,
     ) -> None:
         self._http = http

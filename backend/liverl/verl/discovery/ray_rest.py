@@ -7,7 +7,6 @@ that of its process while its constructor runs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import msgspec
 
 from liverl.causes.ray_shortage import RayLoad
 from liverl.supervise.services.probes import Http, bearer
+from liverl.util.decode import decode_loose_json
 from liverl.verl.discovery.causes import death_words
 
 # The most rows in one answer of the API (RAY_MAX_LIMIT_FROM_API_SERVER); it has no pages.
@@ -209,7 +209,7 @@ class RayRest:
             hint = "set ray.auth_token_file" if file is None else f"check the token in {file}"
             raise RayError(f"{where} {refusal} (GET {path} returned {status}); {hint}")
         try:
-            reply = json.loads(text)
+            reply = decode_loose_json(text)
         except (ValueError, RecursionError) as error:
             raise RayError(
                 f"{where} failed: GET {path} returned {status} with a body that is not JSON: {text[:80]!r}"

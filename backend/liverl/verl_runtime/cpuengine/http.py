@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from liverl.agents.chat_api import ApiError, bad_request, max_tokens, model_list, read_chat
+from liverl.agents.chat_api import ApiError, bad_request, max_tokens, model_list, read_chat, require_short
 from liverl.agents.token_api import (
     derender_body,
     generate_body,
@@ -21,7 +21,8 @@ from liverl.agents.token_api import (
 )
 from liverl.agents.tool_calls import PARSERS
 from liverl.sessions.routes import DERENDER, DETOKENIZE, GENERATE, RENDER
-from liverl.util.aiohttp_guard import guard
+from liverl.util.aiohttp_guard import token_gate
+from liverl.util.http_server import HttpServer
 from liverl.util.token_guard import Token
 from liverl.verl_runtime.cpuengine.core import Core
 from liverl.verl_runtime.cpuengine.engine import EngineDeadError
@@ -41,27 +42,26 @@ class Api:
         self._settings = core.settings
         self._parser = PARSERS[core.settings.tool_parser]
         self._started = int(time.time())
-        self._runner: web.AppRunner | None = None
+        self._server: HttpServer | None = None
 
     async def listen(self, host: str) -> int:
         """Listen on a free port of ``host`` and return the port."""
-        self._runner = web.AppRunner(self._app(), access_log=None, handle_signals=False,
-                                     shutdown_timeout=_STOP_GRACE, handler_cancellation=True)  # fmt: skip
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, 0, backlog=1024)
-        await site.start()
-        port: int = self._runner.addresses[0][1]
-        return port
+        self._server = HttpServer(
+            self._app(),
+            token_gate(self._token),
+            max_body=_BODY_LIMIT,
+            shutdown_timeout=_STOP_GRACE,
+            handler_cancellation=True,
+        )
+        return await self._server.listen(host)
 
     async def close(self) -> None:
         """Stop the server."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.close()
 
     def _app(self) -> web.Application:
-        app = web.Application(
-            client_max_size=_BODY_LIMIT, middlewares=[self._answer_errors, guard(self._token)]
-        )
+        app = web.Application(client_max_size=_BODY_LIMIT, middlewares=[self._answer_errors])
         app.router.add_get("/health", self._health, allow_head=False)
         app.router.add_get("/metrics", self._metrics, allow_head=False)
         app.router.add_get("/v1/models", self._models, allow_head=False)
@@ -106,6 +106,7 @@ class Api:
 
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         chat = read_chat(await http.read(), list(self._settings.served), auto_tools=True)
+        require_short(chat, self._settings.max_model_len)
         prompt = prompt_of(self._core.tokenizer, chat)
         generation = await self._sample(prompt, max_tokens(chat), chat.temperature, chat.seed)
         model = self._model(chat.model)
@@ -122,6 +123,7 @@ class Api:
 
     async def _render(self, http: web.Request) -> web.Response:
         chat, generation = read_render(await http.read(), self._settings.served, auto_tools=True)
+        require_short(chat, self._settings.max_model_len)
         ids = prompt_of(self._core.tokenizer, chat, generation=generation)
         return _json(render_body(ids, self._model(chat.model), self._settings.max_model_len))
 

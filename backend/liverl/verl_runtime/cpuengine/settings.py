@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
+from liverl.util.decode import decode_loose_json
+from liverl.util.regular_file import read_text
 from liverl.util.token_guard import Token
 
 FAULTS_VARIABLE = "LIVERL_CPU_FAULTS"
@@ -58,7 +58,7 @@ def faults(text: str | None = None) -> Faults:
     text = os.environ.get(FAULTS_VARIABLE, "") if text is None else text
     if not text:
         return Faults()
-    given = json.loads(text)
+    given = decode_loose_json(text)
     if not isinstance(given, dict):
         raise ValueError(f"{FAULTS_VARIABLE} must be a JSON object")
     late = given.get("late_replica") or {}
@@ -81,4 +81,4 @@ def required_token(settings: Settings) -> Token | None:
         ValueError: it is empty.
     """
     file = os.environ.get(TOKEN_FILE_VARIABLE, "")
-    return Token(Path(file).read_text().strip()) if settings.guarded and file else None
+    return Token(read_text(file).strip()) if settings.guarded and file else None

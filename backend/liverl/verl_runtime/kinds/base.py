@@ -20,8 +20,8 @@ from liverl.verl_runtime.carriers import Carrier, Lengths, Line
 
 class Trial(msgspec.Struct, frozen=True):
     """One trial. ``directory``: its own, absolute; ``row``: the columns of the data set's row, as plain values;
-    ``request``: fields that all requests of the trial have (model, sampling); ``began``, ``deadline``: Unix seconds;
-    ``tools``: those of the run, None if it has none; ``place``: what ``Kind.admit`` gave."""
+    ``request``: fields that all requests of the trial have (model, sampling); ``began``, ``deadline``: on
+    ``clocks.ran``; ``tools``: those of the run, None if it has none; ``place``: what ``Kind.admit`` gave."""
 
     name: str
     directory: Path

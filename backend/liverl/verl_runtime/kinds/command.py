@@ -10,9 +10,12 @@ from pathlib import Path
 from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.agents.endings import Cause, exited
 from liverl.agents.loop import Conversation, TrialFailed
+from liverl.util import clocks
+from liverl.util.checked_path import RESOLVED
 from liverl.util.json_file import write_json
-from liverl.util.modes import DIRECTORY
+from liverl.util.modes import make_directory, new_directory
 from liverl.util.regular_file import open_binary
+from liverl.util.remove_tree import remove_file
 from liverl.verl_runtime.carriers import Carrier
 from liverl.verl_runtime.kinds.base import Result, Trial
 from liverl.verl_runtime.kinds.process import NotLogged, NotStarted, run_program
@@ -31,9 +34,10 @@ async def command(trial: Trial, carrier: Carrier, conversation: Conversation) ->
     """Run ``agent.command``. Exit 0 means that it is done; its own processes end with it. The reward is the number in
     the file ``LIVERL_REWARD``, which a failed program may have written too."""
     work, logs = trial.directory / WORK, trial.directory / LOGS
-    work.mkdir(mode=DIRECTORY)
-    logs.mkdir(mode=DIRECTORY, exist_ok=True)
-    write_json(trial.directory / "task.json", {"messages": trial.messages, "row": trial.row})
+    new_directory(work, inside=RESOLVED)
+    make_directory(logs, inside=RESOLVED)
+    task = {"messages": trial.messages, "row": trial.row}
+    write_json(trial.directory / "task.json", task, inside=RESOLVED)
     reward = trial.directory / REWARD
     env = environment(trial, reward)
     began, failed = time.monotonic(), None
@@ -42,7 +46,7 @@ async def command(trial: Trial, carrier: Carrier, conversation: Conversation) ->
     except TrialFailed as error:
         failed = error
     finally:
-        logs.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)  # the agent may have removed it
+        make_directory(logs, inside=RESOLVED)  # the agent may have removed it
     conversation.tool_seconds += time.monotonic() - began
     conversation.ended_by = "exit"
     if trial.agent.verifier:
@@ -58,10 +62,10 @@ async def verify(trial: Trial, conversation: Conversation) -> float | None:
     if not trial.agent.verifier:
         return None
     work, reward = trial.directory / WORK, trial.directory / REWARD
-    work.mkdir(mode=DIRECTORY, parents=True, exist_ok=True)  # the agent may have removed it
+    make_directory(work, inside=RESOLVED)  # the agent may have removed it
     log = trial.directory / LOGS / "verifier.log"
     _remove(reward)
-    deadline = time.time() + VERIFIER_S
+    deadline = clocks.ran() + VERIFIER_S
     await _run(trial, "verifier", trial.agent.verifier, work, log, environment(trial, reward), deadline)
     found = read_reward(reward)
     if found is None:
@@ -96,7 +100,7 @@ def environment(trial: Trial, reward: Path) -> dict[str, str]:
 
 def _remove(reward: Path) -> None:
     try:
-        reward.unlink(missing_ok=True)
+        remove_file(reward, inside=RESOLVED)
     except OSError as error:
         raise reward_error(f"{reward.name} cannot be removed: {error.strerror}") from error
 
@@ -111,12 +115,11 @@ async def _run(
     deadline: float,
 ) -> None:
     """Raises:
-    TrialFailed: the program cannot be started, fails, is not done at the deadline (Unix seconds), or its log cannot
-    be
-        written.
+    TrialFailed: the program cannot be started, fails, is not done at the deadline (on ``clocks.ran``), or its log
+    cannot be written.
     """
     kind = what.capitalize()
-    seconds = max(0.0, deadline - time.time())
+    seconds = max(0.0, deadline - clocks.ran())
     try:
         status = await run_program(words, work, log, env, f"LIVERL_TRIAL={trial.name}", seconds)
     except NotStarted as error:
@@ -140,7 +143,7 @@ _KEYS = {"agent": "command", "verifier": "verifier"}
 
 def _last_lines(log: Path) -> str:
     try:
-        with open_binary(log) as file:
+        with open_binary(log, inside=RESOLVED) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
             text = file.read(4096).decode(errors="replace")
     except OSError:  # the program has removed or replaced it

@@ -20,6 +20,9 @@ from liverl.agents.harbor.settings import HarborSettings
 from liverl.agents.kinds import AgentSettings, harbor_task
 from liverl.agents.loop import Conversation, TrialFailed
 from liverl.agents.trial_files import RESULT
+from liverl.util import clocks
+from liverl.util.checked_path import RESOLVED
+from liverl.util.decode import decode_json
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
 from liverl.verl_runtime.carriers import Carrier
@@ -91,7 +94,7 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     if place.late.is_set():
         raise _late()
     began = time.monotonic()
-    deadline = asyncio.get_running_loop().time() + trial.deadline - time.time()
+    deadline = asyncio.get_running_loop().time() + trial.deadline - clocks.ran()
     try:
         ended = await place.runner.run(config, deadline, place.late)
     except RunnerDied as error:
@@ -137,7 +140,7 @@ def failure(ended: Ended) -> TrialFailed:
 def _set_up(directory: Path) -> float:
     """Seconds in which Harbor made the trial's sandbox and put the agent into it, as its result says."""
     try:
-        result = msgspec.json.decode(read_regular(directory / RESULT, _LARGEST), type=_Phases)
+        result = decode_json(read_regular(directory / RESULT, _LARGEST, inside=RESOLVED), type=_Phases)
         return sum(
             phase.seconds for phase in (result.environment_setup, result.agent_setup) if phase is not None
         )

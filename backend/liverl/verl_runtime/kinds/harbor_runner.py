@@ -21,6 +21,7 @@ from liverl.agents.harbor import local_environment_file, runner_file
 from liverl.agents.harbor.config import LOCAL
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.deadline import within
+from liverl.util.decode import decode_json
 from liverl.util.regular_file import open_append, read_regular
 
 logger = logging.getLogger(__name__)
@@ -204,7 +205,7 @@ class HarborRunner:
     def _take(self, line: bytes) -> None:
         """Take one event. A line that is none fails the trial that it names, and no other."""
         try:
-            event = msgspec.json.decode(line)
+            event = decode_json(line)
             ended = self._waiting.get(event["trial"])
             if ended is not None and not ended.done():
                 ended.set_result(_EVENTS[event["event"]](event))
@@ -253,7 +254,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 def _name(text: bytes) -> str:
     """A name in JSON; empty if it is none."""
     try:
-        return msgspec.json.decode(text, type=str)
+        return decode_json(text, type=str)
     except BAD_JSON:
         return ""
 

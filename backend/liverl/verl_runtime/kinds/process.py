@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from liverl.util.checked_path import RESOLVED
 from liverl.util.deadline import within
+from liverl.util.kernel_file import read_kernel
+from liverl.util.regular_file import open_append
 
 HEAD, TAIL = 4 << 20, 1 << 20  # bytes of output that are kept: from its beginning, and from its end
 _CHUNK = 1 << 16
-# Opening never waits: a program can have put a FIFO where the log of the next one goes.
-_LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _AFTER_S = 1.0  # seconds that output may come after the program's exit: by what it left in the background
 
 
@@ -123,7 +124,7 @@ async def _copy(stream: asyncio.StreamReader, log: Path) -> None:
         NotLogged: it cannot be written.
     """
     try:
-        with os.fdopen(os.open(log, _LOG_FLAGS, 0o666), "wb") as file:
+        with os.fdopen(open_append(log, empty=True, inside=RESOLVED), "wb") as file:
             await _copy_to(file, stream)
     except OSError as error:
         raise NotLogged(error.strerror or str(error)) from error
@@ -197,8 +198,7 @@ def _members(sessions: dict[int, int | None], tag: bytes) -> set[tuple[int, int]
 def _start_of(pid: int) -> int | None:
     """When a process has started, see ``_Process``; None if it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
+        return int(read_kernel(f"/proc/{pid}/stat").rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
 
@@ -209,9 +209,8 @@ def _processes() -> Iterator[tuple[int, _Process]]:
         if not entry.name.isdigit():
             continue
         try:
-            with open(f"/proc/{entry.name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-                state, parent, session, start = fields[0], fields[1], fields[3], fields[19]
+            fields = read_kernel(f"/proc/{entry.name}/stat").rpartition(b")")[2].split()
+            state, parent, session, start = fields[0], fields[1], fields[3], fields[19]
         except (OSError, IndexError):
             continue  # it has ended
         if state not in b"ZX":
@@ -220,7 +219,6 @@ def _processes() -> Iterator[tuple[int, _Process]]:
 
 def _environment(pid: int) -> list[bytes]:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read().split(b"\0")
+        return read_kernel(f"/proc/{pid}/environ").split(b"\0")
     except OSError:  # it has ended, or is another user's
         return []

@@ -14,8 +14,10 @@ import aiohttp
 
 from liverl.agents.loop import REFUSED, Conversation, Talk, TrialFailed, ask
 from liverl.agents.user_fields import shorter, without_sampling
+from liverl.util import clocks
+from liverl.util.checked_path import RESOLVED
 from liverl.util.deadline import within
-from liverl.util.modes import DIRECTORY
+from liverl.util.modes import new_directory
 from liverl.verl_runtime.carriers import Carrier
 from liverl.verl_runtime.kinds.base import Result, Trial
 from liverl.verl_runtime.kinds.rewards import as_reward
@@ -25,9 +27,9 @@ from liverl.verl_runtime.kinds.talking import talk_of
 async def python(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
     """Run ``agent.python`` in this process. An exception of the agent's fails the trial by its name."""
     work = trial.directory / "work"
-    work.mkdir(mode=DIRECTORY)
+    new_directory(work, inside=RESOLVED)
     conversation.messages.clear()  # the agent decides what it says
-    left = max(0.0, trial.deadline - time.time())
+    left = max(0.0, trial.deadline - clocks.ran())
     async with aiohttp.ClientSession() as http:
         chat = Chat(http, talk_of(trial), carrier, conversation)
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.agents.loop import TrialFailed
+from liverl.util.checked_path import RESOLVED
 from liverl.util.regular_file import open_binary
 from liverl.verl_runtime.plain import plain
 
@@ -43,7 +44,7 @@ def read_reward(file: Path) -> float | None:
         TrialFailed: it holds anything else.
     """
     try:
-        with open_binary(file) as stream:  # a program may have put a FIFO there
+        with open_binary(file, inside=RESOLVED) as stream:  # a program may have put a FIFO or a link there
             data = stream.read(_LARGEST + 1)
     except FileNotFoundError:
         return None

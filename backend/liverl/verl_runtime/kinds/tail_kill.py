@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.util.decode import decode_json
 from liverl.util.faults import Faults
 from liverl.util.json_file import write_json
 from liverl.util.modes import make_directory
@@ -112,6 +113,6 @@ class StepTail:
             with contextlib.suppress(
                 OSError, msgspec.DecodeError
             ):  # being replaced, on storage without atomic renames
-                one = msgspec.json.decode(read_regular(file), type=Counts)
+                one = decode_json(read_regular(file), type=Counts)
                 total = Counts(total.begun + one.begun, total.done + one.done)
         return total

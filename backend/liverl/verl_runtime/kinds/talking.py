@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import msgspec
 from liverl.agents.loop import Conversation, Talk, Tools, converse
 from liverl.agents.sandbox import Sandbox
 from liverl.agents.tasks import TASKS, Task, verify
+from liverl.util import clocks
 from liverl.verl_runtime.carriers import Carrier
 from liverl.verl_runtime.kinds.base import Result, Trial
 
@@ -65,7 +65,7 @@ def talk_of(trial: Trial) -> Talk:
         headers=trial.line.headers,
         request=trial.request,
         max_turns=trial.max_turns,
-        timeout=max(0.0, trial.deadline - time.time()),
+        timeout=max(0.0, trial.deadline - clocks.ran()),
         tokens=trial.line.tokens,
     )
 

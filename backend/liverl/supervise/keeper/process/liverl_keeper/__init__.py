@@ -12,6 +12,8 @@ makes no decisions about services. Clients send one JSON request per line on ``k
 ``get_fd`` name                   -> answer (+ SCM_RIGHTS)
 ``forget`` token                  -> drops an ended child's record
 ``close`` name                    -> closes a listening socket
+``kill``                          -> killed; sends SIGKILL to every process of the run, whoever started it, for a
+                                     command that cannot wait for a backend
 ``ends``                          -> empty; sent after the exits of all children that have ended so far
 ``exit``                          -> ends the keeper; refused while children are running, and then the keeper ends
                                      after the last of them, once no client is connected

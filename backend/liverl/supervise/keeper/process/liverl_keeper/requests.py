@@ -1,11 +1,13 @@
 """What each request does. The package's docstring lists them."""
 
 import os
+import signal
 
 from .children import Children
 from .connections import Client, Connections
 from .listeners import Listeners
 from .messages import MAX_NAME, Record, name_in, refusal, request_in, text_in
+from .processes import descendants, send
 
 LINES = 8  # requests of one client that are answered before it is the next one's turn
 
@@ -50,6 +52,10 @@ class Requests:
                 self.dismissed = False  # a backend uses the keeper again
                 children, ports = self._children.records(), self._listeners.ports()
                 return {"pid": os.getpid(), "children": children, "listeners": ports}
+            case "kill":
+                running = descendants(os.getpid())
+                send(running, signal.SIGKILL)
+                return {"killed": len(running)}
             case "ends":
                 self._children.report_exits()
                 return {}

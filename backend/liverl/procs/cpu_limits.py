@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.util.regular_file import read_text
+
 
 class CpuLimits(msgspec.Struct, frozen=True):
     """``machine``: CPUs that exist. The others are the limits that were found; None = no such limit."""
@@ -55,7 +57,7 @@ def slurm_cpus(env: Mapping[str, str]) -> int | None:
 
 def _quota(cgroup: Path) -> float | None:
     try:
-        text = (cgroup / "cpu.max").read_text()
+        text = read_text(cgroup / "cpu.max")
     except OSError:
         return None  # another version of control groups, or none
     return parse_quota(text)

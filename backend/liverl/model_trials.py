@@ -1,0 +1,140 @@
+"""The state of a run's trials as frozen structs: the part of ``liverl.model`` that is about them, which has their names
+too. Times are Unix seconds; ``None`` means *not known*, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+
+class TrialHead(msgspec.Struct, frozen=True):
+    """Summary of one trial. ``state`` is *running* until its result exists; a trial without a result is *cut_off*
+    once the run has ended, or the trainer that ran it."""
+
+    name: str
+    step: int | None
+    task: str
+    state: Literal["running", "finished", "cut_off"]
+    turns: int  # finished assistant turns
+    tool_calls: int
+    reward: float | None
+    finish_reason: str | None  # of the last turn
+    completion_tokens: int
+    replica: str | None  # API base or replica name that served the last turn
+    started_at: float | None
+    updated_at: float
+    # zero_tool_calls, moved_replica, failed_turns, mostly_sub, no_reward; of its proxy_trajectory.json: zero_logprobs,
+    # mask_mismatch, unreadable
+    flags: tuple[str, ...] = ()
+    path: str = ""  # relative to the run directory
+    # While the trial has called no tool: the format (a title of ``observe.trials.tool_formats``) that its text
+    # resembles; None if it resembles none.
+    writes: str | None = None
+    ended_at: float | None = None  # Unix seconds
+    ended_by: str | None = (
+        None  # submit, max_iterations, ..., or the type of an exception, as its result says
+    )
+    group: str = ""  # its prompt among those of the step: verl's uid, or a number
+    preview: str = ""  # the last tool call or the last words of the model, at most 80 characters
+    # The trainer was started again after it, and went back to its step or before it; or it was itself run again, as
+    # another trial.
+    earlier: bool = False
+    # Of a trial that goes through a session: how many times it went on with a changed history, and the tokens that its
+    # sub-agents sampled; None if it goes through none.
+    rewrites: int | None = None
+    sub_tokens: int | None = None
+    tools_offered: bool | None = None  # its requests offer tools; None: that is not known
+    failure: str = ""  # the exception that ended it, and its message, at most 80 characters; "" without one
+    # Who caused its end, and what became of its tokens: words of ``agents.endings``; "" if its result does not say.
+    cause: str = ""
+    outcome: str = ""
+    aside_tokens: int = 0  # tokens beside its main conversation that are not trained, as its result says
+    no_reward: str = (
+        ""  # why its rewards give none (NaN, text, several of which none is named reward); "" if they do
+    )
+    # What its recorded requests ask for, ascending; without those that ask for nothing.
+    temperatures: tuple[float, ...] = ()
+    top_ps: tuple[float, ...] = ()
+    # Only its row in verl's dump of the step is known: input, output and reward. What such a row does not have (turns,
+    # tool calls, tokens, times) is 0 or None.
+    dumped: bool = False
+
+
+class StepTrials(msgspec.Struct, frozen=True):
+    """Counts over the trials of one training step. Of a step that was begun again, only the trials
+    since then count; a step that is still to be begun again has none."""
+
+    step: int
+    total: int
+    finished: int
+    zero_tool_calls: int
+    mean_reward: float | None
+    calling: int | None = None  # trials that have called a tool
+    finish_reasons: dict[str, int] = {}  # finish reason of a trial's last turn -> trials
+    cut_off: int = 0  # trials without a result although the run, or the trainer that ran them, has ended
+    earlier: int = (
+        0  # trials of the step that are not counted, because it was begun again after them, or they were
+    )
+    calling_now: int = 0  # those of ``calling`` that have no result yet
+    sessions: int = 0  # finished trials that went through a session
+    rewritten: int = 0  # those of ``sessions`` that went on with a changed history
+    session_tokens: int = 0  # tokens that were sampled in ``sessions`` ...
+    sub_tokens: int = 0  # ... those of them that sub-agents sampled ...
+    aside_tokens: int = 0  # ... and those beside the main conversations that are not trained
+    failures: dict[str, int] = {}  # type of the exception that ended a trial -> trials
+    endings: dict[str, int] = {}  # "<TrialHead.cause> <TrialHead.outcome>" -> trials
+    dumped: int = 0  # those of ``finished`` that are known from verl's dump only, see ``TrialHead.dumped``
+    damaged: dict[str, int] = {}  # zero_logprobs, mask_mismatch, unreadable (``TrialHead.flags``) -> trials
+
+    @property
+    def running(self) -> int:
+        """How many trials have no result yet and may still get one."""
+        return self.total - self.finished - self.cut_off
+
+    def ended(self, outcomes: Iterable[str]) -> dict[str, int]:
+        """Who caused the end of the trials of which one of ``outcomes`` has become -> trials, the most first."""
+        found: dict[str, int] = {}
+        for ending, trials in self.endings.items():
+            cause, _, outcome = ending.partition(" ")
+            if outcome in outcomes:
+                found[cause] = found.get(cause, 0) + trials
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def expected(self, planned: int | None) -> int:
+        """How many trials the step has, with those that have not begun. ``planned``: trials of a step, None if that
+        is not known. A step in which nothing runs gets no more."""
+        return max(self.total, planned or 0) if self.running else self.total
+
+    @property
+    def judged(self) -> int:
+        """How many trials show whether tools are called: they have called one, or ended without a call."""
+        return _judged(self)
+
+
+class TrialsStatus(msgspec.Struct, frozen=True):
+    """Counts over all trials of the run, with the newest trials and steps."""
+
+    total: int = 0
+    running: int = 0
+    finished: int = 0
+    zero_tool_calls: int = 0
+    newest: tuple[TrialHead, ...] = ()  # newest first, capped
+    steps: tuple[StepTrials, ...] = ()  # newest first, capped
+    cut_off: int = 0
+    dumped: int = 0  # those of ``finished`` that are known from verl's dumps only, see ``TrialHead.dumped``
+    calling: int | None = None  # trials that have called a tool ...
+    calling_now: int = 0  # ... and those of them that have no result yet
+
+    @property
+    def judged(self) -> int:
+        """How many trials show whether tools are called, as of a step: any share of them is at most all."""
+        return _judged(self)
+
+
+def _judged(trials: StepTrials | TrialsStatus) -> int:
+    if trials.calling is None:
+        return max(trials.finished - trials.dumped, trials.zero_tool_calls)
+    return trials.zero_tool_calls + trials.calling

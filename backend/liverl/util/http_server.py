@@ -1,0 +1,371 @@
+"""Serves an application of aiohttp under the rules of ``http_limits``: each HTTP server of ours that is not LiteLLM's.
+
+Nobody without a key can take the server away from those who have one. Who sends a request is decided on its head alone
+(``Gate``): before its route, before a client that asks ``Expect: 100-continue`` is told to go on, and before its body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple
+
+from aiohttp import web
+from aiohttp.abc import AbstractAccessLogger
+from aiohttp.http_exceptions import HttpProcessingError
+
+from liverl.util.descriptors import descriptor_limit, open_descriptors, unread
+from liverl.util.http_limits import HTTP, OF_KEY, Connection, Connections, Limits, limits_for
+
+logger = logging.getLogger(__name__)
+
+
+def _is_no_clients_fault(record: logging.LogRecord) -> bool:
+    """Whether an exception is worth its stack: aiohttp logs one for each request that is no HTTP, or whose client left
+    in the middle of it, and clients can send as many as they like. The access log has these with their status."""
+    raised = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    return not isinstance(raised, (HttpProcessingError, ConnectionError))
+
+
+logger.addFilter(_is_no_clients_fault)
+
+TICK_S = 1.0  # seconds between two looks at connections whose time is over
+WAITING = 1024  # connections that wait in the kernel to be accepted
+WRITE_BUFFER = 1 << 16  # bytes that are held for a client that does not read
+_CLOSE = {"Connection": "close"}
+
+
+class Caller(NamedTuple):
+    """Who sends a request. ``proven``: with a valid key; ``key``: names one that a single client has, "" if many have
+    it or the route needs none."""
+
+    proven: bool = True
+    key: str = ""
+
+
+PUBLIC = Caller(proven=False)
+# Raises nothing; a response is the refusal, behind which the connection is closed.
+Gate = Callable[[web.BaseRequest], "Caller | web.Response"]
+
+
+class BodyLate(asyncio.TimeoutError):
+    """The body of a request did not come in time. A time-out, which aiohttp expects when it reads the rest of a body
+    that its handler has left."""
+
+
+class HttpServer:
+    """One application on one listening socket."""
+
+    def __init__(
+        self,
+        app: web.Application,
+        gate: Gate,
+        *,
+        max_body: int,
+        limits: Limits | None = None,
+        access_log: logging.Logger | None = None,
+        access_log_class: type[AbstractAccessLogger] | None = None,
+        shutdown_timeout: float = 60.0,
+        handler_cancellation: bool = False,
+    ) -> None:
+        """``max_body``: bytes of a request, which the application checks as well; ``limits``: None for those that fit
+        the descriptors of this process; the others as in ``web.AppRunner``."""
+        more: dict[str, Any] = {} if access_log_class is None else {"access_log_class": access_log_class}
+        self._runner = web.AppRunner(
+            app,
+            handle_signals=False,
+            logger=logger,
+            access_log=access_log,
+            shutdown_timeout=shutdown_timeout,
+            handler_cancellation=handler_cancellation,
+            **more,
+        )
+        self._gate = gate
+        self._descriptors = descriptor_limit()
+        self.limits = limits or limits_for(self._descriptors, max_body)
+        self.connections = Connections(self.limits)
+        self._known: dict[Any, _Guarded] = {}  # by transport
+        self._bodies: dict[str, _Share] = {}  # by key
+        self._server: asyncio.AbstractServer | None = None
+        self._ticks: asyncio.Task[None] | None = None
+        self._handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        """Serve on a bound socket, which is closed at the end.
+
+        Raises:
+            OSError: it cannot be listened on.
+        """
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        self._handle = server.request_handler
+        server.request_handler = self._guarded
+        loop = asyncio.get_running_loop()
+        # The event loop accepts as many at once as its backlog says, all before the first one is registered.
+        self._server = await loop.create_server(
+            lambda: _Guarded(server(), self), sock=sock, backlog=HTTP.accepted
+        )
+        sock.listen(WAITING)
+        self._ticks = asyncio.ensure_future(self._tick())
+
+    async def listen(self, host: str, port: int = 0) -> int:
+        """Serve on a TCP port of ``host``, a free one for 0; return its number.
+
+        Raises:
+            OSError: the port cannot be used.
+        """
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.setblocking(False)
+            await self.start(sock)
+        except BaseException:
+            sock.close()
+            raise
+        return int(sock.getsockname()[1])
+
+    def stop_accepting(self) -> None:
+        """Accept no further connection; those that there are end with the request that they have."""
+        if self._server is not None:
+            self._server.close()
+        if self._runner.server is not None:
+            self._runner.server.pre_shutdown()
+
+    async def close(self) -> None:
+        """Stop serving, after the time that open requests get."""
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+        if self._ticks is not None:
+            self._ticks.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticks
+
+    def facts(self) -> dict[str, Any]:
+        """For a status display: see ``Connections.facts``; and the descriptors of this process."""
+        return {
+            **self.connections.facts(),
+            "descriptors": open_descriptors(self._descriptors),
+            "descriptor_limit": self._descriptors,
+        }
+
+    # -- connections
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(min(TICK_S, self.limits.head_timeout / 4, self.limits.body_timeout / 4))
+            now = time.monotonic()
+            self.connections.close_expired(now)
+            for guarded in list(self._known.values()):
+                guarded.give_up_late_body(now - self.limits.body_timeout)
+
+    def opened(self, guarded: _Guarded, transport: Any) -> Connection:
+        """A connection was accepted."""
+        now = time.monotonic()
+        peer = transport.get_extra_info("peername")
+        connection = Connection(
+            peer=str(peer[0]) if isinstance(peer, tuple) else "",
+            close=lambda abort: transport.abort() if abort else transport.close(),
+            unread=lambda: unread(transport),
+            last_active=now,
+        )
+        self._known[transport] = guarded
+        self.connections.opened(connection, now)
+        return connection
+
+    def lost(self, transport: Any, connection: Connection) -> None:
+        """A connection is gone."""
+        self._known.pop(transport, None)
+        self.connections.closed(connection)
+
+    # -- requests
+
+    async def _guarded(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert self._handle is not None
+        guarded = self._known.get(request.transport)
+        if guarded is None or guarded.connection is None:
+            raise ConnectionResetError  # it is gone
+        connection = guarded.connection
+        connection.request_began()
+        try:
+            refusal = self._refusal(request, connection)
+            if refusal is not None:
+                return refusal
+            guarded.reads(request)
+            async with self._share(request, connection.key):
+                return await self._handle(request)
+        except web.HTTPRequestEntityTooLarge as error:
+            return refused(413, f"the request body is too large: {error.text}")
+        except BodyLate:
+            words = f"the request body did not arrive within {self.limits.body_timeout:g} s"
+            return refused(408, words)
+        finally:
+            guarded.has_read()
+            connection.request_ended(time.monotonic())
+
+    def _refusal(self, request: web.BaseRequest, connection: Connection) -> web.Response | None:
+        if tuple(request.version) not in HTTP.versions:
+            version = f"{request.version.major}.{request.version.minor}"
+            return refused(505, f"HTTP/{version} is not served here; use HTTP/1.1")
+        caller = self._gate(request)
+        if not isinstance(caller, Caller):
+            caller.force_close()  # its body is not read, so nothing can follow on this connection
+            return caller
+        if caller.proven and not self.connections.proved(connection, caller.key):
+            words = f"this key has {self.limits.per_key} connections, which is its share of all: {OF_KEY}"
+            return refused(503, words, retry_after=2)
+        length = request.content_length
+        if length is not None and length > self.limits.max_body:
+            words = f"the request body has {length:,} bytes, and {self.limits.max_body:,} are allowed"
+            return refused(413, words)
+        return None
+
+    @contextlib.asynccontextmanager
+    async def _share(self, request: web.BaseRequest, key: str) -> AsyncIterator[None]:
+        """Wait until the bodies that this key has here leave room for one more."""
+        if not key or not request.body_exists:
+            yield
+            return
+        share = self._bodies.setdefault(key, _Share(HTTP.bodies_of_key * self.limits.max_body))
+        length = request.content_length
+        try:
+            size = await share.take(self.limits.max_body if length is None else length)
+            try:
+                if (
+                    length is None and "Expect" not in request.headers
+                ):  # then only its end says how long it is
+                    size = share.shrink(size, len(await request.read()))
+                yield
+            finally:
+                share.give_back(size)
+        finally:
+            if share.unused:
+                self._bodies.pop(key, None)
+
+
+class _Share:
+    """Bytes of bodies that one key may have here at the same time; the others wait, first come first served."""
+
+    def __init__(self, most: int) -> None:
+        self._left = self._most = most
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def unused(self) -> bool:
+        """Whether nobody has or awaits any of them."""
+        return self._left == self._most and not self._queue
+
+    async def take(self, size: int) -> int:
+        """Wait for ``size`` bytes, or for all; return how many they are."""
+        size = min(size, self._most)
+        if not self._queue and size <= self._left:
+            self._left -= size
+            return size
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._left += size
+            self._admit()
+            raise
+        return size
+
+    def shrink(self, size: int, needed: int) -> int:
+        """Give back what is not needed of ``size`` bytes; return how many are left."""
+        self.give_back(max(0, size - needed))
+        return min(size, needed)
+
+    def give_back(self, size: int) -> None:
+        """Others may have them."""
+        self._left += size
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._queue and (self._queue[0][1].done() or self._queue[0][0] <= self._left):
+            size, turn = self._queue.popleft()
+            if not turn.done():
+                self._left -= size
+                turn.set_result(None)
+
+
+class _Guarded(asyncio.Protocol):
+    """Stands between a connection and aiohttp's protocol for it, and reports what happens on it."""
+
+    def __init__(self, inner: asyncio.Protocol, server: HttpServer) -> None:
+        self._inner, self._server = inner, server
+        self._transport: Any = None
+        self.connection: Connection | None = None
+        self._request: web.BaseRequest | None = None  # whose body may be still to come
+        self._since = 0.0  # monotonic seconds: of its head
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)  # type: ignore[attr-defined]
+        self._inner.connection_made(transport)
+        self.connection = self._server.opened(self, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.connection is not None:
+            self._server.lost(self._transport, self.connection)
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        if self.connection is not None:
+            self.connection.received(time.monotonic())
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        if self.connection is not None:
+            self.connection.stalled_since = time.monotonic()
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self.connection is not None:
+            self.connection.stalled_since = None
+        self._inner.resume_writing()
+
+    def reads(self, request: web.BaseRequest) -> None:
+        """The body of a request is awaited from now on."""
+        self._request, self._since = request, time.monotonic()
+
+    def has_read(self) -> None:
+        """It is awaited no longer."""
+        self._request = None
+
+    def give_up_late_body(self, since: float) -> None:
+        """End the request if its body has been awaited since before ``since`` (monotonic seconds). A transport that is
+        paused waits for us, not for the client."""
+        request = self._request
+        if request is not None and self._since <= since and not request.content.is_eof():
+            request.content.set_exception(BodyLate())
+
+
+def refused(status: int, words: str, *, retry_after: int | None = None) -> web.Response:
+    """A refusal in the form of OpenAI's errors, behind which the connection is closed."""
+    kind = "invalid_request_error" if status < 500 else "api_error"
+    body = {"error": {"message": words, "type": kind, "param": None, "code": str(status)}}
+    headers = _CLOSE if retry_after is None else {**_CLOSE, "Retry-After": str(retry_after)}
+    response = web.Response(
+        body=json.dumps(body).encode(), status=status, content_type="application/json", headers=headers
+    )
+    response.force_close()
+    return response

@@ -1,0 +1,102 @@
+"""Where a watched run stands: its state and phase, in words, and since when it is there. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from liverl.causes.quiet.reasons import JOB, QUIET
+from liverl.daemon.phase import phase_words
+from liverl.model import ReplicaSet, RunState, ServiceStatus, StepMetrics, TrialsStatus
+from liverl.observe.metrics.verl_phase import verl_trainer_facts
+from liverl.offline.doctor.ends import STOPS
+from liverl.offline.doctor.silence import HANGS
+from liverl.util.plural import quantity
+from liverl.watch.scene import Scene
+from liverl.watch.settings import Settings
+from liverl.watch.verdicts import Judgement
+
+NOTHING_YET = "the folder is still empty: waiting for a log, metrics, trials or a process"
+NOT_HERE = "nothing of it runs here"
+ONLY_LOGS = "logs grow; none of their processes is visible from here"
+_ENDS = QUIET | {HANGS, STOPS}
+_UP = ("ready", "degraded", "starting")
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What was found of a run."""
+
+    services: tuple[ServiceStatus, ...]
+    replicas: ReplicaSet
+    metrics: StepMetrics | None
+    trials: TrialsStatus
+    judgement: Judgement
+    settings: Settings
+
+
+def standing(seen: Seen) -> tuple[RunState, str]:
+    """The state of the run, and its phase in words."""
+    if _goes_on(seen):
+        return "running", _phase(seen)
+    if seen.judgement.cause:
+        return "failed", seen.judgement.cause
+    return "stopped", _end(seen)
+
+
+def _goes_on(seen: Seen) -> bool:
+    """Whether anything of the run is up. Where its trainer has ended, a log that another service wrote a moment ago is
+    no sign of that; a process is one."""
+    up = [one for one in seen.services if one.state in _UP]
+    trainers = [one for one in seen.services if one.kind == "trainer"]
+    if any(one.state in _UP for one in seen.replicas.items) or any(one.pid is not None for one in up):
+        return True
+    return bool(up) and (not trainers or any(one in up for one in trainers))
+
+
+def ended_by_its_log(settings: Settings, judgement: Judgement) -> bool:
+    """Whether the training says in its log that it has ended, or is known to have ended by it. A job that was only
+    submitted may run elsewhere."""
+    ids = {one.id.removeprefix("log:") for one in judgement.symptoms}
+    return bool(settings.closed) or not ids.isdisjoint(QUIET - {JOB})
+
+
+def _phase(seen: Seen) -> str:
+    hangs = next((one.title for one in seen.judgement.symptoms if one.id == f"log:{HANGS}"), "")
+    if hangs:
+        return hangs
+    up = [one for one in seen.services if one.state in _UP]
+    if not seen.replicas.items and all(one.kind == "task" for one in up):
+        return ONLY_LOGS if all(one.pid is None for one in up) else "its processes are of no known kind"
+    metrics, trials, total = seen.metrics, seen.trials, seen.settings.total
+    trainer: dict[str, Any] = {"step": metrics.step, "phase": "training"} if metrics is not None else {}
+    if trials.total:  # only they tell a rollout from an update
+        trainer = verl_trainer_facts(metrics, trials, None)
+    return phase_words("running", seen.services, seen.replicas, trainer, total, trials)
+
+
+def _end(seen: Seen) -> str:
+    """How a run ended of which nothing is left, as far as its logs tell: nobody else knows its exit status."""
+    early = next((one.title for one in seen.judgement.symptoms if one.id.removeprefix("log:") in _ENDS), "")
+    if early:
+        return f"{early}; {NOT_HERE}"
+    step = seen.metrics.step if seen.metrics is not None else seen.settings.step
+    total = seen.settings.total
+    if step is None and total is None:
+        return NOT_HERE
+    after = quantity(step or 0, "step") if total is None else f"{step or 0} of {quantity(total, 'step')}"
+    if total is not None and (step or 0) >= total:
+        return f"by its log {after} are done; {NOT_HERE}"
+    if seen.settings.closed:
+        return f"by its log it ended after {after}; {NOT_HERE}"
+    return f"its log stops after {after} without an end; {NOT_HERE}"
+
+
+def signs(scene: Scene, trials: TrialsStatus) -> list[float]:
+    """Unix times at which the run was seen to be there, where nothing says when it was launched."""
+    heads = (head for head in trials.newest if not head.earlier)
+    times = [
+        *(one.started_at for one in scene.processes),
+        *(head.started_at or head.updated_at for head in heads),
+    ]
+    return [*times, scene.first] if scene.first is not None else times

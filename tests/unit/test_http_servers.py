@@ -1,0 +1,499 @@
+"""The table of our servers and of the rules that hold for each: no empty cell, and no server that is not in it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import json
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock, patch
+
+import aiohttp
+import pytest
+
+import liverl
+from liverl.embedded import modeldir
+from liverl.embedded.engine.args import build_parser
+from liverl.embedded.engine.cache import Scheduler
+from liverl.embedded.engine.core import Core
+from liverl.embedded.engine.http import EngineServer
+from liverl.embedded.engine.metrics import EngineMetrics
+from liverl.embedded.policy import Policy
+from liverl.sessions import service
+from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.server import AgentRoutes, TrainerRoutes
+from liverl.sessions.store import Store
+from liverl.util import http_server
+from liverl.util.http_limits import HTTP, Limits, limits_for
+from liverl.util.token_guard import Token
+from liverl.verl_runtime.worker_sessions import HostSettings, WorkerSessions
+
+BACKEND = Path(liverl.__file__).parent
+TESTS = Path(__file__).parents[1]
+KEY = "sk-liverl-right"
+
+
+@dataclass
+class Target:
+    """A server that runs. ``post``: a route that takes a JSON body; ``mine``: each client has a key of its own."""
+
+    port: int
+    post: str
+    key: str
+    mine: bool = False
+    context: int | None = None
+
+    def head(self, length: int, *more: str, key: str | None = None) -> bytes:
+        lines = [f"POST {self.post} HTTP/1.1", "Host: x", f"Authorization: Bearer {key or self.key}"]
+        return "\r\n".join([*lines, f"Content-Length: {length}", *more, "", ""]).encode()
+
+    async def connect(self, sent: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(sent)
+        return reader, writer
+
+    async def answer(self, sent: bytes) -> tuple[int, str]:
+        """The status and the rest of what comes back until the server closes the connection, or says how long it is."""
+        reader, writer = await self.connect(sent)
+        try:
+            async with asyncio.timeout(20):
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = [line for line in head.lower().split("\r\n") if line.startswith("content-length:")]
+                body = await reader.readexactly(int(length[0].partition(":")[2])) if length else b""
+            return int(head.split()[1]), head + body.decode()
+        finally:
+            writer.close()
+
+    async def ask(self, body: bytes) -> tuple[int, str]:
+        return await self.answer(self.head(len(body)) + body)
+
+
+def small(descriptors: int, max_body: int) -> Limits:
+    """The limits of the test: few seconds and few connections."""
+    few = replace(limits_for(descriptors, max_body), head_timeout=0.6, body_timeout=0.6)
+    return replace(few, connections=12, unproven=8, per_peer=4, per_key=3)
+
+
+Start = Callable[[Path], Any]
+
+
+class _NoReplicas(ReplicaList):
+    def __init__(self) -> None:
+        super().__init__(None)  # type: ignore[arg-type]
+
+
+def _store(folder: Path) -> Store:
+    (folder / "trials" / "one").mkdir(parents=True)
+    return Store(folder / "sessions", (folder / "trials",), _NoReplicas())
+
+
+@asynccontextmanager
+async def agents(folder: Path) -> AsyncIterator[Target]:
+    store = _store(folder)
+    session = store.open("one", str(folder / "trials" / "one"), service_limits())
+    routes = AgentRoutes(store, ("m",))
+    server = service._server(routes.app(1 << 20), routes.gate, 1 << 20)
+    port = await server.listen("127.0.0.1")
+    try:
+        yield Target(port, "/sess/one/v1/chat/completions", session.opened.key, mine=True)
+    finally:
+        await server.close()
+        await store.close()
+
+
+def service_limits() -> Any:
+    from liverl.sessions.sampling import Limits as Asked
+
+    return Asked()
+
+
+@asynccontextmanager
+async def trainer(folder: Path) -> AsyncIterator[Target]:
+    store = _store(folder)
+    routes = TrainerRoutes(store, store.replicas, KEY, lambda: "http://x")  # type: ignore[arg-type]
+    server = service._server(routes.app(), routes.gate, 1 << 20)
+    port = await server.listen("127.0.0.1")  # in a run on a Unix socket
+    try:
+        yield Target(port, "/sessions", KEY)
+    finally:
+        await server.close()
+        await store.close()
+
+
+@asynccontextmanager
+async def worker(folder: Path) -> AsyncIterator[Target]:
+    (folder / "trials" / "one").mkdir(parents=True)
+    (folder / "sessions").mkdir()
+    settings = HostSettings(str(folder), "attempt_001", "w1", "127.0.0.1", max_body_bytes=1 << 20)
+    host = WorkerSessions(settings, _NoReplicas())  # type: ignore[arg-type]
+    await host.start()
+    try:
+        opened = await host.open("one", folder / "trials" / "one", service_limits())
+        port = int(host.address.rpartition(":")[2])
+        yield Target(port, "/sess/one/v1/chat/completions", opened.key, mine=True)
+    finally:
+        await host.close()
+
+
+@asynccontextmanager
+async def embedded(folder: Path) -> AsyncIterator[Target]:
+    args = build_parser().parse_args(["--model", "builtin:qwen3_coder", "--tool-call-parser", "qwen3_coder"])
+    core = Core(args, modeldir.read_config(modeldir.find(args.model)), Policy())
+    engine = EngineServer(args, core, Scheduler(4, 100, caching=True), EngineMetrics("m"), ["m"], Token(KEY))
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    sock.setblocking(False)
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(engine.run(sock, stop))
+    port = sock.getsockname()[1]
+    await _reachable(port)
+    try:
+        yield Target(port, "/v1/chat/completions/render", KEY, context=core.max_model_len)
+    finally:
+        stop.set()
+        await running
+
+
+async def _reachable(port: int) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.close()
+                return
+
+
+@asynccontextmanager
+async def cpu(folder: Path) -> AsyncIterator[Target]:
+    """Its HTTP server is real; the model behind it, which needs torch, is simulated."""
+    room = "liverl.verl_runtime.cpuengine"
+    simulated = {f"{room}.{name}": MagicMock() for name in ("core", "engine", "replies", "request")}
+    simulated[f"{room}.engine"].EngineDeadError = RuntimeError
+    with patch.dict(sys.modules, simulated):
+        Api = importlib.import_module(f"{room}.http").Api
+    settings = SimpleNamespace(tool_parser="hermes", served=("m",), max_model_len=1000, model="m")
+    metrics = SimpleNamespace(count_response=lambda *_: None)
+    api = Api(SimpleNamespace(settings=settings, metrics=metrics), Token(KEY))
+    port = await api.listen("127.0.0.1")
+    try:
+        yield Target(port, "/v1/chat/completions/render", KEY, context=1000)
+    finally:
+        await api.close()
+
+
+# -- rules
+
+
+def half(target: Target) -> bytes:
+    return f"POST {target.post} HTTP/1.1\r\nHost: x\r\nX-A: ".encode()
+
+
+async def closes(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(20):
+        return await reader.read()
+
+
+async def head_timeout(target: Target) -> None:
+    reader, writer = await target.connect(half(target))
+    assert await closes(reader) == b""
+    writer.close()
+
+
+async def body_timeout(target: Target) -> None:
+    status, text = await target.answer(target.head(100) + b'{"model":')
+    assert status == 408 and "body did not arrive" in text
+
+
+async def without_key_of_address(target: Target) -> None:
+    known = [await target.connect() for _ in range(3)]
+    for _, writer in known:
+        writer.write(
+            f"GET /nothing HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.key}\r\n\r\n".encode()
+        )
+    open_ = [await target.connect(half(target)) for _ in range(7)]
+    await asyncio.wait([asyncio.ensure_future(closes(reader)) for reader, _ in open_])
+    status, _ = await target.ask(b"{}")
+    assert status == 400, "a client with a key is served"
+    for _, writer in [*known, *open_]:
+        writer.close()
+
+
+async def without_key_first(target: Target) -> None:
+    """More than all connections at once: the oldest without a key go, and a client with one is served."""
+    open_ = []
+    for _ in range(30):
+        open_.append(await target.connect(half(target)))
+    status, _ = await target.ask(b"{}")
+    assert status == 400
+    assert await closes(open_[0][0]) == b""
+    for _, writer in open_:
+        writer.close()
+
+
+async def of_key(target: Target) -> None:
+    """Each waits with a body that is not there yet; behind the most of one key the next one is refused. A key that all
+    have is not counted."""
+    pending = [await target.connect(target.head(10)) for _ in range(3)]
+    await asyncio.sleep(0)
+    status, text = await target.ask(b"{}")
+    assert status == (503 if target.mine else 400), text
+    for _, writer in pending:
+        writer.close()
+
+
+async def old_versions(target: Target) -> None:
+    for sent in (
+        f"GET {target.post}\r\n\r\n".encode(),
+        f"POST {target.post} HTTP/0.9\r\nHost: x\r\nAuthorization: Bearer {target.key}\r\n\r\n".encode(),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ):
+        status, _ = await target.answer(sent)
+        assert status in (400, 505), sent
+
+
+async def key_before_continue(target: Target) -> None:
+    body = b"{}"
+    wrong = target.head(len(body), "Expect: 100-continue", key="wrong")
+    status, text = await target.answer(wrong)
+    assert status == 401 and "100" not in text.splitlines()[0]
+    reader, writer = await target.connect(target.head(len(body), "Expect: 100-continue"))
+    async with asyncio.timeout(20):
+        assert b" 100 " in await reader.readline()
+    writer.close()
+
+
+async def body_bytes(target: Target) -> None:
+    status, text = await target.answer(target.head(1 << 40))
+    assert status == 413, text
+
+
+async def depth(target: Target) -> None:
+    status, text = await target.ask(b'{"model":"m","messages":' + b"[" * 5000 + b"]" * 5000 + b"}")
+    assert status == 400 and "nested deeper than 100 levels" in text
+
+
+async def numbers(target: Target) -> None:
+    for number in (b"1e999", b"9" * 5000):
+        status, text = await target.ask(b'{"model":"m","messages":[],"seed":' + number + b"}")
+        assert status == 400 and "has a number" in text
+
+
+async def letters(target: Target) -> None:
+    if target.context is None:
+        return  # a session learns the context from its replicas: test_sessions_fairness
+    text = "x" * (target.context * (HTTP.letters_per_token + 1))
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+    status, said = await target.ask(body)
+    assert status == 400 and "prompt is too long" in said
+
+
+async def paths_in_logs(target: Target) -> None:
+    path = "/x%0aFORGED%1b[31m"
+    await target.answer(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+
+
+Probe = Callable[[Target], Awaitable[None]]
+RULES: dict[str, Probe] = {
+    "head_timeout": head_timeout,
+    "body_timeout": body_timeout,
+    "without_key_of_address": without_key_of_address,
+    "without_key": without_key_first,
+    "of_key": of_key,
+    "versions": old_versions,
+    "key_before_continue": key_before_continue,
+    "body": body_bytes,
+    "depth": depth,
+    "numbers": numbers,
+    "letters": letters,
+    "paths_in_logs": paths_in_logs,
+}
+
+_ABUSE = "stack/test_proxy_abuse.py::"
+_LIMITS = "unit/test_proxy_limits.py::"
+LITELLM = {
+    "head_timeout": _ABUSE + "test_a_request_that_does_not_come_is_not_waited_for",
+    "body_timeout": _ABUSE + "test_a_body_that_does_not_come_is_answered_with_408",
+    "without_key_of_address": _ABUSE + "test_half_open_connections_leave_the_others_served",
+    "without_key": _LIMITS + "test_the_oldest_without_a_key_goes_when_there_are_too_many",
+    "of_key": _LIMITS + "test_one_key_cannot_take_all_connections",
+    "versions": _ABUSE + "test_only_http_1_is_served",
+    "key_before_continue": _ABUSE + "test_a_key_is_asked_for_before_a_body",
+    "body": _ABUSE + "test_a_body_above_the_limit_is_answered_with_413",
+    "depth": _ABUSE + "test_a_body_that_litellm_cannot_take_is_answered_with_400",
+    "numbers": "unit/test_proxy_bodies.py::test_what_is_wrong_is_named_in_one_short_line",
+    "letters": "its replicas count them: the proxy does not know their context",
+    "paths_in_logs": _ABUSE + "test_connections_without_a_key_are_closed_with_their_answer",
+}
+# The sockets of a run for its own user are no HTTP: lines of JSON, with limits of their own.
+_NOT_HTTP = (
+    "unix socket for the user of the run, no HTTP: limits in control/server.py (clients, lines, commands)"
+)
+
+SERVERS: dict[str, Start | dict[str, str]] = {
+    "sessions: agents": agents,
+    "sessions: trainer": trainer,
+    "sessions in a worker of verl": worker,
+    "embedded replica": embedded,
+    "CPU replica of verl": cpu,
+    "LiteLLM's runner": LITELLM,
+    "control socket": dict.fromkeys(RULES, _NOT_HTTP),
+}
+# Where a server is made -> the servers of the table.
+PLACES = {
+    ("sessions/service.py", "HttpServer"): ("sessions: agents", "sessions: trainer"),
+    ("verl_runtime/worker_sessions.py", "HttpServer"): ("sessions in a worker of verl",),
+    ("embedded/engine/http.py", "HttpServer"): ("embedded replica",),
+    ("verl_runtime/cpuengine/http.py", "HttpServer"): ("CPU replica of verl",),
+    ("proxy/runtime/server.py", "Config"): ("LiteLLM's runner",),
+    ("control/server.py", "start_unix_server"): ("control socket",),
+}
+_GUARD = "util/http_server.py"  # what it makes is what the others use
+MAKERS = {
+    *(
+        "TCPSite",
+        "SockSite",
+        "UnixSite",
+        "NamedPipeSite",
+        "AppRunner",
+        "ServerRunner",
+        "run_app",
+        "HttpServer",
+    ),
+    *("start_server", "start_unix_server", "create_server", "create_unix_server", "connect_accepted_socket"),
+    *(
+        "HTTPServer",
+        "ThreadingHTTPServer",
+        "TCPServer",
+        "ThreadingTCPServer",
+        "UnixStreamServer",
+        "make_server",
+    ),
+    *("BaseHTTPRequestHandler", "SimpleXMLRPCServer", "serve_forever"),
+}
+_OF_MODULES = {("uvicorn", "Config"), ("uvicorn", "run"), ("hypercorn", "Config"), ("web", "Server")}
+
+
+def made(tree: ast.AST) -> set[str]:
+    """The calls and base classes in a module that make a server."""
+    found = set()
+    for node in ast.walk(tree):
+        named = [node.func] if isinstance(node, ast.Call) else []
+        named += node.bases if isinstance(node, ast.ClassDef) else []
+        for each in named:
+            if isinstance(each, ast.Attribute):
+                of = each.value.id if isinstance(each.value, ast.Name) else ""
+                if each.attr in MAKERS or (of, each.attr) in _OF_MODULES:
+                    found.add(each.attr)
+            elif isinstance(each, ast.Name) and each.id in MAKERS:
+                found.add(each.id)
+    return found
+
+
+def places() -> set[tuple[str, str]]:
+    found = set()
+    for path in BACKEND.rglob("*.py"):
+        name = path.relative_to(BACKEND).as_posix()
+        found |= {(name, maker) for maker in made(ast.parse(path.read_text())) if name != _GUARD}
+    return found
+
+
+def test_every_server_of_the_backend_is_in_the_table() -> None:
+    assert places() == PLACES.keys(), (
+        "a new server needs the guard (util/http_server.py), and a row in SERVERS"
+    )
+    assert {server for several in PLACES.values() for server in several} == SERVERS.keys()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "web.TCPSite(runner, '0.0.0.0', 0)",
+        "web.AppRunner(app)",
+        "web.run_app(app)",
+        "uvicorn.Config(app)",
+        "uvicorn.run(app)",
+        "async def f():\n    await asyncio.start_server(f, '', 0)",
+        "class H(http.server.BaseHTTPRequestHandler): pass",
+        "http.server.ThreadingHTTPServer(('', 0), H)",
+        "loop.create_server(f)",
+        "HttpServer(app, gate, max_body=1)",
+    ],
+)
+def test_a_new_server_is_found(code: str) -> None:
+    assert made(ast.parse(code))
+
+
+def test_no_cell_of_the_table_is_empty() -> None:
+    for server, cells in SERVERS.items():
+        if isinstance(cells, dict):
+            assert cells.keys() == RULES.keys(), server
+            for rule, cell in cells.items():
+                path, found, test = cell.partition("::")
+                assert cell and (not found or f"def {test}(" in (TESTS / path).read_text()), (server, rule)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(http_server, "limits_for", small)
+    caplog.set_level(logging.INFO)
+
+
+RUNNING = {name: start for name, start in SERVERS.items() if not isinstance(start, dict)}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("server", RUNNING)
+async def test_every_rule_holds_for_every_server(
+    server: str, rule: str, tmp_path: Path, few: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with RUNNING[server](tmp_path) as target:
+        await RULES[rule](target)
+    logged = caplog.text
+    assert "Traceback" not in logged and "\x1b" not in logged
+    if rule == "paths_in_logs":
+        assert not any(line.startswith("FORGED") for line in logged.splitlines())
+
+
+def test_the_servers_of_a_run_have_the_numbers_of_the_table() -> None:
+    limits = limits_for(1 << 16, HTTP.body)
+    assert (limits.head_timeout, limits.per_peer) == (10.0, 64)
+    assert (limits.body_timeout, limits.write_timeout) == (HTTP.body_timeout, HTTP.write_timeout)
+
+
+async def test_agents_behind_one_address_are_served_all_at_once(tmp_path: Path) -> None:
+    """512 agents behind a NAT, each with its key and a connection that it keeps."""
+    store = _store(tmp_path)
+    keys = {}
+    for number in range(512):
+        folder = tmp_path / "trials" / f"t{number}"
+        folder.mkdir()
+        keys[f"t{number}"] = store.open(f"t{number}", str(folder), service_limits()).opened.key
+    routes = AgentRoutes(store)
+    server = service._server(routes.app(1 << 20), routes.gate, 1 << 20)
+    port = await server.listen("127.0.0.1")
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+
+            async def ask(name: str, key: str) -> int:
+                url = f"http://127.0.0.1:{port}/sess/{name}/v1/models"
+                async with http.get(url, headers={"Authorization": f"Bearer {key}"}) as answer:
+                    return answer.status
+
+            for _ in range(2):
+                assert set(await asyncio.gather(*(ask(*each) for each in keys.items()))) == {200}
+            assert server.facts()["without_key"] == 0 and not server.facts()["dropped"]
+    finally:
+        await server.close()
+        await store.close()

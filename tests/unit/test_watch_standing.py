@@ -1,0 +1,152 @@
+"""Whether a watched run of which only logs are left goes on, hangs, has ended or stopped: what is shown of real and
+rebuilt logs, of a moment ago and of yesterday."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from kit.screens import service, snapshot
+
+from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Snapshot
+from liverl.watch.standing import NOT_HERE, ONLY_LOGS
+from liverl.watch.target import Target
+from liverl.watch.watcher import Watcher
+from liverl_tui.cli.status_table import render
+from liverl_tui.text.facts import replica_words
+from liverl_tui.text.status_label import SnapshotIndex, of_replica
+from liverl_tui.widgets.dashboard.replica_rows import _listed
+
+DATA = Path(__file__).parents[1] / "data"
+VERL = DATA / "recordings/h200/verl.log"
+HANG, EARLY, METRICS, JOB = (
+    DATA / "doctor" / name
+    for name in (
+        "P02-hang-after-rollout.log",
+        "P03-resume-stops-early.log",
+        "P11-lora-not-delivered.log",
+        "P15-background-job",
+    )
+)
+DAY = 86400.0
+RAY = "(TaskRunner pid=7) "
+STEP = f"{RAY}Total training steps: 9\n{RAY}step:4 - actor/loss:0.5 - timing_s/step:2.0\n"
+ERROR = f"{STEP}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+
+
+def seen(folder: Path) -> Snapshot:
+    watcher = Watcher(Target(folder), Path(tempfile.mkdtemp(dir=folder.parent)))
+    watcher.start(10.0)
+    try:
+        assert watcher.settle(60)
+        return watcher.poll()
+    finally:
+        watcher.close()
+
+
+def laid(folder: Path, what: Path | dict[str, str], age: float) -> Path:
+    """A folder with copies of logs that were last written ``age`` seconds ago."""
+    folder.mkdir()
+    if isinstance(what, dict):
+        for name, text in what.items():
+            (folder / name).write_text(text)
+    elif what.is_dir():
+        shutil.copytree(what, folder / what.name)
+    else:
+        shutil.copy(what, folder / what.name)
+    at = time.time() - age
+    for path in folder.rglob("*"):
+        os.utime(path, (at, at))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("what", "age", "state", "phase", "alerts"),
+    [
+        (VERL, 0.0, "stopped", f"by its log 6 of 6 steps are done; {NOT_HERE}", []),
+        (VERL, DAY, "stopped", f"by its log 6 of 6 steps are done; {NOT_HERE}", []),
+        (HANG, 0.0, "running", "No progress for 5 h 24 min", ["log:hangs"]),
+        (HANG, DAY, "stopped", "No progress for 5 h 24 min", ["log:hangs"]),
+        (EARLY, 0.0, "stopped", "without an error after step 25 of 100", ["log:epochs-too-few"]),
+        (EARLY, DAY, "stopped", "without an error after step 25 of 100", ["log:epochs-too-few"]),
+        (METRICS, 0.0, "running", "step 41/120: training", ["weights_not_delivered"]),
+        (
+            METRICS,
+            DAY,
+            "stopped",
+            "The log stops at step 40 of 120",
+            ["weights_not_delivered", "log:log-stops"],
+        ),
+        (JOB, 0.0, "stopped", "0 of 500 steps were seen", ["log:trainer-in-background"]),
+        ({"t.log": STEP}, 0.0, "running", "step 5/9: training", []),
+        ({"t.log": STEP}, DAY, "stopped", "The log stops at step 4 of 9", ["log:log-stops"]),
+        (
+            {"t.log": STEP.replace("Total training steps: 9", "x")},
+            DAY,
+            "stopped",
+            "its log stops after 4 steps",
+            [],
+        ),
+        (
+            {"t.log": STEP.replace("9", "2")},
+            0.0,
+            "running",
+            "4 steps done, more than the 2 that were announced",
+            [],
+        ),
+        ({"t.log": ERROR}, 0.0, "failed", "GPU is out of memory", ["log:cuda-oom-short"]),
+        # what another log says a moment ago does not make a trainer live that has failed
+        ({"t.log": ERROR, "x.log": "x\n"}, 0.0, "failed", "GPU is out of memory", ["log:cuda-oom-short"]),
+        ({"x.log": "x\n"}, 0.0, "running", ONLY_LOGS, []),
+        ({"x.log": "x\n"}, DAY, "stopped", NOT_HERE, []),
+    ],
+)
+def test_logs_without_processes(
+    what: Path | dict[str, str], age: float, state: str, phase: str, alerts: list[str], tmp_path: Path
+) -> None:
+    now = seen(laid(tmp_path / "run", what, age))
+    assert (now.state, [one.id for one in now.symptoms]) == (state, alerts)
+    assert phase in now.phase
+
+
+def test_a_run_that_hangs_while_its_process_is_seen_to_write(tmp_path: Path) -> None:
+    """Simulated: the process, which is this one; its program is no known trainer."""
+    folder = laid(tmp_path / "run", HANG, 0.0)
+    with (folder / HANG.name).open("a"):
+        now = seen(folder)
+    assert now.state == "running" and [one.id for one in now.symptoms] == ["log:hangs"]
+
+
+def test_several_launches_of_which_the_newest_hangs(tmp_path: Path) -> None:
+    """The failure of the launch before is none of its alerts."""
+    folder = laid(tmp_path / "run", HANG, 60.0)
+    begun = 1774332000.0  # before its first stamp: 2026-03-24 06:00 UTC
+    for name, text, before in (("old.log", ERROR, DAY), ("older.log", STEP, 10 * DAY)):
+        (folder / name).write_text(text)
+        os.utime(folder / name, (begun - before, begun - before))
+    now = seen(folder)
+    earlier = now.service("earlier-runs")
+    assert earlier is not None and "old.log" in earlier.why and "1 older" in earlier.why
+    assert [one.id for one in now.symptoms] == ["log:hangs"]
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_nobody_says_when_a_foreign_run_ended(state: str) -> None:
+    """A run that has ended is not up, and its time does not count on."""
+    text = render(snapshot(state=state, result=None))
+    assert (" up " in text.split("\n")[0]) == (state == "running")
+
+
+@pytest.mark.parametrize(("proxy", "listed"), [(False, "-"), (True, "○ out")])
+def test_a_replica_is_not_left_out_of_a_proxy_that_nobody_knows(proxy: bool, listed: str) -> None:
+    one = ReplicaStatus("vllm-7", "ready", "http://127.0.0.1:8000", False, kind="verl")
+    trainer = service("trainer", "trainer", owner="foreign")
+    address = ProxyStatus(address="http://127.0.0.1:4000") if proxy else ProxyStatus()
+    now = snapshot(services=(trainer,), proxy=address, replicas=ReplicaSet(1, 1, 0, (one,)))
+    assert _listed(one, now)[0] == listed
+    assert (of_replica(one, SnapshotIndex(now), now.at).text == "● ready") == (not proxy)
+    assert ("in the proxy" in (replica_words(now) or "")) == proxy
