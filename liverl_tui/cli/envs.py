@@ -11,6 +11,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
 from liverl_tui.cli.options import UpOptions, as_path, config_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
@@ -123,7 +124,7 @@ def _pinned_by(plan: EnvPlan) -> str:
         return f"pinned by its requirements only, no hash checked: {plan.why_no_lock}"
     origin = "written by envs --upgrade" if plan.lock.own else "shipped with liverl-tui"
     words = "with hashes" if _hashes(plan) else "without hashes, since another package index is configured"
-    return f"{len(plan.lock.pins)} packages pinned by a lock, {words} ({origin})"
+    return f"{quantity(len(plan.lock.pins), 'package')} pinned by a lock, {words} ({origin})"
 
 
 def _upgrade(specs: list[EnvironmentSpec], output: Path | None, named: bool) -> int:
@@ -165,7 +166,7 @@ def _upgrade(specs: list[EnvironmentSpec], output: Path | None, named: bool) -> 
             raise CliError(f"{error.filename or 'the lock'} cannot be written: {error.strerror}") from error
         for line in _changes(before, path):
             echo(f"{spec.name}: {line}")
-        echo(f"{spec.name}: {count} packages with their hashes in {path}")
+        echo(f"{spec.name}: {quantity(count, 'package')} with hashes in {path}")
         if not spec.lock:
             echo(f"{spec.name}: it is not used: environments.{spec.name}.lock is false", err=True)
     return ExitCode.OK

@@ -35,7 +35,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "backend"), s
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[2:4])
 
 from kit.cli import run_cli  # noqa: E402
-from kit.mounts import fill, mount, own_mounts  # noqa: E402
+from kit.mounts import fill, mount, own_mounts, unmount  # noqa: E402
 from kit.real import real_run, trial_dirs  # noqa: E402
 from kit.runs import ToyRun  # noqa: E402
 from kit.waiting import wait_until  # noqa: E402
@@ -47,6 +47,7 @@ WEIGHTS = {"kill": 10.0, "disk": 1.0, "clock": 1.5, "flood": 1.5, "resume": 0.5}
 VICTIMS = {"backend": 5.0, "sessions": 5.0, "keeper": 2.0, "proxy": 1.0, "trainer": 0.6}  # others 2
 DISK = "512m"
 STEP_S = 5 * 86_400.0  # the longest step of the clock
+BATCH = 8  # trials of a step
 QUIET_STEPS = 3  # after the last fault
 SETTINGS = (
     *("training.total_steps=100000", "proxy.trials_through=sessions", "trainer.restart=from_checkpoint"),
@@ -118,7 +119,6 @@ class Chaos:
         self.run, self.random, self.disk, self.clock = run, random.Random(seed), disk, clock
         self.kinds = [k for k in kinds if (k != "disk" or disk) and (k != "clock" or clock)]
         self.done: Counter[str] = Counter()
-        self.trainer_ends: list[float] = []  # real Unix seconds
 
     def act(self) -> str:
         """One fault, and what brings the run back."""
@@ -183,8 +183,6 @@ class Chaos:
             except ProcessLookupError:
                 continue
             self.done[f"kill {name}"] += 1
-            if name == "trainer":
-                self.trainer_ends.append(time.time())
         time.sleep(self.random.uniform(0, 1))
         return f"kill {', '.join(sorted(victims))}"
 
@@ -233,18 +231,15 @@ class Chaos:
 
     def _resume(self) -> str:
         now = self.random.random() < 0.5
-        self.trainer_ends.append(time.time())
         answer = run_cli("stop", *(["--now"] if now else []), "--run", self.run.run_dir, seconds=100)
-        self.trainer_ends.append(time.time())
         return f"stop{' --now' if now else ''} (exit code {answer.returncode}) and --resume"
 
 
 # -- the books
 
 
-def read_books(run_dir: Path, trainer_ends: list[float], trainers_ended: int) -> Books:
-    """Balance the files of a run that has ended. ``trainer_ends``: when a trainer was killed or stopped, Unix seconds;
-    ``trainers_ended``: how many ended, also by themselves."""
+def read_books(run_dir: Path, trainers: int) -> Books:
+    """Balance the files of a run that has ended. ``trainers``: how many processes of the trainer have ended."""
     books = Books()
     told = _told(run_dir)
     ids: Counter[str] = Counter()
@@ -269,7 +264,7 @@ def read_books(run_dir: Path, trainer_ends: list[float], trainers_ended: int) ->
     for name, count in ids.items():
         if count > 1:
             books.double(f"turn {name} is {count} times in the trials' files")
-    _open_trials(books, run_dir, open_trials, trainer_ends, trainers_ended)
+    _open_trials(books, run_dir, open_trials, trainers)
     _steps(books, run_dir, rewards, told)
     return books
 
@@ -291,7 +286,7 @@ def _turns(books: Books, trial: Path, ids: Counter[str], told: Counter[str]) -> 
     if rows is None:
         return
     books.rows += len(rows.get("rows", ()))
-    calls = rows["counters"]["num_calls"]
+    calls = (rows.get("counters") or {}).get("num_calls", 0)  # a trial that never asked has no counters
     if calls != len(lines):
         missing = calls - len(lines)
         words = f"{trial.name}: {calls} turns counted, {len(lines)} in its file"
@@ -301,28 +296,28 @@ def _turns(books: Books, trial: Path, ids: Counter[str], told: Counter[str]) -> 
             books.lose(words, missing)
         else:
             books.double(words, -missing)
-    sampled = sum(sum(row["traj_response_mask"]) for row in rows.get("rows", ()))
+    masks = [
+        rows.get("traj_response_mask") or [],
+        *(row.get("traj_response_mask") or [] for row in rows.get("rows", ())),
+    ]
+    sampled = sum(map(sum, masks))  # that of the main row stands beside the rows
     written = sum((line.get("usage") or {}).get("completion_tokens", 0) for line in lines)
-    if calls == len(lines) and rows.get("rows") and sampled != written:
+    if (
+        calls == len(lines)
+        and rows.get("rows", ())
+        and not any((rows.get("not_trained") or {}).values())
+        and sampled != written
+    ):
         books.lose(f"{trial.name}: {written} tokens in its turns, {sampled} in its rows")
 
 
-def _open_trials(
-    books: Books, run_dir: Path, trials: list[Path], trainer_ends: list[float], trainers_ended: int
-) -> None:
-    """A trial without a result was cut off by the end of its trainer: no more than a batch for each."""
-    batch = 8
-    for trial in trials:
-        last = max((p.stat().st_mtime for p in [trial, *trial.iterdir()]), default=0.0)
-        began = trial.stat().st_ctime
-        if any(end >= min(began, last) - 5 for end in trainer_ends) or trainers_ended:
-            books.with_their_trainer += 1
-        else:
-            books.lose(f"{trial.name} of {trial.parent.name} has no result, and its trainer did not end")
-    if len(trials) > batch * max(trainers_ended, len(trainer_ends)):
-        ends = max(trainers_ended, len(trainer_ends))
+def _open_trials(books: Books, run_dir: Path, trials: list[Path], trainers: int) -> None:
+    """A trial without a result was cut off by the end of its trainer: a batch for each at most, in one step."""
+    books.with_their_trainer = len(trials)
+    steps = Counter(trial.parent.name for trial in trials)
+    if len(trials) > BATCH * trainers or len(steps) > trainers:
         books.lose(
-            f"{len(trials)} trials without a result, with {ends} ends of trainers of {batch} trials each"
+            f"{len(trials)} trials without a result in {dict(steps)}, with {trainers} trainers that ended"
         )
     open_names = {trial.name for trial in trials}
     for journal in (run_dir / "sessions").glob("*.jsonl"):
@@ -348,9 +343,9 @@ def _steps(books: Books, run_dir: Path, rewards: dict[str, list[float]], told: C
         books.lose(f"steps without metrics: {missing[:10]}", len(missing))
     for line in lines:
         got = rewards.get(f"step_{int(line['step']):04}", []) if line else []
-        if line and len(got) == 8 and "critic/score/mean" in line["data"]:
+        if line and len(got) == BATCH and "critic/score/mean" in line["data"]:
             books.rewards_checked += 1
-            mean, said = sum(got) / 8, line["data"]["critic/score/mean"]
+            mean, said = sum(got) / BATCH, line["data"]["critic/score/mean"]
             if abs(mean - said) > 1e-6:
                 books.lose(f"step {line['step']}: reward {said:.6f}, the mean of its trials is {mean:.6f}")
 
@@ -403,6 +398,8 @@ def place(kinds: tuple[str, ...]) -> Iterator[tuple[Path, Path | None, Clock | N
     finally:
         os.environ.clear()
         os.environ.update(kept)
+        if disk is not None:
+            unmount(disk)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -445,15 +442,12 @@ def one(
                 wait_until(lambda: steps_of(run.run_dir) >= goal, 240, f"{QUIET_STEPS} quiet steps")
             except AssertionError as error:
                 problems.append(f"left: it did not go on: {error}")
-            chaos.trainer_ends.append(time.time())
             run_cli("stop", "--run", run.run_dir, seconds=100)
             try:
                 wait_until(lambda: not run.tagged(), 60, "the end of all processes")
             except AssertionError:
                 problems.append(f"left: processes {sorted(run.tagged().values())}")
-            chaos.trainer_ends.append(time.time())
-            ends = _trainer_ends(run.run_dir)
-            books = read_books(run.run_dir, chaos.trainer_ends, ends)
+            books = read_books(run.run_dir, _trainers(run.run_dir))
             books.problems += problems
             if keep is not None and not books.balanced:
                 shutil.copytree(
@@ -464,14 +458,12 @@ def one(
             run.end()
 
 
-def _trainer_ends(run_dir: Path) -> int:
-    """How many processes of the trainer were started: each but the last has ended."""
-    found: set[tuple[object, object]] = set()
-    for line in (run_dir / "journal.jsonl").read_bytes().split(b"\n"):
-        entry = _parsed(line)
-        if entry and "trainer" in json.dumps(entry) and entry.get("generation"):
-            found.add((entry.get("attempt"), entry.get("generation")))
-    return len(found)
+def _trainers(run_dir: Path) -> int:
+    """How many processes of the trainer were started; all of them have ended."""
+    lines = map(_parsed, (run_dir / "journal.jsonl").read_bytes().split(b"\n"))
+    return sum(
+        1 for entry in lines if entry and entry.get("k") == "spawned" and entry.get("svc") == "trainer"
+    )
 
 
 def table(seed: int, books: Books, done: Counter[str]) -> str:

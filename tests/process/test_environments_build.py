@@ -21,6 +21,8 @@ import pytest
 from liverl.environments import BuildError, ensure, lock, resolve
 from liverl.environments.write_lock import write_lock
 from liverl.plan.spec import EnvironmentSpec, InstallStep
+from liverl_tui.cli.envs import envs_command
+from liverl_tui.text.errors import CliError
 
 SAID: list[tuple[str, float | None]] = []
 
@@ -365,7 +367,7 @@ async def test_a_lock_decides_and_its_hashes_are_checked(
     lock_of(tmp_path / "good", offline, index="configured")
     python = await ensure(spec, tmp_path / "good", note)
     assert run_python(python, "import part, tiny; print(tiny.VALUE)") == "1"
-    assert "2 packages are pinned by its lock, with hashes" in [text for text, _ in SAID]
+    assert "2 packages pinned by its lock, with hashes" in [text for text, _ in SAID]
     assert json.loads((python.parents[1] / "liverl-environment.json").read_text())["lock"] == "hashes"
 
 
@@ -399,3 +401,32 @@ async def test_upgrade_writes_a_lock_that_the_next_build_uses(offline: Path, tmp
     with pytest.raises(BuildError):
         await write_lock(("absent-package",), path, note)
     assert path.read_bytes() == before
+
+
+def test_the_command_says_what_a_new_lock_changes(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LIVERL_CACHE_DIR", str(tmp_path / "cache"))
+    words = ["tiny", "--set", "environments.tiny={requirements: [tiny]}"]
+    upgrade = [*words, "--upgrade"]
+    assert envs_command.main(upgrade, standalone_mode=False) == 0
+    path = lock.own_path("tiny", tmp_path / "cache")
+    assert capsys.readouterr().out == f"tiny: 1 package with hashes in {path}\n"
+    make_wheel(offline, "tiny", "2.0", "VALUE = 2\n")
+    assert envs_command.main(upgrade, standalone_mode=False) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines()[0] == "tiny: tiny 1.0 -> 2.0"
+    assert "tiny: resolving tiny for all platforms" in told.err
+    assert envs_command.main(words, standalone_mode=False) == 0
+    assert "1 package pinned by a lock, with hashes (written by envs --upgrade)" in capsys.readouterr().out
+    for wrong, why in (
+        (["tiny", "--upgrade", "--json"], "--upgrade cannot be combined"),
+        (["--upgrade", "--output", str(tmp_path / "x")], "--output requires"),
+        (["tinny", *words[1:]], "did you mean tiny?"),
+        (
+            ["tiny", "--upgrade", "--set", "environments.tiny={venv_path: /opt/v}"],
+            "not installed by liverl-tui",
+        ),
+    ):
+        with pytest.raises(CliError, match=why):
+            envs_command.main(wrong, standalone_mode=False)

@@ -29,6 +29,7 @@ from liverl.util.atomic_file import write_atomic
 from liverl.util.decode import decode_loose_json
 from liverl.util.lock_file import open_lock
 from liverl.util.modes import make_directory
+from liverl.util.plural import quantity
 from liverl.util.remove_tree import remove_tree
 
 PYTHON_STARTS_WITHIN = 60.0  # seconds; a cold network disk is slow
@@ -212,7 +213,7 @@ def _how(plan: EnvPlan, hashes: bool) -> str:
     """What decides about the packages, in one line."""
     if plan.lock is None:
         return f"only the versions in its requirements are pinned, and no hash is checked: {plan.why_no_lock}"
-    count = f"{len(plan.lock.pins)} packages are pinned by its lock"
+    count = f"{quantity(len(plan.lock.pins), 'package')} pinned by its lock"
     if hashes:
         return f"{count}, with hashes"
     return f"{count} without hashes: another package index is configured than the one that the lock was made from"

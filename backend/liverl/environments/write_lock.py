@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import tempfile
@@ -15,6 +14,7 @@ from liverl.environments.lock import FORMAT
 from liverl.environments.resolve import normalise_requirement
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.util.atomic_file import write_atomic
+from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_text
 
 PYTHONS = (11, 12, 13, 14)  # minor versions of Python 3 that are tried
@@ -69,7 +69,7 @@ async def write_lock(
         f"# glibc: {GLIBC[0]}.{GLIBC[1]}",
         f"# index: {'default' if has_default_index(os.environ) else 'configured'}",
     ]
-    await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+    make_directory(path.parent)
     write_atomic(path, ("\n".join(head) + "\n" + text).encode())
     return len(packages)
 

@@ -7,7 +7,6 @@ The clock is stepped for this process alone: its ``time.time`` is replaced. What
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from kit.token_replica import TokenReplica
 
 from fault_cases.base import Outcome, Part, Shared
 from fault_cases.hosted import hosted, part, rows_of, sampled, turns
+from liverl.util import clocks
 
 HOUR, DAY = 3600.0, 86_400.0
 TRIAL_S = 300.0  # the time of each trial
@@ -78,8 +78,7 @@ def _set(offset: float) -> None:
 
 async def _tick(host: SessionHost) -> None:
     """What the service does every few seconds."""
-    expire = host.store.expire
-    await (expire(time.time()) if inspect.signature(expire).parameters else expire())  # type: ignore[call-arg]
+    await host.store.expire(clocks.ran())
 
 
 async def _step(host: SessionHost, offsets: tuple[float, ...]) -> None:
@@ -92,7 +91,7 @@ async def _one(
     host: SessionHost, replica: TokenReplica, name: str, offsets: tuple[float, ...], moment: str
 ) -> Outcome:
     before = len(replica.replies)
-    opened = await host.open(name, deadline=time.time() + TRIAL_S)
+    opened = await host.open(name, seconds=TRIAL_S)
     messages = await turns(host, opened, 1)
     if moment == "while the model samples":
         replica.gate.clear()
@@ -126,7 +125,7 @@ def _over(folder: Path) -> list[Part]:
 
     async def work(host: SessionHost, replica: TokenReplica) -> list[Part]:
         async def refused() -> Outcome:
-            opened = await host.open("task-00000001", deadline=time.time() + 0.5)
+            opened = await host.open("task-00000001", seconds=0.5)
             await asyncio.sleep(0.7)  # its time; nothing tells of its end
             status, _ = await host.chat(opened, {"role": "user", "content": "x"})
             return Outcome(unstoppable=int(status == 200))

@@ -16,13 +16,13 @@ from fault_cases.hosted import hosted, part, rows_of, sampled
 
 PRECIOUS = b"precious, and 0123456789 secret\n"
 FILES = ("litellm-trajectory.jsonl", "proxy_trajectory.json")
-PLANTS: dict[str, Callable[[Path, Path], object]] = {  # (the file's place, the victim)
+# (the file's place, the victim). No hard link: only who owns the file can make one, and could write it anyway.
+PLANTS: dict[str, Callable[[Path, Path], object]] = {
     "a link to a file": lambda path, victim: path.symlink_to(victim),
     "a link to a new file": lambda path, victim: path.symlink_to(victim.with_name("new")),
     "a link to a directory": lambda path, victim: path.symlink_to(victim.parent),
     "a link to a link": lambda path, victim: (path.with_name("l").symlink_to(victim), path.symlink_to("l")),
     "a link to a device": lambda path, victim: path.symlink_to("/dev/full"),
-    "a hard link": lambda path, victim: os.link(victim, path),
     "a FIFO": lambda path, victim: os.mkfifo(path),
     "a directory": lambda path, victim: path.mkdir(),
 }
