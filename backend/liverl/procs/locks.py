@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 
 from liverl.procs import procfs
+from liverl.util.kernel_file import kernel_text
 
 
 def lock_holder(path: Path) -> int | None:
     """The pid of the process on this host that holds a lock on the file; None: no process that can be seen does."""
     try:
         status = os.stat(path)
-        locks = Path("/proc/locks").read_text().splitlines()
+        locks = kernel_text("/proc/locks").splitlines()
     except OSError:
         return None
     # 12: FLOCK  ADVISORY  WRITE 4711 fd:01:1835019 0 EOF
