@@ -63,7 +63,7 @@ def test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_cou
     behind_a_nat = add(connections, 0.0, 40, key=True)
     old, *rest = add(connections, 1.0, 3)
     (other,) = add(connections, 1.0, peer="10.0.0.2")
-    (new,) = add(connections, 1.0 + limits.YOUNG)
+    (new,) = add(connections, 1.0 + limits.YOUNG_OF_ADDRESS)
     assert old.ended == [False] and not any(peer.ended for peer in (*behind_a_nat, *rest, other, new))
     assert connections.dropped == {limits.NO_KEY: 1}
     assert connections.busiest_peer() == ("10.0.0.1", 3) and connections.blamed_peer() == ("10.0.0.1", 1)
@@ -72,9 +72,9 @@ def test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_cou
 def test_what_came_at_once_is_closed_a_moment_later() -> None:
     connections = some(connections=100, unproven=50, per_peer=3)
     flood = add(connections, 0.0, 30)
-    connections.close_expired(limits.YOUNG / 2)
+    connections.close_expired(limits.YOUNG_OF_ADDRESS / 2)
     assert not any(peer.ended for peer in flood), "a request may be on its way"
-    connections.close_expired(limits.YOUNG)
+    connections.close_expired(limits.YOUNG_OF_ADDRESS)
     assert [bool(peer.ended) for peer in flood] == [True] * 27 + [False] * 3
 
 

@@ -48,6 +48,9 @@ class Rules:
 HTTP = Rules()
 
 YOUNG = 1.0  # seconds: a connection this young may have a request on its way
+# The same where only its address has too many: a busy host may take that long from a connection to its first byte, as
+# when the agents of a step begin behind one address.
+YOUNG_OF_ADDRESS = 5.0
 MAX_BODY = HTTP.body
 
 NO_REQUEST = "sent no complete request"
@@ -186,7 +189,7 @@ class Connections:
         """Register a new connection, closing others where a limit is reached; False: it was closed itself."""
         limits, peer = self.limits, connection.peer
         if self._peers[peer] >= limits.per_peer:
-            self._drop_silent(lambda c: c.peer == peer and now - c.last_active >= YOUNG)
+            self._drop_silent(lambda c: c.peer == peer and now - c.last_active >= YOUNG_OF_ADDRESS)
         if len(self._unproven) >= limits.unproven:
             self._drop_silent(lambda c: now - c.last_active >= YOUNG)
         if len(self._all) >= limits.connections and not self._make_room():
@@ -242,7 +245,8 @@ class Connections:
                     yield connection, NO_REQUEST
 
     def _is_silent(self, connection: Connection, now: float) -> bool:
-        return not connection.requests and now - connection.last_active >= YOUNG and not connection.unread()
+        old = now - connection.last_active >= YOUNG_OF_ADDRESS
+        return old and not connection.requests and not connection.unread()
 
     def _make_room(self) -> bool:
         """Close one connection: the oldest without a key, or else an idle one of the key that has the most, or else the
