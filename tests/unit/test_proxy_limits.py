@@ -51,6 +51,22 @@ def test_those_that_may_have_sent_a_request_stay() -> None:
     assert young[0].ended and not any(peer.ended for peer in (*waiting, *busy))
 
 
+@pytest.mark.parametrize("parts", [[b"GET / HTTP/1.1\r\n\r\n"], [b"GET /\r", b"\n", b"\r", b"\nx"]])
+def test_a_head_that_has_arrived_is_no_silence(parts: list[bytes]) -> None:
+    """The event loop may be busy between its arrival and its request."""
+    connections = some()
+    first, second, *_ = add(connections, 0.0, 4)
+    for part in parts:
+        first.received(0.1, part)
+    second.received(0.1, b"GET / HTTP/1.1\r\nX-A:\r\n")
+    add(connections, limits.YOUNG)
+    assert not first.ended and second.ended
+    first.request_began()
+    first.request_ended(1.0)
+    add(connections, 1.0 + limits.YOUNG, 4)
+    assert first.ended, "its request is over, and had no key"
+
+
 def test_a_key_frees_its_place_among_those_without_one() -> None:
     connections = some()
     proven = add(connections, 0.0, 3, key=True)
@@ -130,8 +146,8 @@ def test_a_head_that_does_not_come_is_not_waited_for() -> None:
     (silent,) = add(connections, 0.0)
     (kept,) = add(connections, 0.0, key=True)
     (slow,) = add(connections, 0.0, key=True)
-    slow.received(5.0)
-    slow.received(14.0)  # one byte at a time does not help
+    slow.received(5.0, b"x")
+    slow.received(14.0, b"x")  # one byte at a time does not help
     connections.close_expired(9.9)
     assert not connections.dropped
     connections.close_expired(10.0)
@@ -144,9 +160,9 @@ def test_a_head_that_does_not_come_is_not_waited_for() -> None:
 def test_an_open_request_may_take_its_time() -> None:
     connections = some()
     (peer,) = add(connections, 0.0)
-    peer.received(0.0)
+    peer.received(0.0, b"x")
     peer.request_began()
-    peer.received(1.0)
+    peer.received(1.0, b"x")
     connections.close_expired(1000.0)
     assert not peer.ended
     peer.request_ended(1000.0)
