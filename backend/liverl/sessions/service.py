@@ -175,7 +175,8 @@ class Service:
         while True:
             with self._faults.logged("sessions whose time is over cannot be ended"):
                 await store.expire(time.time())
-            store.mend_journals()
+            with self._faults.logged("the journals cannot be looked at"):
+                store.mend_journals()
             self._write_report(store, replicas)
             await asyncio.sleep(REPORT_S)
 
