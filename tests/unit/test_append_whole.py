@@ -248,7 +248,7 @@ def test_a_journal_is_read_again_after_a_full_disk(tmp_path: Path) -> None:
         file.add(2)
     assert caught.value.filename == str(file.path)
     file.add(3)
-    said_then = [entry.answer.message.text for entry in read_journal(file.path)[1:]]  # type: ignore[union-attr]
+    said_then = [entry.answer.message.text for entry in read_journal(file.path).entries[1:]]  # type: ignore[union-attr]
     assert said_then == ["n1", "n3"]
 
 
