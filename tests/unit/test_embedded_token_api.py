@@ -317,3 +317,16 @@ def test_nothing_is_parsed_under_the_tool_choice_none():
     assert derender(response, tools=list(TOOLS)).tools == list(TOOLS)
     assert derender(response, tools=list(TOOLS), tool_choice="none").tools == []
     assert derender(response).tools == []
+
+
+def test_arguments_nested_deeper_than_python_goes_are_refused_in_words():
+    deep = {"name": "f", "arguments": '{"a":' * 5000 + "1" + "}" * 5000}
+    said = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "1", "type": "function", "function": deep}],
+    }
+    asked = ChatRequest(messages=[{"role": "user", "content": "x"}, said])
+    with pytest.raises(ApiError, match="messages cannot be rendered") as refused:
+        core().render(asked)
+    assert refused.value.status == 400

@@ -55,8 +55,10 @@ async def until(condition: Callable[[], Any]) -> None:
 class _Store:
     """A store of which one part fails."""
 
-    def __init__(self, expire: Callable[[], Any], facts: Callable[[], Any]) -> None:
-        self._expire, self._facts = expire, facts
+    def __init__(
+        self, expire: Callable[[], Any], facts: Callable[[], Any], mend: Callable[[], Any] = dict
+    ) -> None:
+        self._expire, self._facts, self.mend_journals = expire, facts, mend
 
     async def expire(self, now: float) -> list[str]:
         self._expire()
@@ -97,6 +99,15 @@ def _service(folder: Path) -> Service:
         request_timeout=60.0,
     )
     return Service(settings, Keys("c", ""), socket.socket(), 1)
+
+
+@asynccontextmanager
+async def mending(folder: Path, fails: Fails) -> AsyncIterator[Callable[[], bool]]:
+    """The look at the journals; the report is written meanwhile."""
+    service = _service(folder)
+    store: Any = _Store(lambda: None, lambda: None, fails)
+    async with _running(service._reports(store, _Replicas())):  # type: ignore[arg-type]
+        yield (folder / "sessions/status.1.json").exists
 
 
 @asynccontextmanager
@@ -157,6 +168,7 @@ class _NoReplicas:
 
 LOOPS = [
     expiring,
+    mending,
     reporting,
     reporting_of_a_worker,
     counting_the_trials_of_a_step,

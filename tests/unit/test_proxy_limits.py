@@ -51,6 +51,22 @@ def test_those_that_may_have_sent_a_request_stay() -> None:
     assert young[0].ended and not any(peer.ended for peer in (*waiting, *busy))
 
 
+@pytest.mark.parametrize("parts", [[b"GET / HTTP/1.1\r\n\r\n"], [b"GET /\r", b"\n", b"\r", b"\nx"]])
+def test_a_head_that_has_arrived_is_no_silence(parts: list[bytes]) -> None:
+    """The event loop may be busy between its arrival and its request."""
+    connections = some()
+    first, second, *_ = add(connections, 0.0, 4)
+    for part in parts:
+        first.received(0.1, part)
+    second.received(0.1, b"GET / HTTP/1.1\r\nX-A:\r\n")
+    add(connections, limits.YOUNG)
+    assert not first.ended and second.ended
+    first.request_began()
+    first.request_ended(1.0)
+    add(connections, 1.0 + limits.YOUNG, 4)
+    assert first.ended, "its request is over, and had no key"
+
+
 def test_a_key_frees_its_place_among_those_without_one() -> None:
     connections = some()
     proven = add(connections, 0.0, 3, key=True)
@@ -63,7 +79,7 @@ def test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_cou
     behind_a_nat = add(connections, 0.0, 40, key=True)
     old, *rest = add(connections, 1.0, 3)
     (other,) = add(connections, 1.0, peer="10.0.0.2")
-    (new,) = add(connections, 1.0 + limits.YOUNG)
+    (new,) = add(connections, 1.0 + limits.YOUNG_OF_ADDRESS)
     assert old.ended == [False] and not any(peer.ended for peer in (*behind_a_nat, *rest, other, new))
     assert connections.dropped == {limits.NO_KEY: 1}
     assert connections.busiest_peer() == ("10.0.0.1", 3) and connections.blamed_peer() == ("10.0.0.1", 1)
@@ -72,9 +88,9 @@ def test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_cou
 def test_what_came_at_once_is_closed_a_moment_later() -> None:
     connections = some(connections=100, unproven=50, per_peer=3)
     flood = add(connections, 0.0, 30)
-    connections.close_expired(limits.YOUNG / 2)
+    connections.close_expired(limits.YOUNG_OF_ADDRESS / 2)
     assert not any(peer.ended for peer in flood), "a request may be on its way"
-    connections.close_expired(limits.YOUNG)
+    connections.close_expired(limits.YOUNG_OF_ADDRESS)
     assert [bool(peer.ended) for peer in flood] == [True] * 27 + [False] * 3
 
 
@@ -130,8 +146,8 @@ def test_a_head_that_does_not_come_is_not_waited_for() -> None:
     (silent,) = add(connections, 0.0)
     (kept,) = add(connections, 0.0, key=True)
     (slow,) = add(connections, 0.0, key=True)
-    slow.received(5.0)
-    slow.received(14.0)  # one byte at a time does not help
+    slow.received(5.0, b"x")
+    slow.received(14.0, b"x")  # one byte at a time does not help
     connections.close_expired(9.9)
     assert not connections.dropped
     connections.close_expired(10.0)
@@ -144,9 +160,9 @@ def test_a_head_that_does_not_come_is_not_waited_for() -> None:
 def test_an_open_request_may_take_its_time() -> None:
     connections = some()
     (peer,) = add(connections, 0.0)
-    peer.received(0.0)
+    peer.received(0.0, b"x")
     peer.request_began()
-    peer.received(1.0)
+    peer.received(1.0, b"x")
     connections.close_expired(1000.0)
     assert not peer.ended
     peer.request_ended(1000.0)

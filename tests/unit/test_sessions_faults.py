@@ -20,6 +20,7 @@ from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.sampling import Limits
 from liverl.sessions.segments import Turn, Versions
 from liverl.sessions.session import Session
+from liverl.sessions.state import SessionState
 from liverl.sessions.store import Store
 from liverl.sessions.wire import Answer
 from liverl.util import clocks
@@ -172,6 +173,32 @@ async def test_a_journal_that_was_removed_is_written_anew_and_the_trial_goes_on(
     assert len(live[0]) == len(rows) and host.store.session(other["id"]).turns == 0
     main = (await host.finish())[-1]
     assert sum(main["traj_response_mask"]) == len(replica.replies[0]) + len(replica.replies[2])
+
+
+async def test_a_journal_that_was_written_anew_says_what_the_first_one_said(host, replica, monkeypatch):
+    opened = await host.open(max_turns=3)
+    session = host.store.session(opened["id"])
+    _, first = await host.chat(opened, USER)
+    await host.chat(opened, USER, first["choices"][0]["message"], MORE)
+    await host.chat(opened, {"role": "user", "content": "beside"})
+    monkeypatch.setattr(type(session), "received", lambda *_: None)
+    await host.chat(opened, {"role": "user", "content": "nobody gets the reply to this"})
+    session._note_counters()
+    session.counters.refused_turns += 1  # what no line of a turn says
+    state = session._state
+    again = SessionState()
+    assert again.replay(list(state.entries())) == ""
+    assert again.rows.rows(asides="train") == state.rows.rows(asides="train")
+    assert (again.counters, again.answers, again.finished) == (state.counters, state.answers, False)
+    kept = [
+        {digest: [each.recorded for each in every] for digest, every in one._unreceived.items()}
+        for one in (again, state)
+    ]
+    assert kept[0] == kept[1] and len(kept[0]) == 1
+    assert again.rows.history.roles == state.rows.history.roles and again.rows.said == state.rows.said
+    state.finished = True
+    last = SessionState()
+    assert last.replay(list(state.entries())) == "" and last.finished
 
 
 async def test_a_reply_that_nobody_received_survives_a_journal_that_was_written_anew(

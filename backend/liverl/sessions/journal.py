@@ -203,9 +203,17 @@ class Journal:
             OSError: it cannot be written.
         """
         why = self._why_not_ours()
-        if why:
-            self.rewrite()
-            self.told(why)
+        if not why or (self.whole is None and not self._is_empty()):
+            return
+        self.rewrite()
+        self.told(why)
+
+    def _is_empty(self) -> bool:
+        """Whether nothing is there that could be continued."""
+        try:
+            return self.empty
+        except (FileNotFoundError, NotADirectoryError):
+            return True
 
     def rewrite(self) -> None:
         """Write the file anew; what is in its place is set aside.

@@ -178,7 +178,8 @@ class Service:
             with self._faults.logged("sessions whose time is over cannot be ended"):
                 if looks.steady():
                     await store.expire(clocks.ran())
-            store.mend_journals()
+            with self._faults.logged("the journals cannot be looked at"):
+                store.mend_journals()
             self._write_report(store, replicas)
             await asyncio.sleep(REPORT_S)
 

@@ -48,6 +48,9 @@ class Rules:
 HTTP = Rules()
 
 YOUNG = 1.0  # seconds: a connection this young may have a request on its way
+# The same where only its address has too many: a busy host may take that long from a connection to its first byte, as
+# when the agents of a step begin behind one address.
+YOUNG_OF_ADDRESS = 5.0
 MAX_BODY = HTTP.body
 
 NO_REQUEST = "sent no complete request"
@@ -105,6 +108,9 @@ def too_many_letters(letters: int, context: int) -> str | None:
     return f"prompt is too long: {fewest} tokens > {context} maximum ({words})"
 
 
+_HEAD_ENDS = b"\r\n\r\n"
+
+
 @dataclass(eq=False)
 class Connection:
     """One client's connection. ``close(abort)`` closes it; ``abort``: without sending what is buffered.
@@ -119,16 +125,28 @@ class Connection:
     requests: int = 0  # open ones
     head_since: float | None = None  # seconds: when the first byte of an incomplete request arrived
     stalled_since: float | None = None  # seconds: since when the client does not read
+    complete: bool = False  # the head of a request has arrived that has not begun yet
+    _end: bytes = b""  # of what has arrived of a head
 
-    def received(self, now: float) -> None:
+    def received(self, now: float, data: bytes) -> None:
         """Bytes have arrived."""
-        if not self.requests and self.head_since is None:
+        if self.requests:
+            return
+        if self.head_since is None:
             self.head_since = now
+        self.complete = self.complete or _HEAD_ENDS in self._end + data
+        self._end = (self._end + data[-3:])[-3:]
 
     def request_began(self) -> None:
         """The head of a request is complete."""
         self.requests += 1
         self.head_since = None
+        self.complete, self._end = False, b""
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has no request, and none that has arrived."""
+        return not self.requests and not self.complete and not self.unread()
 
     def request_ended(self, now: float) -> None:
         """The response to a request is complete, or was given up."""
@@ -186,7 +204,7 @@ class Connections:
         """Register a new connection, closing others where a limit is reached; False: it was closed itself."""
         limits, peer = self.limits, connection.peer
         if self._peers[peer] >= limits.per_peer:
-            self._drop_silent(lambda c: c.peer == peer and now - c.last_active >= YOUNG)
+            self._drop_silent(lambda c: c.peer == peer and now - c.last_active >= YOUNG_OF_ADDRESS)
         if len(self._unproven) >= limits.unproven:
             self._drop_silent(lambda c: now - c.last_active >= YOUNG)
         if len(self._all) >= limits.connections and not self._make_room():
@@ -242,7 +260,8 @@ class Connections:
                     yield connection, NO_REQUEST
 
     def _is_silent(self, connection: Connection, now: float) -> bool:
-        return not connection.requests and now - connection.last_active >= YOUNG and not connection.unread()
+        old = now - connection.last_active >= YOUNG_OF_ADDRESS
+        return old and connection.silent
 
     def _make_room(self) -> bool:
         """Close one connection: the oldest without a key, or else an idle one of the key that has the most, or else the
@@ -256,7 +275,7 @@ class Connections:
 
     def _drop_silent(self, may: Callable[[Connection], bool]) -> bool:
         """Close the oldest connection without a key and without a complete request; whether there was one."""
-        silent = (c for c in self._unproven if not c.requests and may(c) and not c.unread())
+        silent = (c for c in self._unproven if may(c) and c.silent)
         connection = next(silent, None)
         if connection is not None:
             self._drop(connection, NO_KEY)

@@ -91,7 +91,7 @@ class HttpServer:
         self.limits = limits or limits_for(self._descriptors, max_body)
         self.connections = Connections(self.limits)
         self._known: dict[Any, _Guarded] = {}  # by transport
-        self._bodies: dict[str, _Share] = {}  # by key
+        self._shares: dict[str, _Share] = {}  # by key
         self._server: asyncio.AbstractServer | None = None
         self._ticks: asyncio.Task[None] | None = None
         self._handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
@@ -203,8 +203,7 @@ class HttpServer:
             refusal = self._refusal(request, connection)
             if refusal is not None:
                 return refusal
-            guarded.reads(request)
-            async with self._share(request, connection.key):
+            async with self._share(request, guarded, connection.key):
                 return await self._handle(request)
         except web.HTTPRequestEntityTooLarge as error:
             return refused(413, f"the request body is too large: {error.text}")
@@ -233,26 +232,31 @@ class HttpServer:
         return None
 
     @contextlib.asynccontextmanager
-    async def _share(self, request: web.BaseRequest, key: str) -> AsyncIterator[None]:
-        """Wait until the bodies that this key has here leave room for one more."""
-        if not key or not request.body_exists:
+    async def _share(self, request: web.BaseRequest, guarded: _Guarded, key: str) -> AsyncIterator[None]:
+        """Wait for the turn of a request of this key: one in each round of the event loop, so that a thousand of one
+        client do not hold it, and until the bodies that it has here leave room for one more."""
+        if not key:
+            guarded.reads(request)
             yield
             return
-        share = self._bodies.setdefault(key, _Share(HTTP.bodies_of_key * self.limits.max_body))
-        length = request.content_length
+        share = self._shares.setdefault(key, _Share(HTTP.bodies_of_key * self.limits.max_body))
+        share.users += 1
         try:
+            await share.turn()
+            length = request.content_length if request.body_exists else 0
             size = await share.take(self.limits.max_body if length is None else length)
+            guarded.reads(request)
             try:
-                if (
-                    length is None and "Expect" not in request.headers
-                ):  # then only its end says how long it is
+                # Only the end of such a body says how long it is.
+                if length is None and "Expect" not in request.headers:
                     size = share.shrink(size, len(await request.read()))
                 yield
             finally:
                 share.give_back(size)
         finally:
-            if share.unused:
-                self._bodies.pop(key, None)
+            share.users -= 1
+            if not share.users:
+                self._shares.pop(key, None)
 
 
 class _Share:
@@ -261,11 +265,13 @@ class _Share:
     def __init__(self, most: int) -> None:
         self._left = self._most = most
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._turn = asyncio.Lock()
+        self.users = 0  # requests that have to do with it
 
-    @property
-    def unused(self) -> bool:
-        """Whether nobody has or awaits any of them."""
-        return self._left == self._most and not self._queue
+    async def turn(self) -> None:
+        """Wait until the requests before this one have begun, each in a round of its own."""
+        async with self._turn:
+            await asyncio.sleep(0)
 
     async def take(self, size: int) -> int:
         """Wait for ``size`` bytes, or for all; return how many they are."""
@@ -327,7 +333,7 @@ class _Guarded(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if self.connection is not None:
-            self.connection.received(time.monotonic())
+            self.connection.received(time.monotonic(), data)
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:

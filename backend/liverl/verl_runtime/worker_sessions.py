@@ -121,7 +121,8 @@ class WorkerSessions:
     async def _write_reports(self) -> None:
         while True:
             await asyncio.sleep(REPORT_S)
-            self._store.mend_journals()
+            with self._faults.logged("the journals cannot be looked at"):
+                self._store.mend_journals()
             self._report_now()
 
     def _report_now(self) -> None:

@@ -87,7 +87,7 @@ class Core:
         try:
             render = self._format(request)
             return prompt_ids(request.messages, self._tools(request), render, generation=generation)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise bad_request(f"messages cannot be rendered: {error}", "messages") from error
 
     def prompt(self, request: ChatRequest) -> list[int]:

@@ -47,7 +47,7 @@ def limited_protocol(base: type[Any], connections: Connections) -> type[Any]:
             if self.transport.is_closing():
                 return
             if self.liverl is not None:
-                self.liverl.received(time.monotonic())
+                self.liverl.received(time.monotonic(), data)
             super().data_received(data)
 
         def pause_writing(self) -> None:
