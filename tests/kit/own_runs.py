@@ -33,7 +33,7 @@ class Through:
     def post(self, url: str, **more: Any) -> Any:
         """As ``ClientSession.post``."""
         path = url.removeprefix("http://sessions")
-        return self._http.post(self._host.trainer.make_url(path), **more)
+        return self._http.post(self._host.control_address + path, **more)
 
 
 class Trials:
