@@ -272,7 +272,6 @@ def _continue(run: RunDir, options: UpOptions) -> int:
             from liverl.control.paths import unreachable
 
             raise unreachable(run.path, alive)
-        _require_ours(run, options)
         return _show(
             run, options, f"run {run.name} is already live (backend pid {alive.record.pid}); attached to it"
         )
@@ -295,21 +294,6 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         )
     text = f"resuming run {run.name} as attempt {result.attempt + 1}"
     return _start(run, options, text, resume=True, changed=changed)
-
-
-def _require_ours(run: RunDir, options: UpOptions) -> None:
-    """Check that the backend of a live run would listen to us: another user's answers that user and root only.
-
-    Raises:
-        CliError: it would not.
-    """
-    owner = run.path.stat().st_uid
-    if options.readonly or os.geteuid() in (owner, 0):
-        return
-    raise CliError(
-        f"run {run.name} is live and belongs to another user (uid {owner}); nothing was done. "
-        f"To look at it: liverl-tui attach --readonly --run {run.path}"
-    )
 
 
 def _backend(run: RunDir, options: UpOptions) -> LiveBackend | DeadBackend:

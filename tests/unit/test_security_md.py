@@ -91,15 +91,6 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         f"{GUARD}test_requests_that_can_change_weights_are_counted_in_the_metrics",
         "unit/test_policy_changed.py::test_the_alert_of_vllm_serve_names_what_was_asked_and_when",
     ),
-    "`logs`, `events`, `ls` and `attach --readonly` read": (
-        f"{TRUST}test_anybodys_run_can_be_read",
-        f"{TRUST}test_the_interface_opens_the_run_of_another_user_for_reading_only",
-        "ui/test_actions.py::test_a_read_only_interface_changes_nothing",
-    ),
-    "A living backend answers its own user": (
-        "process/test_control.py::test_another_user_is_refused",
-        "process/test_second_user.py::test_what_a_second_user_can_reach",
-    ),
     # A sandbox
     "A sandbox gets a key for inference": (
         "unit/test_proxy_auth.py::test_the_run_key_opens_the_inference_routes",
@@ -151,13 +142,9 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "ui/test_hostile_text.py::test_nor_does_a_run_without_a_backend",
         "unit/test_visible.py::test_no_command_lets_it_through",
     ),
-    "The directories of trials and the logs that a launch script": (
-        "process/test_launch_script.py::test_trials_are_found_in_every_root",
-        "process/test_launch_script.py::test_what_an_earlier_run_has_left_is_not_this_runs",
-    ),
     # Files of a run directory
     "Reading is bounded and waits for no writer;": (
-        "unit/test_regular_file.py::test_every_reader_of_the_backend_uses_the_common_opener",
+        "unit/test_file_calls.py::test_files_are_opened_by_the_helpers_only",
         "unit/test_regular_file.py::test_a_fifo_is_refused_without_waiting_for_its_other_end",
         f"{HOSTILE}test_files_without_end_are_named_by_their_size",
         f"{HOSTILE}test_a_log_replaced_by_a_fifo_is_named_and_the_run_goes_on",
@@ -176,6 +163,103 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     "Files that the interface writes": (
         "unit/test_trust.py::test_what_the_interface_writes_does_not_follow_a_link_in_the_run_of_another_user",
         "ui/test_actions.py::test_a_read_only_interface_puts_its_pictures_elsewhere",
+    ),
+    # Links, floods, decoding
+    "have a file of yours written or read through a link:": (
+        "unit/test_checked_path.py::test_whose_link_to_whose_file",
+        "unit/test_checked_path.py::test_nothing_is_written_through_another_users_link",
+        "unit/test_file_users.py::test_a_writer_writes_no_file_of_others",
+        "unit/test_file_users.py::test_a_reader_reads_no_file_of_others",
+    ),
+    "What is opened is what was checked.": (
+        "unit/test_checked_path.py::test_what_was_reached_once_is_checked_again_when_its_links_have_changed",
+    ),
+    "New files are made beside the old one": (
+        "unit/test_checked_path.py::test_a_file_of_another_user_is_not_appended_to",
+        "unit/test_checked_path.py::test_a_second_name_of_a_file_is_not_appended_to_where_all_can_write",
+        "unit/test_checked_path.py::test_a_resolved_path_is_written_through_no_link",
+    ),
+    "have a row of the run ledger": (
+        "process/test_archive.py::test_another_user_cannot_have_a_ledger_or_an_archive_written_elsewhere",
+        "unit/test_ledger.py::test_nothing_is_written_where_another_user_could_have_changed_it",
+    ),
+    "`artifacts/`, its files and its `archives/`": (
+        "unit/test_ledger.py::test_nothing_is_written_where_another_user_could_have_changed_it",
+        "unit/test_environments.py::test_nothing_is_built_where_another_user_could_put_files",
+    ),
+    "No link out of `artifacts/` is followed": (
+        "unit/test_ledger.py::test_links_of_the_user_lead_out_of_a_ledger_that_was_named_only",
+    ),
+    "Where the rule does not hold, the run ends": (
+        "process/test_archive.py::test_another_user_cannot_have_a_ledger_or_an_archive_written_elsewhere",
+        "unit/test_environments.py::test_nothing_is_built_where_another_user_could_put_files",
+    ),
+    "take a port away from the agents:": (
+        "unit/test_http_servers.py::test_every_rule_holds_for_every_server",
+        "unit/test_proxy_limits.py::test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_counted",
+        "unit/test_http_servers.py::test_agents_behind_one_address_are_served_all_at_once",
+        "unit/test_diagnose_clients.py::test_a_flood_is_named_with_its_number_and_its_address",
+        "stack/test_proxy_abuse.py::test_half_open_connections_leave_the_others_served",
+        "stack/test_proxy_abuse.py::test_a_body_that_does_not_come_is_answered_with_408",
+    ),
+    "A key is looked at before a body": (
+        "stack/test_proxy_abuse.py::test_a_key_is_asked_for_before_a_body",
+        "unit/test_http_servers.py::test_every_rule_holds_for_every_server",
+    ),
+    "`status`, `logs`, `events`, `wait`, `ls` and": (
+        f"{TRUST}test_anybodys_run_can_be_read",
+        f"{TRUST}test_a_live_run_of_another_user_can_be_read_and_not_joined",
+        f"{TRUST}test_the_interface_opens_the_run_of_another_user_for_reading_only",
+        "ui/test_actions.py::test_a_read_only_interface_changes_nothing",
+        "process/test_second_user.py::test_what_only_shows_executes_nothing_of_a_run",
+    ),
+    "A live backend answers only its own user": (
+        "process/test_control.py::test_another_user_is_refused",
+        "process/test_second_user.py::test_what_a_second_user_can_reach",
+    ),
+    "`up` of another user's live run is refused.": (
+        f"{TRUST}test_a_live_run_of_another_user_can_be_read_and_not_joined",
+        "process/test_second_user.py::test_what_a_second_user_can_reach",
+    ),
+    "A link in a trial is never followed": (
+        "process/test_archive.py::test_an_archive_has_nothing_that_a_link_in_a_trial_or_a_printed_line_names",
+        "unit/test_regular_file.py::test_no_link_is_followed_inside_a_directory",
+        "unit/test_sessions_links.py::test_nothing_is_written_through_it_and_no_row_is_lost",
+        "unit/test_proxy_auth.py::test_a_link_in_place_of_the_file_is_not_followed",
+    ),
+    "The trial's directory is remembered without links": (
+        "unit/test_sessions_links.py::test_nothing_is_written_through_it_and_no_row_is_lost",
+        "unit/test_sessions_links.py::test_the_rows_of_another_trial_are_not_given_out",
+    ),
+    "Believed are only paths that": (
+        "unit/test_external_outputs.py::test_a_printed_line_is_believed_below_the_places_of_the_run",
+        "unit/test_external_outputs.py::test_a_printed_line_names_no_folder_of_everybody",
+        "unit/test_external_outputs.py::test_a_printed_line_names_no_private_file",
+        "unit/test_external_outputs.py::test_a_script_that_runs_in_a_folder_of_everybody_names_nothing_else_there",
+    ),
+    "Such a file is shown, and is in no archive.": (
+        "process/test_archive.py::test_an_archive_has_nothing_that_a_link_in_a_trial_or_a_printed_line_names",
+    ),
+    "All of it goes through one decoder": (
+        "unit/test_decode.py::test_everything_is_decoded_by_the_helper",
+        "unit/test_decode.py::test_the_depth_is_bounded_where_a_type_does_not_bound_it",
+        "unit/test_decode.py::test_anything_is_decoded_or_refused_as_json",
+        "unit/test_decode.py::test_anything_is_decoded_or_refused_as_yaml_and_toml",
+    ),
+    "A recording for `demo --run` holds at most": (
+        "unit/test_replay_archive.py::test_what_is_deep_huge_or_no_time_is_refused",
+        "unit/test_replay_archive.py::test_a_bomb_is_refused_before_it_is_unpacked",
+        "process/test_demo.py::test_a_recording_that_cannot_be_played_ends_in_words",
+    ),
+    "What `doctor` unpacks is bounded": (
+        "unit/test_doctor.py::test_logs_together_are_unpacked_up_to_a_bound",
+        "process/test_doctor_unpacking.py::test_a_signal_leaves_nothing",
+        "process/test_doctor_unpacking.py::test_what_a_killed_one_left_is_removed_by_the_next",
+    ),
+    "A line of a journal, of events, metrics": ("unit/test_append_whole.py::*",),
+    "One module opens files for all others;": (
+        "unit/test_file_calls.py::test_files_are_opened_by_the_helpers_only",
+        "unit/test_file_users.py::test_the_table_has_no_empty_cell",
     ),
     # Secrets
     "Secrets are in no plan": (
@@ -222,7 +306,7 @@ NO_CHECK: tuple[str, ...] = (
     "How well a container",
     "The receiver of a notification gets",
     "A log line, a trajectory or",
-    "Facts that rules find in it",
+    "Facts that rules find in a log",
     "A file in the run directory of your own",
     "Somebody with a copy of a run",
     "The replicas' key is also",
@@ -240,6 +324,12 @@ NO_CHECK: tuple[str, ...] = (
     "Report it privately",
     "Say the version",
     "Please leave out",
+    "A link of your own to a file of another user",
+    "Nor is a directory of `agent.command`:",
+    "A program that runs as your user can still move",
+    "It is used as a path in one case:",
+    "JSON, YAML or TOML from anybody",
+    "The keeper and the proxy run without our package",
 )
 
 
