@@ -207,6 +207,9 @@ def known_elsewhere() -> frozenset[str]:
 
 
 OTHERS: dict[str, str] = {
+    "data.step": "seconds by which a clock was set, in an event",
+    "data.suspended": "seconds for which a host was suspended, in an event",
+    "proxy.clients": "the connections of the proxy, in status --json",
     "data.filter_overlong_prompts": "whether rows with long prompts are left out, in verl's configuration",
     "data.image_key": "the name of the column with pictures, in verl's configuration",
     "data.video_key": "the name of the column with videos, in verl's configuration",
@@ -330,6 +333,7 @@ _IMITATED = {
 _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
 _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
 _PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
+OPTIONS_OF_OTHERS = {"--tool-call-parser": "vLLM's, in advice for a foreign run"}
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 
 
@@ -372,6 +376,8 @@ def _wrong_options(text: Text) -> list[str]:
     for match in _OPTION.finditer(rest):
         before = re.search(r"([a-z][a-z-]*) $", rest[: match.start()])
         allowed = options(before[1]) if before and before[1] in COMMANDS else any_option()
+        if match[0] in OPTIONS_OF_OTHERS:
+            continue
         if match[0] not in allowed and not text.where.startswith(tuple(_IMITATED)):
             wrong.append(match[0])
     return wrong
