@@ -275,6 +275,9 @@ async def key_before_continue(target: Target) -> None:
     wrong = target.head(len(body), "Expect: 100-continue", key="wrong")
     status, text = await target.answer(wrong)
     assert status == 401 and "100" not in text.splitlines()[0]
+    nowhere = b"POST /no/route HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    status, text = await target.answer(nowhere)
+    assert status in (401, 404, 417) and "100" not in text.splitlines()[0]
     reader, writer = await target.connect(target.head(len(body), "Expect: 100-continue"))
     async with asyncio.timeout(20):
         assert b" 100 " in await reader.readline()

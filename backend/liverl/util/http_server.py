@@ -222,6 +222,10 @@ class HttpServer:
         if not isinstance(caller, Caller):
             caller.force_close()  # its body is not read, so nothing can follow on this connection
             return caller
+        if not caller.proven and "Expect" in request.headers:
+            response = refused(417, "a request without a key is not told to go on with its body")
+            response.force_close()
+            return response
         if caller.proven and not self.connections.proved(connection, caller.key):
             words = f"this key has {self.limits.per_key} connections, which is its share of all: {OF_KEY}"
             return refused(503, words, retry_after=2)
