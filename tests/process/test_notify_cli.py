@@ -38,9 +38,9 @@ def test_each_target_gets_one_message_and_its_outcome_is_said(hook: Hook, tmp_pa
     hook.status = 404
     failed = run_cli("notify", "--test", "--set", settings(hook.target(tmp_path), bad, keeper_of(got)))
     assert failed.returncode == 1
-    assert "2  command /bin/sh: not delivered: exit 4: no (" in failed.stdout
+    assert "2  command /bin/sh -c 'sleep 1.2; echo no; exit 4': not delivered: exit 4: no (" in failed.stdout
     assert "not delivered: 127.0.0.1 answered HTTP 404 (" in failed.stdout
-    assert "waiting for command /bin/sh, at most 10 s ..." in failed.stderr
+    assert "waiting for command /bin/sh -c 'sleep 1.2; echo no; exit 4', at most 10 s ..." in failed.stderr
     assert "2 of 3 messages were not delivered" in failed.stderr
     assert TOKEN not in failed.stdout + failed.stderr
     plain = run_cli("notify", "--test", "--json", "--set", settings(hook.target(tmp_path)))

@@ -26,7 +26,7 @@ WIRE = {
     "inspect_gpu": ("gpu",),
     "reconfigure": ("values",),
     "restart": ("service",),
-    "scale": ("to", "delta", "remove"),
+    "scale": ("to", "delta", "remove", "force"),
     "start_service": ("service",),
     "stop": ("now",),
     "stop_service": ("service",),
@@ -85,8 +85,8 @@ class Asked:
         return SimpleNamespace(text=instance.machine.why)
 
     def note(self, what: str) -> Any:
-        async def noted(*args: Any) -> dict[str, Any]:
-            self.done.append((what, *args))
+        async def noted(*args: Any, force: bool = False) -> dict[str, Any]:
+            self.done.append((what, *args, *(["force"] if force else [])))
             return {"did": what}
 
         return noted
@@ -149,6 +149,7 @@ def test_the_table_holds_what_scripts_send() -> None:
         ("scale", {"to": 3}, [("scale", 3, None, None)], ["scale 3"]),
         ("scale", {"delta": -1, "to": None}, [("scale", None, -1, None)], ["scale -1"]),
         ("scale", {"remove": "r1"}, [("scale", None, None, "r1")], ["remove r1"]),
+        ("scale", {"to": 9, "force": True}, [("scale", 9, None, None, "force")], ["scale 9"]),
         ("restart", {"service": "proxy"}, [state_machine.Restart()], ["restart proxy"]),
         ("stop_service", {"service": "proxy"}, [state_machine.Stop()], ["stop proxy"]),
         ("start_service", {"service": "proxy"}, [state_machine.Start()], ["start proxy"]),
@@ -270,7 +271,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str | None]] = [
         "service",
     ),
     ("stop", {"force": True}, "stop: unknown argument 'force'; arguments: now", None),
-    ("scale", {"dleta": 1}, "scale: unknown argument 'dleta'; arguments: to, delta, remove", "delta"),
+    ("scale", {"dleta": 1}, "scale: unknown argument 'dleta'; arguments: to, delta, remove, force", "delta"),
     ("restart", {}, "restart: argument 'service' is missing; expected a string", None),
     ("inspect", {}, "inspect: argument 'service' is missing; expected a string", None),
     (

@@ -274,6 +274,7 @@ GUESTS = (
     "preflight/rows_program.py",
     "proxy/runtime/",
     "supervise/keeper/process/",
+    "verl_runtime/addresses.py",
 )
 WHERE_IT_IS_SAFE = {
     "util/decode.py": "the helper itself",
@@ -335,6 +336,19 @@ def test_the_guests_catch_what_decoding_raises() -> None:
             if "Exception" not in caught and "RecursionError" not in caught + said and name not in OF_US:
                 missing.append(f"{name}:{call.lineno}")
     assert missing == []
+
+
+def test_guests_import_nothing_of_ours() -> None:
+    """They are run by path, in interpreters that do not have this package. The proxy's runner loads its own copy."""
+    wrong = []
+    for file in ROOT.glob("backend/liverl/**/*.py"):
+        name = str(file.relative_to(ROOT / "backend" / "liverl"))
+        if name.startswith(GUESTS) and not name.startswith("proxy/runtime/"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+                wrong += [f"{name}:{each}" for each in names if each.partition(".")[0] == "liverl"]
+    assert wrong == []
 
 
 OF_US = ("notify/sender.py", "preflight/rows_program.py")  # they read only what this program has written

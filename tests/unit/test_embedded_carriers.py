@@ -96,25 +96,17 @@ async def sessions() -> AsyncIterator[tuple[Sessions, ThroughSessions]]:
 async def test_a_trial_gets_its_own_address_and_key(sessions: Any, tmp_path: Path) -> None:
     fake, through = sessions
     fake.statuses = [503, 500]  # it is being restarted
-    deadline = time.time() + 30
-    line = await through.begin("t", tmp_path, deadline)
+    line = await through.begin("t", tmp_path, 30.0)
     assert line.chat_url == "http://h:1/sess/t/v1/chat/completions"
     assert line.headers["Authorization"] == "Bearer sk-session" and not line.tokens
-    assert (
-        fake.asked
-        == [
-            (
-                "/sessions",
-                "Bearer sk-control",
-                {
-                    "id": "t",
-                    "trial_dir": str(tmp_path),
-                    "limits": {"deadline": deadline, "decides": "client"},
-                },
-            )
-        ]
-        * 3
-    )
+    assert [(path, key) for path, key, _ in fake.asked] == [("/sessions", "Bearer sk-control")] * 3
+    for _, _, body in fake.asked:
+        limits = body.pop("limits")
+        assert body == {"id": "t", "trial_dir": str(tmp_path)}
+        assert limits["decides"] == "client" and 20 < limits["seconds"] <= 30
+        assert limits["deadline"] == pytest.approx(time.time() + 30, abs=10), (
+            "for a service of an earlier version"
+        )
 
 
 async def test_the_end_gives_each_reply_its_tokens(sessions: Any) -> None:
@@ -133,11 +125,11 @@ async def test_a_refusal_is_not_tried_again_and_waiting_has_an_end(sessions: Any
     fake, through = sessions
     fake.statuses = [409]
     with pytest.raises(TrialFailed, match="HTTP 409"):
-        await through.begin("t", tmp_path, time.time() + 30)
+        await through.begin("t", tmp_path, 30.0)
     assert len(fake.asked) == 1
     fake.statuses = [503] * 99
     with pytest.raises(TrialFailed, match="did not answer in time; last: HTTP 503"):
-        await through.begin("t", tmp_path, time.time() + 0.3)
+        await through.begin("t", tmp_path, 0.3)
 
 
 async def test_through_the_proxy_replies_come_with_their_tokens(tmp_path: Path) -> None:

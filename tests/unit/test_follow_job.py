@@ -36,7 +36,8 @@ def follow(
 
     monkeypatch.setattr(follow_job, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     monkeypatch.setattr(follow_job, "job_state", state)
-    monkeypatch.setattr(follow_job, "job_told", lambda *_: SimpleNamespace(step=None, total=None))
+    silent = SimpleNamespace(look=lambda *_: SimpleNamespace(step=None, total=None))
+    monkeypatch.setattr(follow_job, "JobSteps", lambda *_: silent)
     monkeypatch.setattr(follow_job, "echo", lambda text, **_: said.append(text))
     job = SubmittedJob(system="ray", id="raysubmit_1", address="http://r")
     try:

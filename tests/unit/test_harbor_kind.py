@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from kit.harbor_settings import harbor_settings
 from liverl.agents.harbor.config import runner_environment
 from liverl.agents.kinds import AgentSettings
 from liverl.agents.loop import Conversation, TrialFailed
+from liverl.util import clocks
 from liverl.verl_runtime.carriers import Endpoints, Lengths, Line
 from liverl.verl_runtime.kinds import harbor
 from liverl.verl_runtime.kinds.base import Result, Rules, Trial, Where
@@ -188,7 +188,7 @@ async def test_each_key_of_the_tail_counts(
 # --- one trial
 # ------------------------------------------------------------------------------------------------------
 
-NOW = time.time()
+NOW = clocks.ran()
 
 
 def trial(folder: Path, place: Place, **changes: Any) -> Trial:
@@ -253,7 +253,7 @@ async def test_harbor_is_asked_for_the_rows_task(tmp_path: Path, runner: type[Ru
     )
     assert asked["env"]["OPENAI_API_KEY"] == "sk"
     left = deadline - asyncio.get_running_loop().time()
-    assert left == pytest.approx(NOW + 90 - time.time(), abs=5)
+    assert left == pytest.approx(NOW + 90 - clocks.ran(), abs=5)
 
 
 STYLES = {"style": 1.0, "speed": 2.0}

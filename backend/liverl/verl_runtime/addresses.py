@@ -26,8 +26,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from liverl.util.decode import decode_loose_json
-
 
 class Asker:
     """Open calls. An actor whose engine is starting does not respond for minutes and then responds to every
@@ -95,7 +93,10 @@ def _words(error: BaseException) -> str:
 
 
 def _request(line: str) -> Mapping[str, Any]:
-    request = decode_loose_json(line)
+    try:
+        request = json.loads(line)
+    except RecursionError:
+        raise ValueError("a request is nested too deeply") from None
     if not isinstance(request, dict):
         raise ValueError("a request must be an object")
     return request
