@@ -19,7 +19,7 @@ from liverl.procs import procfs
 
 ALL = ("failed", "stalled", "alert", "done", "stopped", "resumed")
 # It ignores TERM, so that the run is stopping for as long as the test needs, and the next stage is not due before.
-SLOW = (StopStage("TERM", "leader", 40.0), StopStage("KILL", "tree", 5.0))
+SLOW = (StopStage("TERM", "leader", 150.0), StopStage("KILL", "tree", 5.0))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.beside import attached, told, up, watched
@@ -91,8 +92,13 @@ def test_a_launch_script(folder: Path) -> None:
                 terminal = Terminal([*MAIN, *map(str, words)], size=(150, 48), env=env, cwd=folder)
                 opened.callback(terminal.close)
                 screens[name] = terminal
-            done = lambda: (d := attached(run))["step"] == 3 and d["trials"]["finished"] == 24 and d  # noqa: E731
-            ours = wait_until(done, PATIENCE, "step 3 and its trials")
+
+            def done() -> dict[str, Any] | None:
+                now = attached(run)
+                whole = now["step"] == 3 and now["trials"]["finished"] == 24 and now["symptoms"]
+                return now if whole else None
+
+            ours = wait_until(done, PATIENCE, "step 3, its trials and the alert")
             seen = told(watched(mine))
             assert seen == told(ours)
             assert seen["total_steps"] == 20

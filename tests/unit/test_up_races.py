@@ -107,6 +107,26 @@ def test_the_backend_of_another_command_is_joined(tmp_path: Path, monkeypatch: p
     assert start_or_join(tmp_path) is False and held.starts == 1
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_run_of_another_command_that_has_ended_meanwhile_was_joined(
+    ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: list[Any] = [None]
+
+    def refused(*_: Any, **__: Any) -> int:
+        results.append("done" if ends else None)
+        raise LaunchError("this run has ended", ExitCode.USAGE)
+
+    Held(monkeypatch, 0, live=False)
+    monkeypatch.setattr(launch, "start_backend", refused)
+    monkeypatch.setattr(launch.RunDir, "read_result", lambda _: results[-1])
+    if ends:
+        assert start_or_join(tmp_path) is False
+    else:
+        with pytest.raises(LaunchError, match="has ended"):
+            start_or_join(tmp_path)
+
+
 def test_a_backend_that_is_ending_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch, 2, live=False)
     assert start_or_join(tmp_path) is True and held.starts == 3

@@ -263,8 +263,8 @@ def start_or_join(
     stops: Callable[[], int] = lambda: 0,
 ) -> bool:
     """Start a backend, or wait for the one that another command starts at the same time, as long as its process lives.
-    Returns whether this call has started it. The arguments are those of ``start_backend``; a stop that is asked for
-    while the backend is another command's ends only this call.
+    Returns whether this call has started it; if not, the run lives, or has ended meanwhile. The arguments are those of
+    ``start_backend``; a stop that is asked for while the backend is another command's ends only this call.
 
     Raises:
         RunHeld: another backend holds the run, and it is no process that can be seen on this host, for ``UNSEEN_S``
@@ -272,7 +272,7 @@ def start_or_join(
         LaunchError: it exited; the message quotes the last lines of its output. Or another command has started it, so
             that ``change`` was not applied.
     """
-    waiting, seen = Waiting(tell), clocks.ran()
+    waiting, seen, before = Waiting(tell), clocks.ran(), RunDir(run_dir).read_result()
     while True:
         try:
             start_backend(run_dir, resume=resume, change=change, tell=tell, stops=stops)
@@ -280,6 +280,10 @@ def start_or_join(
         except RunHeld:
             if clocks.ran() - seen > UNSEEN_S or stops():
                 raise
+        except LaunchError:
+            if change is None and RunDir(run_dir).read_result() not in (None, before):
+                return False
+            raise
         again = clocks.ran() + JOIN_S
         while True:
             if isinstance(backend_alive(run_dir), LiveBackend) and _answers(run_dir):
