@@ -151,7 +151,7 @@ def test_up_waits_for_a_backend_however_long_its_start_takes(tmp_path: Path, wor
     assert result is not None and result.state == "done"
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_start_that_is_cancelled_ends_its_backend_and_says_so(tmp_path: Path, number: int) -> None:
     """Ctrl-C once: SIGTERM, which a stopped process does not get; twice: SIGKILL."""
     run_dir = make_run(tmp_path, [toy("a", "sleep")]).run_dir

@@ -79,6 +79,7 @@ def shows(terminal: Terminal, fact: str, where: str) -> None:
     wait_until(lambda: re.search(fact, "\n".join(terminal.lines)), PATIENCE, f"{fact!r} on {where}")
 
 
+@pytest.mark.slow  # two screens and a run beside other tests: on two busy cores one of them may be a minute late
 @pytest.mark.timeout(600)
 def test_a_launch_script(folder: Path) -> None:
     mine = launch_script(folder)
