@@ -82,6 +82,11 @@ def weight_of(moment: Moment) -> int | None:
     return 0 if record.kind == "traceback" else 1
 
 
+def is_own(moment: Moment) -> bool:
+    """Whether it is the traceback of an error of its process: no wait, and no report of another failure or request."""
+    return moment.record.kind == "traceback" and weight_of(moment) == 0
+
+
 def of_a_request(record: Record) -> bool:
     """Whether a server logged that a request failed: it goes on, so that this ended nothing."""
     return _HANDLED.search(record.whole) is not None

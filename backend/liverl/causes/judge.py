@@ -25,10 +25,10 @@ from liverl.causes.chain import telling
 from liverl.causes.errors import (
     evidence_of,
     first_error,
+    is_own,
     is_weak,
     of_a_request,
     role_of,
-    weight_of,
     without_speculation,
 )
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords, Verdict
@@ -204,7 +204,7 @@ def _without_later_ends(fatal: Sequence[Hit]) -> Sequence[Hit]:
 
 def _unexplained_before(end: Moment, moments: Sequence[Moment]) -> list[Moment]:
     """The exceptions in other logs, which no row explains, from before the run was ended from outside."""
-    return [m for m in moments if m.record.kind == "traceback" and weight_of(m) == 0 and is_older(m, end)]
+    return [m for m in moments if is_own(m) and is_older(m, end)]
 
 
 def _lasted(hit: Hit, alive: Sequence[Hit], served: Mapping[str, int]) -> bool:

@@ -13,6 +13,7 @@ from liverl.causes.errors import (
     OF_A_REQUEST,
     evidence_of,
     first_error,
+    is_own,
     is_weak,
     is_wrapped,
     line_of,
@@ -84,9 +85,11 @@ def other_errors(moments: Sequence[Moment], cause: Explanation) -> list[Explanat
     said = {proof.text for proof in cause.evidence}
     found = []
     for moment in moments:
+        if not is_own(moment) or role_of(moment) == "cause":
+            continue
         record = moment.record
         line = short(line_of(record, moment.matched))
-        if record.kind != "traceback" or weight_of(moment) != 0 or role_of(moment) == "cause" or line in said:
+        if line in said:
             continue
         said.add(line)
         if (moment.log, record.offset) in shown:

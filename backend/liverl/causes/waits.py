@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from liverl.causes.errors import weight_of
+from liverl.causes.errors import is_own
 from liverl.causes.timeline import Hit, Moment
 
 
@@ -15,9 +15,8 @@ def without_waits(fatal: Sequence[Hit], alive: Sequence[Hit], moments: Sequence[
     the wait. Nothing is left where that error is one which no row explains. Without any, what tells in another log that
     a process or host was ended (``Signature.gone``) takes the place of the waits. ``alive``: complaints of processes
     that went on."""
-    waits = [hit for hit in fatal if _waits(hit)]
     own = [hit for hit in fatal if not _waits(hit)]
-    errors = [moment for moment in moments if moment.record.kind == "traceback" and weight_of(moment) == 0]
+    errors = [moment for moment in moments if is_own(moment)]
     failed = [*(moment for moment, _ in own), *errors]
     causes = [
         moment for moment, match in own if match.signature.role == "cause" and not match.signature.effect
@@ -28,10 +27,10 @@ def without_waits(fatal: Sequence[Hit], alive: Sequence[Hit], moments: Sequence[
             one is not wait and (_before(one, wait) or not _same(one, wait)) for one in failed
         )
 
-    left = [hit for hit in waits if not explained(hit[0])]
+    left = [hit for hit in fatal if not _waits(hit) or not explained(hit[0])]
     if own or not left:
-        return [hit for hit in fatal if not _waits(hit) or hit in left]
-    logs = {moment.log for moment, _ in waits}
+        return left
+    logs = {moment.log for moment, _ in fatal}
     gone = [hit for hit in alive if hit[1].signature.gone and logs != {hit[0].log}]
     return gone or left
 
