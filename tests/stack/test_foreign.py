@@ -21,6 +21,7 @@ import pytest
 import yaml
 from kit import raykit
 from kit.components import LITELLM
+from kit.processes import command_lines
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
@@ -260,6 +261,5 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     # The kernel closes what the dead have left a moment later.
     wait_until(lambda: port_holders.look(launch.port) is None, what="a free port")
     assert not run.tagged()
-    left = [procfs.command_line(pid) for pid in procfs.scan()]
-    assert not [line for line in left if str(launch.folder) in line or f" {launch.port}" in line]
+    assert not [line for line in command_lines() if str(launch.folder) in line or f" {launch.port}" in line]
     launch.untouched()
