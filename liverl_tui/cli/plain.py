@@ -14,7 +14,7 @@ from collections import deque
 from types import FrameType, TracebackType
 from typing import TextIO
 
-from liverl.control.blocking import Connection, await_gone
+from liverl.control.blocking import HELLO_S, Connection, await_gone
 from liverl.control.history import read_events
 from liverl.control.messages import (
     BackendDead,
@@ -35,6 +35,7 @@ RESTARTS = 5  # a foreground `up` starts a dead backend again at most this often
 RESTART_WINDOW_S = 600.0  # ... in this time; if it dies more often, starting it again does not help
 ENDING_S = 10.0  # the longest time from a backend's ``bye`` to the end of its process
 ANSWER_S = 5.0  # timeout for the backend to accept a command
+NOW_S = 1.0  # ... and for its greeting, once the run is to be killed
 RETRY_S = 1.0  # between two attempts to reach the backend
 FACTS_S = 1.0  # between two snapshots
 
@@ -191,9 +192,13 @@ class Follower:
             except BackendSilent as error:
                 if not self._connected and self.signals is None:
                     raise
-                self.lines.note(f"{error}; trying again", "warning")
-                self._pause()
-                continue
+                if self.signals is None or self.signals.count < 2:
+                    self.lines.note(f"{error}; {self._what_silence_means()}", "warning")
+                    self._pause()
+                    continue
+                if not self._kill():
+                    self._pause()
+                    continue
             except BackendElsewhere:
                 raise
             except BackendDead:
@@ -220,7 +225,8 @@ class Follower:
             BackendDead, BackendSilent: the connection ended without a bye.
         """
         stops_sent = 0
-        with Connection(self.run.path) as connection:
+        kills = self.signals is not None and self.signals.count > 1
+        with Connection(self.run.path, timeout=NOW_S if kills else HELLO_S) as connection:
             self._attempt = connection.snapshot().attempt
             self._connected = True
             connection.subscribe(self.cursor.seq, snapshots=self.facts, interval=FACTS_S)
@@ -258,9 +264,32 @@ class Follower:
         try:
             assert self.signals is not None
             client = f"{self.signals.newest} to up (pid {os.getpid()})"
-            connection.command("stop", {"now": now}, client=client, wait=False, timeout=ANSWER_S)
+            seconds = NOW_S if now else ANSWER_S
+            connection.command("stop", {"now": now}, client=client, wait=False, timeout=seconds)
         except CommandError as error:
             self.lines.note(f"the backend refused the stop command: {error}", "error")
+
+    def _what_silence_means(self) -> str:
+        """What this process does while the backend does not respond, in words."""
+        if self.signals is not None and self.signals.count:
+            return "it is asked again to stop the run; press Ctrl-C again to kill the run without it"
+        return "trying again"
+
+    def _kill(self) -> bool:
+        """Kill a backend that does not respond, and its run; whether that was done."""
+        from liverl.daemon.launch import LaunchError
+        from liverl.offline.stop import stop_run
+
+        assert self.signals is not None
+        client = f"{self.signals.newest} to up (pid {os.getpid()})"
+        try:
+            stop_run(
+                self.run.path, now=True, client=client, on_note=lambda text: self.lines.note(text, "warning")
+            )
+        except (ControlError, LaunchError) as error:
+            self.lines.note(f"the run could not be killed: {error}; trying again", "error")
+            return False
+        return True
 
     def _result(self) -> Result | None:
         """The result of the attempt that was followed; None while the file holds an older attempt's."""

@@ -16,6 +16,7 @@ import pytest
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
+from liverl.control.messages import ControlError
 from liverl.exit_codes import ExitCode
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
@@ -151,9 +152,10 @@ def test_up_waits_for_a_backend_however_long_its_start_takes(tmp_path: Path, wor
     assert result is not None and result.state == "done"
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [1, 2])
 def test_a_start_that_is_cancelled_ends_its_backend_and_says_so(tmp_path: Path, number: int) -> None:
-    """Ctrl-C once: SIGTERM, which a stopped process does not get; twice: SIGKILL."""
+    """Ctrl-C once: SIGTERM, which a stopped process does not get; twice: SIGKILL. Where the signal that stops it comes
+    when it listens already, it counts as started, and ``up`` ends it as any backend that does not respond."""
     run_dir = make_run(tmp_path, [toy("a", "sleep")]).run_dir
     said = tmp_path / "said"
     with said.open("w") as out:
@@ -173,10 +175,53 @@ def test_a_start_that_is_cancelled_ends_its_backend_and_says_so(tmp_path: Path, 
             os.kill(pid, signal.SIGCONT)
         else:
             up.send_signal(signal.SIGINT)
-            wait_until(lambda: "sent SIGKILL to the backend" in said.read_text(), what="its next words")
-        assert up.wait(60) == ExitCode.STOPPED, said.read_text()
-        assert f"(pid {pid}) before it accepted commands" in said.read_text()
+        code, words = up.wait(60), said.read_text()
+        if number == 2 and f"(pid {pid}) does not respond; killed it" in words:
+            assert code == RunDir(run_dir).read_result().exit_code == ExitCode.OK
+        else:
+            assert code == ExitCode.STOPPED, words
+            assert f"(pid {pid}) before it accepted commands" in words
+            assert number == 1 or "sent SIGKILL to the backend" in words
         wait_until(lambda: not procfs.alive(pid, None), what="the backend's end")
+    finally:
+        up.kill()
+        up.wait()
+        if pid and procfs.alive(pid, None):
+            os.kill(pid, signal.SIGKILL)
+
+
+def ready(run: ToyRun, service: str) -> bool:
+    """Whether its backend answers, and its service is ready."""
+    try:
+        return run.service(service).state == "ready"
+    except (ControlError, OSError):
+        return False
+
+
+def test_ctrl_c_twice_kills_a_run_whose_backend_does_not_respond(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [toy("a", "sleep")])
+    said = tmp_path / "said"
+    with said.open("w") as out:
+        up = subprocess.Popen(
+            [sys.executable, "-m", "liverl_tui.cli.main", "up", "--no-ui", "--run", str(run.run_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    pid = 0
+    try:
+        wait_until(lambda: ready(run, "a"), what="the service")
+        pid, services = run.snapshot().backend.pid, run.tagged()
+        os.kill(pid, signal.SIGSTOP)
+        up.send_signal(signal.SIGINT)
+        wait_until(
+            lambda: "press Ctrl-C again to kill the run without it" in said.read_text(), 60, "its advice"
+        )
+        up.send_signal(signal.SIGINT)
+        assert up.wait(60) == run.result().exit_code, said.read_text()
+        assert f"(pid {pid}) does not respond; killed it" in said.read_text()
+        assert run.result().state == "stopped"
+        assert services and not any(procfs.alive(one, None) for one in services)
     finally:
         up.kill()
         up.wait()
