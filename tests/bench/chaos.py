@@ -48,6 +48,7 @@ VICTIMS = {"backend": 5.0, "sessions": 5.0, "keeper": 2.0, "proxy": 1.0, "traine
 DISK = "512m"
 STEP_S = 5 * 86_400.0  # the longest step of the clock
 BATCH = 8  # trials of a step
+MESSAGE = 200  # characters of a failed trial's message that are shown
 QUIET_STEPS = 3  # after the last fault
 SETTINGS = (
     *("training.total_steps=100000", "proxy.trials_through=sessions", "trainer.restart=from_checkpoint"),
@@ -256,7 +257,8 @@ def read_books(run_dir: Path, trainers: int) -> Books:
         books.results += 1
         error = result.get("exception_info") or {}
         if error:
-            failed[str(error.get("exception_type"))] += 1
+            message = str(error.get("exception_message"))[:MESSAGE]
+            failed[f"{error.get('exception_type')} ({message})"] += 1
         found = (result.get("verifier_result") or {}).get("rewards") or {}
         rewards[trial.parent.name].append(float(found.get("reward", 0.0)))
     books.failed = dict(failed)
