@@ -1,10 +1,10 @@
 """What other trials of a run keep while one agent is greedy, or somebody floods the sessions' port.
 
-``python tests/bench/fair.py [--seconds 60] [--json FILE] [--only WORDS]``. One run of the embedded default through the
-sessions; after each trouble a quiet window of the same length, and the ratio is that of the steps per minute to the
-mean of the quiet windows before and after it. A turn takes half a second at the replica, as with a real model: what is
-compared is how long a trial waits, not how much CPU the troublemaker takes from a small machine (it is a process of its
-own on the same cores, with its CPU seconds beside the ratio). Exit code 1 if a ratio is below 0.8.
+``python tests/bench/fair.py [--seconds 60] [--connections 1300] [--json FILE] [--only WORDS]``. One run of the embedded
+default through the sessions; after each trouble a quiet window of the same length, and the ratio is that of the steps
+per minute to the mean of the quiet windows before and after it. A turn takes half a second at the replica, as with a
+real model: what is compared is how long a trial waits, not how much CPU the troublemaker takes from a small machine (it
+is a process of its own on the same cores, with its CPU seconds beside the ratio). Exit code 1 if a ratio is below 0.8.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from liverl.sessions.sampling import Limits  # noqa: E402
 
 LEAST = 0.8  # of the quiet run's steps per minute
 SETTINGS = ("training.total_steps=100000", "proxy.trials_through=sessions", "embedded.turn_latency=0.5")
+CONNECTIONS = 1300  # half-open ones at once
 BIG = 15_000_000  # characters of one prompt
 
 
@@ -55,7 +56,7 @@ async def _ask(http: aiohttp.ClientSession, opened: Any, words: str, kind: Count
         kind[type(error).__name__] += 1
 
 
-async def _greedy(run: ToyRun, until: float) -> dict[str, Any]:
+async def _greedy(run: ToyRun, until: float, connections: int) -> dict[str, Any]:
     """One agent that asks for 1,500 samples at once, and takes what its trial may have."""
     kind: Counter[str] = Counter()
     async with service_sessions(run.run_dir, run.run_dir / "secrets/sessions_key") as service:
@@ -74,7 +75,7 @@ async def _greedy(run: ToyRun, until: float) -> dict[str, Any]:
     return {"answers": dict(kind), "rows": len(result.rows)}
 
 
-async def _long(run: ToyRun, until: float) -> dict[str, Any]:
+async def _long(run: ToyRun, until: float, connections: int) -> dict[str, Any]:
     """One agent that sends a prompt of 15 MB again and again."""
     kind: Counter[str] = Counter()
     async with service_sessions(run.run_dir, run.run_dir / "secrets/sessions_key") as service:
@@ -89,7 +90,7 @@ async def _long(run: ToyRun, until: float) -> dict[str, Any]:
     return {"answers": dict(kind)}
 
 
-async def _many(run: ToyRun, until: float) -> dict[str, Any]:
+async def _many(run: ToyRun, until: float, connections: int) -> dict[str, Any]:
     """512 agents of one address, each with its own session, that ask once in ten seconds."""
     kind: Counter[str] = Counter()
     async with service_sessions(run.run_dir, run.run_dir / "secrets/sessions_key") as service:
@@ -111,8 +112,8 @@ async def _many(run: ToyRun, until: float) -> dict[str, Any]:
     return {"answers": dict(kind)}
 
 
-async def _half_open(run: ToyRun, until: float) -> dict[str, Any]:
-    """1,300 connections without a key that send half a header; each that is closed comes again."""
+async def _half_open(run: ToyRun, until: float, connections: int) -> dict[str, Any]:
+    """Many connections without a key that send half a header; each that is closed comes again."""
     port = run.service("sessions").ports["http"]
     held: list[socket.socket] = []
     closed = 0
@@ -128,7 +129,7 @@ async def _half_open(run: ToyRun, until: float) -> dict[str, Any]:
                 sock.close()
                 held.remove(sock)
                 closed += 1
-        while len(held) < 1300 and time.monotonic() < until:
+        while len(held) < connections and time.monotonic() < until:
             try:
                 sock = socket.create_connection(("127.0.0.1", port), 1)
                 sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-A: ")
@@ -142,17 +143,18 @@ async def _half_open(run: ToyRun, until: float) -> dict[str, Any]:
     return {"closed": closed}
 
 
-TROUBLES: dict[str, Callable[[ToyRun, float], Any]] = {
+TROUBLES: dict[str, Callable[[ToyRun, float, int], Any]] = {
     "1,500 samples at once": _greedy,
     "prompts of 15 MB": _long,
     "512 agents of one address": _many,
-    "1,300 half-open connections": _half_open,
+    "half-open connections": _half_open,
 }
 
 
-def _make(name: str, run_dir: Path, seconds: float, answer: Any) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
-    told = asyncio.run(TROUBLES[name](ToyRun(run_dir), time.monotonic() + seconds))
+def _make(name: str, run_dir: Path, seconds: float, connections: int, answer: Any) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    told = asyncio.run(TROUBLES[name](ToyRun(run_dir), time.monotonic() + seconds, connections))
     used = resource.getrusage(resource.RUSAGE_SELF)
     answer.put({**told, "cpu_s": round(used.ru_utime + used.ru_stime, 1)})
 
@@ -180,6 +182,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="of a window")
+    parser.add_argument("--connections", type=int, default=CONNECTIONS, help="half-open ones at once")
     parser.add_argument("--only", default="", help="troubles whose name has these words")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -192,7 +195,9 @@ def main() -> int:
             before = _quiet(run, options.seconds)
             for name in (name for name in TROUBLES if options.only in name):
                 answer = spawn.SimpleQueue()
-                maker = spawn.Process(target=_make, args=(name, run.run_dir, options.seconds, answer))
+                maker = spawn.Process(
+                    target=_make, args=(name, run.run_dir, options.seconds, options.connections, answer)
+                )
                 began = time.time()
                 maker.start()
                 told = answer.get()
