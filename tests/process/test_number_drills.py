@@ -111,6 +111,7 @@ def test_a_loss_that_is_nan_is_named_with_its_first_step(make: Make) -> None:
     assert "WARN: grad_norm is not finite: nan" in log
 
 
+@pytest.mark.slow
 @pytest.mark.stack
 def test_a_flat_reward_is_named_after_five_steps(make: Make) -> None:
     """Tools that do nothing: every trial fails, as where a verifier or a sandbox is broken."""

@@ -184,11 +184,12 @@ def test_a_backend_killed_at_a_point_is_succeeded_without_loss_or_double(make: M
     assert not run.tagged()
 
 
-def test_twenty_kills_of_the_backend_lose_and_double_nothing(make: Make) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_kills_of_the_backend_lose_and_double_nothing(make: Make, kills: int) -> None:
     run = make(*(toy(f"s{i}", "sleep") for i in range(4)))
     run.start()
     pids = {f"s{i}": run.until(f"s{i}", "ready").pid for i in range(4)}
-    for _ in range(20):
+    for _ in range(kills):
         run.kill_backend()
         run.start()
         now = run.snapshot()

@@ -164,6 +164,7 @@ def test_a_run_through_sessions_ends_well_without_an_environment_of_litellm(make
     every_trial_is_whole(run, 4 * 8)
 
 
+@pytest.mark.slow
 def test_a_litellm_that_is_killed_again_and_again_ends_no_run_through_sessions(make: Make) -> None:
     run = make("embedded.turn_latency=0.2", "training.total_steps=500", "supervise.restart_cap=0.2")
     run.start()

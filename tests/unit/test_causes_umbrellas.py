@@ -82,8 +82,8 @@ ORDERS: dict[str, Callable[[Signature], str]] = {
 @pytest.mark.parametrize(
     ("order", "causes"),
     [
-        # each row in one of the orders; all of them in all orders take minutes
-        *(pytest.param(order, CAUSES[n::3], id=order) for n, order in enumerate(list(ORDERS)[1:])),
+        # each sixth row in one of the orders; all of them in all orders take minutes
+        *(pytest.param(order, CAUSES[n::18], id=order) for n, order in enumerate(list(ORDERS)[1:])),
         *(pytest.param(order, CAUSES, id=f"{order}-all", marks=pytest.mark.slow) for order in ORDERS),
     ],
 )
@@ -91,13 +91,13 @@ def test_the_cause_is_on_top_whatever_is_above_below_or_between(order: str, caus
     assert len(CAUSES) > 180 and len(UMBRELLAS) > 25
     assert wrong(lambda one: [read(ORDERS[order](one))], (), causes) == {}
     for exits in ((Exit("trainer", "x", 1),), (Exit("trainer", "x", None, 9),)):
-        assert wrong(lambda one: [read(ORDERS[order](one))], exits, CAUSES[::12]) == {}
+        assert wrong(lambda one: [read(ORDERS[order](one))], exits, CAUSES[::36]) == {}
 
 
 def test_the_cause_is_on_top_if_it_stands_in_another_log() -> None:
     above = read(umbrella(), "trainer.log")
-    assert wrong(lambda one: [above, read(own(one), "replica-0.log")], (), CAUSES[::4]) == {}
-    assert wrong(lambda one: [read(own(one), "replica-0.log"), above], (), CAUSES[1::4]) == {}
+    assert wrong(lambda one: [above, read(own(one), "replica-0.log")], (), CAUSES[::24]) == {}
+    assert wrong(lambda one: [read(own(one), "replica-0.log"), above], (), CAUSES[1::24]) == {}
 
 
 def test_umbrellas_alone_are_no_known_cause() -> None:
@@ -125,4 +125,4 @@ def test_no_line_of_a_cause_is_passed_over_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flood", [NCCL, BARE], ids=["info", "bare"])
 def test_the_cause_is_on_top_after_a_flood(flood: bytes, tmp_path: Path) -> None:
     assert len(flood) > 1.2 * (1 << 20)
-    assert from_file(tmp_path / "x", flood, CAUSES[::12]) == {}
+    assert from_file(tmp_path / "x", flood, CAUSES[::48]) == {}
