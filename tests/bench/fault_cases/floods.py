@@ -26,10 +26,13 @@ from second_user import secrets_of, tcp_ports
 from fault_cases.base import Outcome, Part, Shared
 from fault_cases.hosted import hosted, part
 from fault_cases.toys import stopped
+from liverl.sessions.session import BESIDE
+from liverl.util.plural import quantity
 
 ANSWER_S = 10.0  # seconds in which a port has to answer while it is attacked
 READ_S = 1.5  # seconds for which an attacker reads
 MANY = 200  # connections of a flood
+ROWS = 64  # of a trial that are trained: session_proxy.rows_per_trial
 FORGED = "FORGED-BY-AN-ATTACKER"
 
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
@@ -316,11 +319,14 @@ def _steps(run) -> int:  # type: ignore[no-untyped-def]
 
 
 async def _max_turns(host: SessionHost, replica: TokenReplica) -> Outcome:
-    """300 different requests at once of a session that may have 8 turns."""
+    """300 different requests at once of a session that may have 8 turns: they are samples beside its first one, of
+    which there are at most ``BESIDE`` for each turn, and at most 64 rows are trained."""
     opened = await host.open("task-00000001", max_turns=8)
     asked = [host.chat(opened, {"role": "user", "content": f"q{n}"}) for n in range(300)]
     done = sum(status == 200 for status, _ in await asyncio.gather(*asked))
-    return Outcome(leaked=max(done - 8, 0), note=f"{done} turns of at most 8")
+    rows = await host.finish("task-00000001")
+    too_many = max(done - BESIDE * 8, 0) + max(len(rows) - ROWS, 0)
+    return Outcome(leaked=too_many, note=f"{done} replies, {quantity(len(rows), 'row')} to train on")
 
 
 async def _same(host: SessionHost, replica: TokenReplica) -> Outcome:

@@ -166,7 +166,7 @@ def _hangs(delays: Delays, within: str, what: str | None, folder: Path) -> Outco
             named = time.monotonic() - began
         assert run.command("restart", service="s1")["generation"] == 2
         outcome = stopped(run, judged(run))
-        return Outcome(outcome.lost, outcome.doubled, outcome.unstoppable, named, outcome.note)
+        return replace(outcome, named_s=named)
 
     return _on_slow(folder, fault)
 
@@ -278,7 +278,7 @@ class _Other:
         answer = self.command("stop", "--now", "--run", self.run.run_dir)
         left = sorted(self.run.tagged().values())
         unstoppable = int(answer.returncode != 0 or bool(left))
-        return Outcome(outcome.lost, outcome.doubled, unstoppable, note=answer.stderr if unstoppable else "")
+        return replace(outcome, unstoppable=unstoppable, note=answer.stderr if unstoppable else "")
 
 
 def _processes(limit: int, folder: Path) -> Outcome:
@@ -302,7 +302,7 @@ def _processes(limit: int, folder: Path) -> Outcome:
             wait_until(lambda: not run.tagged(), 30, "the end of the run")
             assert other.command("up", "--detach", "--resume", "--run", run.run_dir).returncode == 0
         outcome = other.stop()
-        return Outcome(outcome.lost, outcome.doubled, outcome.unstoppable, named, outcome.note)
+        return replace(outcome, named_s=named)
 
 
 def _ready_within(run: ToyRun, seconds: float) -> bool:

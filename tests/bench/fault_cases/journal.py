@@ -46,7 +46,7 @@ def _adopt(damage: Callable[[Path], None], folder: Path) -> Outcome:
         lost = sum(now.get(name) != pids for name, pids in before.items()) - doubled
         seconds = named(run, began, names_kind("journal"))  # None: no line is lost by it
         stop_run(run.run_dir)
-        return Outcome(lost, doubled, int(bool(leaders(run))), seconds)
+        return Outcome(lost=lost, doubled=doubled, unstoppable=int(bool(leaders(run))), named_s=seconds)
     finally:
         run.end()
 

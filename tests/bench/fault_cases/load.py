@@ -155,9 +155,7 @@ def _deaf(leader: str, killed: str, now: bool, folder: Path) -> Outcome:
 
 def _with_left(found: Outcome, left: list[int]) -> Outcome:
     """The outcome, unstoppable too if processes are left that no longer show the tag of the run."""
-    return Outcome(
-        found.lost, found.doubled, max(found.unstoppable, int(bool(left))), found.named_s, found.note
-    )
+    return replace(found, unstoppable=max(found.unstoppable, int(bool(left))))
 
 
 def _swap(seed: int, kill_it: bool, folder: Path) -> Outcome:

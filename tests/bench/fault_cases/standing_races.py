@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def _ended(run: ToyRun, named: float | None = None, *, now: bool = False, note: 
         unstoppable = 1
     finally:
         run.end()
-    return Outcome(lost, doubled, unstoppable, named, note)
+    return Outcome(lost=lost, doubled=doubled, unstoppable=unstoppable, named_s=named, note=note)
 
 
 def _pid(run: ToyRun, kind: str) -> int:
@@ -120,7 +121,7 @@ def _at_once(seed: int, folder: Path) -> Outcome:
     open_ = sum(not one.done() for one in waiting)
     pool.shutdown(wait=False, cancel_futures=True)
     outcome = _ended(run, note=f"{open_} of {len(names)} commands had no answer" if open_ else "")
-    return Outcome(outcome.lost, outcome.doubled, outcome.unstoppable + bool(open_), None, outcome.note)
+    return replace(outcome, unstoppable=outcome.unstoppable + bool(open_))
 
 
 def _renamed(how: str, folder: Path) -> Outcome:
