@@ -12,7 +12,7 @@ USAGE = (
     "vllm:gpu_cache_usage_perc",
 )  # the present name, and that of older versions
 CONFIG = "vllm:cache_config_info"
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_LABEL = re.compile(r'\b(\w+)="([^"]*)"')
 
 
 def read_kv_cache(page: str) -> KvCache | None:

@@ -413,7 +413,8 @@ def _ends(run: int, level: int) -> bool:
 
 
 _JSON = re.compile(r"\"(?:[ \t\n]|\\n)*+[:,}\]]")
-_CLOSING = {quote: re.compile(rf"\\*+{quote}|[\n\r]") for quote in "\"'"}
+# A search that begins within a run of backslashes has looked at its quote already.
+_CLOSING = {quote: re.compile(rf"(?<!\\)\\*+{quote}|[\n\r]") for quote in "\"'"}
 
 
 def _is_secret(name: str, found: str, how: Strength, quoted: bool, close: str) -> bool:

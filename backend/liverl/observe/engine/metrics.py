@@ -17,7 +17,7 @@ from liverl.model import EngineFacts
 Samples = dict[str, list[tuple[dict[str, str], float]]]  # metric -> labels and value of each sample
 
 _NAME_END = re.compile(r"[{\s]")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\.)*)"')
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\\n]|\\.)*)"')
 
 
 def parse_engine_metrics(text: str, names: MetricNames) -> EngineFacts:

@@ -218,7 +218,7 @@ class LogReader:
     def _fail(self, response: Response, record: Record, sighting: Sighting, number: int) -> None:
         if not response.message:
             response = response._replace(message=self._error_before(record))
-        alike = _NUMBERS.sub("#", response.message)[:_KEY]
+        alike = _NUMBERS.sub("#", response.message[: 4 * _KEY])[:_KEY]
         key = (response.status, response.request, response.ours, alike)
         self._failed.add(key, _Failed(response, sighting), sighting.at, number)
         if not response.ours and '"POST ' in record.text:

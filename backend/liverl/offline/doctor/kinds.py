@@ -61,7 +61,7 @@ _TRAINER = re.compile(
 _CONTENT = (
     (re.compile(rb"^# (?:HELP|TYPE) \w", re.M), Kind("Prometheus metrics", False)),
     (_TRAINER, Kind("trainer log (verl, Ray)", True)),
-    (re.compile(rb"\w*TrainRayActor pid="), Kind("trainer log (slime, Ray)", True)),
+    (re.compile(rb"TrainRayActor pid="), Kind("trainer log (slime, Ray)", True)),
     (
         re.compile(
             rb"sglang_router(?:_rs)?::|\[Router \(Rust\)\]|\bsmg(?:::|_gateway)|sglang_router\.launch"
