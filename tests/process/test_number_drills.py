@@ -147,6 +147,7 @@ def test_a_flat_reward_of_a_script_without_trials_is_named(
     assert alerts(run) == {"reward_flat"}
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_is_named_with_the_time_that_is_left(tmp_path: Path) -> None:
     """A small file system of its own, filled by another program."""
     if os.geteuid() != 0 or not shutil.which("unshare"):

@@ -123,7 +123,7 @@ def test_steps_that_ended_while_no_backend_looked_are_told(make: Make) -> None:
 
 
 # The others are slow tests.
-QUICK_STOPS = {("backend", "deaf-leader"), ("keeper", ""), ("both", "deaf-leader")}
+QUICK_STOPS = {("keeper", ""), ("both", "deaf-leader")}
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,7 @@ def test_a_wrong_parser_is_mended_while_the_run_goes_on(make: Make) -> None:
     assert texts[-1].startswith("configuration changed: model.tool_parser: hermes -> qwen3_coder (")
 
 
+@pytest.mark.slow
 def test_a_run_that_a_wrong_parser_ended_is_mended_by_its_next_attempt(make: Make) -> None:
     run = make("model.tool_parser=hermes", "training.n_resp_per_prompt=2", "training.train_batch_size=4",
                "training.train_prompt_mini_batch_size=4")  # fmt: skip

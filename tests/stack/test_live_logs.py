@@ -138,6 +138,7 @@ def test_agents_that_ask_a_replica_for_a_wrong_model(make: Make) -> None:
     assert from_logs(run) == ["log:vllm-unknown-model-asked:replica-0"]
 
 
+@pytest.mark.slow
 def test_conversations_that_are_too_long(make: Make) -> None:
     run = started(make("embedded.turn_latency=0.5"))
     key = (run.run_dir / "secrets" / "run_key").read_text().strip()

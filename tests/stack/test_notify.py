@@ -18,6 +18,7 @@ from kit.waiting import wait_until
 pytestmark = pytest.mark.stack
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_each_event_of_the_default_run_is_told_once_although_its_backend_is_killed(
     tmp_path: Path, ending: Callable[[ToyRun], ToyRun]

@@ -104,16 +104,11 @@ def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> N
     assert not run.tagged()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("model", "parser"),
-    [
-        pytest.param(
-            model, parser, marks=() if (model, parser) == ("hermes", "qwen3_coder") else pytest.mark.slow
-        )
-        for model in ("qwen3_coder", "hermes")
-        for parser in ("qwen3_coder", "hermes")
-    ],
+    [(model, parser) for model in ("qwen3_coder", "hermes") for parser in ("qwen3_coder", "hermes")],
 )
 def test_format_against_parser(make: Make, model: str, parser: str) -> None:
     run = make(f"model.model_path=builtin:{model}", f"model.tool_parser={parser}", "training.total_steps=2")

@@ -129,6 +129,7 @@ def test_a_restart_on_request_keeps_address_and_trials(make: Make) -> None:
     assert "stopped; replies cut: 0" in log
 
 
+@pytest.mark.slow
 def test_a_replica_leaves_and_another_joins(make: Make) -> None:
     run = make("embedded.turn_latency=0.1", "training.total_steps=200")
     run.start()

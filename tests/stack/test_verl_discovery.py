@@ -124,6 +124,7 @@ async def test_a_late_replica_is_waited_for(cluster: raykit.Cluster, watching: C
     cluster.order(kill="vllm_server_reward_0_0", namespace="late")
 
 
+@pytest.mark.slow
 async def test_each_stage_that_stalls_is_told_in_rays_own_words(
     cluster: raykit.Cluster, watching: Callable[..., Watch]
 ) -> None:
@@ -168,6 +169,7 @@ async def test_each_stage_that_stalls_is_told_in_rays_own_words(
     cluster.order(kill="vllm_server_3_0", namespace=ns)
 
 
+@pytest.mark.slow
 async def test_a_replaced_replica_comes_back_at_its_new_address(
     cluster: raykit.Cluster, watching: Callable[..., Watch]
 ) -> None:
