@@ -18,6 +18,10 @@ import pytest
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
+from liverl.preflight.record import read
+from liverl.preflight.verl import MODULES
+from liverl.rundir.layout import RunDir
+
 ARROW = """
 class Struct(list):
     def get_field_index(self, name): return self.index(name) if name in self else -1
@@ -91,6 +95,7 @@ def wheel(folder: Path) -> None:
         "pyarrow/parquet.py": PARQUET,
         "verl/__init__.py": "",
         "verl/utils/reward_score/__init__.py": scored,
+        **{f"{name}/__init__.py": "" for name in MODULES if name != "verl"},  # of which only the names are asked for
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -181,3 +186,9 @@ def test_services_start_once_the_rows_are_checked(launch: Launch) -> None:
     began = next(n for n, e in enumerate(events) if e.kind == "state" and e.data.get("state") == "starting")
     checked = [n for n, e in enumerate(events) if "checking the run's data" in e.text]
     assert checked and checked[0] < began
+    preflight = read(RunDir(launch.run_dir))
+    assert preflight is not None
+    found = {check.name: check for check in preflight.checks}
+    assert found["data.train_index"].text.endswith("8 rows: chat 8"), "what was skipped before was looked at since"
+    assert "data rows" not in found and found["environment verl"].status == "warn"
+    assert found["run directory"].status == "ok", "what was found before is there"
