@@ -95,7 +95,9 @@ def wheel(folder: Path) -> None:
         "pyarrow/parquet.py": PARQUET,
         "verl/__init__.py": "",
         "verl/utils/reward_score/__init__.py": scored,
-        **{f"{name}/__init__.py": "" for name in MODULES if name != "verl"},  # of which only the names are asked for
+        **{
+            f"{name}/__init__.py": "" for name in MODULES if name != "verl"
+        },  # of which only the names are asked for
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -189,6 +191,8 @@ def test_services_start_once_the_rows_are_checked(launch: Launch) -> None:
     preflight = read(RunDir(launch.run_dir))
     assert preflight is not None
     found = {check.name: check for check in preflight.checks}
-    assert found["data.train_index"].text.endswith("8 rows: chat 8"), "what was skipped before was looked at since"
+    assert found["data.train_index"].text.endswith("8 rows: chat 8"), (
+        "what was skipped before was looked at since"
+    )
     assert "data rows" not in found and found["environment verl"].status == "warn"
     assert found["run directory"].status == "ok", "what was found before is there"

@@ -89,7 +89,7 @@ def _embedded(key: str, name: str) -> Check:
 
 def _folder(config: RunConfig, key: str, folder: Path) -> Iterator[Check]:
     file = folder / "config.json"
-    if sizing.is_smoke(config) and not folder.exists():
+    if sizing.is_smoke(config) and not os.path.lexists(folder):
         yield Check(NAME, "skipped", f"{folder} will be created at the start of the run")
         return
     try:
@@ -105,7 +105,7 @@ def _folder(config: RunConfig, key: str, folder: Path) -> Iterator[Check]:
 
 def _missing(key: str, folder: Path, text: str) -> Check:
     """That a model's folder, or its config.json, is not there, with the folder that may be meant."""
-    if folder.exists():
+    if os.path.exists(folder):
         return Check(NAME, "fail", text, fix=_FOLDER.format(key=key))
     words, near = nearby(str(folder))
     fix = "; ".join(filter(None, (words, _FOLDER.format(key=key))))

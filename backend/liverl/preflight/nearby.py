@@ -17,20 +17,20 @@ class Nearby(NamedTuple):
 
 
 def nearby(path: str) -> Nearby:
-    """The existing path that is most like ``path``, which does not exist. Reads the names in one directory.
-
-    Raises:
-        OSError: that directory cannot be read.
-    """
+    """The existing path that is most like ``path``, which does not exist. Reads the names in one directory; one that
+    may not be read gives no hint."""
     wanted = Path(path)
-    there = next((parent for parent in wanted.parents if parent.is_dir()), None)
+    there = next((parent for parent in wanted.parents if os.path.isdir(parent)), None)
     if there is None:
         return Nearby("", None)
     wrong, *rest = wanted.relative_to(there).parts
-    close = nearest(wrong, os.listdir(there))
+    try:
+        close = nearest(wrong, os.listdir(there))
+    except OSError:
+        return Nearby("", None)
     if close is not None:
         found = there.joinpath(close, *rest)
-        if found.exists():
+        if os.path.exists(found):
             return Nearby(f"did you mean {found}?", str(found))
     if there == wanted.parent:
         return Nearby("", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -83,13 +84,17 @@ def _path(plan: Plan, name: str, value: str, cwd: Path) -> Check:
 
 def _fault(name: str, path: Path) -> str:
     """Why the script could not use the path; "" if nothing is known against it."""
-    if not path.exists():
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
         return f"{path} does not exist"
+    except OSError as error:
+        return f"{path} cannot be reached: {os.strerror(error.errno or 0)}"
     if name in _FILES:
-        if not path.is_file():
-            return f"{path} is a directory" if path.is_dir() else f"{path} is no regular file"
+        if not stat.S_ISREG(mode):
+            return f"{path} is a directory" if stat.S_ISDIR(mode) else f"{path} is no regular file"
         return "" if os.access(path, os.R_OK) else f"{path} is not readable"
-    if not path.is_dir():
+    if not stat.S_ISDIR(mode):
         return f"{path} is not a directory"
     if not os.access(path, os.R_OK | os.X_OK):
         return f"{path} cannot be entered: permission denied"
