@@ -41,17 +41,21 @@ ELSEWHERE = click.option(
     "--fix", is_flag=True, help="Show the lines of your file to change, and write them if you agree."
 )
 @click.option("--yes", is_flag=True, help="With --fix: write it without asking.")
+@click.option(
+    "--build", is_flag=True, help="If no check fails: build the environments, and look into them, too."
+)
 @ELSEWHERE
 @click.option("--name", metavar="NAME", help="Name of the run (default: the current time).")
 @config_options
 @run_options
 def check_command(
-    as_json: bool, fix: bool, yes: bool, elsewhere: bool, run: Path | None, **values: Any
+    as_json: bool, fix: bool, yes: bool, build: bool, elsewhere: bool, run: Path | None, **values: Any
 ) -> int:
     """Check a run before it starts: configuration, model, data, ports, GPUs, disk, environments, launch script.
 
-    Nothing is built, started or written. Every topology, engine and kind of trainer is checked; what could not be
-    looked at is `skipped`, with the reason. `up` makes the same checks and starts nothing if one fails.
+    Nothing is started, and without --build and --fix nothing is built or written. Every topology, engine and kind of
+    trainer is checked; what could not be looked at is `skipped`, with the reason. `up` makes the same checks and starts
+    nothing if one fails.
     With --fix, the values that correct the faults are shown as changed lines of the file that --config names, and
     written if you agree. Without a terminal and without --yes, nothing is written.
     With --run, the configuration of a run that has ended is checked, before its next attempt.
@@ -60,15 +64,18 @@ def check_command(
     if yes and not fix:
         raise CliError("--yes requires --fix", ExitCode.USAGE)
     if run is not None:
-        if fix or any(values[name] for name in ("config", "sets", "profile", "name")):
+        if fix or build or any(values[name] for name in ("config", "sets", "profile", "name")):
             raise CliError(
-                "--run checks a run as it is; it cannot be combined with --fix, --config, --set, --profile "
+                "--run checks a run as it is; it cannot be combined with --fix, --build, --config, --set, --profile "
                 "or --name",
                 ExitCode.USAGE,
             )
         target, checks = _of_run(find_run(run, values["run_root"]), elsewhere)
     else:
         target, checks = _checked(values, elsewhere)
+    if build and not any(check.status == "fail" for check in checks):
+        build_environments(target.plan())
+        checks = checks_of(target.plan(), target.loaded.config, elsewhere=elsewhere)
     repair = _repair(target, checks, values) if fix else None
     if not as_json:
         _print(checks)
@@ -120,6 +127,27 @@ def checks_of(plan: Plan, config: RunConfig, *, elsewhere: bool = False) -> list
             progress.say(f"checking: {', '.join(ids)}" if ids else "")
 
         return run_checks(plan, config, elsewhere=elsewhere, tell=tell)
+
+
+def build_environments(plan: Plan) -> None:
+    """Build those environments of a plan that are not there yet. What is done is said on stderr.
+
+    Raises:
+        CliError: one cannot be built.
+    """
+    import asyncio
+
+    from liverl.environments import BuildError, default_cache_dir, ensure, resolve
+
+    def progress(text: str, share: float | None) -> None:
+        echo(f"{spec.name}: {text}" + (f" ({share:.0%})" if share is not None else ""), err=True)
+
+    for spec in plan.environments:
+        try:
+            if not resolve(spec, default_cache_dir()).published:
+                asyncio.run(ensure(spec, default_cache_dir(), progress))
+        except BuildError as error:
+            raise CliError(f"environment {spec.name} cannot be built: {error}", ExitCode.PREFLIGHT) from error
 
 
 def _print(checks: Sequence[Check]) -> None:

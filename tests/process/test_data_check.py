@@ -122,6 +122,9 @@ class Launch:
         self.data.write_bytes(b"PAR1" + json.dumps(rows).encode())
 
     def up(self, name: str = "first") -> subprocess.CompletedProcess[str]:
+        return self.command("up", "--no-ui", "--yes", "--name", name)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         sets = [
             "environments.verl={requirements: [pyarrow], first: {requirements: []}, python: null}",
             "environments.proxy.requirements=[pyarrow]",
@@ -132,8 +135,7 @@ class Launch:
         given = [word for text in sets for word in ("--set", text)]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
         return subprocess.run(
-            [sys.executable, "-m", "liverl_tui", "up", "--no-ui", "--yes", "--profile", "cpu-verl"]
-            + ["--name", name, *given],
+            [sys.executable, "-m", "liverl_tui", *words, "--profile", "cpu-verl", *given],
             env={
                 **kept,
                 "XDG_STATE_HOME": str(self.folder / "state"),
@@ -196,3 +198,20 @@ def test_services_start_once_the_rows_are_checked(launch: Launch) -> None:
     )
     assert "data rows" not in found and found["environment verl"].status == "warn"
     assert found["run directory"].status == "ok", "what was found before is there"
+
+
+def test_check_builds_environments_on_request_and_looks_into_them(launch: Launch) -> None:
+    ended = launch.command("check")
+    assert ended.returncode == 0 and "no row was read" in ended.stdout
+    assert not (launch.folder / "cache").exists(), "nothing is built without --build"
+    ended = launch.command("check", "--build")
+    words = REFUSED.format(launch.data).partition(": ")[2]
+    assert ended.returncode == 3 and words in ended.stdout, ended.stdout
+    assert (launch.folder / "cache").exists() and not launch.run_dir.exists()
+
+
+def test_check_builds_nothing_where_a_check_fails(launch: Launch) -> None:
+    launch.data.write_bytes(b"no parquet")
+    ended = launch.command("check", "--build")
+    assert ended.returncode == 3 and "is not a parquet file" in ended.stdout
+    assert not (launch.folder / "cache").exists()

@@ -21,9 +21,11 @@ from liverl.preflight.nearby import nearby
 from liverl.preflight.subject import variables_of
 
 NAME = "model"
-HEADS = "model-heads"  # the id of the check of tensor parallelism
+HEADS = "model-heads"  # the id of the check of tensor parallelism, and of sequence parallelism:
+SEQUENCE = "model-sequence"
 _KEY = "model.model_path"
 _OVERRIDE = "actor_rollout_ref.model.path"  # of verl, whose own spelling wins
+_ENGINE = "model_engine"  # verl's own choice; without one it is FSDP
 _TENSOR = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 _FOLDER = "set {key} to the folder with config.json and the weights of the model"
 
@@ -161,6 +163,41 @@ def tensor_parallel(config: RunConfig) -> tuple[str, int]:
 
 def _split(config: RunConfig, where: str, heads: Heads, source: str) -> Iterator[Check]:
     """Whether a model with these heads can be split as configured. ``where``: the model, for people."""
+    yield from _tensor(config, where, heads, source)
+    if when.verl_trainer(config) and config.training.sp_size > 1 and heads.attention is not None:
+        yield from _sequence(config, heads, source)
+
+
+def _sequence(config: RunConfig, heads: Heads, source: str) -> Iterator[Check]:
+    """Whether verl's trainer can split the sequences of such a model."""
+    size, name = config.training.sp_size, "sequence parallel"
+    if sizing.override(config, _ENGINE) is not None:
+        yield Check(
+            name, "skipped", f"what {_ENGINE} of trainer.overrides asks of heads is not known", SEQUENCE
+        )
+        return
+    problem = heads.sequence_problem(size)
+    if not problem:
+        yield Check(
+            name, "ok", f"training.sp_size {size} divides {heads.attention} attention heads", SEQUENCE
+        )
+        return
+    gpus = sizing.trainer_gpus(config)
+    fitting = [n for n in range(1, gpus + 1) if gpus % n == 0 and not heads.sequence_problem(n)]
+    below = max(n for n in fitting if n <= size)
+    yield Check(
+        name,
+        "fail",
+        f"training.sp_size is {size}, but {problem}",
+        SEQUENCE,
+        (Evidence(f"{source}: {arithmetic(heads, size)}"),),
+        f"set training.sp_size to {' or '.join(map(str, fitting))}",
+        {"training.sp_size": str(below)},
+        guess=len(fitting) > 1,
+    )
+
+
+def _tensor(config: RunConfig, where: str, heads: Heads, source: str) -> Iterator[Check]:
     key, tensor = tensor_parallel(config)
     problem = heads.problem(tensor)
     if not problem and heads.attention is None:

@@ -41,6 +41,17 @@ class Heads(msgspec.Struct, frozen=True):
             )
         return ""
 
+    def sequence_problem(self, sequence_parallel: int) -> str:
+        """Why verl cannot split sequences of this model over ``sequence_parallel`` GPUs; "" = it can, or the heads are
+        unknown. With Ulysses each gets a share of the heads, and key-value heads are repeated where there are fewer.
+        Source: the assertions of verl's ``apply_monkey_patch``."""
+        if self.attention is not None and self.attention % sequence_parallel:
+            return f"{self.attention} attention heads are not divisible by {sequence_parallel}"
+        few = self.key_value
+        if few is not None and few % sequence_parallel and sequence_parallel % few:
+            return f"{few} key-value heads are neither divisible by {sequence_parallel} nor a divisor of it"
+        return ""
+
     def replicated(self, tensor_parallel: int) -> bool:
         """Whether the only problem is that vLLM replicates key-value heads."""
         few = self.key_value

@@ -63,6 +63,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("environment-verl", "verl:environment", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("data", "verl:data", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("verl-keys", "override_keys:checks", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("faq-keys", "faq_keys:checks", own_verl),
     Entry("checkpoint", "checkpoint:of_run", own_verl),
     Entry("harbor", "harbor:checks", when.harbor, environment=HARBOR, seconds=PROGRAMS),
     Entry("model", "model:checks", when.not_command, seconds=15.0),
