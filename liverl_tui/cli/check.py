@@ -202,17 +202,14 @@ def _repair(target: Target, checks: Sequence[Check], values: dict[str, Any]) -> 
             patch |= new
             guess = guess or (bool(new) and check.guess)
     if not patch:
-        return _Repair({}, False, None, "no check knows a value that mends what it found")
-    sets = (*values["sets"], *(f"{key}={value}" for key, value in patch.items()))
-    try:
-        load_target(UpOptions.of({**values, "sets": sets}))
-    except ConfigError as error:
-        return _Repair(patch, guess, None, f"other keys would have to be changed, too: {error}")
+        return _Repair({}, False, None, "no check knows a value that corrects what it found")
     given = target.loaded.given or {}
     above = {key: given[key] for key in patch if given.get(key, "").startswith(("--set", "env "))}
-    if above:
-        told = ", ".join(f"{key} ({where})" for key, where in above.items())
-        return _Repair(patch, guess, None, f"a file cannot change what is set above it: {told}")
+    told = ", ".join(f"{key} ({where})" for key, where in above.items())
+    why = f"a file cannot change what is set above it: {told}" if above else ""
+    if above.keys() == patch.keys():
+        return _Repair(patch, guess, None, why)
+    patch = {key: value for key, value in patch.items() if key not in above}
     file = target.loaded.file
     if not file:
         return _Repair(patch, guess, None, "there is no configuration file (--config FILE)")
@@ -220,7 +217,12 @@ def _repair(target: Target, checks: Sequence[Check], values: dict[str, Any]) -> 
         change = user_file.proposed(Path(file), patch)
     except (EditRefused, OSError) as error:
         return _Repair(patch, guess, None, f"{file} cannot be changed: {error}")
-    return _Repair(patch, guess, change, "" if change is not None else f"{file} has these values already")
+    sets = (*values["sets"], *(f"{key}={value}" for key, value in patch.items()))
+    try:
+        load_target(UpOptions.of({**values, "sets": sets}))
+    except ConfigError as error:
+        return _Repair(patch, guess, None, f"other keys would have to be changed, too: {error}")
+    return _Repair(patch, guess, change, why if change is not None else f"{file} has these values already")
 
 
 def _apply(repair: _Repair, *, yes: bool, quiet: bool) -> bool:
@@ -240,6 +242,8 @@ def _apply(repair: _Repair, *, yes: bool, quiet: bool) -> bool:
             echo(f"  {line.sign} {line.text}")
         if repair.guess:
             echo(GUESS)
+        if repair.why:
+            echo(repair.why)
     if not yes and (quiet or not _agreed()):
         if not quiet:
             echo("nothing was written; to write it: give --fix --yes")

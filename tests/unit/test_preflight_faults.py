@@ -45,6 +45,11 @@ class Place(NamedTuple):
         """``--set`` with ``{folder}`` filled in."""
         self.sets.append(text.replace("{folder}", str(self.folder)))
 
+    def emptied(self) -> None:
+        """Remove the weights."""
+        for path in self.model.glob("model*"):
+            path.unlink()
+
     def config(self, **values: Any) -> None:
         """Change the model's config.json; None removes a key."""
         file = self.model / "config.json"
@@ -263,9 +268,16 @@ FAULTS = (
           lambda p: (gone(p.model / "model-00001-of-00002.safetensors"),
                      (p.model / "model-00001-of-00002.safetensors").symlink_to("../blobs/gone")),
           "model-weights", "No such file or directory"),
+    Fault("files of a trainer, and no weights", SERVING,
+          lambda p: (p.emptied(), (p.model / "training_args.bin").write_bytes(b"x")), "model-weights",
+          "has no weights"),
     # --- ids of the hub
     Fault("neither path nor id", SERVING, lambda p: p.set("model.model_path=models/a/b"), "model",
           "models/a/b is neither a path nor the id of a model", "absolute path"),
+    Fault("a folder here that looks like an id", SERVING,
+          lambda p: (p.env.chdir(p.folder), p.set("model.model_path=models/Toy-1B")), "model", "is not known",
+          "to use the folder {folder}/models/Toy-1B, write its whole path",
+          {"model.model_path": "{folder}/models/Toy-1B"}, status="skipped"),
     Fault("offline", SERVING,
           lambda p: (p.set(f"model.model_path={HUB}"), p.env.setenv("HF_HUB_OFFLINE", "1")), "model",
           "HF_HUB_OFFLINE is set", "download it where there is internet"),
@@ -392,6 +404,7 @@ def test_one_check_says_what_is_wrong(
             "it is downloaded at the start",
         ),
         ((200, "", b'{"num_attention_heads": 7}'), "fail", "7 attention heads are not divisible by 2"),
+        ((200, "", b"<html>log in</html>"), "skipped", "what it answers is no config.json"),
     ],
 )
 def test_the_hub_is_asked_for_a_model_that_is_not_cached(
@@ -435,7 +448,7 @@ def test_a_token_that_the_replicas_do_not_get_is_told(
     hub.says = (401, "GatedRepo", b"")
     _, checks = checked(run, capsys)
     (check,) = (check for check in checks if check["name"] == "model")
-    assert "add HF_TOKEN to supervise.pass_env" in check["fix"] and "hf_secret" not in json.dumps(checks)
+    assert "add it to supervise.pass_env" in check["fix"] and "hf_secret" not in json.dumps(checks)
     run.set("supervise.pass_env=[HF_TOKEN]")
     _, checks = checked(run, capsys)
     (check,) = (check for check in checks if check["name"] == "model")
@@ -487,3 +500,61 @@ def test_dockers_sandboxes_need_no_kubeconfig(
     run.set("harbor_agent.environment_import_path=harbor_patch.environments.docker:DockerEnvironment")
     code, checks = checked(run, capsys)
     assert code == 0 and {c["name"]: c["status"] for c in checks}["K8S_KUBECONFIG"] == "skipped"
+
+
+class Fine(NamedTuple):
+    """What is no fault, though it looks like one: the status of the checks of the model and of its weights."""
+
+    name: str
+    where: Sequence[str]
+    makes: Callable[[Place], Any]
+    model: str
+    weights: str | None
+
+
+def mistral(p: Place) -> None:
+    p.emptied()
+    (p.model / "config.json").unlink()
+    (p.model / "params.json").write_text('{"n_heads": 8, "n_kv_heads": 4}')
+    safetensors(p.model / "consolidated.safetensors")
+
+
+def gguf(p: Place) -> None:
+    (p.model / "toy.gguf").write_bytes(b"GGUF")
+    p.set("model.model_path={folder}/models/Toy-1B/toy.gguf")
+
+
+FINE = (
+    Fine("shards of another download beside a whole model", SERVING,
+         lambda p: safetensors(p.model / "model-00001-of-00009.safetensors"), "ok", "ok"),
+    Fine("one file of weights", SERVING,
+         lambda p: (p.emptied(), safetensors(p.model / "model.safetensors")), "ok", "ok"),
+    Fine("weights of torch", SERVING,
+         lambda p: (p.emptied(), (p.model / "pytorch_model.bin").write_bytes(b"x")), "ok", "ok"),
+    Fine("a link to the model", SERVING,
+         lambda p: ((p.folder / "link").symlink_to(p.model), p.set("model.model_path={folder}/link")), "ok", "ok"),
+    Fine("a model in the cache", SERVING, cached, "ok", "ok"),
+    Fine("Mistral's own form", ("managed",), mistral, "ok", "ok"),
+    Fine("a GGUF file", ("managed",), gguf, "skipped", None),
+    Fine("a model in a store", SERVING, lambda p: p.set("model.model_path=s3://bucket/toy"), "skipped", "skipped"),
+    Fine("a smoke model that the run makes", OF_VERL, lambda p: p.set("model.model_path=smoke:{folder}/s"), "skipped",
+         None),
+    Fine("nested sections without an end", SERVING,
+         lambda p: (p.model / "config.json").write_text('{"text_config": ' * 50 + "{}" + "}" * 50), "ok", "ok"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fine", "topology"),
+    [pytest.param(one, where, id=f"{one.name}, {where}") for one in FINE for where in one.where],
+)
+def test_what_could_start_is_not_refused(
+    place: Callable[[str], Place], capsys: pytest.CaptureFixture[str], fine: Fine, topology: str
+) -> None:
+    run = place(topology)
+    fine.makes(run)
+    code, checks = checked(run, capsys)
+    assert code == 0 and not [check for check in checks if check["status"] == "fail"]
+    assert not [check for check in checks if "fault of liverl-tui" in check["text"]]
+    found = {check["id"]: check["status"] for check in reversed(checks)}
+    assert (found["model"], found.get("model-weights")) == (fine.model, fine.weights)

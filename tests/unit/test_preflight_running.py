@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -324,6 +325,25 @@ def test_what_is_set_above_the_file_is_not_written(
     before = wrong.read_text()
     _, out = fixed(capsys, "--yes", "--config", str(wrong), *words)
     assert (wrong.read_text() == before) == bool(why) and why in out
+
+
+def test_what_is_set_above_the_file_is_told_beside_the_rest(
+    wrong: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong.write_text(wrong.read_text().replace("Toy-1B", "Toy-1b"))
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = ("--set", f"infrastructure.litellm_port={held.getsockname()[1]}")
+        code, out = fixed(capsys, "--yes", "--config", str(wrong), *port)
+    assert code == 3 and "set above it: infrastructure.litellm_port (--set)" in out
+    assert "Toy-1B" in wrong.read_text(), "what the file decides was written"
+
+
+def test_a_check_is_made_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert [(c.id, c.status) for c in made([Entry("trials", "host:trials")])] == [("trials", "ok")]
 
 
 def test_a_file_that_may_not_be_changed_is_named(wrong: Path, capsys: pytest.CaptureFixture[str]) -> None:

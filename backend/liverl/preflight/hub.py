@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from liverl.util.regular_file import read_text
 
@@ -42,7 +42,7 @@ class HubAnswer(NamedTuple):
     """What the hub says of a model: ``status`` ok, fail, or skipped where it did not answer; ``config``: the text of
     its config.json, empty unless ok."""
 
-    status: str
+    status: Literal["ok", "fail", "skipped"]
     text: str
     fix: str = ""
     config: bytes = b""

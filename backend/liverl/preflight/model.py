@@ -24,6 +24,7 @@ NAME = "model"
 HEADS = "model-heads"  # the id of the check of tensor parallelism, and of sequence parallelism:
 SEQUENCE = "model-sequence"
 _KEY = "model.model_path"
+_MISTRAL = "params.json"  # of a model in Mistral's own form
 _OVERRIDE = "actor_rollout_ref.model.path"  # of verl, whose own spelling wins
 _ENGINE = "model_engine"  # verl's own choice; without one it is FSDP
 _TENSOR = "actor_rollout_ref.rollout.tensor_model_parallel_size"
@@ -67,13 +68,14 @@ def folder_of(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Path | N
 def checks(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
     """The model of a run that serves one."""
     key, name = named(config)
-    if not when.managed(config) or ENGINES[config.run.engine].gpus:
-        if os.path.isabs(name):
-            yield from _folder(config, key, Path(name))
-        else:
-            yield from _id(plan, config, env, key, name)
-    else:
+    if when.managed(config) and not ENGINES[config.run.engine].gpus:
         yield _embedded(key, name)
+    elif "://" in name:
+        yield Check(NAME, "skipped", f"{name}: not on this host; it is read at the start of the run")
+    elif os.path.isabs(name):
+        yield from _folder(config, key, Path(name))
+    else:
+        yield from _id(plan, config, env, key, name)
 
 
 def _embedded(key: str, name: str) -> Check:
@@ -89,11 +91,28 @@ def _embedded(key: str, name: str) -> Check:
     return Check(NAME, "ok", f"{name}: packaged" if name.startswith(BUILTIN) else name)
 
 
+def will_be_made(config: RunConfig) -> bool:
+    """Whether the run itself makes the model, and has not yet."""
+    name = named(config).name
+    return sizing.is_smoke(config) and name == sizing.model_path(config) and not os.path.lexists(name)
+
+
 def _folder(config: RunConfig, key: str, folder: Path) -> Iterator[Check]:
     file = folder / "config.json"
-    if sizing.is_smoke(config) and not os.path.lexists(folder):
+    if will_be_made(config):
         yield Check(NAME, "skipped", f"{folder} will be created at the start of the run")
         return
+    if when.managed(config):  # of vLLM, which reads other forms, too
+        if folder.suffix == ".gguf" and os.path.isfile(folder):
+            yield Check(NAME, "skipped", f"{folder} is there; what it holds was not looked at")
+            return
+        if not os.path.lexists(file) and os.path.isfile(folder / _MISTRAL):
+            file = folder / _MISTRAL
+    yield from _file(config, key, folder, file, str(folder))
+
+
+def _file(config: RunConfig, key: str, folder: Path, file: Path, where: str) -> Iterator[Check]:
+    """What the config.json of a model in ``folder`` says."""
     try:
         heads = read_heads(file)
     except OSError as error:
@@ -102,7 +121,7 @@ def _folder(config: RunConfig, key: str, folder: Path) -> Iterator[Check]:
         fix = "copy or download the model again"
         yield Check(NAME, "fail", f"cannot parse {file}: {error}", fix=fix)
     else:
-        yield from _split(config, str(folder), heads, str(file))
+        yield from _split(config, where, heads, str(file))
 
 
 def _missing(key: str, folder: Path, text: str) -> Check:
@@ -124,9 +143,7 @@ def _id(plan: Plan, config: RunConfig, env: Mapping[str, str], key: str, name: s
     variables = reader_env(plan, env)
     cached = hub.cached(name, variables)
     if cached is not None:
-        yield from _split(
-            config, f"{name} in {cached}", read_heads(cached / "config.json"), f"{cached}/config.json"
-        )
+        yield from _file(config, key, cached, cached / "config.json", f"{name} in {cached}")
         return
     place = hub.cache_directory(variables)
     forbids = hub.offline(variables)
@@ -136,21 +153,28 @@ def _id(plan: Plan, config: RunConfig, env: Mapping[str, str], key: str, name: s
         return
     answer = hub.ask(name, variables)
     if answer.status == "ok":
-        yield from _split(
-            config, f"{name}: {answer.text}; it is downloaded at the start", heads_of(answer.config), name
-        )
+        try:
+            heads = heads_of(answer.config)
+        except ValueError:
+            words = f"whether the hub has {name} is not known: what it answers is no config.json"
+            yield Check(NAME, "skipped", words)
+        else:
+            yield from _split(config, f"{name}: {answer.text}; it is downloaded at the start", heads, name)
         return
-    fix = answer.fix
-    if fix and "HF_TOKEN" in env and "HF_TOKEN" not in variables:
-        fix = f"HF_TOKEN is set here, but the replicas do not inherit it: add HF_TOKEN to supervise.pass_env; {fix}"
-    if answer.status == "fail" and os.path.isdir(name):
-        fix = f"to use the folder {os.path.abspath(name)}, write its whole path; {fix}"
-    text = (
-        answer.text
-        if answer.status == "fail"
-        else f"{name} is a model id that is not in {place}: {answer.text}"
-    )
-    yield Check(NAME, "fail" if answer.status == "fail" else "skipped", text, fix=fix)
+    fixes = [answer.fix]
+    if answer.fix and "HF_TOKEN" in env and "HF_TOKEN" not in variables:
+        fixes.insert(
+            0, "HF_TOKEN is set here, but the replicas do not inherit it: add it to supervise.pass_env"
+        )
+    folder = os.path.abspath(name) if os.path.isdir(name) and key == _KEY else ""
+    if folder:
+        fixes.insert(0, f"to use the folder {folder}, write its whole path: services do not start here")
+    text = answer.text
+    if answer.status == "skipped":
+        text = f"{name} is a model id that is not in {place}: {text}"
+    patch = {key: folder} if folder else {}
+    fix = "; ".join(filter(None, fixes))
+    yield Check(NAME, answer.status, text, fix=fix, patch=patch, guess=bool(patch))
 
 
 def tensor_parallel(config: RunConfig) -> tuple[str, int]:

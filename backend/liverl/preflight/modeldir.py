@@ -14,8 +14,9 @@ from liverl.util.regular_file import open_binary
 _MAX_BYTES = 4 << 20
 # Where a model of text and something else keeps the numbers of its text part, the most usual first.
 _SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
+_DEPTH = 3  # of such sections in each other
 _ATTENTION = ("num_attention_heads", "n_head", "n_heads")
-_KEY_VALUE = ("num_key_value_heads", "num_kv_heads")
+_KEY_VALUE = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 # One or few key-value heads, whose number has another name.
 _SHARED = ("multi_query", "multi_query_attention")
 
@@ -92,12 +93,12 @@ def heads_of(text: bytes) -> Heads:
     return Heads()
 
 
-def _sections(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _sections(data: Mapping[str, Any], depth: int = _DEPTH) -> Iterator[Mapping[str, Any]]:
     """The sections for text, innermost first, then the whole."""
-    for name in _SECTIONS:
+    for name in _SECTIONS if depth else ():
         inner = data.get(name)
         if isinstance(inner, dict):
-            yield from _sections(inner)
+            yield from _sections(inner, depth - 1)
     yield data
 
 

@@ -42,11 +42,10 @@ def run_checks(
     jobs = [_Job(entry, subject) for entry in apply if not (elsewhere and entry.host)]
     began = time.monotonic()
     for job in jobs:
-        job.thread.start()
+        job.start()
     for job in jobs:
         tell([other.entry.id for other in jobs if other.thread.is_alive()])
-        job.thread.join(max(0.0, began + job.entry.seconds - time.monotonic()))
-        found += job.checks()
+        found += job.checks(began)
     return [redact.struct(check) for check in found]
 
 
@@ -66,6 +65,13 @@ class _Job:
         self._over = False
         self.thread = threading.Thread(target=self._run, name=f"check {entry.id}", daemon=True)
 
+    def start(self) -> None:
+        """Begin. Where no thread can be had (a limit on processes), the check is made here, without a time-out."""
+        try:
+            self.thread.start()
+        except RuntimeError:
+            self._run()
+
     def _run(self) -> None:
         try:
             for check in _called(self._function, self._subject):
@@ -78,8 +84,10 @@ class _Job:
             self._found.append(Check(self.entry.id, "warn", f"was not checked: {words}"))
         self._over = True
 
-    def checks(self) -> list[Check]:
-        """What it has found so far, and that it has not ended if it has not."""
+    def checks(self, began: float) -> list[Check]:
+        """What it has found, and that it has not ended if it has not within its time. ``began``: monotonic."""
+        if self.thread.ident is not None:
+            self.thread.join(max(0.0, began + self.entry.seconds - time.monotonic()))
         over = self._over  # before the list: what comes later is not half of it
         found = [named(check, self.entry) for check in tuple(self._found)]
         if not over:

@@ -56,9 +56,9 @@ def _chosen(config: RunConfig, given: Mapping[str, str]) -> Check:
 
 
 def _path(plan: Plan, name: str, value: str, cwd: Path) -> Check:
-    if "://" in value or value.startswith(("[", "{")):
-        return Check(name, "skipped", f"{value}: not a path on this host")
-    path = cwd / os.path.expanduser(value)
+    if "://" in value or value.startswith(("[", "{")) or ("," in value and not os.path.lexists(cwd / value)):
+        return Check(name, "skipped", f"{value}: not one path on this host")
+    path = cwd / value
     why = _fault(name, path)
     if not why:
         return Check(name, "ok", str(path))

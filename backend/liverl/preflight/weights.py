@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from liverl.config import conditions as when
-from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.engines import ENGINES
 from liverl.model import Check
 from liverl.plan.spec import Plan
-from liverl.preflight.model import folder_of, named
+from liverl.preflight.model import folder_of, named, will_be_made
 from liverl.util.decode import decode_loose_json
 from liverl.util.plural import quantity
 from liverl.util.regular_file import open_binary, read_regular
@@ -23,6 +22,8 @@ NAME = "model weights"
 _INDEX = ".index.json"
 # The formats in the order in which engines look for them.
 _FORMATS = ("safetensors", "bin", "pt", "gguf")
+# Of a trainer, not of a model; engines leave them out, too.
+_OTHERS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pt")
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.(safetensors|bin)")
 _POINTER = b"version https://git-lfs"
 _LARGEST_HEADER = 100 << 20  # bytes, as safetensors has it
@@ -34,7 +35,7 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Check | Non
     check ``model`` tells that)."""
     if when.managed(config) and not ENGINES[config.run.engine].gpus:
         return None
-    if sizing.is_smoke(config) and not os.path.exists(named(config).name):
+    if will_be_made(config):
         return None
     folder = folder_of(plan, config, env)
     if folder is None:
@@ -53,7 +54,7 @@ def judged(folder: Path) -> Check:
     Raises:
         OSError: the folder or a file cannot be read.
     """
-    names = sorted(os.listdir(folder))
+    names = sorted({*os.listdir(folder)} - {*_OTHERS})
     for form in _FORMATS:
         files = [name for name in names if name.endswith(f".{form}")]
         indices = [name for name in names if name.endswith(f".{form}{_INDEX}")]
@@ -64,23 +65,27 @@ def judged(folder: Path) -> Check:
 
 
 def _complete(folder: Path, names: Sequence[str], files: Sequence[str], indices: Sequence[str]) -> Check:
-    wanted = {*files}
+    """The files that the indices name: others beside them are not read. Without an index, all, and all of their
+    numbers."""
+    wanted = set()
     for index in indices:
         try:
             wanted |= _of_index(folder / index)
         except ValueError as error:
             return _fault(folder, f"cannot parse {folder / index}: {error}")
-    for name in files:
+    for name in () if indices else files:
         part = _PART.fullmatch(name)
-        if part is not None:
-            number = range(1, int(part[3]) + 1)
-            wanted |= {f"{part[1]}-{n:05}-of-{part[3]}.{part[4]}" for n in number}
+        number = range(1, int(part[3]) + 1) if part is not None else ()
+        wanted |= {name, *(f"{part[1]}-{n:05}-of-{part[3]}.{part[4]}" for n in number if part is not None)}
     missing = sorted(wanted - {*names})
     if missing:
         some = ", ".join(missing[:_SHOWN]) + (
             f" and {len(missing) - _SHOWN} more" if missing[_SHOWN:] else ""
         )
-        return _fault(folder, f"{folder} has {len(files)} of {len(wanted)} files of weights; missing: {some}")
+        return _fault(
+            folder,
+            f"{folder} has {len(wanted) - len(missing)} of {len(wanted)} files of weights; missing: {some}",
+        )
     total = 0
     for name in sorted(wanted):
         size = (folder / name).stat().st_size
@@ -88,7 +93,7 @@ def _complete(folder: Path, names: Sequence[str], files: Sequence[str], indices:
         if why:
             return _fault(folder, f"{folder / name} {why}", lfs="Git LFS" in why)
         total += size
-    checked = "" if files[0].endswith(".safetensors") else "; only their presence was looked at"
+    checked = "" if min(wanted).endswith(".safetensors") else "; only their presence was looked at"
     return Check(NAME, "ok", f"{quantity(len(wanted), 'file')}, {total / 1e9:.1f} GB{checked}")
 
 
