@@ -15,7 +15,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl_tui.cli.check_table import GUESS, counted, table
-from liverl_tui.cli.options import UpOptions, config_options, run_options
+from liverl_tui.cli.options import UpOptions, config_options, run_options, trust_option
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.progress import Progress
 from liverl_tui.text.errors import CliError
@@ -46,10 +46,18 @@ ELSEWHERE = click.option(
 )
 @ELSEWHERE
 @click.option("--name", metavar="NAME", help="Name of the run (default: the current time).")
+@trust_option
 @config_options
 @run_options
 def check_command(
-    as_json: bool, fix: bool, yes: bool, build: bool, elsewhere: bool, run: Path | None, **values: Any
+    as_json: bool,
+    fix: bool,
+    yes: bool,
+    build: bool,
+    elsewhere: bool,
+    trust: tuple[str, ...],
+    run: Path | None,
+    **values: Any,
 ) -> int:
     """Check a run before it starts: configuration, model, data, ports, GPUs, disk, environments, launch script.
 
@@ -70,7 +78,7 @@ def check_command(
                 "or --name",
                 ExitCode.USAGE,
             )
-        target, checks = _of_run(find_run(run, values["run_root"]), elsewhere)
+        target, checks = _of_run(find_run(run, values["run_root"]), elsewhere, trust)
     else:
         target, checks = _checked(values, elsewhere)
     if build and not any(check.status == "fail" for check in checks):
@@ -100,15 +108,17 @@ def _checked(values: dict[str, Any], elsewhere: bool) -> tuple[Target, list[Chec
     return target, checks_of(target.plan(), target.loaded.config, elsewhere=elsewhere)
 
 
-def _of_run(run: RunDir, elsewhere: bool) -> tuple[Target, list[Check]]:
+def _of_run(run: RunDir, elsewhere: bool, trust: tuple[str, ...]) -> tuple[Target, list[Check]]:
     """The configuration of a run that has ended, and what the checks find.
 
     Raises:
         CliError: it is live, so that it holds its own ports and GPUs.
+        UntrustedRun: another user could have changed it: the interpreters that it names are executed.
     """
     from liverl.config.load import load_over
-    from liverl_tui.cli.target import Target, stored_plan
+    from liverl_tui.cli.target import Target, require_trusted, stored_plan
 
+    require_trusted(run, trust)
     if isinstance(backend_alive(run.path), LiveBackend):
         raise CliError(
             f"run {run.name} is live: it holds the ports and GPUs that would be checked", ExitCode.USAGE

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from kit import checked_runs
 from kit.checked_runs import TwoGpus, tree
@@ -21,11 +22,12 @@ from kit.hanging import hanging
 
 from liverl.config import load_config, resolved
 from liverl.config.load import LoadedConfig
+from liverl.daemon import launch
 from liverl.model import Check
 from liverl.observe.gpu import sampler
 from liverl.plan import make_plan
 from liverl.preflight import host, run_checks, running
-from liverl.preflight.record import read, record, replaced, write
+from liverl.preflight.record import Report, read, record, replaced, write
 from liverl.preflight.registry import CHECKS, Entry
 from liverl.preflight.subject import Subject
 from liverl.rundir.layout import RunDir
@@ -370,6 +372,25 @@ def test_without_a_file_the_values_are_told(wrong: Path, capsys: pytest.CaptureF
 def test_options_that_do_not_go_together(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["check", *words]) == 2
     assert capsys.readouterr().err
+
+
+def test_a_run_keeps_what_was_found_and_can_be_checked_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``up`` does, up to the start of the backend (simulated: it does not begin)."""
+    started: list[Path] = []
+    monkeypatch.setattr(launch, "start_or_join", lambda path, **_: started.append(path) or True)
+    assert cli.run(["up", "--detach", "--yes", "--config", str(run)]) == 0
+    folder = run.parent / "runs" / "liverl" / "n"
+    assert started == [folder]
+    capsys.readouterr()
+    found = read(RunDir(folder))
+    assert found is not None and found.host == os.uname().nodename
+    assert cli.run(["check", "--json", "--run", str(folder)]) == 0
+    checks = msgspec.json.decode(capsys.readouterr().out, type=Report).checks
+    assert [(c.id, c.name, c.status) for c in checks] == [(c.id, c.name, c.status) for c in found.checks]
+    (run.parent / "models" / "Toy-1B" / "config.json").unlink()
+    assert cli.run(["check", "--run", str(folder)]) == 3
 
 
 # --- preflight.json -----------------------------------------------------------------------------------

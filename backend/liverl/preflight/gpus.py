@@ -67,6 +67,8 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str], nvml: Any = No
     if len(pool) < need.number:
         yield _too_few(config, need, len(pool), "; ".join(filter(None, (note, *notes))), unseen=not gpus)
         return
+    if not when.managed(config) and not env.get("CUDA_VISIBLE_DEVICES"):
+        pool = pool[: need.number]  # Ray and scripts take the first ones, and do not look who uses them
     yield _held(config, need, pool, memory)
 
 
@@ -92,7 +94,7 @@ def _too_few(config: RunConfig, need: Need, have: int, note: str, *, unseen: boo
         fix = "run fewer replicas, or split each over fewer GPUs (vllm.gen_tp)"
         if not have:
             fix = "start it on a host with GPUs; to run without GPUs, use --profile embedded"
-        return Check(NAME, "fail", text, fix=fix, patch=patch, guess=True)
+        return Check(NAME, "fail", text, fix=fix, patch=patch, guess=bool(patch))
     hint = "; to run without GPUs, use --profile cpu-verl" if not have and not when.command(config) else ""
     return Check(NAME, "fail", text + hint)
 
@@ -105,15 +107,15 @@ def _held(
     busy = [gpu for gpu in pool if gpu.owner != "free"]
     evidence = tuple(Evidence(_holders(gpu, memory.get(gpu.uuid, {}))) for gpu in busy)
     free = len(pool) - len(busy)
-    counted = f"{len(pool)} visible, {need.number} used"
+    counted = f"{need.words}, and {len(pool)} of this host were looked at"
     unread = [str(gpu.index) for gpu in pool if gpu.memory_used is None or gpu.memory_total is None]
     if unread and not busy:
         return Check(
             NAME, "skipped", f"{counted}; the driver does not report the memory of GPU {', '.join(unread)}"
         )
-    if free >= need.number:
-        rest = f"; {quantity(len(busy), 'other')} held by processes" if busy and when.managed(config) else ""
-        return Check(NAME, "ok", counted + rest, evidence=evidence)
+    if not busy or (when.managed(config) and free >= need.number):
+        rest = f"; {quantity(len(busy), 'other')} held by processes" if busy else ""
+        return Check(NAME, "ok", f"{counted}: {free} free{rest}", evidence=evidence)
     text = f"{need.words}, and only {free} of {len(pool)} GPUs are free"
     if when.managed(config):  # a replica takes only GPUs that nobody uses
         return Check(NAME, "fail", text, evidence=evidence, fix=_CHOOSE)
