@@ -86,6 +86,7 @@ class Hub(ThreadingHTTPServer):
 
     says: tuple[int, str, bytes] = (404, "RepoNotFound", b"")
     silent = False
+    moved = ""  # where the first request is sent on to
     asked: list[tuple[str, str]]
     daemon_threads = True
 
@@ -97,6 +98,12 @@ class _Answer(BaseHTTPRequestHandler):
         self.server.asked.append((self.path, self.headers.get("Authorization", "")))
         if self.server.silent:
             self.close_connection = True
+            return
+        if self.server.moved and len(self.server.asked) == 1:
+            self.send_response(307)
+            self.send_header("Location", self.server.moved)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
             return
         status, code, text = self.server.says
         self.send_response(status)
@@ -442,6 +449,41 @@ def test_a_hub_that_does_not_answer_is_no_fault_and_no_good_news(
     code, checks = checked(run, capsys)
     (check,) = (check for check in checks if check["name"] == "model")
     assert (code, check["status"]) == (0, "skipped") and "is not known: it does not answer" in check["text"]
+
+
+def test_a_token_that_is_none_is_not_shown(
+    place: Callable[[str], Place], hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = place("verl")
+    run.set(f"model.model_path={HUB}")
+    run.env.setenv("HF_TOKEN", "odd\nsecret")
+    code, checks = checked(run, capsys)
+    (check,) = (check for check in checks if check["name"] == "model")
+    assert (code, check["status"], hub.asked) == (0, "skipped", []) and "secret" not in json.dumps(checks)
+
+
+def test_another_hub_is_not_taken_for_this_one(
+    place: Callable[[str], Place], hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = place("managed")
+    run.set(f"model.model_path={HUB}")
+    run.env.setenv("VLLM_USE_MODELSCOPE", "True")
+    code, checks = checked(run, capsys)
+    (check,) = (check for check in checks if check["name"] == "model")
+    assert (code, check["status"], hub.asked) == (0, "skipped", []) and "ModelScope" in check["text"]
+
+
+def test_a_redirect_to_another_host_does_not_get_the_token(
+    place: Callable[[str], Place], hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = place("verl")
+    run.set(f"model.model_path={HUB}")
+    run.env.setenv("HF_TOKEN", "hf_secret")
+    hub.moved = f"http://localhost:{hub.server_address[1]}/elsewhere/config.json"
+    hub.says = (200, "", b'{"num_attention_heads": 8}')
+    code, _ = checked(run, capsys)
+    assert code == 0 and hub.asked[1:] == [("/elsewhere/config.json", "")]
+    assert hub.asked[0][1] == "Bearer hf_secret"
 
 
 def test_a_token_that_the_replicas_do_not_get_is_told(

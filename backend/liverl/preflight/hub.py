@@ -77,7 +77,7 @@ def cached(name: str, env: Mapping[str, str]) -> Path | None:
     place = cache_directory(env) / f"models--{name.replace('/', '--')}"
     try:
         commit = read_text(place / "refs" / _BRANCH).strip()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return None
     folder = place / "snapshots" / commit
     return folder if commit and (folder / "config.json").is_file() else None
@@ -86,6 +86,12 @@ def cached(name: str, env: Mapping[str, str]) -> Path | None:
 def offline(env: Mapping[str, str]) -> str:
     """The variable that forbids downloads; "" if none does."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    return next((name for name in names if env.get(name, "").lower() in _TRUE), "")
+
+
+def elsewhere(env: Mapping[str, str]) -> str:
+    """The variable by which another hub is used; "" if none does."""
+    names = ("VLLM_USE_MODELSCOPE", "VERL_USE_MODELSCOPE")
     return next((name for name in names if env.get(name, "").lower() in _TRUE), "")
 
 
@@ -102,7 +108,11 @@ def ask(name: str, env: Mapping[str, str]) -> HubAnswer:
     except urllib.error.HTTPError as error:
         with error:
             return _refused(name, base, error.code, error.headers.get("X-Error-Code", ""), bool(token))
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except ValueError:  # its text may have the token
+        return HubAnswer(
+            "skipped", f"whether {base} has it is not known: the address, or the token, is not valid"
+        )
+    except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "reason", None) or error
         return HubAnswer("skipped", f"whether {base} has it is not known: it does not answer ({why})")
 
@@ -126,5 +136,5 @@ def _token(env: Mapping[str, str]) -> str:
     path = env.get("HF_TOKEN_PATH") or _home(env) / "token"
     try:
         return read_text(Path(path)).strip()
-    except OSError:
+    except (OSError, ValueError):
         return ""

@@ -151,6 +151,12 @@ def _id(plan: Plan, config: RunConfig, env: Mapping[str, str], key: str, name: s
         fix = f"download it where there is internet, or set {key} to its folder; {forbids} forbids downloads"
         yield Check(NAME, "fail", f"{name} is not in {place}, and {forbids} is set", fix=fix)
         return
+    other = hub.elsewhere(variables)
+    if other:
+        yield Check(
+            NAME, "skipped", f"{name} is not in {place}; {other} is set, and ModelScope was not asked"
+        )
+        return
     answer = hub.ask(name, variables)
     if answer.status == "ok":
         try:
