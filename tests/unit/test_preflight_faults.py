@@ -70,6 +70,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pl
         "SLURM_JOB_ID",
     ):
         monkeypatch.delenv(name, raising=False)
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "NETRC", "BASH_ENV"):
+        monkeypatch.delenv(name, raising=False)
     gpus = TwoGpus()
     monkeypatch.setattr(sampler, "open_nvml", lambda given=None: (gpus, ""))
 
@@ -365,7 +367,17 @@ FAULTS = (
           "trainer.overrides.ray_kwargs.ray_init.num_cpus: verl refuses", "set ray.num_cpus"),
     Fault("the FAQ's timeline", OF_VERL, lambda p: p.set("trainer.overrides={ray_init.timeline_file: /t.json}"),
           "faq-keys", "verl 0.9 has no ray_init", "set ray.timeline"),
+    Fault("wandb without a key", OF_VERL, lambda p: p.set("credentials.wandb_mode=online"), "wandb-key",
+          "there is no key: not in WANDB_API_KEY, not in {folder}/home/.netrc", "credentials.wandb_mode to offline"),
+    Fault("a script's wandb without a key", ("script",), lambda p: p.set("credentials.wandb_mode=online"), "wandb-key",
+          "there is no key"),
     # --- launch scripts
+    Fault("a script with a wrong syntax", ("script",), lambda p: (p.folder / "start.sh").write_text("if true; then\n"),
+          "script-syntax", "syntax error", "correct {folder}/start.sh"),
+    Fault("a program with a wrong syntax", ("script",),
+          lambda p: ((p.folder / "go").write_text("#!/usr/bin/env bash\nfor x in; done )\n"),
+                     (p.folder / "go").chmod(0o755), p.set("trainer.command=[./go]")),
+          "script-syntax", "syntax error", "correct {folder}/go"),
     Fault("no script", ("script",), lambda p: gone(p.folder / "start.sh"), "launch-script",
           "trainer.command: {folder}/start.sh does not exist"),
     Fault("no folder for it", ("script",), lambda p: p.set("trainer.cwd=/no/such"), "launch-script",
@@ -605,6 +617,13 @@ FINE = (
          lambda p: p.gpus.held.update({2: [(os.getpid(), 70 * GIB)]}), "ok", "ok"),
     Fine("a GPU more than managed replicas take is taken", ("managed",),
          lambda p: p.gpus.held.update({0: [(os.getpid(), 70 * GIB)], 2: []}), "ok", "ok"),
+    Fine("wandb's key in the file of wandb login", OF_VERL,
+         lambda p: ((p.folder / "netrc").write_text("machine api.wandb.ai\n  login user\n  password x\n"),
+                    p.set("credentials.wandb_mode=online"), p.set("supervise.pass_env=[NETRC]"),
+                    p.env.setenv("NETRC", str(p.folder / "netrc"))), "ok", "ok"),
+    Fine("wandb's key in a variable", OF_VERL,
+         lambda p: (p.env.setenv("WANDB_API_KEY", "x" * 40), p.set("credentials.wandb_mode=online")), "ok", "ok"),
+    Fine("wandb offline", OF_VERL, lambda p: p.set("credentials.wandb_mode=offline"), "ok", "ok"),
     Fine("nested sections without an end", SERVING,
          lambda p: (p.model / "config.json").write_text('{"text_config": ' * 50 + "{}" + "}" * 50), "ok", "ok"),
 )  # fmt: skip
@@ -624,3 +643,14 @@ def test_what_could_start_is_not_refused(
     assert not [check for check in checks if "fault of liverl-tui" in check["text"]]
     found = {check["id"]: check["status"] for check in reversed(checks)}
     assert (found["model"], found.get("model-weights")) == (fine.model, fine.weights)
+
+
+def test_a_script_that_is_checked_is_not_executed(
+    place: Callable[[str], Place], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = place("script")
+    (run.folder / "start.sh").write_text("touch started\n")
+    (run.folder / "first").write_text("touch executed\n")
+    run.env.setenv("BASH_ENV", str(run.folder / "first"))
+    code, checks = checked(run, capsys)
+    assert code == 0 and {c["id"]: c["status"] for c in checks}["script-syntax"] == "ok"

@@ -69,8 +69,10 @@ CHECKS: tuple[Entry, ...] = (
     Entry("model", "model:checks", when.not_command, seconds=15.0),
     Entry("model-weights", "weights:checks", when.not_command, seconds=30.0),
     Entry("loggers", "verl:loggers", own_verl),
+    Entry("wandb-key", "wandb:checks", when.logs_to_wandb),
     Entry("tool-parser", "verl:tool_parser", own_verl),
     Entry("batches", "verl:batches", own_verl),
     Entry("launch-script", "launch_script:checks", when.command),
+    Entry("script-syntax", "script_syntax:checks", when.command),
     Entry("script-paths", "script_paths:checks", when.command),
 )

@@ -189,7 +189,8 @@ def loggers(config: RunConfig) -> Check:
     """The names in ``trainer.logger`` of the overrides against those that verl supports."""
     given = sizing.override(config, "trainer.logger")
     if given is None:
-        return Check("loggers", "ok", "console, file")
+        wandb = ", wandb" if when.logs_to_wandb(config) else ""
+        return Check("loggers", "ok", f"console, file{wandb}")
     names = given if isinstance(given, list) else re.findall(r"[A-Za-z_][A-Za-z0-9_-]*", str(given))
     unknown = [str(name) for name in names if name not in LOGGERS]
     if unknown:
