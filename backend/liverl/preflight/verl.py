@@ -212,7 +212,8 @@ def tool_parser(config: RunConfig) -> Check:
     """``model.tool_parser`` is used for vLLM and for verl, which supports fewer formats."""
     parser = config.model.tool_parser
     if parser in FORMATS:
-        return Check("tool parser", "ok", f"{parser} (verl: {FORMATS[parser]})")
+        words = f"{parser} (verl: {FORMATS[parser]}); whether the model writes this format was not looked at"
+        return Check("tool parser", "ok", words)
     words = f"verl has no tool parser for {parser!r}; supported: {', '.join(FORMATS)}"
     in_verl = config.run.topology == "in_process" or agent_loop(config) not in OUR_LOOPS
     if config.verl.device == "cpu" or in_verl:
