@@ -54,6 +54,12 @@ def own_state(states: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return state
 
 
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks of a model id ask the hub: no test does, unless it is one of its own."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+
 @pytest.fixture
 def ending() -> Iterator[Callable[[ToyRun], ToyRun]]:
     """Registers a run, so that nothing of it outlives the test, however that ends."""

@@ -39,7 +39,7 @@ Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
-SCHEMA = 5
+SCHEMA = 6
 
 SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
 
@@ -552,18 +552,18 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The outcome of one preflight check. ``text`` tells the user what was found."""
+    """The outcome of one preflight check. ``name``: what was looked at; ``text``: what was found there; ``id``: of the
+    check in ``liverl.preflight``, the same in each version. ``skipped``: it was not looked at, and ``text`` says why;
+    ``ok`` is said only of what was. The other fields are as in ``Symptom``; ``fix`` is empty where ``text`` has it."""
 
     name: str
-    status: Literal["ok", "warn", "fail"]
+    status: Literal["ok", "warn", "fail", "skipped"]
     text: str
-
-
-class Unchecked(msgspec.Struct, frozen=True):
-    """Something that ``plan`` does not check. ``text`` says why, and who does."""
-
-    name: str
-    text: str
+    id: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    fix: str = ""
+    patch: dict[str, str] = {}  # configuration key -> the value that mends it
+    guess: bool = False  # a rule of thumb chose values of the patch, the evidence does not name them
 
 
 class ConfigChange(msgspec.Struct, frozen=True):

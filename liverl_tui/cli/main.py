@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Find out from logs what is wrong with a run, also one started by other means."),
     "watch": ("watch", "Show a run that was started by other means, read-only."),
     "wait": ("wait", "Wait until a run is ready or done."),
+    "check": ("check", "Check a configuration and this host before a run starts."),
     "plan": ("plan", "Show what a configuration would start."),
     "envs": ("envs", "List the Python environments, and write locks for them."),
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),

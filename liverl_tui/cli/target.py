@@ -102,6 +102,24 @@ def require_trusted(run: RunDir, trust: Sequence[str], options: UpOptions | None
         )
 
 
+def stored_plan(run: RunDir) -> Plan:
+    """The plan that a run was started with, as it was recorded.
+
+    Raises:
+        CliError: the file is not a plan.
+    """
+    from liverl.plan.spec import Plan
+    from liverl.util.bad_json import BAD_JSON
+    from liverl.util.decode import decode_json
+    from liverl.util.regular_file import read_regular
+
+    try:
+        # ``plan.moved`` replaces the names of moved modules only when a service is started.
+        return decode_json(read_regular(run.plan), type=Plan)
+    except BAD_JSON as error:
+        raise CliError(f"{run.plan} cannot be read: {error}") from error
+
+
 def _configured_roots(run: RunDir, options: UpOptions) -> tuple[str, ...]:
     """``supervise.trusted_roots`` of the configuration that ``options`` name, without that of the run itself."""
     from liverl.config import load_config

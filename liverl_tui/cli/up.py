@@ -16,8 +16,10 @@ from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, e
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.plural import quantity
 from liverl_tui.app.settings import check_theme
+from liverl_tui.cli.check import checks_of
 from liverl_tui.cli.check_alerts import check_muted
 from liverl_tui.cli.check_keys import table_of
+from liverl_tui.cli.check_table import warnings
 from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
 from liverl_tui.cli.output import echo, echo_exact
@@ -27,6 +29,7 @@ from liverl_tui.text.words import one_line
 if TYPE_CHECKING:
     from liverl.config.schema import RunConfig
     from liverl.daemon.plan_change import PlanChange
+    from liverl.model import Check
     from liverl.plan.spec import Plan
     from liverl_tui.cli.plain import StopSignals
 
@@ -178,9 +181,9 @@ def _from_config(options: UpOptions) -> int:
 
     plan = target.plan()
     try:
-        _preflight(plan, target.loaded.config)  # before the question: it may fail
+        checks = _preflight(plan, target.loaded.config)  # before the question: it may fail
         _confirm(plan, target.loaded.config, options)
-        create_run(target.loaded, plan, target.run_dir)
+        create_run(target.loaded, plan, target.run_dir, checks)
     except (CliError, LaunchError):
         # Another command may have created the same run since, and its services may hold the ports.
         if not run.is_run():
@@ -217,25 +220,22 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
         raise click.Abort
 
 
-def _preflight(plan: Plan, config: RunConfig) -> None:
-    """Print the checks that warn or fail.
+def _preflight(plan: Plan, config: RunConfig) -> list[Check]:
+    """Make the checks, and print those that warn or fail.
 
     Raises:
         CliError: a check failed.
     """
-    from liverl.preflight import run_checks
-
-    failed = 0
-    for check in run_checks(plan, config):
-        if check.status != "ok":
-            word = "check failed" if check.status == "fail" else "warning"
-            echo(f"preflight {word} ({check.name}): {check.text}", err=True)
-        failed += check.status == "fail"
+    checks = checks_of(plan, config)
+    for line in warnings(checks):
+        echo(line, err=True)
+    failed = sum(check.status == "fail" for check in checks)
     if failed:
         raise CliError(
             f"{quantity(failed, 'preflight check')} failed; nothing was started",
             ExitCode.PREFLIGHT,
         )
+    return checks
 
 
 def _continue(run: RunDir, options: UpOptions) -> int:
@@ -325,6 +325,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
     Raises:
         ConfigError, CliError: it cannot be changed so, the present attempt goes on, or a preflight check failed.
     """
+    from liverl.preflight import record
     from liverl_tui.cli.resume import changed_run
 
     found = changed_run(run, options)
@@ -345,7 +346,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
         check_theme(loaded.config.ui.theme)
     table_of(loaded)
     check_muted(loaded)
-    _preflight(change.plan, loaded.config)
+    record.write(run, _preflight(change.plan, loaded.config))
     return change
 
 

@@ -21,10 +21,11 @@ from msgspec import inspect
 
 from liverl.control.messages import PROTOCOL
 from liverl.exit_codes import rows
-from liverl.model import SCHEMA, Check, Event, Result, Unchecked
+from liverl.model import SCHEMA, Check, Event, Result
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
 from liverl.plan.spec import Plan
+from liverl.preflight.record import Preflight, Report
 from liverl.snapshot_json import FlatSnapshot
 from liverl_tui.cli.main import cli
 
@@ -82,9 +83,9 @@ def introspected() -> dict[str, Any]:
             "withheld{}[]": "text",
             "checks": "array",
             **dict(fields(Check, "checks[]")),
-            "unchecked": "array",
-            **dict(fields(Unchecked, "unchecked[]")),
         },
+        "check --json": dict(fields(Report)),
+        "preflight.json": dict(fields(Preflight)),
     }
     context = click.Context(cli)
     commands = {"": parameters(cli)}

@@ -36,7 +36,7 @@ def planned(profile: str, env: Mapping[str, str] | None = None) -> str:
     told = io.StringIO()
     arguments = ["plan", "--json", "--profile", profile, "--name", "golden", "--run-root", "/runs"]
     # Checks look at the machine.
-    unseen = mock.patch.object(plan, "_checked", return_value=([], []))
+    unseen = mock.patch.object(plan, "checks_of", return_value=[])
     with unseen, mock.patch.dict(os.environ, env, clear=True), contextlib.redirect_stdout(told):
         code = cli.run(arguments)
     assert code == 0, f"plan --profile {profile} ended with {code}"

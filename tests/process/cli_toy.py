@@ -29,7 +29,7 @@ def install():
         attempt = result.attempt + 1 if resume and result else 1
         return toy.spawn(run_dir, TOY_ATTEMPT=str(attempt)).pid
 
-    def run_checks(plan, config=None):
+    def run_checks(plan, config=None, **_):
         text = os.environ.get("TOY_PREFLIGHT", "")
         return [Check("toy check", "fail", text)] if text else [Check("toy check", "ok", "fine")]
 

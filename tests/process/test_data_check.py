@@ -18,6 +18,10 @@ import pytest
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
+from liverl.preflight.record import read
+from liverl.preflight.verl import MODULES
+from liverl.rundir.layout import RunDir
+
 ARROW = """
 class Struct(list):
     def get_field_index(self, name): return self.index(name) if name in self else -1
@@ -91,6 +95,9 @@ def wheel(folder: Path) -> None:
         "pyarrow/parquet.py": PARQUET,
         "verl/__init__.py": "",
         "verl/utils/reward_score/__init__.py": scored,
+        **{
+            f"{name}/__init__.py": "" for name in MODULES if name != "verl"
+        },  # of which only the names are asked for
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -115,6 +122,9 @@ class Launch:
         self.data.write_bytes(b"PAR1" + json.dumps(rows).encode())
 
     def up(self, name: str = "first") -> subprocess.CompletedProcess[str]:
+        return self.command("up", "--no-ui", "--yes", "--name", name)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         sets = [
             "environments.verl={requirements: [pyarrow], first: {requirements: []}, python: null}",
             "environments.proxy.requirements=[pyarrow]",
@@ -125,8 +135,7 @@ class Launch:
         given = [word for text in sets for word in ("--set", text)]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
         return subprocess.run(
-            [sys.executable, "-m", "liverl_tui", "up", "--no-ui", "--yes", "--profile", "cpu-verl"]
-            + ["--name", name, *given],
+            [sys.executable, "-m", "liverl_tui", *words, "--profile", "cpu-verl", *given],
             env={
                 **kept,
                 "XDG_STATE_HOME": str(self.folder / "state"),
@@ -181,3 +190,28 @@ def test_services_start_once_the_rows_are_checked(launch: Launch) -> None:
     began = next(n for n, e in enumerate(events) if e.kind == "state" and e.data.get("state") == "starting")
     checked = [n for n, e in enumerate(events) if "checking the run's data" in e.text]
     assert checked and checked[0] < began
+    preflight = read(RunDir(launch.run_dir))
+    assert preflight is not None
+    found = {check.name: check for check in preflight.checks}
+    assert found["data.train_index"].text.endswith("8 rows: chat 8"), (
+        "what was skipped before was looked at since"
+    )
+    assert "data rows" not in found and found["environment verl"].status == "warn"
+    assert found["run directory"].status == "ok", "what was found before is there"
+
+
+def test_check_builds_environments_on_request_and_looks_into_them(launch: Launch) -> None:
+    ended = launch.command("check")
+    assert ended.returncode == 0 and "no row was read" in ended.stdout
+    assert not (launch.folder / "cache").exists(), "nothing is built without --build"
+    ended = launch.command("check", "--build")
+    words = REFUSED.format(launch.data).partition(": ")[2]
+    assert ended.returncode == 3 and words in ended.stdout, ended.stdout
+    assert (launch.folder / "cache").exists() and not launch.run_dir.exists()
+
+
+def test_check_builds_nothing_where_a_check_fails(launch: Launch) -> None:
+    launch.data.write_bytes(b"no parquet")
+    ended = launch.command("check", "--build")
+    assert ended.returncode == 3 and "is not a parquet file" in ended.stdout
+    assert not (launch.folder / "cache").exists()

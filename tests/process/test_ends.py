@@ -24,7 +24,7 @@ from liverl.rundir.layout import RunDir
 CONFIG = """
 run: {{topology: verl, engine: vllm}}
 trainer: {{kind: command, command: [bash, go.sh]}}
-model: {{model_path: /nowhere/model, served_model_name: policy}}
+model: {{model_path: org/model, served_model_name: policy}}
 infrastructure: {{nnodes: 1, ngpus_per_node: 1, litellm_port: {port}}}
 vllm: {{gen_tp: 1}}
 """

@@ -357,7 +357,7 @@ def test_commands_that_create_a_run_of_one_name_at_once_create_it_once_and_show_
         "--run-root",
         str(tmp_path),
     ]
-    argv += ["--set", "infrastructure.litellm_port=0", "--set", "environments.proxy.venv_path=/nothing/here"]
+    argv += ["--set", "infrastructure.litellm_port=0", "--set", "environments.proxy.python=/nothing/here"]
     pipe = subprocess.PIPE
     ups = [subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True) for _ in range(3)]
     said = [up.communicate(timeout=120) for up in ups]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from kit import contract
 from kit.contract import ON_PURPOSE, problems
@@ -23,8 +24,10 @@ from kit.waiting import wait_until
 from msgspec.structs import replace
 
 from liverl.control import blocking
+from liverl.model import Check
 from liverl.observe.history import read_history
 from liverl.plan.spec import NotifyPlan, PortSpec, Probe, Probes, RestartPolicy, StopStage
+from liverl.preflight.record import record
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli import main as cli
 
@@ -112,6 +115,9 @@ def _ended(told: Told) -> None:
     told.outputs["ls --json"].append(printed("ls", "--json", "--run-root", run.run_dir.parents[1]))
     told.outputs["snapshot.json"].append(json.loads(files.snapshot.read_bytes()))
     told.outputs["result.json"] = [json.loads(files.result.read_bytes())]
+    told.outputs["check --json"] = [printed("check", "--json", "--set", "infrastructure.litellm_port=0")]
+    checks = msgspec.convert(told.outputs["check --json"][0]["checks"], list[Check])
+    told.outputs["preflight.json"] = [json.loads(record(checks))]
     for name in ("events.jsonl", "history.jsonl", "journal.jsonl"):
         lines = (run.run_dir / name).read_text().splitlines()
         told.outputs[name] = [json.loads(line) for line in lines]
@@ -147,10 +153,11 @@ def test_it_says_its_schema(told: Told) -> None:
     assert (live["live"], ended["live"], "events" in live, len(ended["events"])) == (True, False, False, 10)
 
 
-# What this run need not have: that of a trainer and of LiteLLM, sockets of what has ended, and what comes with time.
+# What this run need not have: what ``up`` writes, that of a trainer and of LiteLLM, sockets of what has ended, and what
+# comes with time.
 ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "attempt_NNN/stacks", "checkpoints",
              "attempt_NNN/.on_signal", "config.yaml", "control.sock", "history.old.jsonl", "keeper.sock",
-             "metrics.jsonl", "notify", "proxy", "trainer.json", "trials")  # fmt: skip
+             "metrics.jsonl", "notify", "preflight.json", "proxy", "trainer.json", "trials")  # fmt: skip
 _PARTS = {"NNNN": r"\d{4,}", "NNN": r"\d{3,}", "N": r"\d+", "SERVICE": r"[\w-]+", "GENERATION": r"\d+",
           "TRIAL": r"[^/]+", "NAME": r"\w+", "OCCASION": r"\w+", "PID": r"\d+", "TICK": r"\d+"}  # fmt: skip
 

@@ -85,6 +85,7 @@ def changed(run: ToyRun) -> set[str]:
         ("restart", "worker", "--run"),
         ("start", "worker", "--run"),
         ("stop", "worker", "--run"),
+        ("check", "--run"),  # it executes the interpreters that the plan names
     ],
     ids=" ".join,
 )

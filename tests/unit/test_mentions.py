@@ -97,7 +97,7 @@ def test_wrong_command_lines_are_refused() -> None:
         ),  # it works in one trajectory only: an alert is read anywhere
         # a preflight message
         (HOST, "set ray.address to use it", "use it with ray.adress", "ray.adress"),
-        ("backend/liverl/preflight/ray.py", "--profile cpu-verl", "--profile cpu", "--profile cpu"),
+        ("backend/liverl/preflight/gpus.py", "--profile cpu-verl", "--profile cpu", "--profile cpu"),
         # README.md
         ("README.md", "vllm.gen_tp=2", "vllm.gentp=2", "vllm.gentp"),
         ("docs/interface.md", "LIVERL_UI__THEME", "LIVERL_UI__COLOUR", "ui.colour"),

@@ -47,6 +47,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/offline/doctor/trials.py": (1, STAMPS),
     "backend/liverl/offline/job_end.py": (1, SHOWN),
     "backend/liverl/offline/run.py": (1, STAMPS),
+    "backend/liverl/preflight/record.py": (1, SHOWN),
     "backend/liverl/proxy/runtime/assignments.py": (
         2,
         "for people; read where an earlier version wrote nothing else",

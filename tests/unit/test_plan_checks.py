@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from liverl.preflight.running import HOST
 from liverl_tui.cli import main as cli
 
 SCRIPT = "run: {topology: verl, engine: vllm}\ntrainer: {kind: command, command: [bash, start.sh]}\n"
@@ -21,32 +22,31 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, str], dict[str, str]]:
-    """Exit code; check -> status; what was not checked -> why. Text and JSON say the same."""
-    code = cli.run(["plan", "--name", "x", *words])
-    lines = [
-        line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line[:1] not in ("", " ")
-    ]
-    assert cli.run(["plan", "--name", "x", "--json", *words]) == code
-    document = json.loads(capsys.readouterr().out)
-    checks = {check["name"]: check["status"] for check in document["checks"]}
-    unchecked = {one["name"]: one["text"] for one in document["unchecked"]}
-    written = [words for words in lines if words[0] in ("check", "warn", "fail")]
-    assert [
-        f"{'check' if check['status'] == 'ok' else check['status']} {check['name']}: {check['text']}"
-        for check in document["checks"]
-    ] == [" ".join(words) for words in written]
-    assert [f"{name}: {text}" for name, text in unchecked.items()] == [
-        w[1] for w in lines if w[0] == "unchecked"
-    ]
-    return code, checks, unchecked
+    """Exit code; check -> status; what was not looked at -> why. Text and JSON say the same. What looks at this host is
+    left out."""
+    words = ("plan", "--name", "x", "--other-host", *words)
+    code = cli.run([*words])
+    written = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert cli.run([*words, "--json"]) == code
+    checks = [one for one in json.loads(capsys.readouterr().out)["checks"] if one["id"] != HOST]
+    for check in checks:
+        assert [check["status"], *check["name"].split(), *check["text"].split()] in written
+    skipped = {check["name"]: check["text"] for check in checks if check["status"] == "skipped"}
+    return code, {check["name"]: check["status"] for check in checks}, skipped
 
 
 def test_a_run_of_verl_without_its_environment(capsys: pytest.CaptureFixture[str]) -> None:
-    code, checks, unchecked = planned(capsys, "--profile", "cpu-verl")
-    assert code == 0 and set(checks.values()) == {"ok"}
-    assert "data rows" not in checks and "environment verl" not in checks, "what was not looked at is not ok"
-    assert set(unchecked) == {"host", "data rows", "environment verl", "trainer.overrides"}
-    assert "no row was read" in unchecked["data rows"]
+    code, checks, skipped = planned(capsys, "--profile", "cpu-verl")
+    assert code == 0 and "fail" not in checks.values()
+    assert set(skipped) == {"environment proxy", "environment verl", "data", "verl's keys", "model"}
+    assert "the keys were not looked for" in skipped["verl's keys"]
+
+
+def test_rows_that_nothing_can_read_are_skipped(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    (home / "t.parquet").write_bytes(b"PAR1" + b"x" * 20 + b"PAR1")
+    words = ("--set", f"data.train_index={home}/t.parquet", "--set", f"data.val_index={home}/t.parquet")
+    _, checks, skipped = planned(capsys, "--profile", "cpu-verl", *words)
+    assert checks["data.train_index"] == "ok" and "no row was read" in skipped["data rows"]
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,26 @@ def test_a_fault_ends_with_3_in_both_forms(
 def test_a_launch_script(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     file = home / "my.yaml"
     file.write_text(SCRIPT)
-    assert planned(capsys, "--config", str(file))[:2] == (3, {"launch script": "fail"})
+    code, checks, _ = planned(capsys, "--config", str(file))
+    assert (code, checks["launch script"]) == (3, "fail")
     (home / "start.sh").write_text("true\n")
-    code, checks, unchecked = planned(capsys, "--config", str(file))
-    assert (code, checks, set(unchecked)) == (0, {"launch script": "ok"}, {"host", "what the script starts"})
+    code, checks, skipped = planned(capsys, "--config", str(file))
+    assert (code, checks["launch script"], set(skipped)) == (0, "ok", {"what the script starts"})
+    assert "chooses model, data, sizes and environment itself" in skipped["what the script starts"]
 
 
 def test_a_managed_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(planned(capsys, "--profile", "embedded")[2]) == {"host"}
-    words = ("--profile", "vllm-managed", "--set", "model.model_path=/m/some")
-    code, checks, unchecked = planned(capsys, *words)
-    assert (code, checks, set(unchecked)) == (0, {}, {"host", "model"})
+    code, checks, _ = planned(capsys, "--profile", "embedded")
+    assert (code, checks["model"]) == (0, "ok")
+    code, checks, _ = planned(capsys, "--profile", "vllm-managed", "--set", "model.model_path=/m/some")
+    assert (code, checks["model"]) == (3, "fail")
+
+
+def test_a_stored_plan_is_not_checked(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    assert cli.run(["plan", "--name", "x", "--other-host", "--json"]) == 0
+    run = home / "runs" / "p" / "x"
+    run.mkdir(parents=True)
+    (run / "plan.json").write_text(capsys.readouterr().out)
+    assert cli.run(["plan", "--json", "--run", str(run)]) == 0
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert (check["id"], check["status"]) == ("plan", "skipped")

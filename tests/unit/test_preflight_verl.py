@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from liverl.config import RunConfig, load_config, resolved
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
-from liverl.preflight import ray, run_checks, verl
-from liverl.preflight.host import open_files
-from liverl.preflight.host import run_checks as host_checks
+from liverl.preflight import gpus, model, ray, run_checks, verl
+from liverl.preflight.host import open_files, unguarded_ports
 from liverl.preflight.modeldir import Heads, read_heads
 from liverl.preflight.ports import port_checks
 from liverl.procs.cpu_limits import CpuLimits, cpu_limits, parse_quota, slurm_cpus
@@ -40,7 +39,7 @@ def test_parquet_files(tmp_path: Path) -> None:
     good.write_bytes(b"PAR1....PAR1")
     bad.write_bytes(b'{"a": 1}')
     assert verl.parquet("data.train_index", str(good)).status == "ok"
-    assert verl.parquet("data.train_index", "hdfs://h/t.parquet").status == "ok"
+    assert verl.parquet("data.train_index", "hdfs://h/t.parquet").status == "skipped"
     for name, words in (
         ("", "no parquet file is configured"),
         (str(bad), "is not a parquet"),
@@ -54,14 +53,16 @@ def test_parquet_files(tmp_path: Path) -> None:
 def test_a_smoke_run_makes_its_data(tmp_path: Path) -> None:
     config = config_of(f"model.model_path=smoke:{tmp_path}/s", profile="cpu-verl")
     (check,) = verl.data_files(config)
-    assert check.status == "ok"
+    assert check.status == "skipped"
     assert "created at the start" in check.text
-    assert list(verl.model(config)) == []
+    (check,) = model.checks(_plan(config), config, {})
+    assert (check.status, "will be created at the start" in check.text) == ("skipped", True)
 
 
 def test_the_checkpoint(tmp_path: Path) -> None:
     def status(*sets: str) -> tuple[str, str]:
-        (check,) = verl.model(config_of(f"model.model_path={tmp_path}", *sets))
+        config = config_of(f"model.model_path={tmp_path}", *sets)
+        check = next(check for check in model.checks(_plan(config), config, {}) if check.name == "model")
         return check.status, check.text
 
     assert status() == ("fail", f"cannot read {tmp_path / 'config.json'}: No such file or directory")
@@ -72,8 +73,6 @@ def test_the_checkpoint(tmp_path: Path) -> None:
     assert "illegal memory access" in words
     (tmp_path / "config.json").write_text("[]")
     assert status()[0] == "fail"
-    (check,) = verl.model(config_of())
-    assert "a model id" in check.text
 
 
 @pytest.mark.parametrize(
@@ -147,9 +146,8 @@ def test_what_an_environment_has() -> None:
 
 def test_an_environment_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVERL_CACHE_DIR", str(tmp_path))
-    assert (
-        verl.environment(_plan(config_of(profile="cpu-verl"))).text == "will be built at the start of the run"
-    )
+    check = verl.environment(_plan(config_of(profile="cpu-verl")))
+    assert (check.status, "will be built at the start" in check.text) == ("skipped", True)
     missing = _plan(config_of("environments.verl.venv_path=/no/such", profile="cpu-verl"))
     assert verl.environment(missing).status == "fail"
 
@@ -179,7 +177,7 @@ def test_in_process_needs_no_port_and_no_environment_of_litellm() -> None:
         assert not [check.name for check in port_checks(inside) if "ray" not in check.name]
     assert {entry.name for entry in beside.environments} == {"proxy", "verl"}
     assert {entry.name for entry in inside.environments} == {"verl"}
-    assert open_files(inside, None) == []
+    assert open_files(inside, config_of(profile="cpu-verl")) == []
 
 
 def test_cpus_and_who_limits_them() -> None:
@@ -238,9 +236,11 @@ def test_room_for_the_object_store() -> None:
 def test_gpus_of_this_host() -> None:
     config = config_of()
     many = replace(config, infrastructure=replace(config.infrastructure, ngpus_per_node=1000))
-    (check,) = ray.gpus(many, {})
+    (check,) = gpus.checks(_plan(many), many, {})
     assert check.status == "fail"
-    assert list(ray.gpus(config_of(profile="cpu-verl"), {})) == []
+    assert "infrastructure.ngpus_per_node is 1000" in check.text
+    cpu = config_of(profile="cpu-verl")
+    assert list(gpus.checks(_plan(cpu), cpu, {})) == []
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_foreign_ray_on_the_port_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(procfs, "port_holder", lambda port: holder)
     spec = ServiceSpec("ray", "ray", ("x",), ports=(PortSpec("gcs", 6379),))
     plan = Plan("p/n", str(tmp_path), "verl", (), (spec,), None, 1)
-    check = host_checks(plan)[0]
+    (check,) = port_checks(plan)
     assert check.status == "fail"
     assert "set ray.address to use it" in check.text
 
@@ -278,7 +278,8 @@ DIGEST = "vLLM reports no digest of its weights"
 )
 def test_ports_that_cannot_be_guarded_are_named(profile: str, named: tuple[str, ...]) -> None:
     plan = _plan(config_of(profile=profile))
-    (check,) = (check for check in host_checks(plan) if check.name == "unguarded ports")
+    check = unguarded_ports(plan)
+    assert check.name == "unguarded ports"
     assert check.status == ("warn" if named else "ok")
     assert [words for words in (REPLICAS, TORCH, DIGEST, RAY) if words in check.text] == list(named)
 
@@ -294,7 +295,6 @@ def test_open_files_for_the_agents(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(host, "service_limit", lambda limit=limit: limit)
         (check,) = host.open_files(plan, config)
         assert check.status == status and f"{limit:,}" in check.text and "32 agents" in check.text
-        assert host.open_files(plan, None) == [check]
     assert "ulimit -Hn" in check.text and check.name in {c.name for c in run_checks(plan, config)}
     (check,) = host.open_files(plan, config_of("harbor_runtime.num_workers=5000", profile="embedded"))
     assert check.status == "warn" and "5,000 agents" in check.text

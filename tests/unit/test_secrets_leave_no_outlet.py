@@ -19,7 +19,7 @@ from liverl.causes.finding import Evidence as Proof
 from liverl.causes.finding import Explanation, Verdict
 from liverl.config import shown_yaml
 from liverl.diagnose.report import report
-from liverl.model import Cause, Check, Evidence, Result, Symptom, Unchecked
+from liverl.model import Cause, Check, Evidence, Result, Symptom
 from liverl.offline import archive
 from liverl.offline.doctor import report as doctor
 from liverl.offline.doctor.examine import Examination
@@ -201,7 +201,9 @@ OUTLETS: dict[str, Outlet] = {
     "plan": lambda text, _: plan_text(_plan(text)),
     "plan in short": lambda text, _: plan_brief(_plan(text)),
     "plan --json": lambda text, _: plan_json(
-        _plan(text), {}, (Check("a", "ok", text),), (Unchecked("b", text),)
+        _plan(text),
+        {},
+        (Check("a", "ok", text, fix=text, evidence=(Evidence(text),), patch={"run.name": text}),),
     ),
     "config": lambda text, _: shown_yaml(yaml.safe_dump({"trainer": {"command": ["sh", "-c", text]}})),
     "a target of notifications": lambda text, _: NotifyTarget("command", ("t", text)).title,

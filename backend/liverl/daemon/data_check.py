@@ -3,44 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from liverl.config.sections.run import HARBOR
 from liverl.plan.spec import Plan
+from liverl.rundir.layout import RunDir
 from liverl.supervise.services.environments import Check
-
-if TYPE_CHECKING:
-    from liverl import model
-    from liverl.config.schema import RunConfig
-
-    _Checks = Callable[[Plan, RunConfig], Iterator[model.Check]]
 
 
 def environment_checks(plan: Plan, config: Path) -> Mapping[str, Check]:
     """What is to be checked of the environments that the run builds, by their names. ``config``: the run's saved
     configuration."""
+    from liverl.preflight.registry import CHECKS
+
     if plan.topology == "managed":
         return {}
 
-    async def data(_python: Path) -> str:
-        from liverl.preflight import verl
+    def in_environment(name: str) -> Check:
+        async def checked(_python: Path) -> str:
+            return await asyncio.to_thread(_fault, name, plan, config)
 
-        return await asyncio.to_thread(_fault, verl.own_run, plan, config)
+        return checked
 
-    async def names(_python: Path) -> str:
-        from liverl.preflight import harbor
-
-        return await asyncio.to_thread(_fault, harbor.checks, plan, config)
-
-    return {"verl": data, HARBOR: names}
+    return {entry.environment: in_environment(entry.environment) for entry in CHECKS if entry.environment}
 
 
-def _fault(checks: _Checks, plan: Plan, saved: Path) -> str:
-    """Those of the checks that fail, as one text; "" if none does."""
+def _fault(environment: str, plan: Plan, saved: Path) -> str:
+    """Those of the checks in an environment that fail, as one text; "" if none does. All that they find replaces, in
+    ``preflight.json``, that they could not look."""
     from liverl.config import ConfigError
     from liverl.config.load import load_over
+    from liverl.preflight import run_checks
+    from liverl.preflight.record import replaced
+    from liverl.preflight.registry import CHECKS
 
     try:
         config = load_over(saved, read_secrets=False).config
@@ -48,5 +43,7 @@ def _fault(checks: _Checks, plan: Plan, saved: Path) -> str:
         return f"the run's configuration cannot be read: {error}"
     if config.trainer.kind != "verl":
         return ""
-    failed = [check for check in checks(plan, config) if check.status == "fail"]
-    return "; ".join(f"{check.name}: {check.text}" for check in failed)
+    entries = [entry for entry in CHECKS if entry.environment == environment]
+    checks = run_checks(plan, config, entries=entries)
+    replaced(RunDir(Path(plan.run_dir)), checks)
+    return "; ".join(f"{check.name}: {check.text}" for check in checks if check.status == "fail")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from liverl.daemon.plan_change import PlanChange
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.daemon.waiting import Tell, Waiting
 from liverl.exit_codes import ExitCode
-from liverl.model import Result
+from liverl.model import Check, Result
 from liverl.plan.spec import Plan
 from liverl.procs.locks import lock_holder
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
@@ -70,9 +70,11 @@ class StopRequest:
     killed: bool = False
 
 
-def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
+def create_run(
+    loaded: LoadedConfig, plan: Plan, run_dir: Path, checks: Sequence[Check] | None = None
+) -> None:
     """Create the directory of a new run with its configuration, plan and keys: whole, in one step, so that nobody finds
-    it without its plan.
+    it without its plan. ``checks``: what preflight has found; None: nothing was checked.
 
     Raises:
         RunExists: it exists already.
@@ -81,6 +83,7 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
     """
     from liverl.config import dump_yaml
     from liverl.observe import config_edits
+    from liverl.preflight.record import record
     from liverl.proxy.keys import InvalidKey, ensure_keys
 
     new = run_dir.parent / f".{run_dir.name}.{os.getpid()}.{threading.get_native_id()}.new"
@@ -104,6 +107,8 @@ def create_run(loaded: LoadedConfig, plan: Plan, run_dir: Path) -> None:
         config_edits.record(new, [source] if source and source.is_file() else [])
         ensure_keys(new, loaded.secrets.anthropic_api_key or _placeholder(loaded))
         write_atomic(new / "plan.json", msgspec.json.format(msgspec.json.encode(plan)))
+        if checks is not None:
+            write_atomic(RunDir(new).preflight, record(checks))
         os.rename(new, run_dir)
     except InvalidKey as error:
         raise LaunchError(f"infrastructure.anthropic_api_key: {error}", ExitCode.USAGE) from None

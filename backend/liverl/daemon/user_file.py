@@ -60,11 +60,8 @@ def write(run: RunDir, change: FileChange) -> None:
         EditRefused: the file has changed since it was read, or is read-only.
         OSError: it cannot be written; it is unchanged.
     """
-    target = Path(resolved(change.path))
-    if _read(change.path) != change.before:
-        raise EditRefused("it was changed in the meantime; nothing was written")
+    target, mode = _unchanged(change)
     unedited = not config_edits.was_edited(run.path, change.path)
-    mode = _mode(target)
     content = change.after.encode()
     if unedited:
         config_edits.expect(run.path, change.path, content)
@@ -74,6 +71,25 @@ def write(run: RunDir, change: FileChange) -> None:
         if unedited:
             config_edits.record(run.path, [change.path])
         raise
+
+
+def write_file(change: FileChange) -> None:
+    """Write a changed file that belongs to no run yet, through a link to it if it is one.
+
+    Raises:
+        EditRefused: the file has changed since it was read, or is read-only.
+        OSError: it cannot be written; it is unchanged.
+    """
+    target, mode = _unchanged(change)
+    write_atomic(target, change.after.encode(), mode, inside=RESOLVED)
+
+
+def _unchanged(change: FileChange) -> tuple[Path, int]:
+    """The file to write and its permissions, after a look whether it is as it was."""
+    target = Path(resolved(change.path))
+    if _read(change.path) != change.before:
+        raise EditRefused("it was changed in the meantime; nothing was written")
+    return target, _mode(target)
 
 
 def _mode(path: Path) -> int:

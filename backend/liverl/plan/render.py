@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from liverl.model import Check, Inert, Unchecked
+from liverl.model import Check, Inert
 from liverl.plan.inherit import withheld
 from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan, Probe, ServiceSpec
@@ -23,15 +23,13 @@ def plan_json(
     plan: Plan,
     env: Mapping[str, str] | None = None,
     checks: Iterable[Check] = (),
-    unchecked: Iterable[Unchecked] = (),
 ) -> str:
     """The plan as indented JSON with secrets redacted; ``inert_set_by_user`` is the number of inert keys that the user
-    set, ``withheld`` the names of the caller's variables (``env``) that each service does not inherit. ``checks`` and
-    ``unchecked``: what was checked, and what was not."""
+    set, ``withheld`` the names of the caller's variables (``env``) that each service does not inherit. ``checks``: what
+    preflight found."""
     document = msgspec.to_builtins(_redacted(plan)) | {
         "inert_set_by_user": len(_set_by_user(plan)),
         "checks": [redact.struct(check) for check in checks],
-        "unchecked": [redact.struct(one) for one in unchecked],
         "withheld": _withheld(plan, env or {}),
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode()

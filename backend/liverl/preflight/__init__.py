@@ -1,5 +1,5 @@
-"""Checks before anything is started. No check changes anything."""
+"""Checks before anything is started. No check changes anything. ``registry.py`` lists them."""
 
-from liverl.preflight.host import run_checks
+from liverl.preflight.running import run_checks
 
 __all__ = ["run_checks"]

@@ -12,6 +12,7 @@ from typing import Any
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.preflight.data_rows import Answer
+from liverl.preflight.interpreter import UNBUILT
 from liverl.util.decode import decode_yaml
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
@@ -68,8 +69,13 @@ def _in_module(key: str, module: str, name: str, answer: Answer | None) -> Check
             "fail",
             f"module {module} cannot be imported: {why}; agent.path adds directories with modules",
         )
-    source = answer.sources.get(module) if answer is not None else None
-    return _defines(key, Path(source), name) if source is not None else Check(key, "ok", f"{module}:{name}")
+    if answer is None:
+        return Check(key, "skipped", f"{module}:{name} was not looked for: {UNBUILT}")
+    source = answer.sources.get(module)
+    if source is None:
+        words = f"module {module} can be imported; it has no source in which {name} could be looked for"
+        return Check(key, "skipped", words)
+    return _defines(key, Path(source), name)
 
 
 def _defines(key: str, file: Path, name: str) -> Check:
@@ -90,11 +96,15 @@ def _tools(file: Path, answer: Answer | None) -> Check:
         classes = _classes(file)
     except ValueError as error:
         return Check("agent.tools", "fail", str(error))
+    left: list[str] = []
     for name in classes:
         module, _, bare = name.rpartition(".")
         found = _in_module("agent.tools", module, bare, answer)
         if found.status == "fail":
             return found
+        left += [f"{file}: {found.text}"] if found.status == "skipped" else []
+    if left:
+        return Check("agent.tools", "skipped", left[0])
     return Check("agent.tools", "ok", f"{file}: {quantity(len(classes), 'tool')}")
 
 
@@ -129,7 +139,11 @@ def _python_file(key: str, file: Path, answer: Answer | None) -> Check:
         return Check(key, "fail", f"{file} is not Python: line {error.lineno}: {error.msg}")
     except ValueError as error:
         return Check(key, "fail", f"{file} is not Python: {error}")
-    missing = answer.missing if answer is not None else {}
+    if answer is None:
+        modules = ", ".join(sorted(set(_imported(file))))
+        words = f"{file} is Python; whether it can import {modules} was not tried: {UNBUILT}"
+        return Check(key, "skipped", words) if modules else Check(key, "ok", str(file))
+    missing = answer.missing
     for module in _imported(file):
         if module in missing:
             return Check(key, "fail", f"{file} imports {module}, which cannot be imported: {missing[module]}")
@@ -141,7 +155,7 @@ def _function(named: str, answer: Answer | None) -> Check:
     file, _, name = named.rpartition(":")
     found = _defines(key, Path(file), name)
     imports = _python_file(key, Path(file), answer)
-    return found if found.status == "fail" else imports if imports.status == "fail" else found
+    return found if found.status == "fail" or imports.status == "ok" else imports
 
 
 def _imported(file: Path) -> Iterator[str]:

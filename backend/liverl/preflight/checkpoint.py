@@ -11,12 +11,18 @@ from liverl.config.schema import RunConfig
 from liverl.config.sizing import SizeError, override, trainer_gpus
 from liverl.model import Check
 from liverl.observe.checkpoints import newest_checkpoint
+from liverl.plan.spec import Plan
 from liverl.plan.verl_trainer import SAVED_TO
 from liverl.util.plural import quantity
 
 NAME = "checkpoint"
 # FSDP saves one file of each kind for each GPU, and reads those of its own number only.
 _SHARD = re.compile(r"model_world_size_(\d{1,6})_rank_0\.pt")
+
+
+def of_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
+    """``checks`` for the run's own directory."""
+    yield from checks(config, Path(plan.run_dir))
 
 
 def checks(config: RunConfig, run_dir: Path) -> Iterator[Check]:

@@ -20,6 +20,7 @@ from liverl.environments.interpreters import find
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python, module_path
+from liverl.preflight.subject import variables_of
 from liverl.util.nearest import did_you_mean
 
 NAME = "environment harbor"
@@ -83,8 +84,9 @@ class Answer(msgspec.Struct, frozen=True):
     problems: dict[str, tuple[str, tuple[str, ...]]] = {}
 
 
-def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
-    """All checks but those of the rows; none if Harbor runs no rows."""
+def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """All checks but those of the rows; none if Harbor runs no rows. ``env``: of the caller; the sandboxes are tried
+    with the variables that the trainer gets."""
     if not when.harbor(config):
         return
     spec = next((e for e in plan.environments if e.name == HARBOR), None)
@@ -100,7 +102,8 @@ def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
         yield to_build(spec.python or "")
     else:
         yield Check(NAME, "fail", f"{place.python} does not exist (environments.harbor.venv_path)")
-    yield from _sandbox(config)
+    trainer = next((service for service in plan.services if service.ends_run), None)
+    yield from _sandbox(config, variables_of(trainer, env) if trainer is not None else env)
 
 
 def to_build(wanted: str) -> Check:
@@ -108,7 +111,8 @@ def to_build(wanted: str) -> Check:
     or a path."""
     python = Path(wanted) if os.sep in wanted else find(wanted)
     if python is not None:
-        return Check(NAME, "ok", f"will be built with {python} at the start of the run")
+        words = f"will be built with {python} at the start of the run, and looked at then"
+        return Check(NAME, "skipped", words)
     words = (
         f"Harbor needs Python {wanted.removeprefix('>=')} or newer, and neither PATH, pyenv nor uv has one"
     )
@@ -187,16 +191,16 @@ def _class(key: str, why: str, classes: tuple[str, ...], config: RunConfig) -> C
     return Check(key, "fail", f"{why}; {hint}")
 
 
-def _sandbox(config: RunConfig) -> Iterator[Check]:
+def _sandbox(config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
     agent, key = config.harbor_agent, "harbor_agent.environment_type"
     if agent.environment_import_path:
         return
     if agent.environment_type == LOCAL:
-        why = no_namespaces()
+        why = no_namespaces(env)
         words = "local: separates paths only; trials see this machine's files, network and memory"
         yield Check(key, "fail", f"local: {why}") if why else Check(key, "ok", words)
     elif (agent.environment_type or DOCKER) == DOCKER:
-        why = no_docker(agent.docker_host)
+        why = no_docker(agent.docker_host, env)
         yield Check(key, "fail", f"docker: {why}") if why else Check(key, "ok", "docker: its daemon answers")
 
 

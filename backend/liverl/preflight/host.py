@@ -1,4 +1,4 @@
-"""Checks of the machine: the run directory's disk, open files, and ports that nobody guards."""
+"""Checks of the machine: the run directory's disk, open files, and ports that nobody guards. Also who is told."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.notify.target import problem
 from liverl.plan.spec import Plan
-from liverl.preflight import launch_script
-from liverl.preflight.ports import port_checks
 from liverl.procs.open_files import service_limit
-from liverl.serving.replica_bounds import Machine, machine, too_many
+from liverl.serving.replica_bounds import Machine, machine, most_replicas, too_many
 from liverl.util.http_limits import descriptors_for
 from liverl.util.plural import quantity
 
@@ -36,31 +34,19 @@ _RAY_PORTS = "Ray's ports are protected by Ray's own token only"
 _KEEP_OUT = "Use hosts that nobody else uses, or block these ports for others with a firewall"
 
 
-def run_checks(plan: Plan, config: RunConfig | None = None) -> list[Check]:
-    """All checks before a run is started. Nothing is changed.
-
-    ``config``, from which the plan was made, is needed for what topology verl reads: data, model, batches.
-    """
-    checks = [*port_checks(plan), unguarded_ports(plan), _disk(Path(plan.run_dir)), *open_files(plan, config)]
-    if plan.topology != "managed" and config is not None:
-        from liverl.preflight import ray, verl
-
-        checks += [*ray.checks(plan, config), *verl.checks(plan, config)]
-    checks += [*replicas(plan), *trials(plan), *launch_script.checks(plan)]
-    checks += notifications(plan)
-    return checks
-
-
 def replicas(plan: Plan, host: Machine | None = None) -> list[Check]:
     """Whether the machine can carry the replicas that take no GPU; nothing for others. ``host``: None: this one."""
     if plan.replica_template is None or plan.replica_template.gpus:
         return []
     wanted = plan.expected_replicas
-    why = too_many(plan, host or machine(), wanted)
+    host = host or machine()
+    why = too_many(plan, host, wanted)
     if why is None:
         return [Check("replicas", "ok", f"{quantity(wanted, 'replica')} without a GPU")]
     text = f"run.replicas is {wanted}: {why}. If that is what you want: --set supervise.max_replicas={wanted}"
-    return [Check("replicas", "fail", text)]
+    most = most_replicas(host, plan.settings.max_replicas)
+    fits = {"run.replicas": str(most)} if most < wanted else {}
+    return [Check("replicas", "fail", text, patch=fits, guess=True)]
 
 
 def trials(plan: Plan, host: Machine | None = None) -> list[Check]:
@@ -107,16 +93,14 @@ def unguarded_ports(plan: Plan) -> Check:
     return Check(UNGUARDED, "warn", f"{'; '.join(facts)}. {_KEEP_OUT}")
 
 
-def open_files(plan: Plan, config: RunConfig | None) -> list[Check]:
+def open_files(plan: Plan, config: RunConfig) -> list[Check]:
     """Whether the proxy can have a connection with each agent and one to a replica for it."""
     if not any(service.kind == "proxy" for service in plan.services):
         return []
-    agents = plan.trials_per_step or 0
-    if config is not None:
-        training = config.training
-        agents = max(agents, config.harbor_runtime.num_workers)
-        if plan.topology != "managed" and (training.test_freq > 0 or training.val_before_train):
-            agents = max(agents, training.val_batch_size)
+    training = config.training
+    agents = max(plan.trials_per_step or 0, config.harbor_runtime.num_workers)
+    if plan.topology != "managed" and (training.test_freq > 0 or training.val_before_train):
+        agents = max(agents, training.val_batch_size)
     limit, needed = service_limit(), descriptors_for(agents)
     if limit < needed:
         return [
@@ -130,8 +114,9 @@ def open_files(plan: Plan, config: RunConfig | None) -> list[Check]:
     return [Check("open files", "ok", f"{limit:,}; the proxy needs {needed:,} for {agents:,} agents")]
 
 
-def _disk(run_dir: Path) -> Check:
-    folder = run_dir
+def run_directory(plan: Plan) -> Check:
+    """Whether the run's directory can be written, and has room for its first minutes."""
+    folder = Path(plan.run_dir)
     while not folder.exists():
         folder = folder.parent
     if not os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:

@@ -8,11 +8,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from liverl.environments import BuildError, resolve
+from liverl.plan.spec import Plan
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
+from liverl.util.paths import default_cache_dir
 
+UNBUILT = "there is no verl environment yet; up builds it, and looks before the start"
 _SECONDS = 60.0  # a cold network disk is slow
 T = TypeVar("T")
+
+
+def interpreter(plan: Plan, name: str = "verl") -> Path | None:
+    """The interpreter of an environment of the plan; None if it has still to be built, or cannot be found."""
+    spec = next((e for e in plan.environments if e.name == name), None)
+    try:
+        place = resolve(spec, default_cache_dir()) if spec is not None else None
+    except BuildError:
+        return None  # the check of the environment reports it
+    return place.python if place is not None and place.published else None
 
 
 def ask_python(
@@ -31,7 +45,8 @@ def ask_python(
     """
     try:
         process = subprocess.run(
-            [str(python), "-c", program, *arguments],
+            # -B: importing a module of the user's writes nothing
+            [str(python), "-B", "-c", program, *arguments],
             env=env,
             cwd=cwd,
             capture_output=True,

@@ -19,7 +19,7 @@ from liverl.util.regular_file import read_regular
 NAME = "launch script"
 PARSER = "tool parser"
 UNSET = "variables"
-_SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
+SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 # Options of an interpreter that take the next word, and those after which there is no script.
 _TAKE_WORD = {"shell": ("-o", "+o", "-O", "+O"), "python": ("-W", "-X")}
 _NO_SCRIPT = {"shell": "cs", "python": "cm"}  # letters of options
@@ -125,7 +125,7 @@ def _unusable(path: Path, access: int) -> str | None:
 def script_of(argv: Sequence[str]) -> str | None:
     """The file that a shell or Python is told to run; None if it is told none, or the program is another."""
     name = os.path.basename(argv[0])
-    kind = "shell" if name in _SHELLS else "python" if name.startswith("python") else None
+    kind = "shell" if name in SHELLS else "python" if name.startswith("python") else None
     if kind is None:
         return None
     words = iter(argv[1:])

@@ -11,7 +11,9 @@ from liverl.causes.verl_keys import meant
 from liverl.config.schema import RunConfig
 from liverl.config.sizing import bare_key
 from liverl.model import Check
+from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import overrides
+from liverl.preflight.interpreter import UNBUILT, interpreter
 from liverl.util.decode import Undecodable, decode_yaml
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
@@ -26,16 +28,24 @@ _CHOICES = ("model_engine", "defaults")
 _OLD = "which the installed verl does not have: liverl's overrides are written for verl 0.9"
 
 
+def checks(plan: Plan, config: RunConfig) -> Check:
+    """``check`` in the run's environment of verl."""
+    python = interpreter(plan)
+    if python is None:
+        return Check(NAME, "skipped", f"the keys were not looked for: {UNBUILT}")
+    return check(python, config)
+
+
 def check(python: Path, config: RunConfig) -> Check:
     """Whether the installed verl has every key that the run sets without a ``+``. Hydra would refuse it after verl's
     imports, which take 10 to 60 s."""
     try:
         known = composed(python)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return Check(NAME, "ok", f"not checked: {error}")
+        return Check(NAME, "skipped", f"not checked: {error}")
     given = {word.partition("=")[0] for word in overrides(config)}
     if any(key in _CHOICES for key in map(bare_key, given)):
-        return Check(NAME, "ok", "not checked: another configuration of verl is chosen")
+        return Check(NAME, "skipped", "not checked: another configuration of verl is chosen")
     users = {bare_key(key) for key in config.trainer.overrides}
     faults = unknown(given, known)
     if not faults:

@@ -39,7 +39,12 @@ def port_checks(plan: Plan) -> list[Check]:
             if holder is None:
                 checks.append(_bindable(name, port.host, port.number))
             else:
-                checks.append(Check(name, "fail", _held(spec, port.name, holder)))
+                key = _KEYS.get((spec.kind, port.name))
+                # Where a Ray cluster listens, that may be meant to be used.
+                ray = spec.kind == "ray" and _is_ray(holder.words())
+                patch = {key: "0"} if key is not None and not ray else {}
+                fix = f"--set {key}=0 takes any free port" if patch else ""
+                checks.append(Check(name, "fail", _held(spec, port.name, holder), fix=fix, patch=patch))
     return checks
 
 

@@ -1,4 +1,4 @@
-"""Checks for Ray: its CPUs, GPUs, memory and directories, and a cluster that the run shall use."""
+"""Checks for Ray: its CPUs, memory and directories, and a cluster that the run shall use."""
 
 from __future__ import annotations
 
@@ -28,19 +28,25 @@ _SHM_BYTES = 1 << 30
 _REACH_SECONDS = 5.0
 
 
-def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
-    """All checks of the Ray cluster; none for a launch script, which starts its own."""
-    ray = plan.ray
-    if ray is None or plan.adopted_port is not None:
-        return  # a launch script starts its own Ray
-    yield from gpus(config, env)
-    if ray.owner == "foreign":
-        yield from foreign(ray)
-        return
-    yield cpus(config, cpu_limits(env))
-    yield processes()
-    yield temp(temp_dir(config, Path(plan.run_dir)))
-    yield memory(config.ray.object_store_memory, shutil.disk_usage(_SHM).free if _SHM.is_dir() else 0)
+def cpus_here(config: RunConfig, env: Mapping[str, str]) -> Check:
+    """``cpus`` for this host."""
+    return cpus(config, cpu_limits(env))
+
+
+def directory(plan: Plan, config: RunConfig) -> Check:
+    """``temp`` for the run."""
+    return temp(temp_dir(config, Path(plan.run_dir)))
+
+
+def object_store(config: RunConfig) -> Check:
+    """``memory`` for this host."""
+    return memory(config.ray.object_store_memory, shutil.disk_usage(_SHM).free if _SHM.is_dir() else 0)
+
+
+def cluster(plan: Plan) -> Iterator[Check]:
+    """``foreign`` for a run that uses a cluster of others."""
+    if plan.ray is not None and plan.ray.owner == "foreign":
+        yield from foreign(plan.ray)
 
 
 def cpus(config: RunConfig, limits: CpuLimits) -> Check:
@@ -53,6 +59,7 @@ def cpus(config: RunConfig, limits: CpuLimits) -> Check:
             "fail",
             f"ray.num_cpus is {num_cpus}, but verl needs {need} CPUs and would wait forever without a message; "
             f"set ray.num_cpus to {need} or more",
+            patch={"ray.num_cpus": str(need)},
         )
     counted = f"ray.num_cpus is {num_cpus}; this process may use {limits.allowed:g} CPUs"
     if limits.who and num_cpus > limits.allowed:
@@ -101,27 +108,6 @@ def memory(wanted: int | None, free: int) -> Check:
         text = f"{free >> 20} MiB free in /dev/shm, {need >> 20} MiB are requested (ray.object_store_memory)"
         return Check("object store", "warn", f"{text}; Ray falls back to the disk, which is slow")
     return Check("object store", "ok", f"{free >> 20} MiB free in /dev/shm")
-
-
-def gpus(config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
-    """GPUs of this host against those that the run needs; nothing if it uses another cluster or no GPUs."""
-    if config.verl.device != "cuda" or config.ray.address:
-        return
-    from liverl.observe.gpu.sampler import GpuSampler
-
-    devices, note = GpuSampler().sample()
-    need, visible = config.infrastructure.ngpus_per_node, env.get("CUDA_VISIBLE_DEVICES")
-    have = len(devices)
-    if visible is not None:
-        have = min(have, len([part for part in visible.split(",") if part.strip()]))
-    if have < need:
-        words = f"{have} GPUs visible, but infrastructure.ngpus_per_node is {need}" + (
-            f" ({note})" if note else ""
-        )
-        hint = "; to run without GPUs, use --profile cpu-verl" if not have else ""
-        yield Check("GPUs", "fail", words + hint)
-    else:
-        yield Check("GPUs", "ok", f"{have} visible, {need} used")
 
 
 def foreign(ray: RayPlan) -> Iterator[Check]:

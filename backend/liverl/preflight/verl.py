@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from liverl.config import conditions as when
 from liverl.config import sizing
 from liverl.config.carrier import agent_loop
@@ -19,9 +21,10 @@ from liverl.model import Check
 from liverl.plan.harbor import tasks_directory
 from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import FORMATS
-from liverl.preflight import agents, checkpoint, data_rows, harbor, override_keys
+from liverl.preflight import agents, data_rows, harbor
 from liverl.preflight.data_rows import Answer
-from liverl.preflight.modeldir import read_heads
+from liverl.preflight.interpreter import interpreter
+from liverl.preflight.nearby import nearby
 from liverl.util.decode import decode_loose_json
 from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import open_binary
@@ -61,35 +64,20 @@ print(json.dumps({
 """
 
 
-def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
-    """All checks of environment, data, model and configuration. Nothing is changed."""
-    yield environment(plan)
-    if config.trainer.kind != "verl":
-        return
-    yield from own_run(plan, config)
-    yield from harbor.checks(plan, config)
-    yield from model(config)
-    yield loggers(config)
-    yield tool_parser(config)
-    yield batches(config)
-
-
 def environment(plan: Plan) -> Check:
     """Whether verl's environment has what the trainer imports. Its modules are located, not loaded: verl's own
     import takes 10 to 30 s."""
     name = "environment verl"
     spec = next((e for e in plan.environments if e.name == "verl"), None)
     if spec is None:
-        return Check(
-            name, "ok", "the environment verl is not used: the launch script uses its own Python environment"
-        )
+        return Check(name, "skipped", "the run has no environment verl")
     try:
         place = resolve(spec, default_cache_dir())
     except BuildError as error:
         return Check(name, "fail", error.text)
     if not place.published:
         if place.kind == "built":
-            return Check(name, "ok", "will be built at the start of the run")
+            return Check(name, "skipped", "will be built at the start of the run, and looked at then")
         return Check(name, "fail", f"{place.python} does not exist")
     return imports(place.python)
 
@@ -119,7 +107,7 @@ def imports(python: Path) -> Check:
     return Check(name, "ok", installed)
 
 
-def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
+def data(plan: Plan, config: RunConfig) -> Iterator[Check]:
     """The data, and the user's agents and reward. verl's environment is asked about them if it exists."""
     files = list(data_files(config))
     there = {check.name for check in files if check.status == "ok"}
@@ -132,13 +120,10 @@ def own_run(plan: Plan, config: RunConfig) -> Iterator[Check]:
         except ValueError as error:
             yield Check("data rows", "warn", f"no row was read: {python} cannot be asked: {error}")
     elif names:
-        yield Check("data rows", "ok", UNREAD)
+        yield Check("data rows", "skipped", UNREAD)
     read = {c.name: c for c in data_rows.checks(config, answer, names)} if answer is not None else {}
-    if python is not None:
-        yield override_keys.check(python, config)
     yield from (_with_tasks(config, answer, read.get(check.name, check), names) for check in files)
     yield from agents.checks(config, answer)
-    yield from checkpoint.checks(config, Path(plan.run_dir))
 
 
 def _with_tasks(config: RunConfig, answer: Answer | None, check: Check, names: Mapping[str, str]) -> Check:
@@ -156,27 +141,25 @@ def _with_tasks(config: RunConfig, answer: Answer | None, check: Check, names: M
     return check
 
 
-def interpreter(plan: Plan) -> Path | None:
-    """The interpreter of verl's environment; None if it has still to be built, or cannot be found."""
-    spec = next((e for e in plan.environments if e.name == "verl"), None)
-    try:
-        place = resolve(spec, default_cache_dir()) if spec is not None else None
-    except BuildError:
-        return None  # ``environment`` reports it
-    return place.python if place is not None and place.published else None
-
-
 def data_files(config: RunConfig) -> Iterator[Check]:
     """The parquet files; a run without them fails when its data is loaded."""
     if sizing.is_smoke(config) and not (config.data.train_index or config.data.val_index):
         folder = sizing.smoke_directory(config)
         made = Path(folder, "val.parquet").is_file()
         yield Check(
-            "data", "ok", f"{folder}: " + ("exists" if made else "will be created at the start of the run")
+            "data",
+            "ok" if made else "skipped",
+            f"{folder}: " + ("exists" if made else "will be created at the start of the run"),
         )
         return
-    for key, name in _files(config).items():
-        yield parquet(key, name)
+    files = _files(config)
+    for key, name in files.items():
+        found = parquet(key, name)
+        if (
+            key == "data.val_index" and name == files["data.train_index"]
+        ):  # verl wants a file: it gets that one
+            found = replace(found, patch={}, guess=False)
+        yield found
 
 
 def _files(config: RunConfig) -> dict[str, str]:
@@ -188,49 +171,26 @@ def parquet(key: str, name: str) -> Check:
     if not name:
         return Check(key, "fail", f"no parquet file is configured; set {key}")
     if "://" in name:
-        return Check(key, "ok", f"{name}: read by verl")
+        return Check(key, "skipped", f"{name}: read by verl")
     try:
         with open_binary(name) as file:
             magic = file.read(4)
     except OSError as error:
-        return Check(key, "fail", f"cannot read {name}: {os.strerror(error.errno or 0)}")
+        words, near = ("", None) if os.path.lexists(name) else nearby(name)
+        patch = {key: near} if near is not None else {}
+        text = f"cannot read {name}: {os.strerror(error.errno or 0)}"
+        return Check(key, "fail", text, fix=words, patch=patch, guess=bool(patch))
     if magic != b"PAR1":
         return Check(key, "fail", f"{name} is not a parquet file")
     return Check(key, "ok", name)
-
-
-def model(config: RunConfig) -> Iterator[Check]:
-    """The checkpoint, and whether it can be split over the GPUs of a replica."""
-    path = sizing.model_path(config)
-    if not os.path.isabs(path):
-        yield Check("model", "ok", f"{path}: a model id; verl downloads it if it is not cached")
-        return
-    folder = Path(path)
-    if sizing.is_smoke(config) and not folder.exists():
-        return
-    try:
-        heads = read_heads(folder / "config.json")
-    except OSError as error:
-        yield Check("model", "fail", f"cannot read {folder / 'config.json'}: {os.strerror(error.errno or 0)}")
-        return
-    except ValueError as error:
-        yield Check("model", "fail", f"cannot parse {folder / 'config.json'}: {error}")
-        return
-    tensor = config.vllm.gen_tp
-    problem = heads.problem(tensor)
-    if problem:
-        yield Check("model", "fail", f"vllm.gen_tp is {tensor}, but {problem}")
-    else:
-        yield Check(
-            "model", "ok", f"{path}: {heads.key_value or 'unknown'} key-value heads, vllm.gen_tp {tensor}"
-        )
 
 
 def loggers(config: RunConfig) -> Check:
     """The names in ``trainer.logger`` of the overrides against those that verl supports."""
     given = sizing.override(config, "trainer.logger")
     if given is None:
-        return Check("loggers", "ok", "console, file")
+        wandb = ", wandb" if when.logs_to_wandb(config) else ""
+        return Check("loggers", "ok", f"console, file{wandb}")
     names = given if isinstance(given, list) else re.findall(r"[A-Za-z_][A-Za-z0-9_-]*", str(given))
     unknown = [str(name) for name in names if name not in LOGGERS]
     if unknown:
@@ -252,7 +212,8 @@ def tool_parser(config: RunConfig) -> Check:
     """``model.tool_parser`` is used for vLLM and for verl, which supports fewer formats."""
     parser = config.model.tool_parser
     if parser in FORMATS:
-        return Check("tool parser", "ok", f"{parser} (verl: {FORMATS[parser]})")
+        words = f"{parser} (verl: {FORMATS[parser]}); whether the model writes this format was not looked at"
+        return Check("tool parser", "ok", words)
     words = f"verl has no tool parser for {parser!r}; supported: {', '.join(FORMATS)}"
     in_verl = config.run.topology == "in_process" or agent_loop(config) not in OUR_LOOPS
     if config.verl.device == "cpu" or in_verl:

@@ -62,6 +62,11 @@ class RunDir:
         return self.path / "plan.json"
 
     @property
+    def preflight(self) -> Path:
+        """What the checks found before the start (``preflight.record``)."""
+        return self.path / "preflight.json"
+
+    @property
     def journal(self) -> Path:
         """Durable log of the backend's actions on processes (see ``rundir.journal``)."""
         return self.path / "journal.jsonl"

@@ -1,0 +1,78 @@
+"""The checks of a run before its start: for every topology, engine and kind of trainer, one list.
+
+To add one, write a function in a module of this package and add a line here. The function takes, by the names of its
+parameters, what it needs of ``Subject`` (``plan``, ``config``, ``env``), and returns or yields what it finds as
+``Check``. It changes nothing, writes nothing, and says ``ok`` only of what it has looked at: what cannot be looked at
+is ``skipped``, with the reason. Each runs in a thread of its own and has ``seconds`` for its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from liverl.config import conditions as when
+from liverl.config.schema import RunConfig
+from liverl.config.sections.run import HARBOR
+
+SECONDS = 10.0  # a file system that is asked answers within this, or not at all
+PROGRAMS = 75.0  # for a check that asks an interpreter, which has a minute: a cold network disk is slow
+
+
+class Entry(NamedTuple):
+    """A check. ``where``: ``module:function`` of this package; ``when``: whether it applies to a configuration;
+    ``host``: it looks at the host on which it runs, not only at the run's files; ``environment``: the Python
+    environment in which it looks, so that it is made again once that has been built."""
+
+    id: str
+    where: str
+    when: Callable[[RunConfig], bool] = when.always
+    host: bool = False
+    environment: str = ""
+    seconds: float = SECONDS
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function. Modules are imported only for checks that apply."""
+        module, _, name = self.where.partition(":")
+        function: Callable[..., Any] = getattr(import_module(f"liverl.preflight.{module}"), name)
+        return function
+
+
+def own_verl(c: RunConfig) -> bool:
+    """Whether the run starts verl's trainer, with all that is checked of it."""
+    return not when.managed(c) and when.verl_trainer(c)
+
+
+CHECKS: tuple[Entry, ...] = (
+    Entry("ports", "ports:port_checks", host=True),
+    Entry("unguarded-ports", "host:unguarded_ports"),
+    Entry("run-directory", "host:run_directory", host=True),
+    Entry("open-files", "host:open_files", host=True),
+    Entry("replicas", "host:replicas", host=True),
+    Entry("trials", "host:trials", host=True),
+    Entry("notify", "host:notifications"),
+    Entry("gpus", "gpus:checks", host=True),
+    Entry("ray-cluster", "ray:cluster", when.our_ray, host=True, seconds=30.0),
+    Entry("ray-cpus", "ray:cpus_here", when.our_head, host=True),
+    Entry("process-limit", "ray:processes", when.our_head, host=True),
+    Entry("ray-directory", "ray:directory", when.our_head, host=True),
+    Entry("object-store", "ray:object_store", when.our_head, host=True),
+    Entry("environments", "pythons:checks", seconds=PROGRAMS),
+    Entry("environment-verl", "verl:environment", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("data", "verl:data", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("verl-keys", "override_keys:checks", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("faq-keys", "faq_keys:checks", own_verl),
+    Entry("checkpoint", "checkpoint:of_run", own_verl),
+    Entry("harbor", "harbor:checks", when.harbor, environment=HARBOR, seconds=PROGRAMS),
+    Entry("model", "model:checks", when.not_command, seconds=15.0),
+    Entry("model-weights", "weights:checks", when.not_command, seconds=30.0),
+    Entry("loggers", "verl:loggers", own_verl),
+    Entry("wandb-key", "wandb:checks", when.logs_to_wandb),
+    Entry("tool-parser", "verl:tool_parser", own_verl),
+    Entry("batches", "verl:batches", own_verl),
+    Entry("launch-script", "launch_script:checks", when.command),
+    Entry("script-syntax", "script_syntax:checks", when.command),
+    Entry("script-paths", "script_paths:checks", when.command),
+)

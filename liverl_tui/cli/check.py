@@ -1,0 +1,275 @@
+"""``check``: what must hold before a run starts, and is known without building or starting anything."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from liverl.exit_codes import ExitCode
+from liverl.rundir.index import find_run
+from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
+from liverl_tui.cli.check_table import GUESS, counted, table
+from liverl_tui.cli.options import UpOptions, config_options, run_options, trust_option
+from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.cli.progress import Progress
+from liverl_tui.text.errors import CliError
+
+if TYPE_CHECKING:
+    from liverl.config.schema import RunConfig
+    from liverl.daemon.user_file import FileChange
+    from liverl.model import Check
+    from liverl.plan.spec import Plan
+    from liverl_tui.cli.target import Target
+
+ELSEWHERE = click.option(
+    "--other-host",
+    "elsewhere",
+    is_flag=True,
+    help="The run starts on another host: skip what looks at this one.",
+)
+
+
+@click.command("check")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and ask nothing.")
+@click.option(
+    "--fix", is_flag=True, help="Show the lines of your file to change, and write them if you agree."
+)
+@click.option("--yes", is_flag=True, help="With --fix: write it without asking.")
+@click.option(
+    "--build", is_flag=True, help="If no check fails: build the environments, and look into them, too."
+)
+@ELSEWHERE
+@click.option("--name", metavar="NAME", help="Name of the run (default: the current time).")
+@trust_option
+@config_options
+@run_options
+def check_command(
+    as_json: bool,
+    fix: bool,
+    yes: bool,
+    build: bool,
+    elsewhere: bool,
+    trust: tuple[str, ...],
+    run: Path | None,
+    **values: Any,
+) -> int:
+    """Check a run before it starts: configuration, model, data, ports, GPUs, disk, environments, launch script.
+
+    Nothing is started, and without --build and --fix nothing is built or written. Every topology, engine and kind of
+    trainer is checked; what could not be looked at is `skipped`, with the reason. `up` makes the same checks and starts
+    nothing if one fails.
+    With --fix, the values that correct the faults are shown as changed lines of the file that --config names, and
+    written if you agree. Without a terminal and without --yes, nothing is written.
+    With --run, the configuration of a run that has ended is checked, before its next attempt.
+    Exits with 0 if no check fails, and with 3 if one does.
+    """
+    if yes and not fix:
+        raise CliError("--yes requires --fix", ExitCode.USAGE)
+    if run is not None:
+        if fix or build or any(values[name] for name in ("config", "sets", "profile", "name")):
+            raise CliError(
+                "--run checks a run as it is; it cannot be combined with --fix, --build, --config, --set, --profile "
+                "or --name",
+                ExitCode.USAGE,
+            )
+        target, checks = _of_run(find_run(run, values["run_root"]), elsewhere, trust)
+    else:
+        target, checks = _checked(values, elsewhere)
+    if build and not any(check.status == "fail" for check in checks):
+        build_environments(target.plan())
+        checks = checks_of(target.plan(), target.loaded.config, elsewhere=elsewhere)
+    repair = _repair(target, checks, values) if fix else None
+    if not as_json:
+        _print(checks)
+    wrote = repair is not None and _apply(repair, yes=yes, quiet=as_json)
+    if wrote:
+        target, checks = _checked(values, elsewhere)
+        if not as_json:
+            echo("")
+            _print(checks)
+    if as_json:
+        echo_json(_document(target, checks, repair, wrote))
+    return ExitCode.PREFLIGHT if any(check.status == "fail" for check in checks) else ExitCode.OK
+
+
+def _checked(values: dict[str, Any], elsewhere: bool) -> tuple[Target, list[Check]]:
+    """The configuration, and what the checks find."""
+    from liverl_tui.cli.target import load_target
+
+    target = load_target(UpOptions.of(values))
+    for warning in target.loaded.warnings:
+        echo(f"warning: {warning}", err=True)
+    return target, checks_of(target.plan(), target.loaded.config, elsewhere=elsewhere)
+
+
+def _of_run(run: RunDir, elsewhere: bool, trust: tuple[str, ...]) -> tuple[Target, list[Check]]:
+    """The configuration of a run that has ended, and what the checks find.
+
+    Raises:
+        CliError: it is live, so that it holds its own ports and GPUs.
+        UntrustedRun: another user could have changed it: the interpreters that it names are executed.
+    """
+    from liverl.config.load import load_over
+    from liverl_tui.cli.target import Target, require_trusted, stored_plan
+
+    require_trusted(run, trust)
+    if isinstance(backend_alive(run.path), LiveBackend):
+        raise CliError(
+            f"run {run.name} is live: it holds the ports and GPUs that would be checked", ExitCode.USAGE
+        )
+    loaded = load_over(run.config, read_secrets=False)
+    return Target(loaded, run.path), checks_of(stored_plan(run), loaded.config, elsewhere=elsewhere)
+
+
+def checks_of(plan: Plan, config: RunConfig, *, elsewhere: bool = False) -> list[Check]:
+    """What the checks find about a run. After a moment it says on stderr what is being looked at."""
+    from liverl.preflight import run_checks
+
+    with Progress() as progress:
+
+        def tell(ids: Sequence[str]) -> None:
+            progress.say(f"checking: {', '.join(ids)}" if ids else "")
+
+        return run_checks(plan, config, elsewhere=elsewhere, tell=tell)
+
+
+def build_environments(plan: Plan) -> None:
+    """Build those environments of a plan that are not there yet. What is done is said on stderr.
+
+    Raises:
+        CliError: one cannot be built.
+    """
+    import asyncio
+
+    from liverl.environments import BuildError, default_cache_dir, ensure, resolve
+
+    def progress(text: str, share: float | None) -> None:
+        echo(f"{spec.name}: {text}" + (f" ({share:.0%})" if share is not None else ""), err=True)
+
+    for spec in plan.environments:
+        try:
+            if not resolve(spec, default_cache_dir()).published:
+                asyncio.run(ensure(spec, default_cache_dir(), progress))
+        except BuildError as error:
+            raise CliError(f"environment {spec.name} cannot be built: {error}", ExitCode.PREFLIGHT) from error
+
+
+def _print(checks: Sequence[Check]) -> None:
+    for line in table(checks):
+        echo(line)
+    echo(counted(checks))
+
+
+def _document(target: Target, checks: Sequence[Check], repair: _Repair | None, wrote: bool) -> str:
+    import msgspec
+
+    from liverl.preflight.record import Report
+
+    report = Report(
+        run=f"{target.run_dir.parent.name}/{target.run_dir.name}",
+        checks=tuple(checks),
+        failed=sum(check.status == "fail" for check in checks),
+        patch=repair.patch if repair is not None else {},
+        file=str(repair.change.path) if repair is not None and repair.change is not None else None,
+        applied=wrote,
+    )
+    return msgspec.json.format(msgspec.json.encode(report)).decode()
+
+
+# --- --fix --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Repair:
+    """What the checks would set. ``patch``: key -> value; ``guess``: a rule of thumb chose a value; ``change``: of the
+    user's file, None if there is none to write, for the reason ``why``."""
+
+    patch: dict[str, str]
+    guess: bool
+    change: FileChange | None
+    why: str
+
+
+def _repair(target: Target, checks: Sequence[Check], values: dict[str, Any]) -> _Repair:
+    """The patches of all checks in one; where two set one key, that of the first check holds. ``values``: the options
+    of the command."""
+    from liverl.config import ConfigError
+    from liverl.config.edit import EditRefused
+    from liverl.daemon import user_file
+    from liverl_tui.cli.target import load_target
+
+    patch: dict[str, str] = {}
+    guess = False
+    for check in checks:
+        if check.status in ("fail", "warn"):
+            new = {key: value for key, value in check.patch.items() if key not in patch}
+            patch |= new
+            guess = guess or (bool(new) and check.guess)
+    if not patch:
+        return _Repair({}, False, None, "no check knows a value that corrects what it found")
+    given = target.loaded.given or {}
+    above = {key: given[key] for key in patch if given.get(key, "").startswith(("--set", "env "))}
+    told = ", ".join(f"{key} ({where})" for key, where in above.items())
+    why = f"a file cannot change what is set above it: {told}" if above else ""
+    if above.keys() == patch.keys():
+        return _Repair(patch, guess, None, why)
+    patch = {key: value for key, value in patch.items() if key not in above}
+    file = target.loaded.file
+    if not file:
+        return _Repair(patch, guess, None, "there is no configuration file (--config FILE)")
+    try:
+        change = user_file.proposed(Path(file), patch)
+    except (EditRefused, OSError) as error:
+        return _Repair(patch, guess, None, f"{file} cannot be changed: {error}")
+    sets = (*values["sets"], *(f"{key}={value}" for key, value in patch.items()))
+    try:
+        load_target(UpOptions.of({**values, "sets": sets}))
+    except ConfigError as error:
+        return _Repair(patch, guess, None, f"other keys would have to be changed, too: {error}")
+    return _Repair(patch, guess, change, why if change is not None else f"{file} has these values already")
+
+
+def _apply(repair: _Repair, *, yes: bool, quiet: bool) -> bool:
+    """Show the change, and write it if that is agreed to; whether it was written."""
+    from liverl.config.edit import EditRefused
+    from liverl.daemon import user_file
+    from liverl_tui.data.config_change import diff_of_file
+
+    sets = " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in repair.patch.items())
+    if repair.change is None:
+        if not quiet:
+            echo(f"nothing was written: {repair.why}" + (f"; give them as: {sets}" if sets else ""))
+        return False
+    if not quiet:
+        echo(f"in {repair.change.path}:")
+        for line in diff_of_file(repair.change.lines):
+            echo(f"  {line.sign} {line.text}")
+        if repair.guess:
+            echo(GUESS)
+        if repair.why:
+            echo(repair.why)
+    if not yes and (quiet or not _agreed()):
+        if not quiet:
+            echo("nothing was written; to write it: give --fix --yes")
+        return False
+    try:
+        user_file.write_file(repair.change)
+    except (EditRefused, OSError) as error:
+        raise CliError(f"{repair.change.path} was not changed: {error}") from error
+    if not quiet:
+        echo(f"wrote {repair.change.path}")
+    return True
+
+
+def _agreed() -> bool:
+    """Whether the user types y; False without a terminal."""
+    if not sys.stdin.isatty():
+        return False
+    echo("Write it? [y/N] ", err=True, nl=False)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
