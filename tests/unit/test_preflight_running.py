@@ -411,3 +411,14 @@ def test_what_was_skipped_is_replaced_by_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "preflight.json").write_text("[")
     assert read(run) is None
     assert json.loads(record([]))["schema"] >= 6
+
+
+@pytest.mark.parametrize(("command", "code"), [("check", 3), ("plan", 0)])
+def test_a_host_with_too_few_gpus_fails_the_check_and_not_the_plan(
+    run: Path, capsys: pytest.CaptureFixture[str], command: str, code: int
+) -> None:
+    """Plans are made on login nodes."""
+    words = [command, "--profile", "vllm-managed", "--config", str(run), "--set", "run.replicas=9"]
+    assert cli.run(words) == code
+    out = capsys.readouterr().out
+    assert any(line.split()[:2] == ["fail", "GPUs"] for line in out.splitlines()), out

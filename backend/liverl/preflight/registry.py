@@ -76,3 +76,4 @@ CHECKS: tuple[Entry, ...] = (
     Entry("script-syntax", "script_syntax:checks", when.command),
     Entry("script-paths", "script_paths:checks", when.command),
 )
+OF_HOST = frozenset(entry.id for entry in CHECKS if entry.host)  # ids of those that look at this host
