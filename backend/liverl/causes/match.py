@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import rows
 from liverl.causes.needles import Needles
 from liverl.causes.signature import Signature
 from liverl.logs.record import Record
@@ -66,9 +66,9 @@ _NAMES = re.compile(r"(?<=[\s\"'(])(?=[\w.]*[A-Z]\w*(?:Error|Exception|Timeout)\
 
 
 @cache
-def catalogue() -> Matcher:
+def whole() -> Matcher:
     """The matcher of the whole catalogue."""
-    return Matcher(SIGNATURES)
+    return Matcher(rows())
 
 
 def _match(record: Record, whole: str, signature: Signature) -> Match | None:

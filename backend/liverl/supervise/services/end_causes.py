@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id
 from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
 from liverl.causes.quiet.told import Told, joined, read_told
-from liverl.causes.ray_deaths import CONSEQUENCES
+from liverl.causes.ray_deaths import is_consequence
 from liverl.causes.refused import refused
 from liverl.causes.shown import cause
-from liverl.causes.unexplained import DOUBTFUL, FIRST_ERROR, UNEXPLAINED
+from liverl.causes.unexplained import FIRST_ERROR, UNEXPLAINED, is_doubtful
 from liverl.logs.files import also_written
 from liverl.model import Cause
 from liverl.observe.oom_kills import OomKills
@@ -35,8 +35,6 @@ TOLD_S = 60.0  # seconds for reading what a trainer with exit code 0 told; 512 M
 SOON_S = 2.0  # seconds for which an alert waits for them
 _LISTED = re.compile(r"\bthis process has [^\n]{0,400}Of the allocated memory")
 _OTHER = re.compile(r"\bProcess \d+ has\b")
-# Causes that a process of somebody else may have a part in.
-_GPU_MEMORY = frozenset(one.id for one in SIGNATURES if one.gpu_memory)
 
 
 class NotReadError(Exception):
@@ -177,7 +175,7 @@ class EndCauses:
         """Why the run fails although the process of an instance goes on: what its log and those of what it runs on
         tell, followed by ``seen``, what was seen from outside."""
         process = instance.process
-        if process is None or (seen.id and seen.id not in CONSEQUENCES):
+        if process is None or (seen.id and not is_consequence(seen.id)):
             return seen
         ended = msgspec.structs.replace(self._ended(instance, process), exit=None, waits=True)
         others = list(self._others(instance))
@@ -186,7 +184,7 @@ class EndCauses:
             return seen
         # What a program may have caught, or what the stop has brought about meanwhile, need have no part in it.
         names_a_process = found.id == "unknown" and FIRST_ERROR not in found.text
-        if not names_a_process and found.id in DOUBTFUL | UNEXPLAINED:
+        if not names_a_process and (found.id in UNEXPLAINED or is_doubtful(found.id)):
             return seen
         return msgspec.structs.replace(found, text=f"{found.text.rstrip('.')}; {seen.text}")
 
@@ -231,7 +229,7 @@ class EndCauses:
         if why is None:
             return None
         found = cause(why, self._run_dir, self._now(), ray=self.ray)
-        if found.id in _GPU_MEMORY and not _held_alone(found):
+        if _short_of_gpu_memory(found) and not _held_alone(found):
             found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
         return found
 
@@ -254,6 +252,12 @@ class EndCauses:
                 continue
             if other.machine.state not in state_machine.LIVE and _explained_by_log(other):
                 yield self._ended(other, process)
+
+
+def _short_of_gpu_memory(found: Cause) -> bool:
+    """Whether a process of somebody else may have a part in it."""
+    row = by_id().get(found.id)
+    return row is not None and row.gpu_memory
 
 
 def _held_alone(found: Cause) -> bool:
