@@ -22,7 +22,15 @@ def row(id: str, pattern: str, role: Any = "cause", printer: str = "vllm", **mor
     more.setdefault("title", f"title of {id}")
     more.setdefault("fix", f"fix of {id}")
     return Signature(
-        id=id, printer=printer, role=role, pattern=pattern, fires="", spares="", source="test", **more
+        id=id,
+        printer=printer,
+        last=False,
+        role=role,
+        pattern=pattern,
+        fires="",
+        spares="",
+        source="test",
+        **more,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from liverl.causes import catalogue
 from liverl.causes.catalogue import ROWS, load, row_files
-from liverl.causes.row_files import GENERAL, RowsError, ordered, read_rows
+from liverl.causes.row_files import GENERAL, RowsError, read_rows
 from liverl.causes.signature import Signature
 
 ROW = """\
@@ -83,13 +82,12 @@ def test_a_row_of_several_texts_is_a_row_for_each() -> None:
     )
 
 
-def test_rows_of_general_tools_are_last() -> None:
+def test_rows_of_general_tools_come_after_others() -> None:
     found = read(general__apt=ROW.replace('"gone"', '"a"'), zfs=ROW)
-    assert [(row.id, row.printer) for row in found] == [("gone", "zfs"), ("a", "apt")]
+    assert [(row.id, row.printer, row.last) for row in found] == [("a", "apt", True), ("gone", "zfs", False)]
     names = list(row_files(ROWS))
     general = {Path(name).stem for name in names if name.startswith(GENERAL)}
-    printers = [row.printer in general for row in catalogue.rows()]
-    assert general and printers == sorted(printers)
+    assert general == {row.printer for row in catalogue.rows() if row.last}
     assert len({Path(name).stem for name in names}) == len(names), "a program has one file"
 
 
@@ -221,24 +219,6 @@ def test_whatever_values_rows_have_is_one_error(data: st.DataObject) -> None:
         assert str(error).startswith("x.toml")
 
 
-@given(st.randoms(use_true_random=False))
-def test_rows_are_before_those_that_they_name(rng: random.Random) -> None:
-    names = [str(number) for number in range(12)]
-    made = []
-    for place, name in enumerate(names):
-        others = tuple(rng.sample(names[place + 1 :], rng.randint(0, min(3, len(names) - place - 1))))
-        made.append(Signature(name, "x", "noise", "", "", "", "", "", before=others))
-    rng.shuffle(made)
-    found = [row.id for row in ordered(made)]
-    assert sorted(found) == sorted(names)
-    assert all(found.index(row.id) < found.index(other) for row in made for other in row.before)
-
-
-def test_rows_without_an_order_stay_as_they_stand() -> None:
-    made = [Signature(name, "x", "noise", "", "", "", "", "") for name in "cab"]
-    assert [row.id for row in ordered(made)] == ["c", "a", "b"]
-
-
 # --- the packed copy ---
 
 
@@ -270,10 +250,10 @@ def test_a_packed_copy_is_the_same_until_a_file_changes(
     first = load(folder, cache)
     (pack,) = cache.iterdir()
     assert (pack.stat().st_mode & 0o777, cache.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert load(folder, cache) == first and [row.id for row in first] == ["gone", "ended", "ended-otherwise"]
+    assert load(folder, cache) == first and [row.id for row in first] == ["ended", "ended-otherwise", "gone"]
     assert reads == [2], "it was read once"
     (folder / "linux.toml").write_text(ROW.replace("A disk is gone", "A disk was lost"))
-    assert load(folder, cache)[0].title == "A disk was lost" and reads == [2, 2]
+    assert load(folder, cache)[-1].title == "A disk was lost" and reads == [2, 2]
     (folder / "linux.toml").unlink()
     assert [row.id for row in load(folder, cache)] == ["ended", "ended-otherwise"]
     assert [one.name for one in cache.iterdir()] == [pack.name], "one for an installation"
@@ -335,7 +315,7 @@ def test_what_stands_in_the_place_of_the_copy_hurts_nobody(folder: Path, tmp_pat
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(folder: Path) -> None:
-    assert [row.id for row in load(folder, Path("/proc/1/none"))] == ["gone", "ended", "ended-otherwise"]
+    assert [row.id for row in load(folder, Path("/proc/1/none"))] == ["ended", "ended-otherwise", "gone"]
 
 
 def test_processes_that_pack_at_once_do_not_hurt_each_other(folder: Path, tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from liverl.causes.finding import Exit, Explanation, LogRecords
 from liverl.causes.judge import judge
 from liverl.causes.match import Matcher, whole
 from liverl.causes.reading import read_log
-from liverl.causes.row_files import ordered
 from liverl.causes.signature import Signature
-from liverl.logs.record import Record
+from liverl.logs.record import Raised, Record
 
 DATA = Path(__file__).parents[1] / "data"
 LARGEST = 100_000  # bytes of a log that is judged here
@@ -49,7 +48,7 @@ def said(log: LogRecords, matcher: Matcher) -> list[object]:
 def shuffled(seed: int) -> tuple[Signature, ...]:
     found = list(rows())
     random.Random(seed).shuffle(found)
-    return ordered(found)
+    return tuple(found)
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +58,36 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> list[LogRecords]:
     return found
 
 
-def backwards() -> tuple[Signature, ...]:
-    return ordered(rows()[::-1])
-
-
 @pytest.mark.parametrize("seed", [1, 2, "backwards"])
 def test_rows_in_any_order_say_the_same(several: list[LogRecords], seed: int | str) -> None:
-    other = backwards() if seed == "backwards" else shuffled(int(seed))
+    other = rows()[::-1] if seed == "backwards" else shuffled(int(seed))
     assert other != rows() and {one.id for one in other} == {one.id for one in rows()}
     matcher = Matcher(other)
     assert [log.log for log in several if said(log, whole()) != said(log, matcher)] == []
+
+
+def made(id: str, pattern: str, *before: str, last: bool = False) -> Signature:
+    return Signature(id, "x", last, "cause", pattern, "", "", "", "", before=before)
+
+
+@pytest.mark.parametrize(
+    ("of", "found"),
+    [
+        ([made("b", "one"), made("a", "two")], "ba"),  # as their texts stand
+        ([made("b", "one"), made("a", "two", "b")], "ab"),
+        ([made("b", "one"), made("a", "one")], "ab"),
+        ([made("a", "one", last=True), made("b", "two")], "ba"),
+        ([made("a", "one", last=True), made("b", "two", last=True)], "ab"),
+        ([made("a", "one", "b", last=True), made("b", "two")], "ab"),
+        ([made("d", "one"), made("c", "two", "d"), made("b", "three", "c"), made("a", "one", "z")], "abcd"),
+        ([made("a", "ValueError"), made("b", "KeyError")], "ba"),  # the chain, as it is printed
+    ],
+)
+def test_rows_of_one_record_are_in_the_order_of_their_texts(of: list[Signature], found: str) -> None:
+    raised = (Raised("KeyError", "1"), Raised("ValueError", "2"))
+    record = Record(0, 1, "one two three", more=("ValueError: 2 KeyError: 1",), raised=raised)
+    for signatures in (of, of[::-1]):
+        assert "".join(match.signature.id for match in Matcher(signatures).of(record)) == found
 
 
 def test_each_order_that_is_said_is_needed(several: list[LogRecords]) -> None:

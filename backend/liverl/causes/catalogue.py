@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -35,7 +35,7 @@ _FORM = (
 
 @cache
 def rows() -> tuple[Signature, ...]:
-    """All rows: those of general tools last, and each before those that its ``before`` names."""
+    """All rows. Their order means nothing."""
     return load(ROWS, default_cache_dir() / "rows")
 
 
@@ -59,13 +59,14 @@ def load(folder: Path, cache_dir: Path) -> tuple[Signature, ...]:
         RowsError: see ``read_rows``.
         OSError: a file of rows cannot be read.
     """
-    files = row_files(folder)
-    digest = _digest(files)
+    digest = _digest(_files(folder))
     # One for each installation, so that two of them do not replace each other's.
     place = cache_dir / f"{_HASH(os.fsencode(folder)).hexdigest()[:16]}.pack"
     packed = _unpacked(place, digest)
     if packed is not None:
         return packed
+    files = row_files(folder)
+    digest = _digest(files.items())  # of what is read now
     found = read_rows(files)
     body = msgspec.msgpack.encode(found)
     with suppress(OSError):  # no room, no permission: the next process reads the files again
@@ -80,16 +81,18 @@ def row_files(folder: Path) -> dict[str, bytes]:
     Raises:
         OSError: one of them cannot be read.
     """
-    return {
-        path.relative_to(folder).as_posix(): read_regular(path)
-        for path in sorted((*folder.glob("*.toml"), *folder.glob("*/*.toml")))
-    }
+    return dict(_files(folder))
 
 
-def _digest(files: Mapping[str, bytes]) -> bytes:
+def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for path in sorted((*folder.glob("*.toml"), *folder.glob("*/*.toml"))):
+        yield path.relative_to(folder).as_posix(), read_regular(path)
+
+
+def _digest(files: Iterable[tuple[str, bytes]]) -> bytes:
     """Of the files, and of what a row is: a packed row of another version has other fields."""
     digest = _HASH(repr([(f.name, str(f.type)) for f in msgspec.structs.fields(Signature)]).encode())
-    for name, data in files.items():
+    for name, data in files:
         digest.update(f"\n{name} {len(data)}\n".encode())
         digest.update(data)
     return digest.digest()

@@ -17,9 +17,10 @@ from liverl.causes.signature import Signature
 from liverl.util.decode import Undecodable, decode_toml
 from liverl.util.nearest import did_you_mean
 
-GENERAL = "general/"  # the folder of tools that any host has: their rows are read last
+GENERAL = "general/"  # the folder of tools that any host has
+OF_THE_FILE = ("printer", "last")  # its name and its folder say them
 OF_A_TEXT = ("id", "needle", "pattern", "before", "source", "recorded", "fires", "spares")
-_KEYS = tuple(name for name in Signature.__struct_fields__ if name != "printer")
+_KEYS = tuple(name for name in Signature.__struct_fields__ if name not in OF_THE_FILE)
 _SHARED = tuple(
     name for name in _KEYS if name not in ("id", "needle", "pattern", "before", "fires", "spares")
 )
@@ -68,39 +69,19 @@ class _Read(NamedTuple):
 
 
 def read_rows(files: Mapping[str, bytes]) -> tuple[Signature, ...]:
-    """The rows of ``files`` (name below the folder of rows -> content): those of general tools last, and each before
-    the rows that its ``before`` names.
+    """The rows of ``files`` (name below the folder of rows -> content), in no order that means something.
 
     Raises:
         RowsError: a file is no TOML, or a row is not as ``Signature`` says.
     """
     faults: list[Fault] = []
     read: list[_Read] = []
-    for file in sorted(files, key=lambda name: (name.startswith(GENERAL), name)):
+    for file in sorted(files):
         read += _file(file, files[file], faults)
     faults += _joint(read, {PurePosixPath(file).stem for file in files}, {fault.row for fault in faults})
     if faults:
         raise RowsError(faults)
-    return ordered([one.row for one in read])
-
-
-def ordered(rows: Sequence[Signature]) -> tuple[Signature, ...]:
-    """``rows``, each before those that its ``before`` names, otherwise as they stand. There is no circle in them."""
-    first: dict[str, list[Signature]] = {}
-    for row in rows:
-        for other in row.before:
-            first.setdefault(other, []).append(row)
-    found: dict[str, Signature] = {}
-
-    def add(row: Signature) -> None:
-        if row.id not in found:
-            for other in first.get(row.id, ()):
-                add(other)
-            found[row.id] = row
-
-    for row in rows:
-        add(row)
-    return tuple(found.values())
+    return tuple(one.row for one in read)
 
 
 def _file(file: str, data: bytes, faults: list[Fault]) -> Iterator[_Read]:
@@ -163,11 +144,11 @@ def _row(
         if key not in keys:
             found.append(Fault(file, lines.get(key, line), name, key, _unknown(key, keys)))
     for key in _REQUIRED:
-        if key != "printer" and key not in row:
+        if key not in OF_THE_FILE and key not in row:
             found.append(Fault(file, line, name, key, "it is missing"))
     if not found:
         try:
-            signature = msgspec.convert({**row, "printer": PurePosixPath(file).stem}, Signature)
+            signature = msgspec.convert({**row, **_of(file)}, Signature)
         except msgspec.ValidationError:
             for key, value in row.items():
                 if problem := _wrong(key, value):
@@ -175,6 +156,10 @@ def _row(
         else:
             yield _Read(file, line, name, signature, lines)
     faults += found
+
+
+def _of(file: str) -> dict[str, Any]:
+    return {"printer": PurePosixPath(file).stem, "last": file.startswith(GENERAL)}
 
 
 def _wrong(key: str, value: Any) -> str:

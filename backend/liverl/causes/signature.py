@@ -34,10 +34,11 @@ class Live(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Signature(msgspec.Struct, frozen=True):
     """One kind of record, and what it means: a row of the catalogue.
 
-    ``printer``: the program that prints it, which is the name of the row's file. ``pattern``: a regular expression,
-    searched in ``Record.whole`` or, for ``where`` "exception", in ``Raised.text`` of each exception of a traceback (and
-    in a line of the same form); its named groups are captured. ``needle``: text that every match contains, asked first
-    because it is quick.
+    ``printer``: the program that prints it, which is the name of the row's file. ``last``: that is a tool of any host,
+    such as git or nginx, whose rows come after all others that match the same record. ``pattern``: a regular
+    expression, searched in ``Record.whole`` or, for ``where`` "exception", in ``Raised.text`` of each exception of a
+    traceback (and in a line of the same form); its named groups are captured. ``needle``: text that every match
+    contains, asked first because it is quick.
 
     ``role``: a ``cause`` beats everything that it can explain. ``waits``: this process only waited for another rank,
     process or node, which did not answer or was lost: it gives way to an error of that one, also to an unknown one, in
@@ -78,6 +79,7 @@ class Signature(msgspec.Struct, frozen=True):
 
     id: str
     printer: str
+    last: bool
     role: Role
     pattern: str
     title: str
