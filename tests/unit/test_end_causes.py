@@ -10,8 +10,8 @@ import pytest
 
 from liverl.causes.catalogue import rows
 from liverl.causes.signature import Signature
+from liverl.daemon.end_causes import EndCauses
 from liverl.model import Cause, Exit
-from liverl.supervise.services.end_causes import EndCauses
 from liverl.supervise.services.state_machine import MachineState
 
 STRANGER = "Not of this run: pid 7 of ann (python train.py) holds 48.0 GiB of GPU 0."
