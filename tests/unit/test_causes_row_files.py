@@ -318,6 +318,14 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder: Path) -> None:
     assert [row.id for row in load(folder, Path("/proc/1/none"))] == ["ended", "ended-otherwise", "gone"]
 
 
+def test_a_user_without_a_home_has_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(catalogue, "default_cache_dir", without)
+    assert catalogue.rows.__wrapped__() == catalogue.rows()
+
+
 def test_processes_that_pack_at_once_do_not_hurt_each_other(folder: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from liverl.causes.catalogue import load\n"

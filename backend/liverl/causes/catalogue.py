@@ -28,15 +28,18 @@ from liverl.util.regular_file import open_binary, read_regular
 ROWS = Path(__file__).parent / "rows"
 LARGEST = 64 << 20  # bytes of a packed catalogue that are read; it has about 1.3 million
 _HASH = hashlib.sha256
-_FORM = (
-    b"liverl rows 1\n"  # what a packed catalogue begins with; then the digests of its files and of its rows
-)
+# What a packed catalogue begins with; then follow the digests of its files and of its rows, and the rows.
+_FORM = b"liverl rows 1\n"
 
 
 @cache
 def rows() -> tuple[Signature, ...]:
     """All rows. Their order means nothing."""
-    return load(ROWS, default_cache_dir() / "rows")
+    try:
+        cache_dir = default_cache_dir() / "rows"
+    except RuntimeError:  # the user has no home
+        return read_rows(row_files(ROWS))
+    return load(ROWS, cache_dir)
 
 
 @cache

@@ -61,6 +61,7 @@ class EndCauses:
         self.below: Callable[[float], list[Path]] = lambda since: []
         self.strangers: Callable[[], str] = lambda: ""
         self.ray = False
+        by_id()  # read before the first end: the package may be replaced while the run goes on
         self._run_dir = run_dir
         self._records = records
         self._instances = instances
