@@ -347,3 +347,10 @@ def test_processes_that_pack_at_once_do_not_hurt_each_other(folder: Path, tmp_pa
 
 def test_our_own_rows_are_what_their_files_say(tmp_path: Path) -> None:
     assert load(ROWS, tmp_path) == read_rows(row_files(ROWS)) == load(ROWS, tmp_path) == catalogue.rows()
+
+
+def test_the_interface_starts_without_the_catalogue() -> None:
+    program = "import sys, liverl_tui.cli.main, liverl_tui.app.app\n"
+    program += "print([name for name in sys.modules if 'liverl.causes' in name])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
