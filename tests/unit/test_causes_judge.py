@@ -466,6 +466,34 @@ def test_a_complaint_is_the_cause_of_what_is_known_to_report_it(say: Maker) -> N
     assert other is not None and other.id == "unknown"
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_an_engine_says_of_its_processes_once_it_was_asked_to_stop_is_no_failure(
+    say: Maker, asked: bool
+) -> None:
+    matcher = Matcher((*ROWS, row("asked", "shutdown triggered", role="noise", stop_asked=asked)))
+    records = (say("[shutdown] API server: shutdown triggered"), say.error(DEAD))
+    cause = judge_with([log(*records)], [], matcher).cause
+    assert (cause is None) is asked
+    exits = [Exit("server", "a.log", 1)]
+    ids = [judge_with([log(*all_of)], exits, matcher).cause for all_of in (records, records[::-1])]
+    assert [one and one.id for one in ids] == ["silent-exit" if asked else "unknown", "unknown"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_ray_says_of_the_worker_of_a_task_that_it_runs_again_is_no_cause(
+    say: Maker, again: bool
+) -> None:
+    matcher = Matcher(
+        (row("broken", "worker broke"), row("again", "will be retried", role="noise", retried=again))
+    )
+    records = (say.error("worker broke", writer="w"), say.error("the task will be retried", writer="w"))
+    cause = judge_with([log(*records)], [], matcher).cause
+    assert (cause is None) is again
+    other = (say.error("worker broke", writer="v"), say.error("the task will be retried", writer="w"))
+    cause = judge_with([log(*other)], [], matcher).cause
+    assert cause is not None and cause.id == "broken"
+
+
 def test_guesses_of_ray_and_repeated_command_lines_are_cut_off() -> None:
     assert without_speculation("it died.  \n Some common causes include: (1) OOM\nmore") == "it died."
     assert (
