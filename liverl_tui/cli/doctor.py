@@ -31,6 +31,8 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
     anything else; - reads standard input. Exits with 0 if nothing is wrong, 1 if something was found, 4 if there is
     nothing to read, and 70 if the doctor itself failed.
     """
+    from liverl.causes.catalogue import ROWS
+    from liverl.causes.row_files import RowsError
     from liverl.offline.doctor import report
     from liverl.offline.doctor.examine import examine
     from liverl.offline.doctor.unpacked import to_unpack, unpack
@@ -43,6 +45,8 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
             given = unpack(paths, folder, progress.say)
             examination = given.named(examine(given.paths, progress.say))
         text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
+    except RowsError as error:  # somebody has edited them
+        raise CliError(f"the rows in {ROWS} cannot be used:\n{error}", ExitCode.INTERNAL) from None
     except Exception as error:
         echo(redact.value("".join(traceback.format_exception(error))), err=True)
         what = redact.value(f"{type(error).__name__}: {error}")

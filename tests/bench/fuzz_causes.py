@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import rows
 from liverl.causes.finding import Exit
 from liverl.causes.judge import judge
 from liverl.causes.reading import NotTextError, read_log
@@ -42,7 +42,7 @@ def sources() -> list[bytes]:
         for p in sorted((DATA / folder).rglob("*"))
     ]
     texts = [p.read_bytes()[:400_000] for p in logs if p.is_file() and p.suffix not in (".gz", ".json")]
-    return texts + ["\n".join((one.fires, one.spares)).encode() for one in SIGNATURES]
+    return texts + ["\n".join((one.fires, one.spares)).encode() for one in rows()]
 
 
 class Maker:

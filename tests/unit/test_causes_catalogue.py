@@ -13,7 +13,7 @@ import pytest
 from kit import regexes
 from kit.cause_table import table
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id, rows
 from liverl.causes.match import Matcher
 from liverl.causes.signature import Signature
 from liverl.causes.words import explained
@@ -21,7 +21,7 @@ from liverl.config.schema import leaves
 from liverl.logs.record import Raised, Record
 
 DATA = Path(__file__).parent.parent / "data"
-BY_ID = {signature.id: signature for signature in SIGNATURES}
+BY_ID = by_id()
 
 # Causes that also match the text of another row, and why that is right.
 ALSO: dict[str, set[str]] = {
@@ -29,10 +29,9 @@ ALSO: dict[str, set[str]] = {
     "urllib3-retries": {"host-unreachable"},  # noise in the same line wins
     "litellm-cost-map": {"name-resolution"},
     "falls-back": {"flash-attn-module"},
-    "docker-registry-unreachable": {"name-unknown-go"},  # it stands before the general row
+    "optional-extension": {"module-of-version"},
     # counts only where nothing else is wrong
     "agent-not-installed": {"shell-command-missing"},
-    "nvcc-not-run": {"shell-command-missing"},
 }
 
 # Further near misses, of rows with more than one lookaround.
@@ -81,7 +80,7 @@ def templates(signature: Signature) -> list[str]:
 
 def test_a_row_fires_on_its_text_and_spares_its_near_miss() -> None:
     wrong = {}
-    for one in SIGNATURES:
+    for one in rows():
         pattern = re.compile(one.pattern)
         if (fires := bool(pattern.search(one.fires)), spares := not pattern.search(one.spares)) != (
             True,
@@ -92,11 +91,11 @@ def test_a_row_fires_on_its_text_and_spares_its_near_miss() -> None:
 
 
 def test_ids_are_unique() -> None:
-    assert [name for name, count in Counter(one.id for one in SIGNATURES).items() if count > 1] == []
+    assert [name for name, count in Counter(one.id for one in rows()).items() if count > 1] == []
 
 
 def test_a_row_says_what_happened_and_what_to_do() -> None:
-    told = [one for one in SIGNATURES if one.role != "noise"]
+    told = [one for one in rows() if one.role != "noise"]
     assert [one.id for one in told if not one.fix] == []
     assert [one.id for one in told if bool(one.cause) != one.explains] == []
     sentences = [(one.id, text) for one in told for text in (one.cause, one.fix) if text]
@@ -105,7 +104,7 @@ def test_a_row_says_what_happened_and_what_to_do() -> None:
 
 def test_words_name_only_groups_that_every_match_captures() -> None:
     wrong = {}
-    for one in SIGNATURES:
+    for one in rows():
         named = {name for text in templates(one) for _, name, _, _ in string.Formatter().parse(text) if name}
         certain = regexes.certain_groups(one.pattern)
         if missing := named - certain - ({"meant"} if "key" in certain else set()):
@@ -121,7 +120,7 @@ def test_rows_of_short_gpu_memory_say_so() -> None:
     )
     silent = [
         one.id
-        for one in SIGNATURES
+        for one in rows()
         if short.search(one.title) and device.search(one.title) and not one.gpu_memory
     ]
     assert silent == []
@@ -129,14 +128,14 @@ def test_rows_of_short_gpu_memory_say_so() -> None:
 
 def test_a_title_is_one_short_line() -> None:
     titles = {}
-    for one in SIGNATURES:
+    for one in rows():
         match = re.search(one.pattern, one.fires)
         titles[one.id] = one.title.format(**match.groupdict()) if match else ""
     assert {i: t for i, t in titles.items() if not 0 < len(t) <= 80 or "\n" in t or t.endswith(".")} == {}
 
 
 def test_a_patch_sets_keys_that_exist() -> None:
-    assert [(one.id, key) for one in SIGNATURES for key in one.patch if not schema_has(key)] == []
+    assert [(one.id, key) for one in rows() for key in one.patch if not schema_has(key)] == []
 
 
 def test_a_fix_names_keys_that_exist() -> None:
@@ -145,7 +144,7 @@ def test_a_fix_names_keys_that_exist() -> None:
     )
     sections += "verl|proxy|session_proxy|supervise|observe|environments|environment|reward|embedded"
     key = re.compile(rf"(?<![\w.\-/~{{])((?:{sections})\.[a-z]\w*(?:\.\w+)*)(?![\w(])")
-    named = [(one.id, name) for one in SIGNATURES for name in key.findall(f"{one.cause} {one.fix}")]
+    named = [(one.id, name) for one in rows() for name in key.findall(f"{one.cause} {one.fix}")]
     # trainer.nnodes, trainer.n_gpus_per_node and trainer.logger are verl's, ray.kill is Ray's.
     ours = [row for row in named if not row[1].startswith(("trainer.n", "trainer.logger", "ray.kill"))]
     assert len(ours) > 50
@@ -153,47 +152,45 @@ def test_a_fix_names_keys_that_exist() -> None:
 
 
 def test_a_needle_is_in_every_match() -> None:
-    assert [one.id for one in SIGNATURES if not one.needle and one.role != "noise"] == []
+    assert [one.id for one in rows() if not one.needle and one.role != "noise"] == []
     assert [
-        one.id
-        for one in SIGNATURES
-        if not any(one.needle in run for run in ["", *regexes.literals(one.pattern)])
+        one.id for one in rows() if not any(one.needle in run for run in ["", *regexes.literals(one.pattern)])
     ] == []
 
 
 def test_a_consequence_names_rows_that_exist() -> None:
-    assert [(one.id, cause) for one in SIGNATURES for cause in one.of if cause not in BY_ID] == []
-    assert [one.id for one in SIGNATURES if one.of and one.role != "consequence"] == []
+    assert [(one.id, cause) for one in rows() for cause in one.of if cause not in BY_ID] == []
+    assert [one.id for one in rows() if one.of and one.role != "consequence"] == []
 
 
 def test_no_other_cause_matches_the_text_of_a_row() -> None:
-    """But for general rows of Python's own, which give way to the rows of libraries and to those before them."""
-    causes = [(place, one, re.compile(one.pattern)) for place, one in enumerate(SIGNATURES) if one.explains]
+    """But for general rows, which give way to the others, and for those that another one is before."""
+    causes = [(one, re.compile(one.pattern)) for one in rows() if one.explains]
 
-    def gives_way(place: int, other: Signature, to: int, one: Signature) -> bool:
-        return other.component == "python" and (one.component != "python" or place > to)
+    def gives_way(other: Signature, one: Signature) -> bool:
+        return other.id in one.before or (other.role == "general" and one.role != "general")
 
     others = {
         one.id: {
             other.id
-            for place, other, pattern in causes
-            if other is not one and pattern.search(one.fires) and not gives_way(place, other, to, one)
+            for other, pattern in causes
+            if other is not one and pattern.search(one.fires) and not gives_way(other, one)
         }
-        for to, one in enumerate(SIGNATURES)
+        for one in rows()
     }
     assert {name: found for name, found in others.items() if found} == ALSO
 
 
 def test_a_needle_is_more_than_a_number() -> None:
     """Lines are known by their shapes without digits: what is left of a needle must not stand in most of them."""
-    bare = {one.id: re.sub(r"[\d\s]", "", one.needle) for one in SIGNATURES if re.search(r"\d", one.needle)}
+    bare = {one.id: re.sub(r"[\d\s]", "", one.needle) for one in rows() if re.search(r"\d", one.needle)}
     assert {row: text for row, text in bare.items() if len(text) < 5} == {}
 
 
 def test_a_near_miss_is_near() -> None:
     """It has a word of what the row looks for, so that a pattern of that word alone would be wrong."""
     far = {}
-    for one in SIGNATURES:
+    for one in rows():
         wanted = {word.lower() for run in regexes.literals(one.pattern) for word in WORD.findall(run)}
         if wanted and not wanted & {word.lower() for word in WORD.findall(one.spares)}:
             far[one.id] = one.spares
@@ -203,8 +200,8 @@ def test_a_near_miss_is_near() -> None:
 def test_no_lookaround_of_a_pattern_is_idle() -> None:
     """Without it, the row would match its near miss, the text of another row, or one of ``NEAR``."""
     idle = []
-    for one in SIGNATURES:
-        others = [one.spares, *NEAR.get(one.id, ()), *(row.fires for row in SIGNATURES if row is not one)]
+    for one in rows():
+        others = [one.spares, *NEAR.get(one.id, ()), *(row.fires for row in rows() if row is not one)]
         assert not any(re.search(one.pattern, text) for text in NEAR.get(one.id, ()))
         idle += [
             (one.id, wider)
@@ -215,7 +212,7 @@ def test_no_lookaround_of_a_pattern_is_idle() -> None:
 
 
 def test_a_search_takes_linear_time() -> None:
-    reasons = {one.id: regexes.unbounded(one.pattern) for one in SIGNATURES}
+    reasons = {one.id: regexes.unbounded(one.pattern) for one in rows()}
     assert {name: why for name, why in reasons.items() if why} == {}
 
 
@@ -272,7 +269,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 def test_a_case_has_a_cause_that_speaks_of_it(case: Case) -> None:
     text = re.sub(r"\x1b\[[\d;]*m", "", (DATA / "cases" / case.file).read_text())
     said = []
-    for signature in SIGNATURES:
+    for signature in rows():
         if signature.explains:
             flags = re.MULTILINE if signature.where == "exception" else 0
             for match in re.finditer(signature.pattern, text, flags):
@@ -289,8 +286,8 @@ def test_every_case_has_words() -> None:
 
 
 def test_the_table_lists_each_row_with_what_it_rests_on() -> None:
-    lines = table(SIGNATURES)
-    for signature in SIGNATURES:
+    lines = table(rows())
+    for signature in rows():
         (row,) = (line for line in lines if line.split()[0] == signature.id)
         assert ("recording" in row.split()) == signature.recorded
 

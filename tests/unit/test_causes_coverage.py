@@ -7,11 +7,11 @@ import re
 
 from kit.coverage_table import KNOWN, failures
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id
 from liverl.diagnose.catalogue.rules import RULES
 
 FAILURES = failures()
-BY_ID = {one.id: one for one in SIGNATURES}
+BY_ID = by_id()
 
 
 def test_every_known_failure_has_its_row() -> None:

@@ -18,11 +18,19 @@ from liverl.causes.signature import Signature
 from liverl.logs.record import Raised, Record
 
 
-def row(id: str, pattern: str, role: Any = "cause", component: Any = "vllm", **more: Any) -> Signature:
+def row(id: str, pattern: str, role: Any = "cause", printer: str = "vllm", **more: Any) -> Signature:
     more.setdefault("title", f"title of {id}")
     more.setdefault("fix", f"fix of {id}")
     return Signature(
-        id=id, component=component, role=role, pattern=pattern, fires="", spares="", source="test", **more
+        id=id,
+        printer=printer,
+        last=False,
+        role=role,
+        pattern=pattern,
+        fires="",
+        spares="",
+        source="test",
+        **more,
     )
 
 
@@ -30,23 +38,23 @@ ROWS = (
     row(
         "cuda-oom",
         r"CUDA out of memory\. Tried to allocate (?P<size>[\d.]+ GiB)",
-        component="cuda",
+        printer="cuda",
         where="exception",
         needle="CUDA out of memory",
         title="the GPU's memory is full: {size} more were wanted of {total}",
         patch={"vllm.gpu_memory_utilization": "0.8", "vllm.gen_tp": "{total}"},
     ),
-    row("memory", r"^MemoryError", role="general", component="python", where="exception"),
-    row("watchdog", "Watchdog caught collective", component="nccl"),
+    row("memory", r"^MemoryError", role="general", printer="python", where="exception"),
+    row("watchdog", "Watchdog caught collective", printer="nccl"),
     row("engine-dead", "EngineDeadError|Engine core initialization failed", role="consequence"),
-    row("actor-died", "ActorDiedError", role="consequence", component="ray", of=("watchdog",)),
-    row("pending", "No available node types", component="ray", alive=True),
+    row("actor-died", "ActorDiedError", role="consequence", printer="ray", of=("watchdog",)),
+    row("pending", "No available node types", printer="ray", alive=True),
     row("leak", "resource_tracker", role="noise"),
 )
 
 
 def judge(logs: list[LogRecords], exits: list[Exit]) -> Verdict:
-    return judge_with(logs, exits, ROWS)
+    return judge_with(logs, exits, Matcher(ROWS))
 
 
 class Maker:
@@ -354,15 +362,17 @@ def test_an_exception_of_a_program_says_where_to_look_and_is_not_guessed_at(say:
 
 
 def test_a_failure_that_reports_complaints_is_told_by_the_newest_of_them(say: Maker) -> None:
-    trial = row("trial", "trial .* failed", component="liverl", alive=True, request=True, title="trials fail")
+    trial = row("trial", "trial .* failed", printer="liverl", alive=True, request=True, title="trials fail")
     all_failed = row("all-failed", "no trajectories", role="consequence", of=("trial",))
     lines = [say("trial a failed: Old", at=1.0), say("trial b failed: New", at=2.0)]
     end = say.raised("RuntimeError: no trajectories", at=3.0)
     late = say("trial c failed: Late", at=4.0)
-    found = judge_with([log(*lines, end, late)], [Exit("trainer", code=1)], (trial, all_failed)).cause
+    found = judge_with(
+        [log(*lines, end, late)], [Exit("trainer", code=1)], Matcher((trial, all_failed))
+    ).cause
     assert found is not None and (found.id, found.evidence[0].text) == ("trial", "trial b failed: New")
     other = row("other", "no trajectories", role="consequence")
-    unknown = judge_with([log(*lines, end)], [Exit("trainer", code=1)], (trial, other)).cause
+    unknown = judge_with([log(*lines, end)], [Exit("trainer", code=1)], Matcher((trial, other))).cause
     assert unknown is not None and unknown.id == "unknown"
 
 
@@ -371,7 +381,7 @@ def test_slips_are_no_symptom(say: Maker, count: int, told: bool) -> None:
     slip = row("slip", "cannot be read", alive=True, request=True, slips=2)
     lines = [record for _ in range(count) for record in (say("a call cannot be read"), say.healthy())]
     elsewhere = log(say("a call cannot be read"), name="b.log")
-    found = judge_with([log(*lines), elsewhere], [], (slip,))
+    found = judge_with([log(*lines), elsewhere], [], Matcher((slip,)))
     everything = [one.id for one in (found.cause, *found.symptoms) if one is not None]
     assert everything == (["slip"] if told else [])
 
@@ -379,7 +389,7 @@ def test_slips_are_no_symptom(say: Maker, count: int, told: bool) -> None:
 def test_lines_that_ray_merged_into_one_count_each(say: Maker) -> None:
     slip = row("slip", "cannot be read", alive=True, request=True, slips=2)
     for repeated, told in ((1, False), (2, True)):
-        found = judge_with([log(say("a call cannot be read", repeated=repeated))], [], (slip,))
+        found = judge_with([log(say("a call cannot be read", repeated=repeated))], [], Matcher((slip,)))
         assert [one.id for one in (found.cause, *found.symptoms) if one is not None] == ["slip"] * told
 
 
@@ -430,7 +440,10 @@ def test_requests_that_failed_have_ended_nothing_that_is_known(say: Maker) -> No
 
 def test_a_request_that_failed_is_told_of_what_is_known_to_have_failed(say: Maker) -> None:
     logs = [log(say.error(REFUSED))]
-    for found in (judge(logs, [Exit("proxy", code=1)]), judge_with(logs, (), ROWS, failed_anyway=True)):
+    for found in (
+        judge(logs, [Exit("proxy", code=1)]),
+        judge_with(logs, (), Matcher(ROWS), failed_anyway=True),
+    ):
         assert found.cause is not None and found.cause.id == "unknown" and found.symptoms == ()
     beside = judge([log(say.error(REFUSED), say.raised("ValueError: it broke"))], []).cause
     assert beside is not None and "it broke" in beside.title and beside.id == "unknown"
@@ -438,15 +451,47 @@ def test_a_request_that_failed_is_told_of_what_is_known_to_have_failed(say: Make
 
 REPORTED = (
     row("reported", "docker failed", role="consequence", of=("name-taken",)),
-    row("name-taken", "name is taken", component="host", alive=True),
+    row("name-taken", "name is taken", printer="host", alive=True),
 )
 
 
 def test_a_complaint_is_the_cause_of_what_is_known_to_report_it(say: Maker) -> None:
-    found = judge_with([log(say("the name is taken"), say.error("docker failed"))], [], REPORTED).cause
+    found = judge_with(
+        [log(say("the name is taken"), say.error("docker failed"))], [], Matcher(REPORTED)
+    ).cause
     assert found is not None and found.id == "name-taken"
-    other = judge_with([log(say("the name is taken"), say.raised("ValueError: no"))], [], REPORTED).cause
+    other = judge_with(
+        [log(say("the name is taken"), say.raised("ValueError: no"))], [], Matcher(REPORTED)
+    ).cause
     assert other is not None and other.id == "unknown"
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_an_engine_says_of_its_processes_once_it_was_asked_to_stop_is_no_failure(
+    say: Maker, asked: bool
+) -> None:
+    matcher = Matcher((*ROWS, row("asked", "shutdown triggered", role="noise", stop_asked=asked)))
+    records = (say("[shutdown] API server: shutdown triggered"), say.error(DEAD))
+    cause = judge_with([log(*records)], [], matcher).cause
+    assert (cause is None) is asked
+    exits = [Exit("server", "a.log", 1)]
+    ids = [judge_with([log(*all_of)], exits, matcher).cause for all_of in (records, records[::-1])]
+    assert [one and one.id for one in ids] == ["silent-exit" if asked else "unknown", "unknown"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_ray_says_of_the_worker_of_a_task_that_it_runs_again_is_no_cause(
+    say: Maker, again: bool
+) -> None:
+    matcher = Matcher(
+        (row("broken", "worker broke"), row("again", "will be retried", role="noise", retried=again))
+    )
+    records = (say.error("worker broke", writer="w"), say.error("the task will be retried", writer="w"))
+    cause = judge_with([log(*records)], [], matcher).cause
+    assert (cause is None) is again
+    other = (say.error("worker broke", writer="v"), say.error("the task will be retried", writer="w"))
+    cause = judge_with([log(*other)], [], matcher).cause
+    assert cause is not None and cause.id == "broken"
 
 
 def test_guesses_of_ray_and_repeated_command_lines_are_cut_off() -> None:

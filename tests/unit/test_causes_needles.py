@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import rows
 from liverl.causes.needles import Needles
 from liverl.causes.signature import Signature
 
@@ -25,9 +25,9 @@ def test_exactly_the_needles_of_a_text_are_found(needles: list[str], text: str) 
     assert index.any_of(text) == bool(expected)
 
 
-@pytest.mark.parametrize("row", SIGNATURES[::23], ids=lambda row: row.id)
+@pytest.mark.parametrize("row", rows()[::23], ids=lambda row: row.id)
 def test_every_row_is_found_in_a_long_text(row: Signature) -> None:
-    needles = {one.needle for one in SIGNATURES if one.needle}
+    needles = {one.needle for one in rows() if one.needle}
     index = Needles(needles)
     text = f"before it\n{row.fires}\nbehind it"
     assert set(index.of(text)) == {needle for needle in needles if needle in text}

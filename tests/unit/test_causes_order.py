@@ -6,6 +6,7 @@ import pytest
 
 from liverl.causes.chain import telling
 from liverl.causes.finding import LogRecords
+from liverl.causes.match import Matcher
 from liverl.causes.timeline import timeline
 from liverl.logs.record import Raised, Record
 
@@ -71,7 +72,7 @@ def record(
 
 
 def order(*logs: LogRecords) -> list[str]:
-    return [moment.record.text for moment in timeline(logs, ())]
+    return [moment.record.text for moment in timeline(logs, Matcher(()))]
 
 
 def test_records_without_a_stamp_keep_their_place() -> None:
@@ -100,8 +101,10 @@ def test_a_log_without_stamps_is_as_old_as_its_file() -> None:
 def test_a_log_that_ends_well_outlived_its_errors() -> None:
     error, well = record(0), Record(1, 2, "up", "healthy", level="info")
     ignored = Record(2, 3, "x", "ignored", level="error")
-    assert [m.outlived for m in timeline([LogRecords("a", (error, well, ignored))], ())] == [True] * 3
-    assert [m.outlived for m in timeline([LogRecords("a", (well, error))], ())] == [False] * 2
+    assert [m.outlived for m in timeline([LogRecords("a", (error, well, ignored))], Matcher(()))] == [
+        True
+    ] * 3
+    assert [m.outlived for m in timeline([LogRecords("a", (well, error))], Matcher(()))] == [False] * 2
 
 
 def test_healthy_records_that_were_not_kept_count_by_the_byte_up_to_which_they_do() -> None:
@@ -111,7 +114,7 @@ def test_healthy_records_that_were_not_kept_count_by_the_byte_up_to_which_they_d
         record(2, writer="A"),
         Record(9, 10, "up", "healthy", "A"),
     )
-    moments = timeline([LogRecords("a", records, survived=2)], ())
+    moments = timeline([LogRecords("a", records, survived=2)], Matcher(()))
     assert [m.survived for m in moments[:3]] == [True, False, False]
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import rows
 from liverl.causes.finding import Verdict
 from liverl.causes.judge import judge
 from liverl.causes.reading import read_log
 from liverl.causes.signature import Signature
 
-WAITS = [row for row in SIGNATURES if row.role == "waits"]
+WAITS = [row for row in rows() if row.role == "waits"]
 # What Python's libraries say of a model, a file or a setting: all of these once lost to a later watchdog.
-PRECISE = [row for row in SIGNATURES if row.component == "python" and row.role == "cause" and not row.alive]
+PYTHON = ("huggingface", "pip-uv", "python", "python-libraries", "wandb-mlflow")
+PRECISE = [row for row in rows() if row.printer in PYTHON and row.role == "cause" and not row.alive]
 UNKNOWN = "ValueError: the shards of step 7 were written twice"
 WATCHDOG = next(row for row in WAITS if row.id == "nccl-watchdog")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import rows
 from liverl.causes.finding import Exit, Explanation, LogRecords
 from liverl.causes.judge import judge
 from liverl.causes.reading import read_log
@@ -16,8 +16,8 @@ from liverl.causes.signature import Signature
 from liverl.causes.unexplained import UNEXPLAINED
 from liverl.logs.records import RecordReader
 
-CAUSES = [one for one in SIGNATURES if one.explains and not one.alive]
-UMBRELLAS = [one for one in SIGNATURES if one.role == "consequence" and not one.alive]
+CAUSES = [one for one in rows() if one.explains and not one.alive]
+UMBRELLAS = [one for one in rows() if one.role == "consequence" and not one.alive]
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception)\b")
 FRAME = '  File "main.py", line 3, in main\n    main()\n'
 NCCL = b"".join(b"node1:77:99 [0] NCCL INFO Channel %02d/24 : 0 1 2 3\n" % (n % 24) for n in range(30000))

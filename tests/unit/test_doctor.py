@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from liverl.causes.finding import Explanation
 from liverl.causes.places import offset_of
 from liverl.causes.reading import MOST_AFTER
+from liverl.causes.row_files import Fault, RowsError
 from liverl.model import Cause, Evidence, Result
 from liverl.model import Exit as ServiceExit
 from liverl.offline.doctor import examine as examine_module
@@ -459,6 +460,20 @@ def test_a_fault_of_its_own_is_no_diagnosis(
     code, out, err = doctor(capsys, tmp_path)
     assert (code, out) == (70, "")
     assert "doctor itself failed: KeyError: 'x'" in err
+
+
+def test_faults_of_rows_are_told_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RowsError([Fault("vllm.toml", 7, "a-row", "rolle", "there is no such key; did you mean role?")])
+
+    monkeypatch.setattr(examine_module, "judge_files", fails)
+    code, out, err = doctor(capsys, tmp_path)
+    assert (code, out) == (70, "") and "Traceback" not in err
+    assert err.endswith(
+        "cannot be used:\nvllm.toml:7: a-row: rolle: there is no such key; did you mean role?\n"
+    )
 
 
 def test_of_a_huge_log_the_end_is_read_and_that_is_said(

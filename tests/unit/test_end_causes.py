@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import rows
 from liverl.causes.signature import Signature
+from liverl.daemon.end_causes import EndCauses
 from liverl.model import Cause, Exit
-from liverl.supervise.services.end_causes import EndCauses
 from liverl.supervise.services.state_machine import MachineState
 
 STRANGER = "Not of this run: pid 7 of ann (python train.py) holds 48.0 GiB of GPU 0."
@@ -49,7 +49,7 @@ async def test_who_else_holds_gpu_memory_is_told_where_it_was_short(tmp_path: Pa
     assert STRANGER not in (await cause(tmp_path, PORT)).why, "it has nothing to do with a port"
 
 
-@pytest.mark.parametrize("row", [row for row in SIGNATURES if row.gpu_memory], ids=lambda row: row.id)
+@pytest.mark.parametrize("row", [row for row in rows() if row.gpu_memory], ids=lambda row: row.id)
 async def test_whoever_prints_that_memory_was_short(row: Signature, tmp_path: Path) -> None:
     found = await cause(tmp_path, row.fires)
     alone = "this process has" in row.fires  # torch has listed who was on it

@@ -778,7 +778,7 @@ async def test_an_end_whose_log_cannot_be_read_is_not_done(
     def fails(*_: object, **__: object) -> None:
         raise OSError(5, "Input/output error", "trainer.1.log")
 
-    monkeypatch.setattr(f"liverl.supervise.services.end_causes.{unread}", fails)
+    monkeypatch.setattr(f"liverl.daemon.end_causes.{unread}", fails)
     row = next(row for row in TABLE if row.name == "no step, nothing owed")
     result = await ended(make(row), row, row.log, tmp_path)
     assert (result.state, result.exit_code) == ("stopped", 5), result.summary

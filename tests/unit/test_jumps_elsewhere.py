@@ -12,6 +12,7 @@ from kit.runs import make_run, toy
 from kit.screens import NOW, snapshot
 from kit.trial_folders import FILE, T, call, lines, put
 
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.diagnose.tracker import Diagnosis, Rule, RunContext, words
 from liverl.model import Symptom
 from liverl.observe.trials.scanner import TrialScanner
@@ -19,7 +20,6 @@ from liverl.plan.spec import Plan
 from liverl.proxy.runtime.assignments import FORGET_AFTER, Assignments
 from liverl.sessions.counters import Counters
 from liverl.sessions.finished import KEPT_S, Ended, FinishedSessions
-from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import clocks
 from liverl.util.clocks import Moment
 
@@ -97,12 +97,12 @@ async def test_a_backend_goes_on_from_the_times_of_the_one_before(
     plan = msgspec.json.decode((run.run_dir / "plan.json").read_bytes(), type=Plan)
     wall, began = time.time, clocks.moment()
     monkeypatch.setattr(time, "time", lambda: wall() + 5 * DAY)
-    adopted = Supervisor(plan, run.run_dir, 1, 1.0, goes_on=Moment(began.wall, began.ran))
+    adopted = RunSupervisor(plan, run.run_dir, 1, 1.0, goes_on=Moment(began.wall, began.ran))
     try:
         assert 0.0 <= adopted.now() - began.wall < 60.0, "not five days"
     finally:
         adopted.records.close()
-    fresh = Supervisor(plan, run.run_dir, 2, 1.0)
+    fresh = RunSupervisor(plan, run.run_dir, 2, 1.0)
     try:
         assert abs(fresh.now() - time.time()) < 60.0, "a new attempt begins with the clock as it is"
     finally:

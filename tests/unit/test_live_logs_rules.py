@@ -10,21 +10,20 @@ from kit.live_logs import Followed
 from kit.screens import service, snapshot
 from msgspec.structs import replace
 
-from liverl.causes.catalogue import SIGNATURES
-from liverl.causes.signature import Signature
+from liverl.causes.catalogue import by_id, rows
+from liverl.causes.signature import Live, Signature
+from liverl.diagnose.catalogue.alert_ids import kinds
 from liverl.diagnose.catalogue.live_logs import (
     ENDED_S,
     MANY,
     RESTARTED_S,
     SETTLED_S,
     SHARE,
-    THRESHOLDS,
     USUAL,
-    Threshold,
 )
 from liverl.model import StepTrials, TrialsStatus
 from liverl.observe.live_logs.reader import FollowedLog
-from liverl.observe.live_logs.watched import COUNTED, SURVIVABLE, WATCHED
+from liverl.observe.live_logs.watched import COUNTED, watched
 
 DATA = Path(__file__).parents[1] / "data"
 HEALTHY = (
@@ -43,7 +42,8 @@ HEALTHY = (
 OK = '(APIServer pid=7) INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
 POLL = '(APIServer pid=7) INFO:     10.0.0.1:4000 - "GET /health HTTP/1.1" 200 OK'
 WAITING = "Warning: The following resource request cannot be scheduled right now: {'GPU': 1.0}."
-BY_ID = {signature.id: signature for signature in SIGNATURES}
+BY_ID = by_id()
+WATCHED = watched()
 
 
 def answer(status: int, words: str = "Bad Request", path: str = "/v1/chat/completions") -> str:
@@ -55,22 +55,27 @@ def run(tmp_path: Path) -> Followed:
     return Followed(tmp_path)
 
 
-def threshold(signature: Signature) -> Threshold:
-    return THRESHOLDS.get(signature.id, USUAL[signature.severity])
+def threshold(signature: Signature) -> Live:
+    return signature.live or USUAL[signature.severity]
 
 
 def service_of(signature: Signature) -> str:
-    return {"litellm": "proxy", "vllm": "r0"}.get(signature.component, "trainer")
+    return {"litellm": "proxy", "vllm": "r0"}.get(signature.printer, "trainer")
 
 
 # --- what the catalogue knows ---------------------------------------------------------------------------
 
 
 def test_every_row_of_a_process_that_goes_on_is_looked_for() -> None:
-    alive = {one.id for one in SIGNATURES if one.alive and one.component != "shell"}
-    assert (alive - COUNTED) | SURVIVABLE == {one.id for one in WATCHED}
-    assert set(THRESHOLDS) <= {one.id for one in WATCHED}
-    assert not [one.id for one in WATCHED if one.id in SURVIVABLE and one.alive]
+    alive = {one.id for one in rows() if one.alive and not one.script}
+    counted = {one.id for one in rows() if one.told_by in COUNTED}
+    assert counted and counted < alive
+    assert (alive - counted) | {one.id for one in rows() if one.live} == {one.id for one in WATCHED}
+
+
+def test_what_tells_the_same_as_a_row_is_an_alert() -> None:
+    told = {one.told_by for one in rows()} - {""}
+    assert len(told) > 5 and told <= set(kinds())
 
 
 @pytest.mark.parametrize("signature", WATCHED, ids=lambda one: one.id)
@@ -85,7 +90,7 @@ def test_a_row_is_a_symptom_when_it_was_seen_often_enough(run: Followed, signatu
         assert f"log:{signature.id}:{name}" not in run.symptoms(), number
         run.write(name, signature.fires, "and something else")
         run.look(1 if number < least else 0)
-    if least < 3 and signature.id in SURVIVABLE:
+    if least < 3 and not signature.alive:
         assert f"log:{signature.id}:{name}" not in run.symptoms(), "its process may be about to end"
         run.look(ENDED_S)
     symptom = run.symptoms()[f"log:{signature.id}:{name}"]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kit.screens import gpu as board_gpu
 
 from liverl.control.messages import CommandError
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.model import GpuStatus
 from liverl.plan.spec import Plan, PortSpec, ServiceSpec, Settings
 from liverl.preflight.host import replicas, trials
@@ -29,7 +30,6 @@ from liverl.serving.unfinished_trials import trials_of, unfinished
 from liverl.supervise.recovery.replay import read_history
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.state_machine import MachineState
-from liverl.supervise.services.supervisor import Supervisor
 
 A, B, C = "http://a", "http://b", "http://c"
 
@@ -231,7 +231,7 @@ class Board:
     def __init__(self, folder: Path, gpus: int, each: int = 1) -> None:
         template = ServiceSpec("r{index}", "replica", argv=("serve",), ports=(PortSpec("http"),), gpus=each)
         plan = Plan("p/n", str(folder), "managed", (), (), template, 1)
-        self.supervisor = Supervisor(plan, folder, 1, 60.0)
+        self.supervisor = RunSupervisor(plan, folder, 1, 60.0)
         self.supervisor.gpus = tuple(gpu(index) for index in range(gpus))
         self.supervisor.allowed_gpus = tuple(g.uuid for g in self.supervisor.gpus)
         self.looks = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,7 +122,7 @@ async def test_the_readiness_check_tells_refusals_from_waiting(
     scripted.refusals["/v1/chat/completions"] = (200, {"choices": [{}]})
     port = int((await scripted.start()).rpartition(":")[2])
     target = Target("127.0.0.1", {"http": port}, tmp_path / "log", 0, tmp_path, 1, 1)
-    http = Http()
+    http = Http(partial(check_routes, sample=True))
     try:
         plain = Probe("completion", port="http", model="m")
         assert await check(plain, target, http) is None

@@ -11,13 +11,13 @@ from signal import SIGKILL
 import msgspec
 
 from liverl import model
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
 from liverl.causes.places import at_its_line
 from liverl.causes.quiet.told import Told, read_told
 from liverl.causes.reading import read_log
-from liverl.causes.unexplained import DOUBTFUL, KNOWN_CONSEQUENCE, OF_AN_ERROR, UNEXPLAINED
+from liverl.causes.unexplained import KNOWN_CONSEQUENCE, OF_AN_ERROR, UNEXPLAINED, is_doubtful
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
@@ -31,9 +31,6 @@ BEHIND = 1 << 20  # bytes behind an error that are looked at
 
 # What a shell traces, and what time, wandb and Ray print last.
 _LAST_WORDS = re.compile(r"\++ |wandb:|(?:real|user|sys)\s+\d|\[\d+\][+-]? |(?:exit|return) (?:code|status)")
-
-# What a process complains of, and goes on: no reason why it ended.
-_GOES_ON = frozenset(one.id for one in SIGNATURES if one.request)
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -79,7 +76,7 @@ def why_ended(ended: Ended, others: Sequence[Ended] = (), below: Sequence[Path] 
         joint = judge([*own, *more], exits, failed_anyway=ended.waits, oom=oom)
         if joint.cause is not None and joint.cause.id not in UNEXPLAINED:
             verdict = joint
-    if verdict.cause is None or verdict.cause.id in _GOES_ON:
+    if verdict.cause is None or _goes_on(verdict.cause.id):
         return None
     return _located(verdict, [ended, *others])
 
@@ -100,12 +97,12 @@ def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
     logs = [_behind(log, signs[log.log].progress_at) for log in logs]
     verdict = judge(logs)
     cause = verdict.cause
-    if cause is not None and cause.id in DOUBTFUL and _record_of(cause, logs).end <= _signs(cause, signs):
+    if cause is not None and is_doubtful(cause.id) and _record_of(cause, logs).end <= _signs(cause, signs):
         # A trainer that went on to tell its steps did not end by an error that programs catch.
         logs = [_behind(log, signs[log.log].signs_at) for log in logs]
         verdict = judge(logs)
         cause = verdict.cause
-    if cause is None or cause.id in _GOES_ON or cause.id == "interrupted":
+    if cause is None or _goes_on(cause.id) or cause.id == "interrupted":
         return None
     record = _record_of(cause, logs)
     told = cause.title.startswith(KNOWN_CONSEQUENCE)
@@ -114,6 +111,12 @@ def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
     if not unfinished and _lines_behind(record, Path(cause.evidence[0].log or "")) > EPILOGUE:
         return None
     return _located(verdict, [ended])
+
+
+def _goes_on(cause: str) -> bool:
+    """Whether a cause (its id) is what a process complains of, and goes on: no reason why it ended."""
+    row = by_id().get(cause)
+    return row is not None and row.request
 
 
 def _record_of(cause: Explanation, logs: Sequence[LogRecords]) -> Record:

@@ -19,8 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from liverl.causes.catalogue import SIGNATURES
-from liverl.causes.catalogue.noise import ASKED_TO_STOP
 from liverl.causes.chain import telling
 from liverl.causes.errors import (
     evidence_of,
@@ -33,10 +31,9 @@ from liverl.causes.errors import (
 )
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords, Verdict
 from liverl.causes.frames import origin_of, told_place, versions_command
-from liverl.causes.match import Match
+from liverl.causes.match import Match, Matcher
 from liverl.causes.memory_kills import killed_for_memory, memory_kill
 from liverl.causes.outside import is_older
-from liverl.causes.signature import Signature
 from liverl.causes.timeline import Hit, Moment, timeline
 from liverl.causes.unexplained import failed_requests, other_errors, unexplained
 from liverl.causes.waits import without_waits
@@ -49,7 +46,7 @@ NEAR_THE_END = 2048  # bytes of a log, in which a script ends after a command th
 def judge(
     logs: Sequence[LogRecords],
     exits: Sequence[Exit] = (),
-    signatures: Sequence[Signature] = SIGNATURES,
+    matcher: Matcher | None = None,
     *,
     failed_anyway: bool = False,
     oom: str = "",
@@ -57,12 +54,13 @@ def judge(
     """Why a run, or one process, ended, from what was read of its logs and from how its processes ended.
 
     ``exits``: as far as known; with some, and all of them 0, nothing failed and there are only symptoms. Without any,
-    the logs alone tell whether something failed. ``failed_anyway``: something did although no process ended, so that a
+    the logs alone tell whether something failed. ``matcher``: of another catalogue than ours.
+    ``failed_anyway``: something did although no process ended, so that a
     log may end with signs of health. ``oom``: where the kernel has counted a kill lately, in words, of a process whose
     exit nobody saw.
     """
     known = bool(exits) or failed_anyway
-    moments = _without_stops([m for m in timeline(logs, signatures) if m.record.kind != "healthy"])
+    moments = _without_stops([m for m in timeline(logs, matcher) if m.record.kind != "healthy"])
     hits = [(m, match) for m in moments for match in _causes(m)]
     open_hits = [
         (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
@@ -74,10 +72,8 @@ def judge(
         and not (of_a_request(hit[0].record) or _mentioned(*hit))
         and (known or not _harmless(*hit))
     ]
-    alive = _without_slips(
-        [hit for hit in hits if hit[1].signature.alive and hit[1].signature.component != "shell"]
-    )
-    scripts = [hit for hit in open_hits if hit[1].signature.component == "shell"]
+    alive = _without_slips([hit for hit in hits if hit[1].signature.alive and not hit[1].signature.script])
+    scripts = [hit for hit in open_hits if hit[1].signature.script]
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
     counted = oom or next((e.oom for e in failed if e.oom), "")
@@ -113,13 +109,13 @@ def _causes(moment: Moment) -> list[Match]:
 def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
     """The records without what the processes of an engine report of each other once it was asked to stop. Nothing in
     its log is known to have ended it then."""
-    asked = {m.log for m in moments if any(match.signature.id == ASKED_TO_STOP for match in m.matched)}
+    asked = {m.log for m in moments if any(match.signature.stop_asked for match in m.matched)}
     kept, stopping = [], set()
     for moment in moments:
         if moment.log not in asked:
             kept.append(moment)
             continue
-        if any(match.signature.id == ASKED_TO_STOP for match in moment.matched):
+        if any(match.signature.stop_asked for match in moment.matched):
             stopping.add(moment.log)
         roles = {match.signature.role for match in moment.matched}
         if moment.log not in stopping or "consequence" not in roles or _causes(moment):
@@ -150,8 +146,7 @@ def _harmless(moment: Moment, match: Match) -> bool:
 def _went_well(moment: Moment) -> bool:
     """Whether its log ends with a sign of health. That of vLLM's server may do so after a record which tells that a
     process of its engine ended: it answers some requests without one, and prints the throughput of the last seconds."""
-    told = (match.signature for match in moment.matched)
-    return moment.outlived and not any(row.tells and row.component == "vllm" for row in told)
+    return moment.outlived and not any(match.signature.answers_on for match in moment.matched)
 
 
 def _mentioned(moment: Moment, match: Match) -> bool:
@@ -184,8 +179,8 @@ def _catalogued(
         if before:
             return None
     if first[1].signature.effect and first[1].signature.role != "general":
-        component = first[1].signature.component
-        others = (h for h in fatal if h[1].signature.component == component and not h[1].signature.effect)
+        better = first[1].signature.gives_way_to
+        others = (h for h in fatal if h[1].signature.printer in better and not h[1].signature.effect)
         first = next(others, first)
         best = _rank(first)
     told = _of_one_record(first, best, fatal)
@@ -222,8 +217,8 @@ def _lasted(hit: Hit, alive: Sequence[Hit], served: Mapping[str, int]) -> bool:
 
 
 def _of_one_record(first: Hit, best: tuple[bool, bool], fatal: Sequence[Hit]) -> Hit:
-    """Of the causes that one record names, that of the exception which the chain is about; else the catalogue's
-    first, where special signatures precede general ones."""
+    """Of the causes that one record names, that of the exception which the chain is about; else the
+    first one: rows that tell more are ``before`` others."""
     same = [hit for hit in fatal if hit[0] is first[0] and _rank(hit) == best]
     same = [hit for hit in same if not hit[1].signature.effect] or same
     if len(same) < 2 or not first[0].record.raised:

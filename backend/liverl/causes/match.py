@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import rows
 from liverl.causes.needles import Needles
 from liverl.causes.signature import Signature
 from liverl.logs.record import Record
@@ -26,12 +26,14 @@ _FORM = re.compile(
 
 class Match(msgspec.Struct, frozen=True):
     """``text``: the line that matched, of an exception its first line with the matched one; ``raised``: the index in
-    ``Record.raised`` of the exception that matched, None for a line; ``groups``: what was captured."""
+    ``Record.raised`` of the exception that matched, None for a line; ``groups``: what was captured; ``start``: where
+    the match begins in the text that was searched."""
 
     signature: Signature
     text: str
     groups: dict[str, str] = {}
     raised: int | None = None
+    start: int = 0
 
 
 @cache
@@ -50,15 +52,42 @@ class Matcher:
             self._places.setdefault(one.needle, []).append(place)
 
     def of(self, record: Record) -> tuple[Match, ...]:
-        """Every signature that ``record`` matches, in their order, each once: by the first exception of the chain, or
-        the first line, in which it is found."""
+        """Every row that ``record`` matches, each once: by the first exception of the chain, or the first line, in
+        which it is found. They stand as their texts do in the record, but each before those that its ``before``
+        names."""
         whole = record.whole[:SEARCHED]
         # Of a long record only the ends are kept as lines, while its exceptions are all there.
         texts = (whole, *(one.text for one in record.raised))
         needles = {"", *(needle for text in texts for needle in self._needles.of(text))}
-        places = sorted(place for needle in needles for place in self._places.get(needle, ()))
+        places = (place for needle in needles for place in self._places.get(needle, ()))
         found = (_match(record, whole, self._signatures[place]) for place in places)
-        return tuple(match for match in found if match is not None)
+        return _ordered([match for match in found if match is not None])
+
+
+def _ordered(found: Sequence[Match]) -> tuple[Match, ...]:
+    """As they stand in the record, those of general tools last; each before those that its row's ``before`` names."""
+    if len(found) < 2:
+        return tuple(found)
+    earlier: dict[str, list[Match]] = {}
+    for match in found:
+        for name in match.signature.before:
+            earlier.setdefault(name, []).append(match)
+    placed: dict[str, Match] = {}
+
+    def place(match: Match) -> None:
+        if match.signature.id not in placed:
+            for one in earlier.get(match.signature.id, ()):
+                place(one)
+            placed[match.signature.id] = match
+
+    for match in sorted(found, key=_place):
+        place(match)
+    return tuple(placed.values())
+
+
+def _place(match: Match) -> tuple[bool, int, int, str]:
+    row = match.signature
+    return (row.last, -1 if match.raised is None else match.raised, match.start, row.id)
 
 
 # Where the name of an exception begins within a line
@@ -66,9 +95,9 @@ _NAMES = re.compile(r"(?<=[\s\"'(])(?=[\w.]*[A-Z]\w*(?:Error|Exception|Timeout)\
 
 
 @cache
-def catalogue() -> Matcher:
+def whole() -> Matcher:
     """The matcher of the whole catalogue."""
-    return Matcher(SIGNATURES)
+    return Matcher(rows())
 
 
 def _match(record: Record, whole: str, signature: Signature) -> Match | None:
@@ -77,27 +106,27 @@ def _match(record: Record, whole: str, signature: Signature) -> Match | None:
         for index, raised in enumerate(record.raised):
             text = raised.text[:SEARCHED]
             if found := pattern.search(text):
-                return Match(signature, _quoted(text, found), _groups(found), index)
-        for line in _lines_of_exceptions(record, whole):
+                return Match(signature, _quoted(text, found), _groups(found), index, found.start())
+        for start, line in _lines_of_exceptions(record, whole):
             if found := pattern.search(line):
-                return Match(signature, line.strip(), _groups(found))
+                return Match(signature, line.strip(), _groups(found), start=start + found.start())
         return None
     found = pattern.search(whole)
     if found is None:
         return None
     for index, raised in enumerate(record.raised):
         if inner := pattern.search(raised.text[:SEARCHED]):
-            return Match(signature, _quoted(raised.text, inner), _groups(inner), index)
+            return Match(signature, _quoted(raised.text, inner), _groups(inner), index, inner.start())
     if signature.pattern.startswith(r"\A"):  # it reads the frames before its line, and ends in that line
         line = _line(whole, found.end())
         place = next((index for index, one in enumerate(record.raised) if line in one.text), None)
-        return Match(signature, line, _groups(found), place)
+        return Match(signature, line, _groups(found), place, found.end())
     line = _line(whole, found.start())
     if (
         line.endswith(":") and "\n" in found.group().strip()
     ):  # "Last error:" says nothing without what follows
         line = f"{line} {_line(whole, found.end() - 1)}"
-    return Match(signature, line, _groups(found))
+    return Match(signature, line, _groups(found), start=found.start())
 
 
 def _line(text: str, at: int) -> str:
@@ -106,18 +135,22 @@ def _line(text: str, at: int) -> str:
     return text[text.rfind("\n", 0, at) + 1 : end if end >= 0 else None].strip()
 
 
-def _lines_of_exceptions(record: Record, whole: str) -> Iterator[str]:
-    """What follows the name of an exception within lines: some are logged without their traceback."""
+def _lines_of_exceptions(record: Record, whole: str) -> Iterator[tuple[int, str]]:
+    """What follows the name of an exception within lines, and where it begins: some are logged without their
+    traceback."""
     if record.raised:
         return
+    at = 0
     for line in whole.split("\n"):
         stripped = line.strip()
+        begin = at + len(line) - len(line.lstrip())
+        at += len(line) + 1
         if _FORM.match(stripped):
-            yield stripped
+            yield begin, stripped
         elif stripped:
             for number, place in enumerate(islice(_NAMES.finditer(stripped), NAMES)):
                 start = place.start()
-                yield stripped[start : start + EACH if number else None]
+                yield begin + start, stripped[start : start + EACH if number else None]
 
 
 def _quoted(text: str, found: re.Match[str]) -> str:

@@ -9,26 +9,9 @@ from liverl.causes.errors import evidence_of, line_of
 from liverl.causes.finding import Evidence, Exit, Explanation
 from liverl.causes.match import Match
 from liverl.causes.timeline import Moment
-from liverl.causes.words import ending
+from liverl.causes.words import ending, filled
 
 _MEMORY = re.compile(r"oom|memory", re.IGNORECASE)
-# What says that a process is gone, and not why.
-_PROCESS_GONE = frozenset(
-    (
-        "actor-died-named",
-        "actor-died",
-        "actor-unavailable",
-        "worker-exit-system-error",
-        "worker-crashed",
-        "gcs-worker-exit",
-        "ray-part-exited",
-        "raylet-terminated",
-        "raylet-died",
-        "engine-core-ended",
-        "engine-dead",
-    )
-)
-_NAMED = {"engine-core-ended": "vLLM's EngineCore process"}
 _MEMORY_LIMIT = (
     "the memory limit of its container, Slurm job or service was reached, or the host had no memory left."
 )
@@ -68,13 +51,10 @@ def _counted(count: int, one: str, many: str) -> str:
 def killed_for_memory(first: Moment, oom: str, proof: tuple[Evidence, ...]) -> Explanation | None:
     """Why a process is gone of which the log only says that it ended, if the kernel has just killed one for memory:
     ``oom`` says where it has counted that, and is empty if it has not."""
-    match = next((m for m in first.matched if m.signature.id in _PROCESS_GONE), None)
+    match = next((m for m in first.matched if m.signature.ended_process), None)
     if not oom or match is None:
         return None
-    actor, part = match.groups.get("actor"), match.groups.get("part")
-    who = _NAMED.get(match.signature.id) or (f"Ray's {part}" if part else "a process of the run")
-    if actor:
-        who = f"the Ray actor {actor} (pid {match.groups['pid']})"
+    who = filled(match.signature.ended_process, match.groups)
     return Explanation(
         "cgroup-oom-kill",
         "critical",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Explanation
-from liverl.causes.match import catalogue
+from liverl.causes.match import whole
 from liverl.causes.words import explained
 from liverl.logs.record import Record
 
-# Rows that say that something failed, and not why: a log may tell more.
-CONSEQUENCES = frozenset(one.id for one in SIGNATURES if one.role == "consequence")
+
+def is_consequence(cause: str) -> bool:
+    """Whether a row (its id) says that something failed, and not why: a log may tell more."""
+    row = by_id().get(cause)
+    return row is not None and row.role == "consequence"
 
 
 def of_death(words: str) -> Explanation | None:
     """The row of the catalogue that Ray's words name; None without one."""
-    found = catalogue().of(Record(0, len(words), words))
+    found = whole().of(Record(0, len(words), words))
     match = next((one for one in found if one.signature.role != "noise" and one.signature.fix), None)
     return None if match is None else explained(match, ())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import BinaryIO
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import rows
 from liverl.causes.finding import LogRecords
 from liverl.causes.keeping import Kept
 from liverl.causes.needles import Needles
@@ -92,7 +92,7 @@ def _lines(file: BinaryIO) -> Iterable[bytes]:
 @lru_cache(maxsize=1)
 def needles() -> tuple[str, ...]:
     """What the catalogue's signatures look for first, without those that contain another one."""
-    every = {signature.needle for signature in SIGNATURES if signature.needle}
+    every = {signature.needle for signature in rows() if signature.needle}
     index = Needles(every)
     return tuple(sorted(one for one in every if set(index.of(one)) == {one}))
 

@@ -7,45 +7,79 @@ from typing import Literal
 import msgspec
 
 Role = Literal["cause", "waits", "general", "consequence", "noise"]
-Component = Literal[
-    "vllm", "litellm", "ray", "verl", "torch", "nccl", "cuda", "slurm", "host", "python", "shell", "liverl"
+# Alerts that tell the same as a row, from better facts than a line of a log.
+Alert = Literal[
+    "",
+    "trials_failed",
+    "responses_*",
+    "model_unknown",
+    "zero_tool_calls",
+    "ray-too-few-resources",
+    "metrics_not_finite",
 ]
 
 
-class Signature(msgspec.Struct, frozen=True):
-    """One kind of record, and what it means.
+class Live(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From when on a line of a service that runs is a symptom. ``least``: how often within ``within`` seconds;
+    ``share``: of the requests, at least; ``waits``: it is over with the next sign of health; ``connects``: it says that
+    another service does not listen, which is usual while one starts."""
 
-    ``pattern``: a regular expression, searched in ``Record.whole`` or, for ``where`` "exception", in
-    ``Raised.text`` of each exception of a traceback (and in a line of the same form); its named groups are
-    captured. ``needle``: text that every match contains, asked first because it is quick.
+    least: int
+    within: float
+    share: float = 0.0
+    waits: bool = False
+    connects: bool = False
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """One kind of record, and what it means: a row of the catalogue.
+
+    ``printer``: the program that prints it, which is the name of the row's file. ``last``: that is a tool of any host,
+    such as git or nginx, whose rows come after all others that match the same record. ``pattern``: a regular
+    expression, searched in ``Record.whole`` or, for ``where`` "exception", in ``Raised.text`` of each exception of a
+    traceback (and in a line of the same form); its named groups are captured. ``needle``: text that every match
+    contains, asked first because it is quick.
 
     ``role``: a ``cause`` beats everything that it can explain. ``waits``: this process only waited for another rank,
     process or node, which did not answer or was lost: it gives way to an error of that one, also to an unknown one, in
     whatever order they were written. ``general``: what Python itself or any program says (a KeyError): it gives way to
     a cause. A ``consequence`` is shown as the cause only if nothing else is found, with the words that the cause is
-    unknown; ``noise`` never counts. ``of``: for a consequence, ids of the signatures that can cause it; empty: any
-    cause.
+    unknown; ``noise`` never counts. ``of``: for a consequence, ids of the rows that can cause it; empty: any cause.
+    ``before``: ids of rows that match some of the same records, of which this one tells more; the order of rows means
+    nothing else.
 
-    ``title``, ``cause``, ``fix``, ``command`` and the values of ``patch`` may name captured groups in braces; in
-    ``fix`` of a row that captures ``key`` also ``meant``, the nearest key of verl in parentheses, or nothing.
-    ``title``: one line, at most 80 characters; ``cause``: a sentence; ``fix``: what to do, a sentence; ``patch``: our
-    configuration's keys to the values that mend it; ``command``: to copy into a shell. ``alive``: the process goes on
-    after it, so that it is a symptom of a living run and explains no exit. ``request``: of those, a request or a trial
-    failed, so that it is why a process ended only if that reports it (``of``). ``slips``: how many of these in one log
-    are no symptom, since models and agents make such mistakes. ``gpu_memory``: a GPU's memory was short,
-    in which other processes on it may have a part. ``effect``: a cause that another one may bring about, or
-    name better: it gives way to another one of its component (if ``general``: of its record), and is not told beside
-    any.
+    ``title``, ``cause``, ``fix``, ``command``, ``ended_process`` and the values of ``patch`` may name captured groups
+    in braces; in ``fix`` of a row that captures ``key`` also ``meant``, the nearest key of verl in parentheses, or
+    nothing. ``title``: one line, at most 80 characters; ``cause``: a sentence; ``fix``: what to do, a sentence;
+    ``patch``: our configuration's keys to the values that mend it; ``command``: to copy into a shell.
+
+    ``alive``: the process goes on after it, so that it is a symptom of a living run and explains no exit. ``script``:
+    of those, what launch scripts and tools of sandboxes complain of, which tells nothing of a service that prints it.
+    ``request``: of those, a request or a trial failed, so that it is why a process ended only if that reports it
+    (``of``). ``slips``: how many of these in one log are no symptom, since models and agents make such mistakes.
+    ``live``: when it is a symptom of a service that runs, if that differs from the usual limits of its severity, or
+    though the process need not go on after it. ``told_by``: the alert that tells the same from better facts; empty:
+    none.
+
+    ``gone``: it tells that a process or host was ended from outside, which explains ``waits`` of others.
+    ``ended_process``: who is gone, in words, where a row says that a process ended and not why: the kernel may have
+    ended it for memory; empty: it does not say that. ``gpu_memory``: a GPU's memory was short, in which other processes
+    on it may have a part. ``effect``: a cause that another one may bring about, or name better: it is not told beside
+    any, and gives way to those of the programs in ``gives_way_to``, or, if ``general``, to those of its record.
     ``tells``: of consequences, it tells which process ended first, whatever its level, and precedes those that only
-    report an error. ``from_outside``: somebody or a batch system ended the job, which an error of the run before it may
-    be the reason of. ``of_versions``: the packages of the traceback cause it if their versions do not fit each other.
+    report an error. ``answers_on``: the server that printed it may still answer requests, which is no sign of health.
+    ``from_outside``: somebody or a batch system ended the job, which an error of the run before it may be the reason
+    of. ``of_versions``: the packages of the traceback cause it if their versions do not fit each other.
+    ``stop_asked``: the program was asked to stop; what its processes report of each other from then on is no failure.
+    ``retried``: a task runs again, so that what was reported of its worker just before ended nothing.
 
-    ``source``: where the rule comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it
-    does not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
+    ``source``: where the row comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it does
+    not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
     """
 
     id: str
-    component: Component
+    printer: str
+    last: bool
     role: Role
     pattern: str
     title: str
@@ -59,16 +93,25 @@ class Signature(msgspec.Struct, frozen=True):
     command: str = ""
     patch: dict[str, str] = {}
     of: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    gives_way_to: tuple[str, ...] = ()
     severity: Literal["info", "warning", "critical"] = "critical"
     alive: bool = False
+    script: bool = False
     request: bool = False
     slips: int = 0
+    live: Live | None = None
+    told_by: Alert = ""
     gone: bool = False
+    ended_process: str = ""
     gpu_memory: bool = False
     tells: bool = False
+    answers_on: bool = False
     effect: bool = False
     from_outside: bool = False
     of_versions: bool = False
+    stop_asked: bool = False
+    retried: bool = False
     recorded: bool = False
 
     @property

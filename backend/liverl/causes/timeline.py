@@ -6,11 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from liverl.causes.catalogue import SIGNATURES
-from liverl.causes.catalogue.noise import TASK_RETRIED
 from liverl.causes.finding import LogRecords
-from liverl.causes.match import Match, Matcher, catalogue
-from liverl.causes.signature import Signature
+from liverl.causes.match import Match, Matcher, whole
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
 
@@ -34,11 +31,11 @@ class Moment(msgspec.Struct, frozen=True):
 Hit = tuple[Moment, Match]  # a record, and one row that it matches
 
 
-def timeline(logs: Sequence[LogRecords], signatures: Sequence[Signature] = SIGNATURES) -> list[Moment]:
+def timeline(logs: Sequence[LogRecords], matcher: Matcher | None = None) -> list[Moment]:
     """All records by time. One without a stamp has that of the last one before it of the same process, if that is not
     long ago, else of the same log, else the first one's. Ray writes lines of a process late, so within a log too
-    the stamp decides."""
-    matcher = catalogue() if signatures is SIGNATURES else Matcher(signatures)
+    the stamp decides. ``matcher``: of another catalogue than ours."""
+    matcher = whole() if matcher is None else matcher
     entries = []
     for place, log in enumerate(logs):
         times = _times(log)
@@ -89,7 +86,7 @@ def _retried(records: Sequence[Record], matched: Sequence[Sequence[Match]]) -> I
     """The places of what Ray reports of tasks that it runs again: their last attempt would be reported otherwise."""
     newest: dict[str, int] = {}
     for place, (record, found) in enumerate(zip(records, matched, strict=True)):
-        if any(match.signature.id == TASK_RETRIED for match in found):
+        if any(match.signature.retried for match in found):
             if record.writer in newest:
                 yield newest[record.writer]
         else:

@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Sequence
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id
 from liverl.causes.chain import telling
 from liverl.causes.deduced import DEDUCED, deduced
 from liverl.causes.errors import (
@@ -38,8 +38,6 @@ KNOWN_CONSEQUENCE = (
 )
 # What a verdict is called that no rule explains: another log may tell more.
 OF_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
-# Errors that no rule explains, or only one of Python itself: those are what programs catch.
-DOUBTFUL = frozenset((*OF_AN_ERROR, *(one.id for one in SIGNATURES if one.role == "general")))
 UNEXPLAINED = frozenset(("interrupted", "stopped", "silent-exit", "killed", *OF_AN_ERROR))
 OTHER_ERROR = "other-error"  # beside a cause
 OTHERS = 3  # of them are told
@@ -56,6 +54,13 @@ _SHUT_DOWN = re.compile(
     r"Finished server process \[|liverl-(?:sessions|proxy): (?:generation \d+ )?(?:has )?stopped"
 )
 _SHELL_SIGNALS = tuple((re.compile(rf"\b{name}\b"), number) for name, number in NAMED.items())
+
+
+def is_doubtful(cause: str) -> bool:
+    """Whether no rule explains the error that a verdict rests on (its id), or only one of Python itself: those are what
+    programs catch."""
+    row = by_id().get(cause)
+    return cause in OF_AN_ERROR or (row is not None and row.role == "general")
 
 
 def failed_requests(moments: Sequence[Moment]) -> Explanation | None:

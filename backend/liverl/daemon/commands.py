@@ -23,6 +23,7 @@ from liverl.control.commands import (
 from liverl.control.messages import CommandError
 from liverl.daemon.gpu_detail import GpuDetails
 from liverl.daemon.reconfigure import Reconfiguration
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.service_detail import actor_detail, live_detail
 from liverl.external.repair import Repair
@@ -59,7 +60,7 @@ class Commands:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        supervisor: RunSupervisor,
         scaling: Scaling,
         sampler: Sampler,
         stop: Callable[..., None],

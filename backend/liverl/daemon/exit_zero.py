@@ -16,13 +16,13 @@ from liverl.causes.quiet.end import quiet_end
 from liverl.causes.quiet.reasons import left_trainer
 from liverl.causes.quiet.told import Submitted, Told
 from liverl.causes.unexplained import FIRST_ERROR
+from liverl.daemon.end_causes import NotReadError
 from liverl.daemon.ending import Verdict
 from liverl.daemon.job_end import passed_by, shown, verdict_of, verdict_of_job
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.external.ray_job import RayJobError, job_state
 from liverl.rundir.layout import RunDir
-from liverl.supervise.services.end_causes import NotReadError
 from liverl.supervise.services.instance import Instance
-from liverl.supervise.services.supervisor import Supervisor
 
 COUNT_S = 10.0  # seconds for reading which steps are done
 _LOST_CODE = (
@@ -32,7 +32,7 @@ _LOST_CODE = (
 
 
 async def judged(
-    supervisor: Supervisor, trainer: Instance, progress: Callable[[], Awaitable[int]]
+    supervisor: RunSupervisor, trainer: Instance, progress: Callable[[], Awaitable[int]]
 ) -> Verdict:
     """The verdict where the trainer exited with 0. ``progress``: counts the finished steps anew."""
     steps, causes, plan = 0, supervisor.end_causes, supervisor.plan
@@ -64,7 +64,7 @@ async def judged(
     return verdict_of(end, None if end.cause is None else shown(end, supervisor.run_dir))
 
 
-async def _by_job(supervisor: Supervisor, told: Told, steps: int, job: Submitted) -> Verdict | None:
+async def _by_job(supervisor: RunSupervisor, told: Told, steps: int, job: Submitted) -> Verdict | None:
     """The verdict by the Ray job that may go on without its script; None if Ray does not tell."""
 
     def ask() -> Verdict:

@@ -10,10 +10,10 @@ import msgspec
 from liverl.config.errors import shown
 from liverl.control.gpu_detail import GpuDetail
 from liverl.control.messages import CommandError
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import Sampler
 from liverl.model import GpuStatus
 from liverl.observe.gpu.detail import DetailReader, Unreadable
-from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.nearest import nearest
 
@@ -23,7 +23,7 @@ PATIENCE = 5.0  # seconds that one reading may take; it takes about 50 ms
 class GpuDetails:
     """Reads a GPU when it is asked for. ``nvml``: the pynvml module unless given."""
 
-    def __init__(self, supervisor: Supervisor, sampler: Sampler, nvml: Any = None) -> None:
+    def __init__(self, supervisor: RunSupervisor, sampler: Sampler, nvml: Any = None) -> None:
         self._supervisor = supervisor
         self._sampler = sampler
         self._nvml = nvml

@@ -12,6 +12,7 @@ from liverl.daemon.commands import Commands
 from liverl.daemon.data_check import environment_checks
 from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.retention import LOOK_S, Removed, Retention
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.stack_saver import StackSaver
@@ -33,7 +34,6 @@ from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.leader import LeaderProcess
-from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import redact
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.clocks import Moment
@@ -61,7 +61,7 @@ class Run:
         settings = plan.settings
         self.plan = plan
         oom_kills = OomKills()
-        self.supervisor = supervisor = Supervisor(
+        self.supervisor = supervisor = RunSupervisor(
             plan,
             run_dir,
             attempt,
@@ -256,7 +256,7 @@ def _link_logs(outputs: OutputLinks, process: LeaderProcess) -> None:
         outputs.link_logs(RunningScript(process.log, process.started_at))
 
 
-def _verl_replicas(supervisor: Supervisor, plan: Plan) -> VerlReplicas | None:
+def _verl_replicas(supervisor: RunSupervisor, plan: Plan) -> VerlReplicas | None:
     if plan.ray is None:
         return None
     model = plan.served_model if plan.needs_token_routes else ""
@@ -264,7 +264,7 @@ def _verl_replicas(supervisor: Supervisor, plan: Plan) -> VerlReplicas | None:
 
 
 def _registry(
-    supervisor: Supervisor, plan: Plan, script: LaunchScript | None, source: ReplicaSource | None
+    supervisor: RunSupervisor, plan: Plan, script: LaunchScript | None, source: ReplicaSource | None
 ) -> ReplicaRegistry:
     cooldown, interval = plan.settings.cooldown, plan.settings.replicas_interval
     if script is not None:

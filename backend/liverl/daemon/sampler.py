@@ -15,6 +15,7 @@ from typing import Any
 
 from liverl.control.gpu_detail import Xid
 from liverl.daemon.run_files import RunFiles, ServiceLog, ServiceLogs
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.logs.files import also_written
 from liverl.model import (
@@ -45,7 +46,6 @@ from liverl.plan import verl_trainer
 from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
 from liverl.supervise.services.state_machine import SERVING
-from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.pace import QUIET_PERIOD
 
@@ -137,7 +137,7 @@ class Sampler:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        supervisor: RunSupervisor,
         *,
         host_interval: float,
         gpus_interval: float,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import SampledFacts
 from liverl.daemon.stack_saver import StackSaver
 from liverl.daemon.stall_watch import StallWatch
@@ -28,7 +29,6 @@ from liverl.proxy.config import aliases
 from liverl.rundir.layout import RunDir
 from liverl.serving.replica_source import ReplicaSource
 from liverl.snapshot_json import encode_snapshot
-from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.atomic_file import write_atomic
 
 LOOK_S = 2.0  # seconds between two diagnoses
@@ -41,7 +41,7 @@ class StateWriter:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        supervisor: RunSupervisor,
         snapshot: Callable[[tuple[Symptom, ...]], Snapshot],
         oom_kills: OomKills | None = None,
         facts: Callable[[], SampledFacts] = SampledFacts,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from liverl.daemon.run import Run
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.script_event import variables_told
 from liverl.exit_codes import ExitCode
 from liverl.plan import moved
@@ -20,7 +21,6 @@ from liverl.supervise.recovery.adoption import adopt_listeners, adopt_service, j
 from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.recovery.replay import RunHistory, Sighting
 from liverl.supervise.services.state_machine import LIVE
-from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.modes import new_directory
 from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
@@ -172,7 +172,7 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
     await adopt_listeners(supervisor, plan.services, keeper_was_running)
 
 
-def _tell_damage(supervisor: Supervisor, record: evidence.RunRecord, unknown: list[Sighting]) -> bool:
+def _tell_damage(supervisor: RunSupervisor, record: evidence.RunRecord, unknown: list[Sighting]) -> bool:
     """Report damage of the journal, and the processes that it does not know. Returns whether there is any."""
     path = supervisor.run_dir / "journal.jsonl"
     damage = record.damage(path)
@@ -208,6 +208,6 @@ def _replicas(plan: Plan, history: RunHistory, unknown: list[Sighting]) -> tuple
     return tuple(sorted({*wanted, *added})) if added else history.replicas
 
 
-def _held(supervisor: Supervisor) -> dict[str, tuple[str, ...]]:
+def _held(supervisor: RunSupervisor) -> dict[str, tuple[str, ...]]:
     names = set(supervisor.ledger.holders.values())
     return {name: supervisor.ledger.held_by(name) for name in names}

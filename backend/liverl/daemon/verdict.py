@@ -17,6 +17,7 @@ from liverl.causes.quiet.reasons import JOB_FAILED, QUIET, UNJUDGED
 from liverl.causes.shown import words_of
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.exit_zero import judged
+from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.diagnose.catalogue.agents import with_trials
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.model import Cause, Result, Rewards, RunState, Symptom
@@ -26,7 +27,6 @@ from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.slot import Slot
-from liverl.supervise.services.supervisor import Supervisor
 from liverl.util.signals import StopRequests
 
 FULL_BYTES = 64 << 10  # a disk with less free space counts as full: a step's records need more
@@ -39,7 +39,7 @@ class RunOutcome:
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        supervisor: RunSupervisor,
         replicas: ReplicaRegistry,
         scaling: Scaling,
         source: ReplicaSource | None,
@@ -343,7 +343,7 @@ def _disk_is_full(folder: Path) -> bool:
         return False
 
 
-def _unjudged(trainer: Instance, supervisor: Supervisor) -> Cause:
+def _unjudged(trainer: Instance, supervisor: RunSupervisor) -> Cause:
     return Cause(
         trainer.spec.name,
         "exited with 0, but whether its training is complete could not be determined",

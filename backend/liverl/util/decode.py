@@ -149,6 +149,15 @@ def decode_toml(data: bytes) -> dict[str, Any]:
     return cast(dict[str, Any], _refusing(lambda data: tomllib.loads(data.decode()), data))
 
 
+def decode_msgpack(data: bytes, type: type[T]) -> T:
+    """A value that this program has packed, and which somebody may have damaged since.
+
+    Raises:
+        msgspec.DecodeError: it is no MessagePack, is nested too deeply, or is not of ``type``.
+    """
+    return cast(T, _refusing(lambda data: msgspec.msgpack.decode(data, type=type), data))
+
+
 @cache
 def _decoder(type: Any) -> JsonDecoder[Any]:
     return JsonDecoder(type)

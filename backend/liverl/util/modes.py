@@ -74,12 +74,19 @@ def make_directory(path: Path, mode: int = DIRECTORY, *, inside: StrPath | None 
         if inside is not None and path.parent == Path(inside):
             raise
         make_directory(path.parent, inside=inside)
-        make_directory(path, mode, inside=inside)
-    except FileExistsError:
         try:
-            os.close(open_checked(path, os.O_PATH | os.O_DIRECTORY, inside=inside))
-        except NotADirectoryError:
-            pass
-        else:
-            return
-        raise
+            new_directory(path, mode, inside=inside)  # once: /proc refuses it in these words, too
+        except FileExistsError:
+            if not _is_directory(path, inside):
+                raise
+    except FileExistsError:
+        if not _is_directory(path, inside):
+            raise
+
+
+def _is_directory(path: Path, inside: StrPath | None) -> bool:
+    try:
+        os.close(open_checked(path, os.O_PATH | os.O_DIRECTORY, inside=inside))
+    except NotADirectoryError:
+        return False
+    return True

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
-from liverl.causes.match import catalogue
+from liverl.causes.match import whole
 from liverl.causes.reading import read_log
 from liverl.model import Evidence, Symptom, UnreadableFile
 from liverl.util.plural import quantity
@@ -25,7 +25,6 @@ LOGS = 64  # the newest ones
 CLOCKS_S = 60.0  # seconds by which stamps of one host may differ from the times of its processes and files
 SHARE = 10.0  # seconds without reading per second of reading
 RAY = "ray"  # the service of the logs of Ray's own processes, which poll and wait by themselves
-_BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
 class JudgedLog(msgspec.Struct, frozen=True):
@@ -169,10 +168,10 @@ def ended_below(log: LogRecords) -> Verdict | None:
     verdict = judge([log])
     if verdict.cause is None:
         return None
-    signature = _BY_ID.get(verdict.cause.id)
+    signature = by_id().get(verdict.cause.id)
     if signature is not None:
-        return verdict if signature.role != "general" and signature.component != "shell" else None
-    matched = (match.signature for record in log.records for match in catalogue().of(record))
+        return verdict if signature.role != "general" and not signature.script else None
+    matched = (match.signature for record in log.records for match in whole().of(record))
     return verdict if any(one.tells for one in matched) else None
 
 

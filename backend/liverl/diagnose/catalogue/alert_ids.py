@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.util.nearest import did_you_mean
 
@@ -25,7 +25,7 @@ def unknown(alerts: Iterable[str]) -> Iterator[tuple[str, str]]:
     for alert in alerts:
         kind, _, rest = alert.partition(":")
         if kind == OF_LOGS:
-            signatures = [one.id for one in SIGNATURES]
+            signatures = list(by_id())
             name = rest.partition(":")[0]
             if rest and name not in signatures:
                 hint = did_you_mean(name, signatures)

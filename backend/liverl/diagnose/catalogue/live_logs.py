@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Explanation
 from liverl.causes.match import Match
-from liverl.causes.signature import Signature
+from liverl.causes.ray_shortage import ID as RAY_SHORTAGE
+from liverl.causes.signature import Live, Signature
 from liverl.causes.words import explained
 from liverl.diagnose.catalogue.agents import zero_tool_calls
 from liverl.diagnose.catalogue.metrics import updates_skipped
@@ -17,7 +18,6 @@ from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import Complaint, FailedRequests, LiveLog, Sighting
-from liverl.observe.live_logs.watched import SURVIVABLE
 from liverl.observe.trials.tool_formats import PARSER_KEY
 
 ALIVE = ("starting", "ready", "degraded")
@@ -28,78 +28,21 @@ SHARE = 0.05  # of all requests; a long conversation that no longer fits its con
 ENDED_S = 4.0  # seconds in which a process that fails has ended: it is no symptom of one that runs
 SETTLED_S = 30.0  # seconds after the last start of a service in which others may not have reached it yet
 RESTARTED_S = 120.0  # seconds in which a failure explains that others could not reach a service
-_BY_ID = {signature.id: signature for signature in SIGNATURES}
-
-
-class Threshold(NamedTuple):
-    """From when on a complaint is a symptom. ``least``: how often within ``within`` seconds; ``share``: of the
-    requests, at least; ``waits``: it is over with the next sign of health; ``connects``: it says that another service
-    does not listen, which is usual while one starts."""
-
-    least: int
-    within: float
-    share: float = 0.0
-    waits: bool = False
-    connects: bool = False
-
-
+# From when on a complaint is a symptom, where its row does not say it.
 USUAL = {
-    "critical": Threshold(3, 120.0),
-    "warning": Threshold(5, 300.0, SHARE),
-    "info": Threshold(20, 300.0),
+    "critical": Live(3, 120.0),
+    "warning": Live(5, 300.0, SHARE),
+    "info": Live(20, 300.0),
 }
-# Where a signature needs others than those of its severity, and why.
-THRESHOLDS = {
-    # Ray's autoscaler repeats it every 35 s, the raylet each minute.
-    "ray-no-node-type": Threshold(1, 150.0, waits=True),
-    "ray-cannot-schedule": Threshold(1, 150.0, waits=True),
-    "ray-request-pending": Threshold(1, 150.0, waits=True),
-    # vLLM says so after 20, 60, 140 ... s; the first one may be another actor that ends.
-    "placement-group-wait": Threshold(1, 200.0, waits=True),
-    # Once a minute, also while a worker compiles; after two it has not worked for two minutes.
-    "vllm-broadcast-wait": Threshold(2, 200.0, waits=True),
-    "nccl-watchdog-stuck": Threshold(1, 600.0, waits=True),
-    "nccl-watchdog": Threshold(1, 600.0, waits=True),
-    # What goes on after these has lost something already.
-    **dict.fromkeys(("disk-full-path", "disk-full", "quota", "read-only-disk"), Threshold(1, 120.0)),
-    "too-many-open-files": Threshold(1, 120.0),
-    "ray-node-dead": Threshold(1, 300.0),
-    "ray-object-store-full": Threshold(2, 300.0),
-    "ray-disk-nearly-full": Threshold(1, 300.0),
-    # The client tries again every 5 s.
-    "ray-gcs-unreachable": Threshold(3, 120.0, waits=True, connects=True),
-    "litellm-backend-down": Threshold(3, 120.0, connects=True),
-    "connection-refused": Threshold(10, 120.0, connects=True),
-    "litellm-timeout": Threshold(3, 300.0),
-    # Slips of a model are usual, a wrong parser is not.
-    "vllm-tool-calls-unreadable": Threshold(_BY_ID["vllm-tool-calls-unreadable"].slips + 1, 120.0, SHARE),
-    **{
-        name: Threshold(_BY_ID[name].slips + 1, 300.0)
-        for name in ("verl-tool-call-unreadable", "verl-prompt-cut", "verl-no-room")
-    },
-    "verl-grad-not-finite": Threshold(1, 300.0),
-    "verl-all-aborted": Threshold(1, 300.0),
-    # vLLM 0 logs every fiftieth.
-    "vllm-preempted": Threshold(3, 300.0),
-}
-# A model that nobody serves: counted by our own proxy, which knows the names (``agents.model_unknown``).
-_UNKNOWN_MODEL = ("litellm-no-healthy", "litellm-unknown-model")
-# Counted in the trials, which show what the model wrote (``agents.zero_tool_calls``).
-_UNREADABLE_CALLS = ("vllm-tool-calls-unreadable", "verl-tool-call-unreadable")
-
-# Counted in Ray's own state, which shows what is free (``ray_waits``).
-_RAY_WAITS = ("ray-no-node-type", "ray-cannot-schedule", "ray-request-pending")
-# Told from the metrics, which say since which step (``metrics.metrics_not_finite``).
-_SKIPPED_UPDATE = "verl-grad-not-finite"
 
 
 class _Heard(NamedTuple):
-    """A complaint that is a symptom. ``number``: how often it was seen within ``threshold.within``."""
+    """A complaint that is a symptom. ``number``: how often it was seen within ``limits.within``."""
 
     service: ServiceStatus
     complaint: Complaint
     signature: Signature
-    threshold: Threshold
+    limits: Live
     number: int
 
 
@@ -110,15 +53,15 @@ def logged(window: Window) -> Iterator[Symptom | Resolved]:
     for heard in _heard(window):
         together.setdefault((heard.signature.id, heard.service.kind), []).append(heard)
     carried = {name for name, kind in together if kind == window.now.carrier}
-    calls = any(True for _ in zero_tool_calls(window))
-    short = any(True for rule in (group_waits, actor_waits) for _ in rule(window))
-    skipped = updates_skipped(window)
+    told = {
+        "zero_tool_calls": any(True for _ in zero_tool_calls(window)),
+        RAY_SHORTAGE: any(True for rule in (group_waits, actor_waits) for _ in rule(window)),
+        "metrics_not_finite": updates_skipped(window),
+    }
     for (name, kind), all_of in together.items():
         if kind == "replica" and name in carried:
             continue  # the same requests, which the proxy reports of all replicas
-        if (calls and name in _UNREADABLE_CALLS) or (short and name in _RAY_WAITS):
-            continue
-        if skipped and name == _SKIPPED_UPDATE:
+        if told.get(all_of[0].signature.told_by):
             continue
         yield _logged(window, all_of)
 
@@ -130,7 +73,7 @@ def _logged(window: Window, all_of: Sequence[_Heard]) -> Symptom:
     command = f" Look with: {found.command}" if found.command else ""
     evidence = [
         *(_line(one.complaint.last) for one in all_of[:SHOWN]),
-        *(_often(one.service.name, one.number, one.threshold.within) for one in all_of),
+        *(_often(one.service.name, one.number, one.limits.within) for one in all_of),
     ]
     return Symptom(
         id=f"log:{first.signature.id}:{first.service.name}",
@@ -190,26 +133,26 @@ def _explains(cause: _Heard, other: _Heard) -> bool:
 
 
 def _judged(window: Window, log: LiveLog, service: ServiceStatus, complaint: Complaint) -> _Heard | None:
-    now, signature = window.now, _BY_ID.get(complaint.signature)
-    if signature is None or (signature.id in _UNKNOWN_MODEL and _own_proxy(service) and now.proxy.unknown):
+    now, signature = window.now, by_id().get(complaint.signature)
+    if signature is None:
         return None
-    threshold = THRESHOLDS.get(signature.id, USUAL[signature.severity])
-    if threshold.waits and complaint.healthy_since:
+    if signature.told_by == "model_unknown" and _own_proxy(service) and now.proxy.unknown:
+        return None  # our own proxy counts them, and knows the names
+    limits = signature.live or USUAL[signature.severity]
+    if limits.waits and complaint.healthy_since:
         return None
-    begin = now.at - threshold.within
-    if threshold.connects:
+    begin = now.at - limits.within
+    if limits.connects:
         settled = _settled_at(now)
         if settled is None:
             return None
         begin = max(begin, settled)
     number = complaint.counted.since(begin)
-    if number < threshold.least or number < threshold.share * (
-        number + _answered(window, log, service, begin)
-    ):
+    if number < limits.least or number < limits.share * (number + _answered(window, log, service, begin)):
         return None
-    if signature.id in SURVIVABLE and now.at - complaint.last.at < ENDED_S and number < 3:
+    if not signature.alive and now.at - complaint.last.at < ENDED_S and number < 3:
         return None
-    return _Heard(service, complaint, signature, threshold, number)
+    return _Heard(service, complaint, signature, limits, number)
 
 
 def _settled_at(now: Snapshot) -> float | None:

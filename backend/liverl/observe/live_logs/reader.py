@@ -25,7 +25,7 @@ from liverl.logs.times import TimeIndex
 from liverl.observe.live_logs.counting import Counter, Counts
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
 from liverl.observe.live_logs.responses import Response, message_of, response_of, short
-from liverl.observe.live_logs.watched import WATCHED
+from liverl.observe.live_logs.watched import watched
 
 MOST = 1 << 20  # bytes of one log that are read at a time; of more, the newest
 MOST_FED = 1 << 18  # of them, bytes of blocks that matter: splitting those into records takes 0.4 s per MiB
@@ -55,7 +55,7 @@ def _texts() -> tuple[bytes, ...]:
 @lru_cache(maxsize=1)
 def _needles() -> tuple[tuple[bytes, bytes], ...]:
     """What the watched signatures look for, each without its digits and as it is."""
-    needles = sorted({signature.needle.encode() for signature in WATCHED})
+    needles = sorted({signature.needle.encode() for signature in watched()})
     return tuple((needle.translate(None, _DIGITS), needle) for needle in needles)
 
 
@@ -69,7 +69,7 @@ def _matters(block: bytes) -> bool:
 
 @lru_cache(maxsize=1)
 def _watched() -> Matcher:
-    return Matcher(WATCHED)
+    return Matcher(watched())
 
 
 class _Failed(Struct):

@@ -1,25 +1,22 @@
-"""Which signatures of the catalogue of causes are looked for in the logs of services that run. Pure."""
+"""Which rows of the catalogue of causes are looked for in the logs of services that run. Pure."""
 
 from __future__ import annotations
 
-from liverl.causes.catalogue import SIGNATURES
+from functools import cache
+
+from liverl.causes.catalogue import rows
 from liverl.causes.signature import Signature
 
-# They explain an end, and a process may also go on after them, waiting or failing at the same thing again.
-SURVIVABLE = frozenset(
-    (
-        *("disk-full-path", "disk-full", "quota", "read-only-disk", "too-many-open-files"),
-        *("ray-no-node-type", "ray-node-dead", "ray-gcs-unreachable", "ray-object-store-full"),
-        "nccl-watchdog",
+# Alerts that count what a row says of a single trial or request, with its message.
+COUNTED = frozenset(("trials_failed", "responses_*"))
+
+
+@cache
+def watched() -> tuple[Signature, ...]:
+    """Rows of processes that go on, and those with limits of their own. What tools of scripts and sandboxes complain of
+    tells nothing of a service that prints it and goes on."""
+    return tuple(
+        one
+        for one in rows()
+        if one.live is not None or (one.alive and not one.script and one.told_by not in COUNTED)
     )
-)
-# Counted in the trials themselves (``agents.trials_failed``), and in the requests that failed, with their message.
-COUNTED = frozenset(
-    ("trial-failed", "vllm-chat-refused", "vllm-chat-refused-template", "vllm-chat-refused-old")
-)
-# What tools of scripts and sandboxes complain of ("shell") tells nothing of a service that prints it and goes on.
-WATCHED: tuple[Signature, ...] = tuple(
-    one
-    for one in SIGNATURES
-    if (one.alive and one.component != "shell" and one.id not in COUNTED) or one.id in SURVIVABLE
-)

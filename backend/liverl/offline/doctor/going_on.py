@@ -11,8 +11,8 @@ import msgspec
 
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge
-from liverl.causes.match import catalogue
-from liverl.causes.unexplained import DOUBTFUL, REQUESTS_FAILED
+from liverl.causes.match import whole
+from liverl.causes.unexplained import REQUESTS_FAILED, is_doubtful
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
 
@@ -21,7 +21,6 @@ AFTER = 32 << 20  # bytes behind it
 SHAPES = 4000  # kinds of lines that are told apart
 KINDS = 3  # so many kinds of lines from before an error must come again behind it,
 LINES = 20  # and so many of them
-_MAY_GO_ON = DOUBTFUL | {REQUESTS_FAILED}
 _SHAPE = 40  # characters of a line, without its digits, that make its kind
 _DIGITS = b"0123456789"
 
@@ -32,7 +31,7 @@ def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
     """
     verdict = judge(logs, exits)
     told = verdict.symptoms if verdict.cause is None else (verdict.cause,)
-    if exits or not any(one.id in _MAY_GO_ON for one in told):
+    if exits or not any(one.id == REQUESTS_FAILED or is_doubtful(one.id) for one in told):
         return verdict
     return judge([_without_outlived(log) for log in logs], exits)
 
@@ -40,7 +39,7 @@ def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
 def of_trials(log: LogRecords) -> LogRecords:
     """A transcript of a trial without what its task did: an agent's commands and tests fail all the time, and only what
     is known to fail a whole trial is a failure of the run."""
-    kept = [record for record in log.records if any(one.signature.request for one in catalogue().of(record))]
+    kept = [record for record in log.records if any(one.signature.request for one in whole().of(record))]
     return msgspec.structs.replace(log, records=tuple(kept))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from liverl.causes.catalogue import told_by
 from liverl.causes.finding import Evidence, Explanation, LogRecords
 from liverl.causes.judge import judge
 from liverl.causes.reading import read_log
@@ -30,7 +31,6 @@ SCAN_S = 6.0  # seconds in which the trials of one folder are read, those of the
 TEXTS = 16  # different texts of failed trials that are looked up
 LARGEST = 4 << 20  # bytes of a result or log of one trial
 HALF = 0.5  # share of a step's trials from which their failure is what is wrong with the run
-_GENERIC = frozenset(("trial-failed",))
 _LOGS = ("trial.log", "exception.txt", "agent.log")
 _OWN = re.compile(r"[\w.-]{0,80}__[A-Za-z0-9]{7}\b|\b[0-9a-f]{8,}\b|\d+|/[\w./-]{4,}")
 
@@ -180,7 +180,7 @@ def _explained(head: TrialHead, missed: Callable[[str], None]) -> Explanation | 
     result = folder / "result.json"
     for logs in (list(_logs(folder, missed)), [_of_text(_message(head)[0], result)]):
         cause = judge(logs, failed_anyway=True).cause if logs else None
-        if cause is not None and cause.id not in UNEXPLAINED | _GENERIC:
+        if cause is not None and cause.id not in UNEXPLAINED and told_by(cause.id) != "trials_failed":
             return _in_document(cause, str(result))
     return None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from liverl.causes.catalogue import SIGNATURES
+from liverl.causes.catalogue import by_id, told_by
 from liverl.causes.finding import Evidence, Explanation, Verdict
 from liverl.causes.judge import SYMPTOMS
 from liverl.causes.unexplained import UNEXPLAINED
@@ -18,10 +18,7 @@ from liverl.offline.doctor.trials import Failure
 
 NOT_READ = "not-all-read"
 _NO_CALLS = "zero_tool_calls"  # the alert that looks into the trials
-_OUTSIDE = frozenset(one.id for one in SIGNATURES if one.from_outside)
-_OF_TRIALS = frozenset(one.id for one in SIGNATURES if one.request)
-# The alert and the row of the catalogue that only say that trials fail, once it is known why
-_ALERT, _REPORTED = "trials_failed", "trial-failed"
+_ALERT = "trials_failed"  # it, and the rows that it counts, only say that trials fail, once it is known why
 
 
 def joined(
@@ -46,11 +43,11 @@ def joined(
     more: list[Explanation] = []
     if logs.cause is None:
         more += [one for one in silent if one.id != STOPS]
-    elif logs.cause.id in _OUTSIDE | UNEXPLAINED:
+    elif logs.cause.id in UNEXPLAINED or _is_from_outside(logs.cause):
         more += [one for one in silent if one.id == HANGS]
     more += [one for one in alerts if one.severity == "critical"]
     more += [one.explanation for one in explained]
-    more += [one for one in logs.symptoms if not (failed and one.id == _REPORTED)]
+    more += [one for one in logs.symptoms if not (failed and told_by(one.id) == _ALERT)]
     more += [one for one in alerts if one.severity != "critical"]
     more += [one for one in silent if one.id == STOPS and logs.cause is None]
     more += [_not_asked(one.problem) for one in judged if one.problem]
@@ -72,7 +69,15 @@ def _with_trials(cause: Explanation | None, alerts: Sequence[Explanation]) -> Ex
 
 
 def _gives_way(cause: Explanation | None) -> bool:
-    return cause is None or cause.id in UNEXPLAINED or cause.id in _OF_TRIALS
+    if cause is None or cause.id in UNEXPLAINED:
+        return True
+    row = by_id().get(cause.id)
+    return row is not None and row.request
+
+
+def _is_from_outside(cause: Explanation) -> bool:
+    row = by_id().get(cause.id)
+    return row is not None and row.from_outside
 
 
 def _each_once(cause: Explanation | None, found: Iterable[Explanation]) -> Iterable[Explanation]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liverl.plan.spec import Probe
-from liverl.sessions.routes import check_routes
+from liverl.supervise.services.asked import TokenRoutes
 from liverl.util.decode import decode_loose_json
 from liverl.util.regular_file import open_binary, read_regular, read_text
 
@@ -46,9 +46,11 @@ class Target:
 
 class Http:
     """The backend's shared HTTP session, created on first use since importing aiohttp is slow. It ignores the proxy
-    variables of the environment and opens a new connection for each request."""
+    variables of the environment and opens a new connection for each request. ``token_routes``: the check of probes that
+    ask for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, token_routes: TokenRoutes | None = None) -> None:
+        self.token_routes = token_routes
         self._session: aiohttp.ClientSession | None = None
 
     def session(self) -> aiohttp.ClientSession:
@@ -167,7 +169,9 @@ async def _token_routes(probe: Probe, url: str, http: Http, headers: Mapping[str
     async def post(path: str, body: Mapping[str, object]) -> tuple[int, str]:
         return await http.post(url + path, body, probe.timeout, headers=headers)
 
-    problem = await check_routes(post, probe.model, sample=True)
+    if http.token_routes is None:
+        raise ValueError("it asks for token routes, and there is no check of them")
+    problem = await http.token_routes(post, probe.model)
     if problem is None:
         return None
     return Refusal(problem.words) if problem.final else problem.words

@@ -14,13 +14,12 @@ from typing import Any
 
 from liverl.control.messages import CommandError
 from liverl.model import Cause, Event, Exit, GpuStatus, Level
-from liverl.observe.gpu.ledger import GpuLedger
 from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs.cpu_limits import cpu_limits
 from liverl.supervise.services import probes, state_machine
+from liverl.supervise.services.asked import Ends, Ledger, TokenRoutes
 from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
-from liverl.supervise.services.end_causes import EndCauses
 from liverl.supervise.services.environments import Check, Environments
 from liverl.supervise.services.event_log import words
 from liverl.supervise.services.failpoints import crashpoint
@@ -47,6 +46,9 @@ class Supervisor:
         attempt: int,
         scan_interval: float,
         *,
+        ledger: Ledger,
+        ends: Callable[[Supervisor], Ends],
+        token_routes: TokenRoutes,
         on_change: Callable[[], None] = lambda: None,
         found_serving: Callable[[], int] = lambda: 0,
         unwritten: Callable[[str], str | None] = lambda kind: None,
@@ -55,13 +57,14 @@ class Supervisor:
         before_kill: Callable[[Instance, str], Coroutine[Any, Any, None]] | None = None,
         goes_on: Moment | None = None,
     ) -> None:
-        """``scan_interval``: seconds between two scans of the processes. ``on_change`` is called after every change of
-        a service, from ``start`` on. ``found_serving`` returns how many of verl's replicas serve now.
-        ``unwritten`` gets the kind of a service, and names a file that it reads when it starts as long as the newest
-        content is not written; worded to follow "waiting for". ``environment_checks``: see ``Environments``; as long as
-        one of them has not succeeded, no service starts. ``before_kill`` gets an instance whose processes hang, and
-        why, before they are sent a signal, which waits for it. ``goes_on``: the beginning of the attempt by an earlier
-        backend on this boot, whose times this one goes on from.
+        """``scan_interval``: seconds between two scans of the processes. ``ledger``, ``ends``, ``token_routes``: what
+        it asks for GPUs, for causes of ends, and of replicas, see ``asked``. ``on_change`` is called after every change
+        of a service, from ``start`` on. ``found_serving`` returns how many of verl's replicas serve now. ``unwritten``
+        gets the kind of a service, and names a file that it reads when it starts as long as the newest content is not
+        written; worded to follow "waiting for". ``environment_checks``: see ``Environments``; as long as one of them
+        has not succeeded, no service starts. ``before_kill`` gets an instance whose processes hang, and why, before
+        they are sent a signal, which waits for it. ``goes_on``: the beginning of the attempt by an earlier backend on
+        this boot, whose times this one goes on from.
 
         Raises:
             OSError: the run directory cannot be written.
@@ -73,12 +76,12 @@ class Supervisor:
         self.run_dir = run_dir
         self.attempt = attempt
         self.attempt_dir = run_dir / f"attempt_{attempt:03d}"
-        self.http = probes.Http()
+        self.http = probes.Http(token_routes)
         self.slots: dict[str, Slot] = {}
         self.environments = Environments(
             plan.environments, self._environment_changed, environment_checks, self.now
         )
-        self.ledger = GpuLedger()
+        self.ledger = ledger
         self.gpus: tuple[GpuStatus, ...] = ()  # from the last sample
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment permits
         self.used_generations: dict[str, int] = {}  # highest numbers of services that were removed
@@ -91,7 +94,7 @@ class Supervisor:
         self.records = Records(run_dir, self.now)
         self.records.events.subscribe(lambda _: self.pace.changed())
         self.oom_kills = oom_kills or OomKills(())
-        self.end_causes = EndCauses(run_dir, self.records, self.instances, self.now, self.oom_kills)
+        self.end_causes = ends(self)
         self.keeper_manager = KeeperManager(
             self.run, run_dir, self.records, self._exit_reported, self._keeper_connected
         )

@@ -1,0 +1,261 @@
+"""Files of rows, in TOML, to the rows of the catalogue; with everything that is wrong with them at once. Pure.
+
+A file is named after the program that prints its lines. ``[[row]]`` holds the fields of ``Signature``. Rows that say
+the same of several texts are one: it holds what they share, and ``[[row.text]]`` the fields in ``OF_A_TEXT`` of each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from liverl.causes.signature import Signature
+from liverl.util.decode import Undecodable, decode_toml
+from liverl.util.nearest import did_you_mean
+
+GENERAL = "general/"  # the folder of tools that any host has
+OF_THE_FILE = ("printer", "last")  # its name and its folder say them
+OF_A_TEXT = ("id", "needle", "pattern", "before", "source", "recorded", "fires", "spares")
+_KEYS = tuple(name for name in Signature.__struct_fields__ if name not in OF_THE_FILE)
+_SHARED = tuple(
+    name for name in _KEYS if name not in ("id", "needle", "pattern", "before", "fires", "spares")
+)
+_TYPES = {field.name: field.type for field in msgspec.structs.fields(Signature)}
+_REQUIRED = tuple(field.name for field in msgspec.structs.fields(Signature) if field.required)
+_WHERE_A_ROW_BEGINS = re.compile(r"^\[\[ *row *(?:\. *text *)?\]\]", re.M)
+_TOML_PLACE = re.compile(r" \(at line (\d+), column \d+\)$")
+_SHOWN = 60  # characters of a wrong value
+
+
+class Fault(NamedTuple):
+    """What is wrong with a row. ``file``: its name below the folder of rows; ``line``: from 1, None if unknown;
+    ``row``: its id, or its number in the file; ``key``: empty if it is the whole row; ``problem``: what was found,
+    and what was expected."""
+
+    file: str
+    line: int | None
+    row: str
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return ": ".join(part for part in (place, self.row, self.key, self.problem) if part)
+
+
+class RowsError(ValueError):
+    """Rows that cannot be used; ``str()`` says everything that is wrong with them, a line for each fault."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("\n".join(map(str, faults)))
+        self.faults = tuple(faults)
+
+
+class _Read(NamedTuple):
+    """A row as it stands in its file. ``lines``: key -> line."""
+
+    file: str
+    line: int | None
+    name: str
+    row: Signature
+    lines: Mapping[str, int]
+
+    def fault(self, key: str, problem: str) -> Fault:
+        return Fault(self.file, self.lines.get(key, self.line), self.name, key, problem)
+
+
+def read_rows(files: Mapping[str, bytes]) -> tuple[Signature, ...]:
+    """The rows of ``files`` (name below the folder of rows -> content), in no order that means something.
+
+    Raises:
+        RowsError: a file is no TOML, or a row is not as ``Signature`` says.
+    """
+    faults: list[Fault] = []
+    read: list[_Read] = []
+    for file in sorted(files):
+        read += _file(file, files[file], faults)
+    faults += _joint(read, {PurePosixPath(file).stem for file in files}, {fault.row for fault in faults})
+    if faults:
+        raise RowsError(faults)
+    return tuple(one.row for one in read)
+
+
+def _file(file: str, data: bytes, faults: list[Fault]) -> Iterator[_Read]:
+    try:
+        content = decode_toml(data)
+    except Undecodable as error:
+        at = _TOML_PLACE.search(error.problem)
+        problem = _TOML_PLACE.sub("", error.problem)
+        faults.append(Fault(file, error.line or (int(at[1]) if at else None), "", "", f"no TOML: {problem}"))
+        return
+    for key in content:
+        if key != "row":
+            faults.append(Fault(file, None, "", key, _unknown(key, ("row",))))
+    rows = content.get("row", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        faults.append(Fault(file, None, "", "row", "expected tables that begin with [[row]]"))
+        return
+    places = iter(list(_places(data.decode(), rows)))  # before the texts are taken out
+    for number, row in enumerate(rows, 1):
+        texts = row.pop("text", None)
+        line, lines = next(places)
+        name = str(row.get("id") or f"row {number}")
+        if texts is None:
+            yield from _row(file, line, name, row, _KEYS, lines, faults)
+            continue
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, dict) for text in texts):
+            faults.append(Fault(file, line, name, "text", "expected tables that begin with [[row.text]]"))
+            continue
+        for key in row:
+            if key not in _SHARED:
+                problem = (
+                    "it belongs into each [[row.text]]"
+                    if key in OF_A_TEXT
+                    else _unknown(key, (*_SHARED, "text"))
+                )
+                faults.append(Fault(file, lines.get(key, line), name, key, problem))
+        shared = {key: value for key, value in row.items() if key in _SHARED}
+        for place, text in enumerate(texts, 1):
+            own_line, own = next(places)
+            whose = str(text.get("id") or f"{name}, text {place}")
+            for key in text:
+                if key not in OF_A_TEXT:
+                    problem = f"it belongs into [[row]]: {_unknown(key, OF_A_TEXT)}"
+                    faults.append(Fault(file, own.get(key, own_line), whose, key, problem))
+            merged = shared | {key: value for key, value in text.items() if key in OF_A_TEXT}
+            yield from _row(file, own_line, whose, merged, _KEYS, {**lines, **own}, faults)
+
+
+def _row(
+    file: str,
+    line: int | None,
+    name: str,
+    row: Mapping[str, Any],
+    keys: Sequence[str],
+    lines: Mapping[str, int],
+    faults: list[Fault],
+) -> Iterator[_Read]:
+    found: list[Fault] = []
+    for key in row:
+        if key not in keys:
+            found.append(Fault(file, lines.get(key, line), name, key, _unknown(key, keys)))
+    for key in _REQUIRED:
+        if key not in OF_THE_FILE and key not in row:
+            found.append(Fault(file, line, name, key, "it is missing"))
+    if not found:
+        try:
+            signature = msgspec.convert({**row, **_of(file)}, Signature)
+        except msgspec.ValidationError:
+            for key, value in row.items():
+                if problem := _wrong(key, value):
+                    found.append(Fault(file, lines.get(key, line), name, key, problem))
+        else:
+            yield _Read(file, line, name, signature, lines)
+    faults += found
+
+
+def _of(file: str) -> dict[str, Any]:
+    return {"printer": PurePosixPath(file).stem, "last": file.startswith(GENERAL)}
+
+
+def _wrong(key: str, value: Any) -> str:
+    """What is wrong with the value of a key; empty if nothing is."""
+    kind = _TYPES[key]
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        shown = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}..."
+        choices = [choice for choice in get_args(kind) if isinstance(choice, str) and choice]
+        if isinstance(value, str) and choices:
+            hint = did_you_mean(value, choices)
+            return f"found {shown}, expected one of {', '.join(choices)}{hint and f'; {hint}'}"
+        return f"found {shown}: {error}"
+    return ""
+
+
+def _unknown(key: str, keys: Iterable[str]) -> str:
+    hint = did_you_mean(key, keys)
+    return f"there is no such key; {hint}" if hint else "there is no such key"
+
+
+def _places(text: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int | None, Mapping[str, int]]]:
+    """Of each ``[[row]]`` and ``[[row.text]]``, in their order: its line, and those of its keys. Without lines if they
+    cannot be told apart from a text that looks like one."""
+    begins = [found.start() for found in _WHERE_A_ROW_BEGINS.finditer(text)]
+    wanted = sum(1 + (len(row["text"]) if isinstance(row.get("text"), list) else 0) for row in rows)
+    if len(begins) != wanted:
+        yield from [(None, {})] * wanted
+        return
+    for begin, end in zip(begins, [*begins[1:], len(text)], strict=False):
+        line = text.count("\n", 0, begin) + 1
+        keys: dict[str, int] = {}
+        for number, content in enumerate(text[begin:end].split("\n")):
+            key, equals, _ = content.partition("=")
+            if equals and key.strip().isidentifier():
+                keys.setdefault(key.strip(), line + number)
+        yield line, keys
+
+
+def _joint(read: Sequence[_Read], printers: Set[str], others: Set[str]) -> Iterator[Fault]:
+    """What is wrong with rows beside each other, and with fields beside each other. ``others``: ids of rows that
+    could not be read, which is told already."""
+    ids: dict[str, _Read] = {}
+    for one in read:
+        if (other := ids.get(one.row.id)) is not None:
+            yield one.fault("id", f"{other.file} has a row of this id, too")
+        ids.setdefault(one.row.id, one)
+    for one in read:
+        row = one.row
+        for key in ("of", "before"):
+            for name in getattr(row, key):
+                if name not in ids and name not in others:
+                    hint = did_you_mean(name, ids)
+                    yield one.fault(key, f"there is no row {name}{hint and f'; {hint}'}")
+        for name in row.gives_way_to:
+            if name not in printers:
+                hint = did_you_mean(name, printers)
+                yield one.fault("gives_way_to", f"there is no file {name}.toml{hint and f'; {hint}'}")
+        yield from _inside(one)
+    yield from _circles(ids)
+
+
+def _inside(one: _Read) -> Iterator[Fault]:
+    row = one.row
+    if row.of and row.role != "consequence":
+        yield one.fault("of", f"only a consequence comes of other rows, and this is a row of role {row.role}")
+    if bool(row.gives_way_to) != (row.effect and row.role != "general"):
+        yield one.fault(
+            "gives_way_to", "rows with effect = true have it, unless their role is general, and only those"
+        )
+    for key in ("script", "request", "slips"):
+        if getattr(row, key) and not row.alive:
+            yield one.fault(key, "only rows with alive = true have it")
+    if row.live is not None and row.live.least <= row.slips:
+        yield one.fault("live", f"least is {row.live.least}, and slips says that {row.slips} are no symptom")
+    if not row.needle and row.role != "noise":
+        yield one.fault("needle", "it is missing: a text that every match contains")
+
+
+def _circles(ids: Mapping[str, _Read]) -> Iterator[Fault]:
+    """Rows that are before each other."""
+    done: set[str] = set()
+    for start in ids:
+        path: list[str] = []
+        waiting = [(start, 0)]
+        while waiting:
+            name, depth = waiting.pop()
+            del path[depth:]
+            if name in path:
+                circle = [*path[path.index(name) :], name]
+                yield ids[name].fault("before", f"a circle: {' before '.join(circle)}")
+                done.update(circle)
+                break
+            if name in done or name not in ids:
+                continue
+            path.append(name)
+            waiting += [(other, depth + 1) for other in ids[name].row.before]
+        done.add(start)

@@ -1,0 +1,38 @@
+"""The supervisor of a run: with what knows why processes ended, which GPUs are free, and what replicas must answer."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from liverl.daemon.end_causes import EndCauses
+from liverl.observe.gpu.ledger import GpuLedger
+from liverl.plan.spec import Plan
+from liverl.sessions.routes import check_routes
+from liverl.supervise.services.supervisor import Supervisor
+
+
+class RunSupervisor(Supervisor):
+    """``options``: as for ``Supervisor``."""
+
+    end_causes: EndCauses
+    ledger: GpuLedger
+
+    def __init__(self, plan: Plan, run_dir: Path, attempt: int, scan_interval: float, **options: Any) -> None:
+        super().__init__(
+            plan,
+            run_dir,
+            attempt,
+            scan_interval,
+            ledger=GpuLedger(),
+            ends=_end_causes,
+            token_routes=partial(check_routes, sample=True),
+            **options,
+        )
+
+
+def _end_causes(supervisor: Supervisor) -> EndCauses:
+    return EndCauses(
+        supervisor.run_dir, supervisor.records, supervisor.instances, supervisor.now, supervisor.oom_kills
+    )

@@ -1,0 +1,78 @@
+"""What the supervisor asks others: it knows nothing of logs, GPUs and engines itself. Pure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from liverl.model import Cause, GpuStatus
+
+if TYPE_CHECKING:
+    from liverl.supervise.services.instance import Instance
+
+
+class Ends(Protocol):
+    """Why processes ended."""
+
+    def begin(self, instance: Instance) -> asyncio.Task[Cause | None] | None:
+        """Find in the background why the newest process of an instance ended; None if that is known otherwise."""
+        ...
+
+    async def of(self, instance: Instance) -> Cause:
+        """Why an instance is not up any more."""
+        ...
+
+    def close(self) -> None:
+        """Give up what is still being found."""
+        ...
+
+
+class Grant(Protocol):
+    """``uuids``: of the GPUs that a service has; ``reason``: why it has none, None if it has."""
+
+    @property
+    def uuids(self) -> tuple[str, ...]: ...
+
+    @property
+    def reason(self) -> str | None: ...
+
+
+class Ledger(Protocol):
+    """Which service holds which GPUs."""
+
+    def reserve(
+        self, service: str, count: int, gpus: Sequence[GpuStatus], allowed: Collection[str] | None = None
+    ) -> Grant:
+        """Reserve ``count`` GPUs for a service, among those that are ``allowed``."""
+        ...
+
+    def refusal(
+        self,
+        services: Sequence[str],
+        each: int,
+        gpus: Sequence[GpuStatus],
+        allowed: Collection[str] | None = None,
+    ) -> str | None:
+        """Why services cannot get ``each`` GPUs each; None if they can."""
+        ...
+
+    def release(self, service: str) -> tuple[str, ...]:
+        """Release all GPUs of a service."""
+        ...
+
+
+class RouteProblem(Protocol):
+    """``words``: what a route answered instead; ``final``: no later check of the same process can change it."""
+
+    @property
+    def words(self) -> str: ...
+
+    @property
+    def final(self) -> bool: ...
+
+
+# The check of a replica's token routes: how to POST (path, body), and the model's name -> what is wrong; None: nothing
+TokenRoutes = Callable[
+    [Callable[[str, Mapping[str, Any]], Awaitable[tuple[int, str]]], str], Awaitable[RouteProblem | None]
+]
