@@ -418,7 +418,8 @@ def test_a_host_with_too_few_gpus_fails_the_check_and_not_the_plan(
     run: Path, capsys: pytest.CaptureFixture[str], command: str, code: int
 ) -> None:
     """Plans are made on login nodes."""
-    words = [command, "--profile", "vllm-managed", "--config", str(run), "--set", "run.replicas=9"]
+    sets = ("infrastructure.ngpus_per_node=64", "run.replicas=9")
+    words = [command, "--profile", "vllm-managed", "--config", str(run), *(f"--set={one}" for one in sets)]
     assert cli.run(words) == code
     out = capsys.readouterr().out
     assert any(line.split()[:2] == ["fail", "GPUs"] for line in out.splitlines()), out
