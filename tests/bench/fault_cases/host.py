@@ -337,7 +337,9 @@ def _workers(folder: Path) -> Outcome:
 
         def told() -> bool:
             return any(
-                "Resource temporarily unavailable" in e.text for e in run.events() if e.service == "forking"
+                "No further process could be started" in e.text
+                for e in run.events()
+                if e.service == "forking"
             )
 
         wait_until(told, 40, "the reason")
