@@ -20,7 +20,7 @@ from pathlib import Path
 from kit.real import real_run
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica
-from kit.waiting import wait_until
+from kit.waiting import until, wait_until
 from second_user import secrets_of, tcp_ports
 
 from fault_cases.base import Outcome, Part, Shared
@@ -345,10 +345,7 @@ async def _same(host: SessionHost, replica: TokenReplica) -> Outcome:
 
     asked = [asyncio.create_task(again()) for _ in range(300)]
     await replica.begun.wait()
-    while (
-        host.store.session(opened["id"]).counters.num_joined < 299
-    ):  # all have come; ``part`` bounds the time
-        await asyncio.sleep(0.05)
+    await until(lambda: host.store.session(opened["id"]).counters.num_joined == 299)
     replica.gate.set()
     refused = sum(status != 200 for status in await asyncio.gather(*asked))
     return Outcome(doubled=len(replica.replies) - before - 1, lost=refused)
