@@ -29,13 +29,15 @@ class Ends(Protocol):
 
 
 class Grant(Protocol):
-    """``uuids``: of the GPUs that a service has; ``reason``: why it has none, None if it has."""
+    """The GPUs that a service has, or why it has none."""
 
     @property
-    def uuids(self) -> tuple[str, ...]: ...
+    def uuids(self) -> tuple[str, ...]:
+        """The ids of the GPUs."""
 
     @property
-    def reason(self) -> str | None: ...
+    def reason(self) -> str | None:
+        """Why the service has none; None if it has."""
 
 
 class Ledger(Protocol):
@@ -63,13 +65,15 @@ class Ledger(Protocol):
 
 
 class RouteProblem(Protocol):
-    """``words``: what a route answered instead; ``final``: no later check of the same process can change it."""
+    """What is wrong with a replica's token routes."""
 
     @property
-    def words(self) -> str: ...
+    def words(self) -> str:
+        """What a route answered instead."""
 
     @property
-    def final(self) -> bool: ...
+    def final(self) -> bool:
+        """Whether no later check of the same process can change it."""
 
 
 # The check of a replica's token routes: how to POST (path, body), and the model's name -> what is wrong; None: nothing
