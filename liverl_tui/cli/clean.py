@@ -24,7 +24,7 @@ _MOST_LEFT = 20  # lines of what stays; --json has all
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option("--logs", is_flag=True, help="Also remove the logs of the services, of all attempts.")
 @click.option("--trials", is_flag=True, help="Also remove the folders of the trials, with their transcripts.")
-@click.option("--all", "both", is_flag=True, help="The same as --logs --trials.")
+@click.option("--all", "both", is_flag=True, help="Both: --trials and --logs.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; nothing is asked, so that only --yes removes."

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from liverl.procs import procfs
+from liverl.util.kernel_file import read_kernel
 
 
 def users_of(paths: Iterable[Path]) -> dict[Path, str]:
@@ -51,7 +52,7 @@ def _is_below(text: bytes, path: bytes) -> bool:
 def _texts(pid: int) -> Iterator[bytes]:
     folder = f"/proc/{pid}"
     try:
-        yield Path(folder, "cmdline").read_bytes()
+        yield read_kernel(f"{folder}/cmdline")
     except OSError:  # it has ended
         return
     links = [f"{folder}/cwd"]
@@ -69,7 +70,7 @@ def _texts(pid: int) -> Iterator[bytes]:
 def _sockets() -> Iterator[bytes]:
     """The paths of the Unix sockets that this network namespace has."""
     try:
-        lines = Path("/proc/net/unix").read_bytes().splitlines()[1:]
+        lines = read_kernel("/proc/net/unix").splitlines()[1:]
     except OSError:
         return
     for line in lines:

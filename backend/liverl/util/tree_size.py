@@ -8,9 +8,9 @@ import os
 import stat
 from dataclasses import dataclass
 
-from liverl.util.checked_path import StrPath, open_folder
+from liverl.util.checked_path import StrPath, open_at, open_folder
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Count:
                     inner = self._entered(name, at, device)
                     continue
                 inner = None
-                upper = os.open("..", _FOLDER, dir_fd=at)
+                upper = open_at(at, "..", _FOLDER, self._path)
                 os.close(at)
                 at = upper
                 self._levels.pop()
@@ -101,7 +101,7 @@ class _Count:
             self._problem = self._problem or f"{self._shown(name)}: another file system is mounted there"
             return None
         try:
-            return os.open(name, _FOLDER, dir_fd=at)
+            return open_at(at, name, _FOLDER, name)
         except OSError as error:
             self._problem = self._problem or f"{self._shown(name)}: {error.strerror}"
             return None
