@@ -12,6 +12,7 @@ import msgspec
 
 from liverl.control.paths import user_name
 from liverl.model import SCHEMA
+from liverl.offline.clean_gpu import GpuHolder
 from liverl.util.checked_path import open_folder
 from liverl.util.tree_size import TreeSize, measure
 
@@ -52,7 +53,8 @@ class Row(msgspec.Struct, frozen=True):
 
 class CleanReport(msgspec.Struct, frozen=True):
     """What ``clean --json`` prints. ``rows``: what was found to be removed; ``removed``: whether that was tried;
-    ``files``, ``bytes``: what went; ``failed``: what could not be removed, and why."""
+    ``files``, ``bytes``: what went; ``failed``: what could not be removed, and why; ``gpu``: the processes that
+    ``--pid`` names."""
 
     removed: bool
     rows: tuple[Row, ...]
@@ -60,6 +62,7 @@ class CleanReport(msgspec.Struct, frozen=True):
     failed: tuple[Left, ...]
     files: int
     bytes: int
+    gpu: tuple[GpuHolder, ...] = ()
     schema: int = SCHEMA
 
 
