@@ -25,6 +25,7 @@ from kit import contract
 from kit.cli import MAIN, run_cli
 from kit.contract import problems
 from kit.runs import ToyRun, make_run, toy
+from kit.terminal import Terminal, clean_environment
 from kit.waiting import wait_until
 
 from liverl.external import litellm
@@ -501,6 +502,27 @@ def test_what_is_left_of_an_item_is_not_counted(
     assert [(one.what, one.files) for one in read_cleaned(run.run_dir)] == [("trials", 1)]
 
 
+def test_what_went_before_ctrl_c_is_recorded(
+    tmp_path: Path, ended_run: Ended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ended_run(tmp_path, "done")
+    found, real, calls = find([run.run_dir], (), {"logs"}), clean.remove_tree, []
+    assert len(found.items) >= 2
+
+    def interrupted(path: Path, *, inside: Path) -> tuple[OSError, ...]:
+        calls.append(path)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return real(path, inside=inside)
+
+    monkeypatch.setattr(clean, "remove_tree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        clean.remove(found)
+    (record,) = read_cleaned(run.run_dir)
+    assert (record.what, record.files, record.attempts) == ("logs", 1, (1,))
+    assert not calls[0].exists() and calls[1].exists()
+
+
 def test_every_command_opens_a_run_without_logs(tmp_path: Path, ending: Ending) -> None:
     run = real_run(tmp_path, "done", ending)
     code, _ = cleaned(tmp_path, "done", "--all", "--yes")
@@ -516,6 +538,14 @@ def test_every_command_opens_a_run_without_logs(tmp_path: Path, ending: Ending) 
     assert logs.returncode == 0 and told in logs.stderr
     attached = run_cli("attach", "--no-ui", "--run", run.run_dir)
     assert attached.returncode == 0 and "Traceback" not in attached.stderr
+    shown = Terminal([*MAIN, "attach", "--run", str(run.run_dir)], env=clean_environment(), cwd=tmp_path)
+    try:
+        shown.wait_for("ended")
+        shown.wait_for("trainer")
+        shown.press("q")
+        assert shown.wait() == 0
+    finally:
+        shown.close()
     assert (run.run_dir / "attempt_001" / "report.md").exists()
     run.start(resume=True)
     assert run.result().attempt == 2 and (run.run_dir / "attempt_002" / "logs" / "trainer.2.log").exists()

@@ -108,20 +108,18 @@ def remove(found: Found, say: Callable[[str], None] = lambda _: None) -> Outcome
         by_run.setdefault(item.run_dir, []).append(item)
     for run_dir, items in by_run.items():
         if run_dir is None:
-            _remove_all(items, outcome, say)
+            _remove_all(items, outcome, [], say)
             continue
         with _held(run_dir) as why:
             why = why or refusal(run_dir)
             if why:
                 outcome.failed.append(Left(str(run_dir), run_name(run_dir), why))
                 continue
-            gone = _remove_all(items, outcome, say)
+            gone: list[tuple[Item, TreeSize]] = []
             try:
-                if removals := _removals(gone):
-                    add_cleaned(run_dir, removals)
-            except OSError as error:
-                text = f"what was removed could not be noted there: {error.strerror or error}"
-                outcome.failed.append(Left(str(RunDir(run_dir).cleaned), run_name(run_dir), text))
+                _remove_all(items, outcome, gone, say)
+            finally:  # also after Ctrl-C: what has gone is missed
+                _note(run_dir, gone, outcome)
     return outcome
 
 
@@ -144,11 +142,23 @@ def _held(run_dir: Path) -> Iterator[str]:
         os.close(fd)
 
 
+def _note(run_dir: Path, gone: Sequence[tuple[Item, TreeSize]], outcome: Outcome) -> None:
+    """Record in the run what it has lost."""
+    try:
+        if removals := _removals(gone):
+            add_cleaned(run_dir, removals)
+    except OSError as error:
+        text = f"what was removed could not be noted there: {error.strerror or error}"
+        outcome.failed.append(Left(str(RunDir(run_dir).cleaned), run_name(run_dir), text))
+
+
 def _remove_all(
-    items: Sequence[Item], outcome: Outcome, say: Callable[[str], None]
-) -> list[tuple[Item, TreeSize]]:
-    """Remove items; what went of each that lost something."""
-    gone = []
+    items: Sequence[Item],
+    outcome: Outcome,
+    gone: list[tuple[Item, TreeSize]],
+    say: Callable[[str], None],
+) -> None:
+    """Remove items. ``gone`` gets what went of each that lost something."""
     for item in items:
         say(f"removing {item.path}")
         errors = remove_tree(item.path, inside=item.inside)
@@ -161,7 +171,6 @@ def _remove_all(
         for error in errors:
             path = os.fspath(error.filename or item.path)
             outcome.failed.append(Left(path, run_name(item.run_dir), error.strerror or str(error)))
-    return gone
 
 
 def _left_of(item: Item) -> TreeSize:
