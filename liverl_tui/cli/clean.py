@@ -77,6 +77,8 @@ def clean_command(
     if not named and not only_processes:
         targets = [info.run_dir for info in known]
     root = None if named or only_processes else run_root or default_run_root()
+    if not targets and root is not None:
+        echo(f"no run was found under {root}", err=True)
     with Progress() as progress:
         found = find(targets, known, wanted, root=root, say=progress.say)
     rows = found.rows()

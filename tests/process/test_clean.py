@@ -446,6 +446,12 @@ def test_without_a_terminal_nothing_goes(tmp_path: Path, ended_run: Ended) -> No
     assert "tests/done" in done.stdout and "trials" in done.stdout
 
 
+def test_a_run_root_without_runs_is_told(tmp_path: Path) -> None:
+    done = run_cli("clean", "--yes", "--run-root", tmp_path / "mistyped")
+    assert done.returncode == 0 and f"no run was found under {tmp_path}/mistyped" in done.stderr
+    assert "nothing to remove" in done.stdout
+
+
 @pytest.mark.parametrize(("answer", "goes"), [("n\n", False), ("\n", False), ("y\n", True)])
 def test_it_asks_once(answer: str, goes: bool, tmp_path: Path, ended_run: Ended) -> None:
     run = ended_run(tmp_path, "done")
