@@ -18,6 +18,7 @@ from liverl.logs.files import LogFile, log_files
 from liverl.logs.tail import BLOCK, Line, all_lines, last_lines
 from liverl.logs.text import LineAssembler, plain
 from liverl.logs.times import TimeIndex, parse_age
+from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.decode import decode_loose_json
@@ -26,6 +27,7 @@ from liverl.util.regular_file import open_binary, read_regular
 from liverl.util.visible import visible
 from liverl_tui.cli.numbers import LINES
 from liverl_tui.cli.options import run_options
+from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
 
 DEFAULT_LINES = 200
@@ -67,6 +69,8 @@ def logs_command(
     _check_services(run_dir, logs, services)
     selected = [log for log in logs if not services or log.service in services]
     out = _Output(prefix=len(services) != 1, wanted=wanted)
+    if not selected:
+        _tell_removed(run_dir)
     follower = _LogFollower(run_dir, services, out) if follow else None
     if follower is not None:
         follower.begin_at_end(selected)
@@ -125,6 +129,14 @@ def _check_services(run: RunDir, logs: list[LogFile], services: tuple[str, ...])
             hint = f": {close}" if close else ""
             choice = ", ".join(sorted(names)) or "no service has a log yet"
             raise CliError(f"no service {service!r} in run {run.name}{hint} ({choice})", ExitCode.USAGE)
+
+
+def _tell_removed(run: RunDir) -> None:
+    """Say that the logs of the newest attempt were removed, if they were."""
+    newest = set(run.attempts()[-1:])
+    for removal in read_cleaned(run.path):
+        if newest & set(removal.attempts):
+            echo(removal.words, err=True)
 
 
 def _history(logs: list[LogFile], wanted: _Wanted, age: float | None, count: int | None) -> list[Line]:

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "notify": ("notify", "List the notification targets of a run, and test them."),
     "ls": ("ls", "List runs, live and ended."),
     "archive": ("archive", "Keep what is worth keeping of a run that has ended."),
+    "clean": ("clean", "Remove what runs that have ended left behind; on request logs and trials."),
     "config": ("config", "Print the default configuration with comments, or a resolved one."),
     "keys": ("keys", "Print the keys of the interface, and how to name them in a configuration."),
     "demo": ("demo", "Play a recorded run in the interface, without a GPU."),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.commands import next_command
 from liverl.rundir.index import describe, find_run
 from liverl.rundir.layout import RunDir
@@ -188,6 +189,8 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
             else "none of its services can still be running here"
         )
         echo(f"  {services}; to continue: liverl-tui up --run {run.path}")
+    for removal in read_cleaned(run.path):
+        echo(f"  {removal.words}")
     if snapshot is not None:
         echo("")
         _show(snapshot, as_json=False)

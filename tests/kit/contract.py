@@ -24,8 +24,10 @@ from liverl.exit_codes import rows
 from liverl.model import SCHEMA, Check, Event, Result
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
+from liverl.offline.clean_items import CleanReport
 from liverl.plan.spec import Plan
 from liverl.preflight.record import Preflight, Report
+from liverl.rundir.cleaned import Removal
 from liverl.snapshot_json import FlatSnapshot
 from liverl_tui.cli.main import cli
 
@@ -86,6 +88,8 @@ def introspected() -> dict[str, Any]:
         },
         "check --json": dict(fields(Report)),
         "preflight.json": dict(fields(Preflight)),
+        "clean --json": dict(fields(CleanReport)),
+        "cleaned.json": dict(fields(tuple[Removal, ...])),
     }
     context = click.Context(cli)
     commands = {"": parameters(cli)}

@@ -42,6 +42,8 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/observe/trials/steps.py": (1, STAMPS),
     "backend/liverl/observe/trials/trajectory.py": (1, STAMPS),
     "backend/liverl/offline/archive.py": (1, SHOWN),
+    "backend/liverl/offline/clean.py": (1, SHOWN),
+    "backend/liverl/offline/clean_host.py": (1, STAMPS),
     "backend/liverl/offline/doctor/examine.py": (1, STAMPS),
     "backend/liverl/offline/doctor/inputs.py": (1, SHOWN),
     "backend/liverl/offline/doctor/trials.py": (1, STAMPS),

@@ -86,7 +86,7 @@ def create_run(
     from liverl.preflight.record import record
     from liverl.proxy.keys import InvalidKey, ensure_keys
 
-    new = run_dir.parent / f".{run_dir.name}.{os.getpid()}.{threading.get_native_id()}.new"
+    new = RunDir(run_dir).unfinished(os.getpid(), threading.get_native_id())
     try:
         require_trusted(run_dir)
         make_directory(run_dir.parent)

@@ -46,6 +46,11 @@ def usual_files(port: int) -> tuple[Path, Path]:
     return Path(f"/tmp/litellm_cc_{port}.yaml"), Path(f"/tmp/litellm_cc_{port}.pid")
 
 
+def usual_log(port: int) -> Path:
+    """LiveRL's default path of the log of the proxy on ``port``."""
+    return usual_files(port)[0].with_suffix(".log")
+
+
 def is_litellm(argv: Sequence[str]) -> bool:
     """Whether this is LiteLLM's own command: the script, or Python with the script or the module."""
     if not argv:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from pathlib import Path
 
@@ -43,6 +44,8 @@ AGENT_PORTS = {
     "runtime_env": "--runtime-env-agent-port",
     "metrics": "--metrics-export-port",
 }
+_TEMP = "/tmp/lv-"
+_OWN_TEMP = re.compile(rf"{_TEMP}[0-9a-f]{{8}}")
 _DASHBOARD = 8265  # Ray's own default
 _DEADLINE = 180.0  # seconds until the dashboard responds; a cold start on two busy cores takes 40
 
@@ -123,7 +126,17 @@ def _argv(config: RunConfig, run_dir: Path) -> tuple[str, ...]:
 def temp_dir(config: RunConfig, run_dir: Path) -> str:
     """Ray's temporary directory: the configured one, else a short path that is the same for each attempt. It must be
     short, because Ray creates sockets deep below it, and a socket's path has at most 107 bytes."""
-    return config.ray.temp_dir or "/tmp/lv-" + hashlib.sha256(str(run_dir).encode()).hexdigest()[:8]
+    return config.ray.temp_dir or own_temp_dir(run_dir)
+
+
+def own_temp_dir(run_dir: Path) -> str:
+    """Ray's temporary directory of a run whose configuration names none."""
+    return _TEMP + hashlib.sha256(str(run_dir).encode()).hexdigest()[:8]
+
+
+def is_own_temp_dir(path: str) -> bool:
+    """Whether ``own_temp_dir`` may have named this directory, for whatever run."""
+    return _OWN_TEMP.fullmatch(path) is not None
 
 
 def own_cluster() -> dict[str, str]:

@@ -31,6 +31,8 @@ HEARTBEAT_DEAD_S = 180.0  # six missed heartbeats; modification times on NFS lag
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ATTEMPT = re.compile(r"attempt_(\d{3,})")
+_NEW = ".new"
+_UNFINISHED = re.compile(rf"\.(.+)\.(\d{{1,10}})\.\d{{1,10}}{re.escape(_NEW)}")
 _TRIALS = re.compile(r"trials\.(\d{1,6})")
 
 
@@ -38,6 +40,12 @@ def valid_name(name: str) -> bool:
     """Whether ``name`` is valid for a project or run: 1 to 128 letters, digits, ``.``, ``_`` and ``-``,
     starting with a letter or digit."""
     return _NAME.fullmatch(name) is not None
+
+
+def maker_of(name: str) -> tuple[str, int] | None:
+    """(name of the run, pid of its maker), if this is the name of a directory of ``RunDir.unfinished``."""
+    match = _UNFINISHED.fullmatch(name)
+    return (match[1], int(match[2])) if match is not None else None
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,11 @@ class RunDir:
     def preflight(self) -> Path:
         """What the checks found before the start (``preflight.record``)."""
         return self.path / "preflight.json"
+
+    @property
+    def cleaned(self) -> Path:
+        """What ``clean`` has removed of the run (``rundir.cleaned``); exists once it has."""
+        return self.path / "cleaned.json"
 
     @property
     def journal(self) -> Path:
@@ -193,6 +206,10 @@ class RunDir:
         except OSError:
             return []
         return sorted(int(m[1]) for n in names if (m := _ATTEMPT.fullmatch(n)))
+
+    def unfinished(self, pid: int, thread: int) -> Path:
+        """The directory in which this thread of a process makes the run, until it is complete and gets its name."""
+        return self.path.parent / f".{self.path.name}.{pid}.{thread}{_NEW}"
 
     def is_run(self) -> bool:
         """Whether this looks like a run directory: it has a plan, backend or keeper record, journal, event log or

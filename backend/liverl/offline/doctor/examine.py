@@ -16,7 +16,7 @@ from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
 from liverl.model import Cause, TrialsStatus
 from liverl.offline.doctor.early_ends import early_ends
 from liverl.offline.doctor.going_on import judge_files
-from liverl.offline.doctor.inputs import GENERATION, Input, collect
+from liverl.offline.doctor.inputs import GENERATION, Input, collect, removed_of
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.moments import When, moment, moments
 from liverl.offline.doctor.reading import Reading, read_logs
@@ -26,7 +26,7 @@ from liverl.offline.doctor.stacks import of_stacks
 from liverl.offline.doctor.starts import INTERRUPTED, interrupted_start
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
-from liverl.offline.doctor.verdicts import evidence_of, joined, with_left_out
+from liverl.offline.doctor.verdicts import evidence_of, joined, with_left_out, with_removed
 from liverl.util.plural import quantity
 from liverl.util.regular_file import open_binary
 
@@ -91,6 +91,7 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
     if hung is not None:
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)
+    verdict = with_removed(verdict, removed_of(run) if run is not None else ())
     return Examination(
         verdict,
         files,

@@ -22,6 +22,7 @@ from liverl.observe.metrics.files import has_steps
 from liverl.observe.trials.root import STEP_DIR
 from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.offline.doctor.trial_folders import TrialFolder, is_named_as_trial, is_trial, trial_folder
+from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.ages import ago
 from liverl.util.decode import decode_json
@@ -244,6 +245,17 @@ def _stated(run: RunDir) -> Cause | None:
         for one in result.cause.evidence
     )
     return msgspec.structs.replace(result.cause, evidence=proof)
+
+
+def removed_of(run: RunDir) -> list[str]:
+    """What ``clean`` has removed of the newest attempt's logs and of the trials, in words."""
+    attempts, result = run.attempts()[-1:], run.read_result()
+    ended = result.ended_at if result is not None else 0.0
+    return [
+        one.words
+        for one in read_cleaned(run.path)
+        if (set(attempts) & set(one.attempts) if one.what == "logs" else one.at >= ended)
+    ]
 
 
 def _of_run(run: RunDir) -> Iterator[Input]:

@@ -60,6 +60,21 @@ def with_left_out(verdict: Verdict, left_out: str) -> Verdict:
     return Verdict(verdict.cause, verdict.guesses, (*others, *([_not_read(left_out)] if left_out else [])))
 
 
+def with_removed(verdict: Verdict, removed: Sequence[str]) -> Verdict:
+    """``verdict`` with what ``clean`` has removed, in words, so that it is no clean bill; none if that is empty."""
+    if not removed:
+        return verdict
+    words = "; ".join(removed)
+    told = Explanation(
+        "logs-removed",
+        "warning",
+        "Logs or trials of the run were removed",
+        f"Not examined: {words}. They may have told what went wrong.",
+        "Nothing of them can be brought back; if the run was archived before, logs/ of its archive has their ends.",
+    )
+    return Verdict(verdict.cause, verdict.guesses, (*verdict.symptoms, told))
+
+
 def _with_trials(cause: Explanation | None, alerts: Sequence[Explanation]) -> Explanation | None:
     """A batch without tokens, with what the trials show: the logs do not say why no tool call was parsed."""
     told = next((one for one in alerts if one.id == _NO_CALLS), None)
