@@ -47,7 +47,10 @@ def rules_command() -> None:
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @_as_json
 def check_command(files: tuple[str, ...], as_json: bool) -> int:
-    """Say everything that is wrong with files of rules, with its line. Exits with 0 if nothing is, and with 2."""
+    """Say what is wrong with files of rules.
+
+    Everything is told at once, with its line. Exits with 0 if nothing is wrong, else with 2.
+    """
     import msgspec
 
     from liverl.causes.row_files import RowsError
@@ -74,9 +77,11 @@ def check_command(files: tuple[str, ...], as_json: bool) -> int:
 @click.argument("file", metavar="FILE")
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True)
 def try_command(file: str, logs: tuple[str, ...]) -> int:
-    """Show which rows of a file of rules match which lines of logs. Exits with 1 if none matches any line.
+    """Show which rows match which lines of logs.
 
-    Before that, each row is checked against its own `fires` and `spares`.
+    Exits with 1 if none matches any line.
+
+    Before that, each row of FILE is checked against its own `fires` and `spares`.
     """
     from liverl.causes.rules_shown import SHOWN, tried
     from liverl_tui.cli.progress import Progress
@@ -114,9 +119,9 @@ def try_command(file: str, logs: tuple[str, ...]) -> int:
 @_with_rules
 @_as_json
 def ls_command(words: tuple[str, ...], files: tuple[str, ...], as_json: bool) -> int:
-    """List the rows of the catalogue of causes: id, program that prints the line, title.
+    """List the rows: id, program, title.
 
-    With WORDs: only the rows in which all of them stand.
+    The program is the one that prints the line. With WORDs: only the rows in which all of them stand.
     """
     import msgspec
 
@@ -141,12 +146,15 @@ def ls_command(words: tuple[str, ...], files: tuple[str, ...], as_json: bool) ->
 @click.argument("name", metavar="ID")
 @_with_rules
 def explain_command(name: str, files: tuple[str, ...]) -> int:
-    """Show a row in words: what is looked for, what it means, what to do, and where that comes from."""
+    """Show a row in words.
+
+    What is looked for, what it means, what to do, and where that comes from. ID may be that of an alert.
+    """
     from liverl.causes.rules_shown import described
 
     rules = _read(files)
     by_id = {row.id: row for row in rules.rows}
-    row = by_id.get(name.removeprefix("log:"))
+    row = by_id.get(name.removeprefix("log:").partition(":")[0])
     if row is None:
         hint = did_you_mean(name, by_id)
         raise CliError(

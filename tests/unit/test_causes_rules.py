@@ -358,6 +358,41 @@ def test_a_file_silences_a_row_of_ours(tmp_path: Path) -> None:
     assert why is None or why.explanation.id != "ray-nodes-missing"
 
 
+FAMILY = """\
+[[row]]
+role = "cause"
+where = "exception"
+title = "The volume is away"
+cause = "It was taken out."
+fix = "Wait."
+source = "operators"
+
+[[row.text]]
+id = "volume-away"
+text = 'volume 7.1 (scratch) is away'
+fires = 'OSError: volume 7.1 (scratch) is away'
+spares = 'OSError: volume 7x1 (scratch) is away'
+
+[[row.text]]
+id = "volume-lost"
+pattern = '(?P<name>\\w{1,20})-volume lost'
+fires = 'ScratchError: a-volume lost'
+spares = 'a-volume lost'
+"""
+
+
+def test_a_row_of_several_texts_is_a_rule_for_each() -> None:
+    first, second = rules(FAMILY).own
+    assert first.row.needle == "volume 7.1 (scratch) is away" and first.row.pattern == re.escape(
+        first.row.needle
+    )
+    assert (second.row.needle, second.row.title, second.line) == ("-volume lost", "The volume is away", 15)
+    (told,) = faults(FAMILY.replace("'ScratchError: a-volume lost'", "'b-volume lost'"))
+    assert told.startswith(
+        "x.toml:18: volume-lost: fires: 'b-volume lost' holds what is looked for, but no exception"
+    )
+
+
 def test_a_running_service_raises_an_alert_by_a_rule(tmp_path: Path) -> None:
     text = ROW.replace("source =", "alive = true\nsource =")
     run = Followed(tmp_path, time.time())
