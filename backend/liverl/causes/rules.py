@@ -187,10 +187,8 @@ def _with_inherited(raw: RawRow, known: Mapping[str, Signature], faults: list[Fa
             keys |= {"needle": text, "pattern": re.escape(text)}
     if len(faults) > before:
         return None
-    if "pattern" in keys:
-        base.pop("needle", None)
-        if "needle" not in keys:
-            keys["needle"] = _longest_literal(keys["pattern"])
+    if "pattern" in keys and "needle" not in keys:
+        keys["needle"] = _longest_literal(keys["pattern"])
     of_the_file = {key: base.pop(key) for key in OF_THE_FILE if key in base} or {
         "printer": PurePath(raw.file).stem,
         "last": False,
