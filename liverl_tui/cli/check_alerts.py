@@ -20,12 +20,21 @@ def check_muted(loaded: LoadedConfig) -> None:
     mute = loaded.config.diagnosis.mute
     if not mute:
         return
-    from liverl.diagnose.catalogue.alert_ids import unknown
+    from liverl.causes.row_files import RowsError
+    from liverl.causes.rules_reading import read_rules
+    from liverl.diagnose.catalogue.alert_ids import OF_LOGS, unknown
+
+    rows: tuple[str, ...] | None = None
+    if loaded.config.diagnosis.rules:
+        try:
+            rows = tuple(row.id for row in read_rules(loaded.config.diagnosis.rules).rows)
+        except RowsError:  # a check before the start says what is wrong; till then their ids are not known
+            mute = tuple(alert for alert in mute if not alert.startswith(f"{OF_LOGS}:"))
 
     where = loaded.origins.get("diagnosis.mute", loaded.source)
     lines = [
         f"{where}: diagnosis.mute: no alert is called '{alert}'" + (f"; {hint}" if hint else "")
-        for alert, hint in unknown(mute)
+        for alert, hint in unknown(mute, rows)
     ]
     if lines:
         known = "docs/diagnosis.md lists the ids; the events and status --json name those of a run"

@@ -23,8 +23,14 @@ LEAST_WIDTH = 40  # columns
 
 @click.command("doctor")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option(
+    "--rules",
+    metavar="FILE",
+    multiple=True,
+    help="Use the rules of this file, too (see `rules`); repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
+def doctor_command(paths: tuple[str, ...], rules: tuple[str, ...], as_json: bool) -> int:
     """Find out from logs what is wrong with a run; show the evidence and what to do.
 
     PATH is a log, also one packed by gzip, xz or bzip2, or a folder: of a run, of Ray's session, of a Slurm job, of
@@ -43,9 +49,12 @@ def doctor_command(paths: tuple[str, ...], as_json: bool) -> int:
         private = PrivateFolder(PREFIX) if any(map(to_unpack, paths)) else nullcontext(Path())
         with Progress() as progress, private as folder:
             given = unpack(paths, folder, progress.say)
-            examination = given.named(examine(given.paths, progress.say))
+            examination = given.named(examine(given.paths, progress.say, rules))
         text = report.as_json(examination) if as_json else report.as_text(examination, _width(report.WIDTH))
-    except RowsError as error:  # somebody has edited them
+    except RowsError as error:
+        if {fault.file for fault in error.faults} & set(rules):
+            raise CliError(f"these rules cannot be used:\n{error}", ExitCode.USAGE) from None
+        # Somebody has edited ours.
         raise CliError(f"the rows in {ROWS} cannot be used:\n{error}", ExitCode.INTERNAL) from None
     except Exception as error:
         echo(redact.value("".join(traceback.format_exception(error))), err=True)

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scale": ("services", "Add or remove replicas."),
     "fix": ("fix", "Show what would mend an alert, and apply it."),
     "doctor": ("doctor", "Find out from logs what is wrong with a run, also one started by other means."),
+    "rules": ("rules", "Check and try rules of your own, and list those that explain lines of logs."),
     "watch": ("watch", "Show a run that was started by other means, read-only."),
     "wait": ("wait", "Wait until a run is ready or done."),
     "check": ("check", "Check a configuration and this host before a run starts."),

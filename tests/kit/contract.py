@@ -19,6 +19,7 @@ import click
 import msgspec
 from msgspec import inspect
 
+from liverl.causes.rules_shown import RowListed, RulesChecked
 from liverl.control.messages import PROTOCOL
 from liverl.exit_codes import rows
 from liverl.model import SCHEMA, Check, Event, Result
@@ -90,6 +91,8 @@ def introspected() -> dict[str, Any]:
         "preflight.json": dict(fields(Preflight)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),
+        "rules check --json": dict(fields(RulesChecked)),
+        "rules ls --json": dict(fields(tuple[RowListed, ...])),
     }
     context = click.Context(cli)
     commands = {"": parameters(cli)}
@@ -97,6 +100,8 @@ def introspected() -> dict[str, Any]:
         command = cli.get_command(context, name)
         assert command is not None, name
         commands[name] = parameters(command)
+        if isinstance(command, click.Group):
+            commands |= {f"{name} {action}": parameters(one) for action, one in command.commands.items()}
     codes = dict(rows())
     return {
         "schema": SCHEMA,

@@ -47,6 +47,7 @@ VALUES: dict[str, list[Any]] = {
     "notify.events": [("failed", "alert", "stopped"), ("alert",)],
     "ui.keys": [{"logs.access": "B"}],
     "diagnosis.mute": [("reward_flat",)],
+    "diagnosis.rules": [("/mine/site.toml",)],
     "trainer.env": [{"MINE": "1"}],
     "trainer.logs": [("logs/*.out",)],
     "trainer.overrides": [{"a.b": 1}, {"trainer.n_gpus_per_node": 4}],

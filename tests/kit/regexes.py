@@ -1,5 +1,4 @@
-"""Facts about a regular expression, read from how Python parses it: what every match contains, which groups it always
-captures, and whether it can take more than linear time."""
+"""Facts about a regular expression that only tests ask for: ``liverl.causes.patterns`` has the others."""
 
 from __future__ import annotations
 
@@ -9,41 +8,7 @@ from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-LONG = 1000  # a repetition of at most so many characters counts as bounded
-
-
-def literals(pattern: str) -> list[str]:
-    """The strings that every match contains, each as long as possible."""
-    runs = [""]
-    _literals(parser.parse(pattern), runs)
-    return [run for run in runs if run]
-
-
-def _literals(items: Any, runs: list[str]) -> None:
-    for code, argument in items:
-        if code is codes.LITERAL:
-            runs[-1] += chr(argument)
-        elif code is codes.SUBPATTERN:
-            _literals(argument[3], runs)
-        elif code not in (codes.ASSERT, codes.ASSERT_NOT, codes.AT):
-            runs.append("")
-
-
-def certain_groups(pattern: str) -> set[str]:
-    """The named groups that take part in every match."""
-    parsed = parser.parse(pattern)
-    names = {number: name for name, number in parsed.state.groupdict.items()}
-    return {names[number] for number in _certain(parsed) if number in names}
-
-
-def _certain(items: Any) -> Iterator[int]:
-    for code, argument in items:
-        if code is codes.SUBPATTERN:
-            if argument[0] is not None:
-                yield argument[0]
-            yield from _certain(argument[3])
-        elif code in (codes.MAX_REPEAT, codes.MIN_REPEAT) and argument[0] > 0:
-            yield from _certain(argument[2])
+from liverl.causes.patterns import LONG
 
 
 def without_lookarounds(pattern: str) -> Iterator[str]:
@@ -68,30 +33,6 @@ def _group_end(pattern: str, place: int) -> int:
                 return place + 1
         place += 1
     raise ValueError(f"no end of the group: {pattern}")
-
-
-def unbounded(pattern: str) -> list[str]:
-    """Why a search may take more than linear time: an unbounded repetition in a pattern that can begin anywhere, or
-    one inside another repetition. A pattern that begins with \\A is tried once, so it may read on to the end."""
-    parsed = list(parser.parse(pattern))
-    anchored = bool(parsed) and parsed[0] == (codes.AT, codes.AT_BEGINNING_STRING)
-    return list(_unbounded(parsed, anchored, False))
-
-
-def _unbounded(items: Any, anchored: bool, inside: bool) -> Iterator[str]:
-    for code, argument in items:
-        if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
-            _, most, repeated = argument
-            if most > LONG and (inside or not anchored):
-                yield f"repeats up to {most} times"
-            yield from _unbounded(repeated, anchored, inside or most > 8)
-        elif code is codes.SUBPATTERN:
-            yield from _unbounded(argument[3], anchored, inside)
-        elif code is codes.BRANCH:
-            for branch in argument[1]:
-                yield from _unbounded(branch, anchored, inside)
-        elif code in (codes.ASSERT, codes.ASSERT_NOT):
-            yield from _unbounded(argument[1], anchored, inside)
 
 
 def begins_without_end(pattern: str | bytes, flags: int = 0) -> bool:

@@ -169,6 +169,7 @@ def test_a_start_that_is_cancelled_ends_its_backend_and_says_so(tmp_path: Path, 
     try:
         pid = wait_until(lambda: backend_of(run_dir), what="the backend's process")
         os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: procfs.is_stopped(pid), what="the stopped process")  # SIGTERM would end it before
         up.send_signal(signal.SIGINT)
         wait_until(lambda: "sent SIGTERM to the backend" in said.read_text(), what="its first words")
         if number == 1:

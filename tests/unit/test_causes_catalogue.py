@@ -13,6 +13,7 @@ import pytest
 from kit import regexes
 from kit.cause_table import table
 
+from liverl.causes import patterns
 from liverl.causes.catalogue import by_id, rows
 from liverl.causes.match import Matcher
 from liverl.causes.signature import Signature
@@ -106,7 +107,7 @@ def test_words_name_only_groups_that_every_match_captures() -> None:
     wrong = {}
     for one in rows():
         named = {name for text in templates(one) for _, name, _, _ in string.Formatter().parse(text) if name}
-        certain = regexes.certain_groups(one.pattern)
+        certain = patterns.certain_groups(one.pattern)
         if missing := named - certain - ({"meant"} if "key" in certain else set()):
             wrong[one.id] = missing
     assert wrong == {}
@@ -154,7 +155,9 @@ def test_a_fix_names_keys_that_exist() -> None:
 def test_a_needle_is_in_every_match() -> None:
     assert [one.id for one in rows() if not one.needle and one.role != "noise"] == []
     assert [
-        one.id for one in rows() if not any(one.needle in run for run in ["", *regexes.literals(one.pattern)])
+        one.id
+        for one in rows()
+        if not any(one.needle in run for run in ["", *patterns.literals(one.pattern)])
     ] == []
 
 
@@ -191,7 +194,7 @@ def test_a_near_miss_is_near() -> None:
     """It has a word of what the row looks for, so that a pattern of that word alone would be wrong."""
     far = {}
     for one in rows():
-        wanted = {word.lower() for run in regexes.literals(one.pattern) for word in WORD.findall(run)}
+        wanted = {word.lower() for run in patterns.literals(one.pattern) for word in WORD.findall(run)}
         if wanted and not wanted & {word.lower() for word in WORD.findall(one.spares)}:
             far[one.id] = one.spares
     assert far == {}
@@ -212,7 +215,7 @@ def test_no_lookaround_of_a_pattern_is_idle() -> None:
 
 
 def test_a_search_takes_linear_time() -> None:
-    reasons = {one.id: regexes.unbounded(one.pattern) for one in rows()}
+    reasons = {one.id: patterns.unbounded(one.pattern) for one in rows()}
     assert {name: why for name, why in reasons.items() if why} == {}
 
 

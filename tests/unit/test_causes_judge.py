@@ -7,9 +7,8 @@ import signal
 from typing import Any
 
 import pytest
-from kit import regexes
 
-from liverl.causes import errors
+from liverl.causes import errors, patterns
 from liverl.causes.errors import without_speculation
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge as judge_with
@@ -505,4 +504,4 @@ def test_guesses_of_ray_and_repeated_command_lines_are_cut_off() -> None:
 
 @pytest.mark.parametrize("pattern", [one for one in vars(errors).values() if isinstance(one, re.Pattern)])
 def test_patterns_for_errors_take_linear_time(pattern: re.Pattern[str]) -> None:
-    assert regexes.unbounded(pattern.pattern) == []
+    assert patterns.unbounded(pattern.pattern) == []

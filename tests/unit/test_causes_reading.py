@@ -12,6 +12,7 @@ import pytest
 
 from liverl.causes import reading, shapes
 from liverl.causes.finding import LogRecords
+from liverl.causes.match import Matcher
 from liverl.causes.reading import MOST_AFTER, MOST_BEFORE, SURVIVED, NotTextError, read_log
 from liverl.causes.shapes import FLOOD, Shapes
 from liverl.logs.record import Record
@@ -27,7 +28,9 @@ RECORDINGS = Path(__file__).parents[1] / "data/recordings"
 
 @pytest.fixture(autouse=True)
 def _needles(monkeypatch):
-    monkeypatch.setattr(reading, "needles", lambda: ("shm_broadcast", "flood of"))
+    matcher = Matcher(())
+    matcher.needles = ("shm_broadcast", "flood of")
+    monkeypatch.setattr(reading, "whole", lambda: matcher)
 
 
 def read(tmp_path: Path, text: str | bytes, start: int = 0) -> LogRecords:

@@ -160,7 +160,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "zero_tool_calls, ray-too-few-resources, metrics_not_finite; did you mean zero_tool_calls?",
     ),
     "no TOML": ('"seen"', "seen", "x.toml:9: no TOML: Invalid value"),
-    "another table": ("[[row]]", "[[rows]]", "x.toml: rows: there is no such key; did you mean row?"),
+    "another table": ("[[row]]", "[[rows]]", "x.toml:1: rows: there is no such key; did you mean row?"),
     "no table": ("[[row]]", "row = 3\n[x]", "x.toml: row: expected tables that begin with [[row]]"),
 }  # fmt: skip
 

@@ -43,7 +43,7 @@ OK = '(APIServer pid=7) INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTT
 POLL = '(APIServer pid=7) INFO:     10.0.0.1:4000 - "GET /health HTTP/1.1" 200 OK'
 WAITING = "Warning: The following resource request cannot be scheduled right now: {'GPU': 1.0}."
 BY_ID = by_id()
-WATCHED = watched()
+WATCHED = watched(rows())
 
 
 def answer(status: int, words: str = "Bad Request", path: str = "/v1/chat/completions") -> str:

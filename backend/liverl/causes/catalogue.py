@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.row_files import read_rows
-from liverl.causes.signature import Alert, Signature
+from liverl.causes.signature import Signature
 from liverl.util.atomic_file import write_atomic
 from liverl.util.decode import decode_msgpack
 from liverl.util.modes import make_directory
@@ -46,12 +46,6 @@ def rows() -> tuple[Signature, ...]:
 def by_id() -> Mapping[str, Signature]:
     """All rows by their id."""
     return {row.id: row for row in rows()}
-
-
-def told_by(cause: str) -> Alert:
-    """The alert that tells the same as a row (its id), from better facts; empty if there is none, or no such row."""
-    row = by_id().get(cause)
-    return "" if row is None else row.told_by
 
 
 def load(folder: Path, cache_dir: Path) -> tuple[Signature, ...]:

@@ -11,9 +11,9 @@ from signal import SIGKILL
 import msgspec
 
 from liverl import model
-from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import judge
+from liverl.causes.match import Matcher, whole
 from liverl.causes.places import at_its_line
 from liverl.causes.quiet.told import Told, read_told
 from liverl.causes.reading import read_log
@@ -56,66 +56,80 @@ class Why(msgspec.Struct, frozen=True):
     guesses: tuple[Explanation, ...] = ()
 
 
-def why_ended(ended: Ended, others: Sequence[Ended] = (), below: Sequence[Path] = ()) -> Why | None:
+def why_ended(
+    ended: Ended,
+    others: Sequence[Ended] = (),
+    below: Sequence[Path] = (),
+    matcher: Matcher | None = None,
+) -> Why | None:
     """Why a process ended; None if neither its logs nor its exit tell. ``others``: of the same run, also ended;
     ``below``: logs of what they run on, such as Ray's. Both are looked at where its own logs do not explain it.
+    ``matcher``: of another catalogue than ours.
 
     Logs that were written elsewhere, and those of others, may be missing.
 
     Raises:
         OSError: its log exists and cannot be read.
     """
-    own = [*_read(ended.log, ended.start), *_read_all(ended.also)]
+    own = [*_read(ended.log, ended.start, matcher), *_read_all(ended.also, matcher=matcher)]
     exits = [*map(_exit, _told(ended))]
     oom = ended.oom if ended.waits else ""  # else it is in its exit
-    verdict = judge(own, exits, failed_anyway=ended.waits, oom=oom)
+    verdict = judge(own, exits, matcher, failed_anyway=ended.waits, oom=oom)
     if (others or below) and (verdict.cause is None or verdict.cause.id in UNEXPLAINED):
-        more = [log for other in others for log in _read_all((other.log, *other.also), other.start)]
-        more += _read_all(below)
+        more = [log for other in others for log in _read_all((other.log, *other.also), other.start, matcher)]
+        more += _read_all(below, matcher=matcher)
         exits += [_exit(o) for o in others if _told(o)]
-        joint = judge([*own, *more], exits, failed_anyway=ended.waits, oom=oom)
+        joint = judge([*own, *more], exits, matcher, failed_anyway=ended.waits, oom=oom)
         if joint.cause is not None and joint.cause.id not in UNEXPLAINED:
             verdict = joint
-    if verdict.cause is None or _goes_on(verdict.cause.id):
+    if verdict.cause is None or _goes_on(verdict.cause.id, matcher):
         return None
     return _located(verdict, [ended, *others])
 
 
-def error_behind_success(ended: Ended, *, unfinished: bool) -> Why | None:
+def error_behind_success(ended: Ended, *, unfinished: bool, matcher: Matcher | None = None) -> Why | None:
     """The error for which a process ended although its exit code is 0: a shell script returns that of a pipe's last
     command, and verl's asynchronous trainer returns 0 after a sample has raised. None without one.
 
     What stands before the last progress of a training ended nothing. Behind the error may stand its consequences, as
     when an actor's exception is raised again by the driver, and what a shell or a logger prints last. ``unfinished``:
     it is known that work was left; else there may be no more than ``EPILOGUE`` other lines behind the error.
+    ``matcher``: of another catalogue than ours.
 
     Raises:
         OSError: its log, or another one that it wrote, exists and cannot be read: no error may be missed.
     """
-    logs = [*_read(ended.log, ended.start), *(log for path in ended.also for log in _read(path, 0))]
+    logs = [
+        *_read(ended.log, ended.start, matcher),
+        *(log for path in ended.also for log in _read(path, 0, matcher)),
+    ]
     signs = {log.log: read_told(log.log, ended.start if log.log == str(ended.log) else 0) for log in logs}
     logs = [_behind(log, signs[log.log].progress_at) for log in logs]
-    verdict = judge(logs)
+    verdict = judge(logs, matcher=matcher)
     cause = verdict.cause
-    if cause is not None and is_doubtful(cause.id) and _record_of(cause, logs).end <= _signs(cause, signs):
+    if (
+        cause is not None
+        and is_doubtful(cause.id, matcher)
+        and _record_of(cause, logs).end <= _signs(cause, signs)
+    ):
         # A trainer that went on to tell its steps did not end by an error that programs catch.
         logs = [_behind(log, signs[log.log].signs_at) for log in logs]
-        verdict = judge(logs)
+        verdict = judge(logs, matcher=matcher)
         cause = verdict.cause
-    if cause is None or _goes_on(cause.id) or cause.id == "interrupted":
+    if cause is None or _goes_on(cause.id, matcher) or cause.id == "interrupted":
         return None
     record = _record_of(cause, logs)
     told = cause.title.startswith(KNOWN_CONSEQUENCE)
     if record.kind not in ("traceback", "shell") and cause.id in OF_AN_ERROR and not told:
         return None
-    if not unfinished and _lines_behind(record, Path(cause.evidence[0].log or "")) > EPILOGUE:
+    if not unfinished and _lines_behind(record, Path(cause.evidence[0].log or ""), matcher) > EPILOGUE:
         return None
     return _located(verdict, [ended])
 
 
-def _goes_on(cause: str) -> bool:
+def _goes_on(cause: str, matcher: Matcher | None) -> bool:
     """Whether a cause (its id) is what a process complains of, and goes on: no reason why it ended."""
-    row = by_id().get(cause)
+    row = (matcher or whole()).by_id.get(cause)
     return row is not None and row.request
 
 
@@ -134,9 +148,9 @@ def _behind(log: LogRecords, offset: int) -> LogRecords:
     return msgspec.structs.replace(log, records=tuple(r for r in log.records if r.end > offset))
 
 
-def _lines_behind(record: Record, log: Path) -> int:
+def _lines_behind(record: Record, log: Path, matcher: Matcher | None) -> int:
     """How many lines stand behind a record, without further errors and what a shell or a logger prints last."""
-    read = read_log(log, str(log), record.end)
+    read = read_log(log, str(log), record.end, matcher=matcher)
     errors = [(one.offset, one.end) for one in read.records if one.level == "error" or one.kind != "line"]
     count = 0
     with open_binary(log) as file:
@@ -163,18 +177,18 @@ def _exit(ended: Ended) -> Exit:
     return Exit(ended.name, str(ended.log), how.code, how.signal, how.at, killed, ended.oom, unasked=True)
 
 
-def _read(log: Path, start: int) -> list[LogRecords]:
+def _read(log: Path, start: int, matcher: Matcher | None) -> list[LogRecords]:
     try:
         size = os.stat(log).st_size
-        return [read_log(log, str(log), max(start, size - MOST))]
+        return [read_log(log, str(log), max(start, size - MOST), matcher=matcher)]
     except FileNotFoundError:
         return []
 
 
-def _read_all(logs: Sequence[Path], start: int = 0) -> Iterator[LogRecords]:
+def _read_all(logs: Sequence[Path], start: int = 0, matcher: Matcher | None = None) -> Iterator[LogRecords]:
     for place, log in enumerate(logs):
         try:
-            yield from _read(log, start if place == 0 else 0)
+            yield from _read(log, start if place == 0 else 0, matcher)
         except OSError:
             continue  # of the log that the process itself wrote this is reported
 

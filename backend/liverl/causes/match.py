@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from itertools import islice
 
 import msgspec
 
 from liverl.causes.catalogue import rows
 from liverl.causes.needles import Needles
-from liverl.causes.signature import Signature
+from liverl.causes.signature import Alert, Signature
 from liverl.logs.record import Record
 
 SEARCHED = (
@@ -42,7 +42,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 class Matcher:
-    """Matches records against ``signatures``: only those are asked whose needle stands in a record."""
+    """A catalogue in use: its rows by their ids, and which of them a record matches. Whoever judges logs is given one:
+    ours, or ours with the rules of a site (``causes.rules``).
+
+    Records are matched against ``signatures``: only those are asked whose needle stands in a record."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self._signatures = signatures
@@ -50,6 +53,29 @@ class Matcher:
         self._places: dict[str, list[int]] = {}
         for place, one in enumerate(signatures):
             self._places.setdefault(one.needle, []).append(place)
+
+    @property
+    def rows(self) -> Sequence[Signature]:
+        """Its rows; their order means nothing."""
+        return self._signatures
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Signature]:
+        """Its rows by their id."""
+        return {row.id: row for row in self._signatures}
+
+    @cached_property
+    def needles(self) -> tuple[str, ...]:
+        """What its rows look for first, without those that contain another one."""
+        every = {row.needle for row in self._signatures if row.needle}
+        index = Needles(every)
+        return tuple(sorted(one for one in every if set(index.of(one)) == {one}))
+
+    def told_by(self, cause: str) -> Alert:
+        """The alert that tells the same as a row (its id), from better facts; empty if there is none, or no such
+        row."""
+        row = self.by_id.get(cause)
+        return "" if row is None else row.told_by
 
     def of(self, record: Record) -> tuple[Match, ...]:
         """Every row that ``record`` matches, each once: by the first exception of the chain, or the first line, in

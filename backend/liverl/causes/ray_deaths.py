@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Explanation
-from liverl.causes.match import whole
+from liverl.causes.match import Matcher, whole
 from liverl.causes.words import explained
 from liverl.logs.record import Record
 
 
-def is_consequence(cause: str) -> bool:
+def is_consequence(cause: str, matcher: Matcher | None = None) -> bool:
     """Whether a row (its id) says that something failed, and not why: a log may tell more."""
-    row = by_id().get(cause)
+    row = (matcher or whole()).by_id.get(cause)
     return row is not None and row.role == "consequence"
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import BinaryIO
 
-from liverl.causes.catalogue import rows
 from liverl.causes.finding import LogRecords
 from liverl.causes.keeping import Kept
-from liverl.causes.needles import Needles
+from liverl.causes.match import Matcher, whole
 from liverl.causes.shapes import Shape, Shapes
 from liverl.logs.progress import SURVIVED, progress_of
 from liverl.logs.record import Record
@@ -45,13 +43,15 @@ def read_log(
     told: Callable[[int], None] = lambda _: None,
     *,
     inside: str | os.PathLike[str] | None = None,
+    matcher: Matcher | None = None,
 ) -> LogRecords:
     """Return the records of a log that may explain an end: warnings and worse, tracebacks, and those in which a needle
     of the catalogue stands. Of what its process survived only records with a needle are kept.
 
     ``shown``: the log's path as shown; ``start``: the byte from which it is read; ``zone``: of stamps that state none,
     seconds east of UTC, None for that of this host; ``hear``: is given each block of lines, too, with its place in the
-    log; ``told``: gets the bytes that were read so far, after each block; ``inside``: see ``open_regular``.
+    log; ``told``: gets the bytes that were read so far, after each block; ``inside``: see ``open_regular``;
+    ``matcher``: of another catalogue than ours.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such file.
@@ -62,7 +62,7 @@ def read_log(
     with open_binary(path, inside=inside) as file:
         modified = os.fstat(file.fileno()).st_mtime
         file.seek(start)
-        reading = _Reading(start, modified, zone)
+        reading = _Reading(start, modified, zone, matcher)
         at = start
         for block in _lines(file):
             if reading.offset == start and _is_binary(block):
@@ -89,21 +89,15 @@ def _lines(file: BinaryIO) -> Iterable[bytes]:
         yield rest
 
 
-@lru_cache(maxsize=1)
-def needles() -> tuple[str, ...]:
-    """What the catalogue's signatures look for first, without those that contain another one."""
-    every = {signature.needle for signature in rows() if signature.needle}
-    index = Needles(every)
-    return tuple(sorted(one for one in every if set(index.of(one)) == {one}))
-
-
 class _Reading:
-    def __init__(self, start: int, modified: float, zone: int | None = None) -> None:
+    def __init__(
+        self, start: int, modified: float, zone: int | None = None, matcher: Matcher | None = None
+    ) -> None:
         self.offset = start
         self._modified = modified
         self._zone = zone
         self._reader = RecordReader(modified, start, zone)
-        self._shapes = Shapes(needles())
+        self._shapes = Shapes((matcher or whole()).needles)
         self._alive = 0  # healthy signs so far
         self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are with it
         self._kept = Kept(MOST_AFTER, self._has_needle)

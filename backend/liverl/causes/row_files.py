@@ -55,17 +55,29 @@ class RowsError(ValueError):
         self.faults = tuple(faults)
 
 
-class _Read(NamedTuple):
-    """A row as it stands in its file. ``lines``: key -> line."""
+class RawRow(NamedTuple):
+    """The keys of a row as they stand in its file, unchecked. ``lines``: key -> line."""
 
     file: str
     line: int | None
     name: str
-    row: Signature
+    keys: Mapping[str, Any]
     lines: Mapping[str, int]
 
     def fault(self, key: str, problem: str) -> Fault:
+        """What is wrong with a key of it."""
         return Fault(self.file, self.lines.get(key, self.line), self.name, key, problem)
+
+
+class ReadRow(NamedTuple):
+    """A row and where it stands."""
+
+    raw: RawRow
+    row: Signature
+
+    def fault(self, key: str, problem: str) -> Fault:
+        """What is wrong with a key of it."""
+        return self.raw.fault(key, problem)
 
 
 def read_rows(files: Mapping[str, bytes]) -> tuple[Signature, ...]:
@@ -75,27 +87,52 @@ def read_rows(files: Mapping[str, bytes]) -> tuple[Signature, ...]:
         RowsError: a file is no TOML, or a row is not as ``Signature`` says.
     """
     faults: list[Fault] = []
-    read: list[_Read] = []
+    read: list[ReadRow] = []
     for file in sorted(files):
-        read += _file(file, files[file], faults)
-    faults += _joint(read, {PurePosixPath(file).stem for file in files}, {fault.row for fault in faults})
+        content = content_of(file, files[file], faults)
+        of_the_file = {"printer": PurePosixPath(file).stem, "last": file.startswith(GENERAL)}
+        for raw in raw_rows(file, files[file], content, faults):
+            read += read_row(raw, of_the_file, faults)
+    faults += joint(read, {PurePosixPath(file).stem for file in files}, {fault.row for fault in faults})
     if faults:
         raise RowsError(faults)
     return tuple(one.row for one in read)
 
 
-def _file(file: str, data: bytes, faults: list[Fault]) -> Iterator[_Read]:
+def content_of(file: str, data: bytes, faults: list[Fault], keys: Sequence[str] = ("row",)) -> dict[str, Any]:
+    """What stands in a file; nothing if it is no TOML. ``keys``: those that it may have at its top."""
     try:
-        content = decode_toml(data)
+        content: dict[str, Any] = decode_toml(data)
     except Undecodable as error:
         at = _TOML_PLACE.search(error.problem)
         problem = _TOML_PLACE.sub("", error.problem)
         faults.append(Fault(file, error.line or (int(at[1]) if at else None), "", "", f"no TOML: {problem}"))
-        return
+        return {}
     for key in content:
-        if key != "row":
-            faults.append(Fault(file, None, "", key, _unknown(key, ("row",))))
-    rows = content.get("row", [])
+        if key not in keys:
+            faults.append(Fault(file, line_of(data, key), "", key, _unknown(key, keys)))
+    return content
+
+
+def line_of(data: bytes, key: str) -> int | None:
+    """The line of a key at the top of a file, from 1; None if it cannot be told."""
+    text = data.decode("utf-8", "replace")
+    found = re.search(rf"^[ \t]*\[*[ \t]*{re.escape(key)}\b", text, re.M)
+    return None if found is None else text.count("\n", 0, found.start()) + 1
+
+
+def raw_rows(
+    file: str,
+    data: bytes,
+    content: Mapping[str, Any],
+    faults: list[Fault],
+    more: Sequence[str] = (),
+) -> Iterator[RawRow]:
+    """The rows of a file, one for each text. ``more``: keys that a text may have, besides those of ``OF_A_TEXT``."""
+    of_a_text = (*OF_A_TEXT, *more)
+    if "row" not in content:
+        return
+    rows = content["row"]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         faults.append(Fault(file, None, "", "row", "expected tables that begin with [[row]]"))
         return
@@ -105,7 +142,10 @@ def _file(file: str, data: bytes, faults: list[Fault]) -> Iterator[_Read]:
         line, lines = next(places)
         name = str(row.get("id") or f"row {number}")
         if texts is None:
-            yield from _row(file, line, name, row, _KEYS, lines, faults)
+            yield RawRow(file, line, name, row, lines)
+            continue
+        if isinstance(texts, str) and "text" in more:
+            yield RawRow(file, line, name, {**row, "text": texts}, lines)
             continue
         if not isinstance(texts, list) or not texts or not all(isinstance(text, dict) for text in texts):
             faults.append(Fault(file, line, name, "text", "expected tables that begin with [[row.text]]"))
@@ -114,7 +154,7 @@ def _file(file: str, data: bytes, faults: list[Fault]) -> Iterator[_Read]:
             if key not in _SHARED:
                 problem = (
                     "it belongs into each [[row.text]]"
-                    if key in OF_A_TEXT
+                    if key in of_a_text
                     else _unknown(key, (*_SHARED, "text"))
                 )
                 faults.append(Fault(file, lines.get(key, line), name, key, problem))
@@ -123,43 +163,33 @@ def _file(file: str, data: bytes, faults: list[Fault]) -> Iterator[_Read]:
             own_line, own = next(places)
             whose = str(text.get("id") or f"{name}, text {place}")
             for key in text:
-                if key not in OF_A_TEXT:
-                    problem = f"it belongs into [[row]]: {_unknown(key, OF_A_TEXT)}"
+                if key not in of_a_text:
+                    problem = f"it belongs into [[row]]: {_unknown(key, of_a_text)}"
                     faults.append(Fault(file, own.get(key, own_line), whose, key, problem))
-            merged = shared | {key: value for key, value in text.items() if key in OF_A_TEXT}
-            yield from _row(file, own_line, whose, merged, _KEYS, {**lines, **own}, faults)
+            merged = shared | {key: value for key, value in text.items() if key in of_a_text}
+            yield RawRow(file, own_line, whose, merged, {**lines, **own})
 
 
-def _row(
-    file: str,
-    line: int | None,
-    name: str,
-    row: Mapping[str, Any],
-    keys: Sequence[str],
-    lines: Mapping[str, int],
-    faults: list[Fault],
-) -> Iterator[_Read]:
+def read_row(raw: RawRow, of_the_file: Mapping[str, Any], faults: list[Fault]) -> Iterator[ReadRow]:
+    """The row, if nothing is wrong with its keys. ``of_the_file``: the values of ``OF_THE_FILE``."""
     found: list[Fault] = []
-    for key in row:
-        if key not in keys:
-            found.append(Fault(file, lines.get(key, line), name, key, _unknown(key, keys)))
+    for key in raw.keys:
+        if key not in _KEYS:
+            found.append(raw.fault(key, _unknown(key, _KEYS)))
+    meant = "".join(fault.problem for fault in found)
     for key in _REQUIRED:
-        if key not in OF_THE_FILE and key not in row:
-            found.append(Fault(file, line, name, key, "it is missing"))
+        if key not in OF_THE_FILE and key not in raw.keys and f"did you mean {key}?" not in meant:
+            found.append(Fault(raw.file, raw.line, raw.name, key, "it is missing"))
     if not found:
         try:
-            signature = msgspec.convert({**row, **_of(file)}, Signature)
+            signature = msgspec.convert({**raw.keys, **of_the_file}, Signature)
         except msgspec.ValidationError:
-            for key, value in row.items():
+            for key, value in raw.keys.items():
                 if problem := _wrong(key, value):
-                    found.append(Fault(file, lines.get(key, line), name, key, problem))
+                    found.append(raw.fault(key, problem))
         else:
-            yield _Read(file, line, name, signature, lines)
+            yield ReadRow(raw, signature)
     faults += found
-
-
-def _of(file: str) -> dict[str, Any]:
-    return {"printer": PurePosixPath(file).stem, "last": file.startswith(GENERAL)}
 
 
 def _wrong(key: str, value: Any) -> str:
@@ -200,30 +230,36 @@ def _places(text: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int 
         yield line, keys
 
 
-def _joint(read: Sequence[_Read], printers: Set[str], others: Set[str]) -> Iterator[Fault]:
+def joint(
+    read: Sequence[ReadRow],
+    printers: Set[str],
+    others: Set[str],
+    known: Mapping[str, Signature] | None = None,
+) -> Iterator[Fault]:
     """What is wrong with rows beside each other, and with fields beside each other. ``others``: ids of rows that
-    could not be read, which is told already."""
-    ids: dict[str, _Read] = {}
+    could not be read, which is told already; ``known``: rows that are right, beside which these are used."""
+    known = known or {}
+    ids: dict[str, ReadRow] = {}
     for one in read:
         if (other := ids.get(one.row.id)) is not None:
-            yield one.fault("id", f"{other.file} has a row of this id, too")
+            yield one.fault("id", f"{other.raw.file} has a row of this id, too")
         ids.setdefault(one.row.id, one)
     for one in read:
         row = one.row
         for key in ("of", "before"):
             for name in getattr(row, key):
-                if name not in ids and name not in others:
-                    hint = did_you_mean(name, ids)
+                if name not in ids and name not in others and name not in known:
+                    hint = did_you_mean(name, [*ids, *known])
                     yield one.fault(key, f"there is no row {name}{hint and f'; {hint}'}")
         for name in row.gives_way_to:
             if name not in printers:
                 hint = did_you_mean(name, printers)
                 yield one.fault("gives_way_to", f"there is no file {name}.toml{hint and f'; {hint}'}")
         yield from _inside(one)
-    yield from _circles(ids)
+    yield from _circles(ids, known)
 
 
-def _inside(one: _Read) -> Iterator[Fault]:
+def _inside(one: ReadRow) -> Iterator[Fault]:
     row = one.row
     if row.of and row.role != "consequence":
         yield one.fault("of", f"only a consequence comes of other rows, and this is a row of role {row.role}")
@@ -240,8 +276,10 @@ def _inside(one: _Read) -> Iterator[Fault]:
         yield one.fault("needle", "it is missing: a text that every match contains")
 
 
-def _circles(ids: Mapping[str, _Read]) -> Iterator[Fault]:
-    """Rows that are before each other."""
+def _circles(ids: Mapping[str, ReadRow], known: Mapping[str, Signature]) -> Iterator[Fault]:
+    """Rows that are before each other: in each such circle is one of ``ids``."""
+    before = {name: row.before for name, row in known.items()}
+    before |= {name: one.row.before for name, one in ids.items()}
     done: set[str] = set()
     for start in ids:
         path: list[str] = []
@@ -251,11 +289,12 @@ def _circles(ids: Mapping[str, _Read]) -> Iterator[Fault]:
             del path[depth:]
             if name in path:
                 circle = [*path[path.index(name) :], name]
-                yield ids[name].fault("before", f"a circle: {' before '.join(circle)}")
+                culprit = next(ids[other] for other in circle if other in ids)
+                yield culprit.fault("before", f"a circle: {' before '.join(circle)}")
                 done.update(circle)
                 break
-            if name in done or name not in ids:
+            if name in done or name not in before:
                 continue
             path.append(name)
-            waiting += [(other, depth + 1) for other in ids[name].row.before]
+            waiting += [(other, depth + 1) for other in before[name]]
         done.add(start)

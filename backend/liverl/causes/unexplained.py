@@ -6,7 +6,6 @@ import re
 import signal
 from collections.abc import Sequence
 
-from liverl.causes.catalogue import by_id
 from liverl.causes.chain import telling
 from liverl.causes.deduced import DEDUCED, deduced
 from liverl.causes.errors import (
@@ -27,6 +26,7 @@ from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords
 from liverl.causes.frames import origin_of, told_place
 from liverl.causes.guesses import guesses
 from liverl.causes.launchers import NAMED, reported_signal
+from liverl.causes.match import Matcher, whole
 from liverl.causes.memory_kills import killed_for_memory
 from liverl.causes.timeline import Moment
 from liverl.causes.words import ending, explained, of_exits, point, short, signal_of
@@ -56,10 +56,10 @@ _SHUT_DOWN = re.compile(
 _SHELL_SIGNALS = tuple((re.compile(rf"\b{name}\b"), number) for name, number in NAMED.items())
 
 
-def is_doubtful(cause: str) -> bool:
+def is_doubtful(cause: str, matcher: Matcher | None = None) -> bool:
     """Whether no rule explains the error that a verdict rests on (its id), or only one of Python itself: those are what
-    programs catch."""
-    row = by_id().get(cause)
+    programs catch. ``matcher``: of another catalogue than ours."""
+    row = (matcher or whole()).by_id.get(cause)
     return cause in OF_AN_ERROR or (row is not None and row.role == "general")
 
 

@@ -90,7 +90,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_TRAINER, "embedded.faults: crash_at_step hang_at_step nan_at_step tool_executor"),
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),
-    (_NEXT, "notify: *"),
+    (_NEXT, "notify: *; diagnosis: rules"),
     (_NEXT, "retention: *; agent: *; agent.endings: *; reward: *; session_proxy: rewrite asides"),
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
     (

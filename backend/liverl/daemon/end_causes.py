@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.causes.catalogue import by_id
 from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
+from liverl.causes.match import Matcher, whole
 from liverl.causes.quiet.told import Told, joined, read_told
 from liverl.causes.ray_deaths import is_consequence
 from liverl.causes.refused import refused
@@ -46,7 +46,8 @@ class EndCauses:
     the logs of a process are read, and links those that it has written elsewhere. ``further`` returns what is known of
     an end besides logs and exits, to be appended to the sentence. ``below`` returns the logs of what all processes run
     on that were written to since a Unix time; it is called in a thread. ``strangers`` returns a sentence about who else
-    holds GPU memory, empty if nobody is known to. ``ray``: some of them may run on Ray."""
+    holds GPU memory, empty if nobody is known to. ``ray``: some of them may run on Ray. ``matcher``: of the catalogue
+    in which the logs are looked up, if it is another one than ours."""
 
     def __init__(
         self,
@@ -55,13 +56,15 @@ class EndCauses:
         instances: Callable[[], Iterable[Instance]],
         now: Callable[[], float],
         oom_kills: OomKills,
+        matcher: Matcher | None = None,
     ) -> None:
         self.logs_moved: Callable[[LeaderProcess], None] = lambda process: None
         self.further: Callable[[Instance], str] = lambda instance: ""
         self.below: Callable[[float], list[Path]] = lambda since: []
         self.strangers: Callable[[], str] = lambda: ""
         self.ray = False
-        by_id()  # read before the first end: the package may be replaced while the run goes on
+        # Read before the first end: the package may be replaced while the run goes on.
+        self.matcher = matcher or whole()
         self._run_dir = run_dir
         self._records = records
         self._instances = instances
@@ -143,7 +146,9 @@ class EndCauses:
 
         def read() -> Why | None:
             self.logs_moved(process)
-            return error_behind_success(_with_links(self._ended(instance, process)), unfinished=unfinished)
+            return error_behind_success(
+                _with_links(self._ended(instance, process)), unfinished=unfinished, matcher=self.matcher
+            )
 
         return await self._find(process, read, TOLD_S, strict=True)
 
@@ -176,7 +181,7 @@ class EndCauses:
         """Why the run fails although the process of an instance goes on: what its log and those of what it runs on
         tell, followed by ``seen``, what was seen from outside."""
         process = instance.process
-        if process is None or (seen.id and not is_consequence(seen.id)):
+        if process is None or (seen.id and not is_consequence(seen.id, self.matcher)):
             return seen
         ended = msgspec.structs.replace(self._ended(instance, process), exit=None, waits=True)
         others = list(self._others(instance))
@@ -185,7 +190,7 @@ class EndCauses:
             return seen
         # What a program may have caught, or what the stop has brought about meanwhile, need have no part in it.
         names_a_process = found.id == "unknown" and FIRST_ERROR not in found.text
-        if not names_a_process and (found.id in UNEXPLAINED or is_doubtful(found.id)):
+        if not names_a_process and (found.id in UNEXPLAINED or is_doubtful(found.id, self.matcher)):
             return seen
         return msgspec.structs.replace(found, text=f"{found.text.rstrip('.')}; {seen.text}")
 
@@ -230,14 +235,19 @@ class EndCauses:
         if why is None:
             return None
         found = cause(why, self._run_dir, self._now(), ray=self.ray)
-        if _short_of_gpu_memory(found) and not _held_alone(found):
+        if self._short_of_gpu_memory(found) and not _held_alone(found):
             found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
         return found
+
+    def _short_of_gpu_memory(self, found: Cause) -> bool:
+        """Whether a process of somebody else may have a part in it."""
+        row = self.matcher.by_id.get(found.id)
+        return row is not None and row.gpu_memory
 
     def _read(self, process: LeaderProcess, ended: Ended, others: list[Ended]) -> Why | None:
         self.logs_moved(process)
         below = self.below(process.started_at)
-        return why_ended(_with_links(ended), [_with_links(other) for other in others], below)
+        return why_ended(_with_links(ended), [_with_links(other) for other in others], below, self.matcher)
 
     def _ended(self, instance: Instance, process: LeaderProcess) -> Ended:
         machine = instance.machine
@@ -253,12 +263,6 @@ class EndCauses:
                 continue
             if other.machine.state not in state_machine.LIVE and _explained_by_log(other):
                 yield self._ended(other, process)
-
-
-def _short_of_gpu_memory(found: Cause) -> bool:
-    """Whether a process of somebody else may have a part in it."""
-    row = by_id().get(found.id)
-    return row is not None and row.gpu_memory
 
 
 def _held_alone(found: Cause) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from liverl.daemon.end_causes import EndCauses
+from liverl.daemon.run_catalogue import matcher_of
 from liverl.observe.gpu.ledger import GpuLedger
 from liverl.plan.spec import Plan
 from liverl.sessions.routes import check_routes
@@ -34,5 +35,10 @@ class RunSupervisor(Supervisor):
 
 def _end_causes(supervisor: Supervisor) -> EndCauses:
     return EndCauses(
-        supervisor.run_dir, supervisor.records, supervisor.instances, supervisor.now, supervisor.oom_kills
+        supervisor.run_dir,
+        supervisor.records,
+        supervisor.instances,
+        supervisor.now,
+        supervisor.oom_kills,
+        matcher_of(supervisor.plan, supervisor.records.cannot_read),
     )

@@ -162,7 +162,7 @@ class Sampler:
         self._volume_looks = BlockingCalls[None]()
         self._step_sizes = StepSizes(supervisor.run_dir / "trials")
         self._measured_at = 0.0  # Unix time at which the run directory's entries were last measured
-        self._live_logs = LiveLogs(supervisor.run_dir)
+        self._live_logs = LiveLogs(supervisor.run_dir, supervisor.end_causes.matcher)
         self._live_looks = BlockingCalls[None]()
         self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from liverl.causes.ended import Ended, why_ended
+from liverl.causes.match import Matcher
 from liverl.causes.shown import cause
 from liverl.logs.files import also_written
 from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics, UnreadableFile
@@ -16,6 +17,8 @@ from liverl.observe.metrics.recent import RecentSteps, StepCollector
 from liverl.observe.metrics.rewards import RewardHistory
 from liverl.observe.metrics.steps import MetricsReader
 from liverl.observe.trials.scanner import TrialScanner
+from liverl.offline.run_rules import catalogue_of
+from liverl.rundir.layout import RunDir
 
 _POLLS = 64  # maximum reads of the metrics file per poll; one read takes at most 4 MiB
 
@@ -37,6 +40,7 @@ class FileReadings:
         self.news: list[StepMetrics] = []
         self.written: dict[int, tuple[float, float]] = {}
         self.unreadable: tuple[UnreadableFile, ...] = ()
+        self._matcher: Matcher | None = None  # read when it is needed
         self._causes: dict[tuple[str, int], Cause | None] = {}
 
     @property
@@ -53,6 +57,11 @@ class FileReadings:
     def recent(self) -> RecentSteps:
         """The newest steps read so far."""
         return self._recent.recent()
+
+    def _catalogue(self) -> Matcher:
+        if self._matcher is None:
+            self._matcher = catalogue_of(RunDir(self.run_dir)).matcher
+        return self._matcher
 
     def metrics(self) -> StepMetrics | None:
         """Read what is new, and return the newest step's metrics; None without any."""
@@ -92,7 +101,7 @@ class FileReadings:
         if key not in self._causes:
             near = [one for other in others if other.name != service.name and (one := self._ended(other))]
             try:
-                why = why_ended(ended, near)
+                why = why_ended(ended, near, matcher=self._catalogue())
             except (OSError, ValueError):
                 why = None
             self._causes[key] = (

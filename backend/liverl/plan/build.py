@@ -297,4 +297,5 @@ def _settings(config: RunConfig) -> Settings:
         stuck_after=3 * config.supervise.kill_grace,
         keep_steps=config.retention.keep_steps,
         mute=config.diagnosis.mute,
+        rules=config.diagnosis.rules,
     )

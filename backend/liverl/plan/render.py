@@ -77,6 +77,8 @@ def _head(plan: Plan) -> Iterator[str]:
         yield f"changed    {change.words} (attempt {change.attempt}, {change.where})"
     if plan.settings.mute:
         yield f"muted      {', '.join(plan.settings.mute)}"
+    if plan.settings.rules:
+        yield f"rules      {', '.join(plan.settings.rules)}"
     for environment in plan.environments:
         source = environment.venv_path or " ".join(environment.requirements)
         yield f"env        {environment.name}: {source}"

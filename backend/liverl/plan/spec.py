@@ -208,7 +208,8 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
 
 class Settings(msgspec.Struct, frozen=True):
     """Intervals and limits of the backend itself, all in seconds. ``keep_steps``: the newest steps whose trials keep
-    all their files; None: all of them do. ``mute``: ids of alerts that are not raised."""
+    all their files; None: all of them do. ``mute``: ids of alerts that are not raised; ``rules``: absolute paths of
+    files with rules of the site, beside our catalogue of causes."""
 
     scan_interval: float = 2.0
     host_interval: float = 2.0
@@ -221,6 +222,7 @@ class Settings(msgspec.Struct, frozen=True):
     stuck_after: float = 15.0  # after SIGKILL; the run then ends although processes remain
     keep_steps: int | None = None
     mute: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
     max_replicas: int | None = None  # without a GPU; None: as many as the machine should carry
 
 

@@ -53,6 +53,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("replicas", "host:replicas", host=True),
     Entry("trials", "host:trials", host=True),
     Entry("notify", "host:notifications"),
+    Entry("rules", "rules:checks"),
     Entry("gpus", "gpus:checks", host=True),
     Entry("ray-cluster", "ray:cluster", when.our_ray, host=True, seconds=30.0),
     Entry("ray-cpus", "ray:cpus_here", when.our_head, host=True),

@@ -155,9 +155,11 @@ class Retention(Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """``diagnosis``: ids of alerts that are not raised; checked by the command line, which has the rules."""
+    """``diagnosis``: ids of alerts that are not raised; checked by the command line, which has the rules. ``rules``:
+    files with rows of a site beside our catalogue of causes."""
 
     mute: tuple[Name, ...]
+    rules: tuple[Name, ...]
 
 
 class Ui(Struct, frozen=True, kw_only=True):

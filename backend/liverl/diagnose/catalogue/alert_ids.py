@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from liverl.causes.catalogue import by_id
@@ -19,13 +19,14 @@ def kinds() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for rule in RULES for name in rule.ids))
 
 
-def unknown(alerts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Those of the ids that no alert can have, each with ``did you mean X?``, or "" where none is similar."""
+def unknown(alerts: Iterable[str], rows: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
+    """Those of the ids that no alert can have, each with ``did you mean X?``, or "" where none is similar. ``rows``:
+    the ids of another catalogue of causes than ours."""
     names = kinds()
     for alert in alerts:
         kind, _, rest = alert.partition(":")
         if kind == OF_LOGS:
-            signatures = list(by_id())
+            signatures = list(by_id() if rows is None else rows)
             name = rest.partition(":")[0]
             if rest and name not in signatures:
                 hint = did_you_mean(name, signatures)

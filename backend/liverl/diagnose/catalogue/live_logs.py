@@ -133,7 +133,7 @@ def _explains(cause: _Heard, other: _Heard) -> bool:
 
 
 def _judged(window: Window, log: LiveLog, service: ServiceStatus, complaint: Complaint) -> _Heard | None:
-    now, signature = window.now, by_id().get(complaint.signature)
+    now, signature = window.now, complaint.row or by_id().get(complaint.signature)
     if signature is None:
         return None
     if signature.told_by == "model_unknown" and _own_proxy(service) and now.proxy.unknown:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from liverl.causes.signature import Signature
+
 WINDOW_S = 300.0  # seconds over which is counted
 
 
@@ -48,6 +50,7 @@ class Complaint(msgspec.Struct, frozen=True):
     counted: Counted
     last: Sighting
     healthy_since: bool = False
+    row: Signature | None = None  # None: of our catalogue, by its id
 
 
 class LiveLog(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from liverl.causes.match import Matcher
+from liverl.causes.match import Matcher, whole
 from liverl.logs.follow import Follower
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
@@ -25,7 +25,7 @@ from liverl.logs.times import TimeIndex
 from liverl.observe.live_logs.counting import Counter, Counts
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
 from liverl.observe.live_logs.responses import Response, message_of, response_of, short
-from liverl.observe.live_logs.watched import watched
+from liverl.observe.live_logs.watched import Watched
 
 MOST = 1 << 20  # bytes of one log that are read at a time; of more, the newest
 MOST_FED = 1 << 18  # of them, bytes of blocks that matter: splitting those into records takes 0.4 s per MiB
@@ -52,24 +52,12 @@ def _texts() -> tuple[bytes, ...]:
     return (*statuses, *errors)
 
 
-@lru_cache(maxsize=1)
-def _needles() -> tuple[tuple[bytes, bytes], ...]:
-    """What the watched signatures look for, each without its digits and as it is."""
-    needles = sorted({signature.needle.encode() for signature in watched()})
-    return tuple((needle.translate(None, _DIGITS), needle) for needle in needles)
-
-
-def _matters(block: bytes) -> bool:
+def _matters(block: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether something in whole lines must be looked at. Logs repeat few lines, but for their digits."""
     if any(text in block for text in _texts()):
         return True
     kinds = b"\n".join({*block.translate(None, _DIGITS).split(b"\n")})
-    return any(bare in kinds and (bare == needle or needle in block) for bare, needle in _needles())
-
-
-@lru_cache(maxsize=1)
-def _watched() -> Matcher:
-    return Matcher(watched())
+    return any(bare in kinds and (bare == needle or needle in block) for bare, needle in needles)
 
 
 class _Failed(Struct):
@@ -87,9 +75,10 @@ class _Complained(Struct):
 
 class LogReader:
     """The log of one process of a service. ``shown``: its path in what is found; ``start``: its first byte in the file;
-    ``now``: Unix time."""
+    ``now``: Unix time; ``watched``: what is looked for."""
 
-    def __init__(self, path: Path, shown: str, start: int, now: float) -> None:
+    def __init__(self, path: Path, shown: str, start: int, now: float, watched: Watched) -> None:
+        self._watched = watched
         self.path = path
         self.left_out = 0
         self.healthy_at: float | None = None
@@ -167,7 +156,7 @@ class LogReader:
             at = self._at = self._time(offset + place)
             if answers := block.count(_POST):
                 self._answered.add(at, answers)  # those that failed are subtracted as they are read
-            matters = _matters(block)
+            matters = _matters(block, self._watched.needles)
             if fed >= MOST_FED:
                 self.left_out += len(block)
                 self._records.skip(len(block))
@@ -208,7 +197,7 @@ class LogReader:
             found = False
         if response is None and (record.level in ("warning", "error") or record.raised):
             self._errors.append((record.end, message_of(record)))
-        for match in _watched().of(record):
+        for match in self._watched.matcher.of(record):
             text = Sighting(self._shown, record.offset, short(match.text), at)
             complained = _Complained(match.groups, text, self._signs)
             self._complaints.add(match.signature.id, complained, at, number)
@@ -248,7 +237,12 @@ class LogReader:
         ]
         complaints = [
             Complaint(
-                key, one.last.groups, one.counter.counted(), one.last.sighting, self._signs > one.last.healthy
+                key,
+                one.last.groups,
+                one.counter.counted(),
+                one.last.sighting,
+                self._signs > one.last.healthy,
+                self._watched.matcher.by_id[key],
             )
             for key, one in self._complaints.seen.items()
         ]
@@ -271,9 +265,11 @@ class FollowedLog(Struct, frozen=True):
 
 
 class LiveLogs:
-    """The logs of all services that run. One ``look`` at a time, in any thread."""
+    """The logs of all services that run. One ``look`` at a time, in any thread. ``catalogue``: another one than
+    ours."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, catalogue: Matcher | None = None) -> None:
+        self._watched = Watched(catalogue or whole())
         self.facts: tuple[LiveLog, ...] = ()  # one for each log
         self.unreadable: dict[Path, OSError] = {}
         self._run_dir = run_dir
@@ -299,7 +295,7 @@ class LiveLogs:
             reader = self._readers.get(log.path)
             if reader is None:
                 shown = str(log.path).removeprefix(f"{self._run_dir}/")
-                reader = self._readers[log.path] = LogReader(log.path, shown, log.start, now)
+                reader = self._readers[log.path] = LogReader(log.path, shown, log.start, now, self._watched)
             return reader.poll(now)
         except OSError as error:
             self.unreadable[log.path] = error

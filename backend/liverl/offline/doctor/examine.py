@@ -10,6 +10,7 @@ import msgspec
 
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
 from liverl.causes.judge import SYMPTOMS
+from liverl.causes.match import Matcher
 from liverl.causes.places import at_its_line
 from liverl.causes.shown import words_of
 from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
@@ -27,6 +28,7 @@ from liverl.offline.doctor.starts import INTERRUPTED, interrupted_start
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
 from liverl.offline.doctor.verdicts import evidence_of, joined, with_left_out, with_removed
+from liverl.offline.run_rules import catalogue_of
 from liverl.util.plural import quantity
 from liverl.util.regular_file import open_binary
 
@@ -60,16 +62,25 @@ class Examination(msgspec.Struct, frozen=True):
         return self.verdict.cause is not None or bool(self.verdict.symptoms)
 
 
-def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None) -> Examination:
+def examine(
+    paths: list[Path],
+    progress: Callable[[str], None] = lambda _: None,
+    rules: Sequence[str] = (),
+) -> Examination:
     """Read what is at ``paths`` and judge it: logs, metrics, trials, and what a run of this program says of itself.
-    ``progress`` is told what is about to be read."""
+    ``progress`` is told what is about to be read. ``rules``: files with rules of a site, beside those of the run.
+
+    Raises:
+        RowsError: these cannot be used.
+    """
     now = time.time()
     inputs = collect(paths, progress)
     run = inputs.runs[0] if inputs.runs else None
+    matcher, problems = catalogue_of(run, rules)
     found = scope(inputs, frozenset(str(path) for path in paths), now)
-    reading = read_logs(found.logs, progress, foreign=run is None)
+    reading = read_logs(found.logs, progress, matcher, foreign=run is None)
     progress("judging what the logs say")
-    verdict = _as_stated(_of_last_processes(reading.records, inputs.exits), inputs.stated)
+    verdict = _as_stated(_of_last_processes(reading.records, inputs.exits, matcher), inputs.stated)
     verdict = _of_a_start(verdict, reading, found.logs)
     words: dict[str, str] = {}
     if run is not None:
@@ -80,14 +91,21 @@ def examine(paths: list[Path], progress: Callable[[str], None] = lambda _: None)
         trials, words = _trials(found.trials, progress)
         judged = [_by_rules(reading, found.metrics, trials, now)]
     unlooked: list[str] = []
-    failed = [one for read in trials for one in failures(read, progress, unlooked.append)]
+    failed = [one for read in trials for one in failures(read, progress, unlooked.append, matcher)]
     silent = reading.silent_ends(now) if run is None else early_ends([run.path], ())
     often = [one for one in failed if not one.is_usual]
     files = as_files(inputs, found, reading.remarks | words, reading.unread)
     hung, unread = of_stacks(files)
-    missed = [*reading.left_out, *(words for one in judged for words in one.missed), *unread, *unlooked]
+    unruled = [f"the run's own rules, which cannot be used ({why})" for why in problems]
+    missed = [
+        *unruled,
+        *reading.left_out,
+        *(words for one in judged for words in one.missed),
+        *unread,
+        *unlooked,
+    ]
     left_out = _left_out(inputs.left_out, files, trials, missed)
-    verdict = _located(joined(verdict, judged, often, silent))
+    verdict = _located(joined(verdict, judged, often, silent, matcher))
     if hung is not None:
         verdict = msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, hung))
     verdict = with_left_out(verdict, left_out)
@@ -183,7 +201,7 @@ def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verd
     return msgspec.structs.replace(verdict, cause=told)
 
 
-def _of_last_processes(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
+def _of_last_processes(logs: Sequence[LogRecords], exits: Sequence[Exit], matcher: Matcher) -> Verdict:
     """The verdict of a run whose services may have been restarted. Why one failed for good stands in the log of its
     last process: why the processes before it failed is something else that is wrong."""
     ended = {Path(exit_.log): GENERATION.fullmatch(Path(exit_.log).name) for exit_ in exits if exit_.log}
@@ -195,11 +213,11 @@ def _of_last_processes(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Ver
         return found is not None and int(found[2]) < last.get(path.with_name(found[1]), 0)
 
     kept = [log for log in logs if not before(log)]
-    verdict = judge_files(kept, exits)
+    verdict = judge_files(kept, exits, matcher)
     if len(kept) == len(logs):
         return verdict
     seen = {one.id for one in explanations(verdict)} | UNEXPLAINED
-    more = [one for one in explanations(judge_files(logs, exits)) if one.id not in seen]
+    more = [one for one in explanations(judge_files(logs, exits, matcher)) if one.id not in seen]
     return msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, *more)[:SYMPTOMS])
 
 

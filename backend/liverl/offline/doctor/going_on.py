@@ -11,7 +11,7 @@ import msgspec
 
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge
-from liverl.causes.match import whole
+from liverl.causes.match import Matcher, whole
 from liverl.causes.unexplained import REQUESTS_FAILED, is_doubtful
 from liverl.logs.record import Record
 from liverl.util.regular_file import open_binary
@@ -25,21 +25,23 @@ _SHAPE = 40  # characters of a line, without its digits, that make its kind
 _DIGITS = b"0123456789"
 
 
-def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit]) -> Verdict:
+def judge_files(logs: Sequence[LogRecords], exits: Sequence[Exit], matcher: Matcher | None = None) -> Verdict:
     """The verdict on logs that lie at the paths that they are shown by. Where it is not known how the processes ended,
     an error in the middle of a log that goes on as before is no cause, nor is a request that failed there a symptom.
+    ``matcher``: of another catalogue than ours.
     """
-    verdict = judge(logs, exits)
+    verdict = judge(logs, exits, matcher)
     told = verdict.symptoms if verdict.cause is None else (verdict.cause,)
-    if exits or not any(one.id == REQUESTS_FAILED or is_doubtful(one.id) for one in told):
+    if exits or not any(one.id == REQUESTS_FAILED or is_doubtful(one.id, matcher) for one in told):
         return verdict
-    return judge([_without_outlived(log) for log in logs], exits)
+    return judge([_without_outlived(log) for log in logs], exits, matcher)
 
 
-def of_trials(log: LogRecords) -> LogRecords:
+def of_trials(log: LogRecords, matcher: Matcher | None = None) -> LogRecords:
     """A transcript of a trial without what its task did: an agent's commands and tests fail all the time, and only what
     is known to fail a whole trial is a failure of the run."""
-    kept = [record for record in log.records if any(one.signature.request for one in whole().of(record))]
+    of = (matcher or whole()).of
+    kept = [record for record in log.records if any(one.signature.request for one in of(record))]
     return msgspec.structs.replace(log, records=tuple(kept))
 
 

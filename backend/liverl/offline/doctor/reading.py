@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.finding import Evidence, Explanation, LogRecords
+from liverl.causes.match import Matcher
 from liverl.causes.reading import read_log
 from liverl.causes.words import short
 from liverl.offline.doctor.closing import LogRead, end_of, own_end
@@ -100,8 +101,15 @@ class Reading(msgspec.Struct, frozen=True):
         return max(log.over, newest), line
 
 
-def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: bool) -> Reading:
-    """Read the logs, each once. ``foreign``: they are of no run of this program, whose backend knows how it went."""
+def read_logs(
+    logs: Sequence[Log],
+    progress: Callable[[str], None],
+    matcher: Matcher | None = None,
+    *,
+    foreign: bool,
+) -> Reading:
+    """Read the logs, each once. ``foreign``: they are of no run of this program, whose backend knows how it went.
+    ``matcher``: of another catalogue than ours."""
     records: list[LogRecords] = []
     read: list[LogRead] = []
     remarks: dict[str, str] = {}
@@ -120,13 +128,13 @@ def read_logs(logs: Sequence[Log], progress: Callable[[str], None], *, foreign: 
             if listens and start:
                 _hear_head(log.path, reader)
             hear = reader.hear if listens else None
-            found = read_log(Path(log.path), log.path, start, log.zone, hear, so_far)
+            found = read_log(Path(log.path), log.path, start, log.zone, hear, so_far, matcher=matcher)
             if listens:
                 read.append(LogRead(log, reader.training, tail_of(log)))
         except OSError as error:
             unread[log.path] = unreadable(Path(log.path), error, named=True)
             continue
-        records.append(of_trials(found) if is_transcript else found)
+        records.append(of_trials(found, matcher) if is_transcript else found)
         remark = f"; the last {_mib(MOST)} of {_mib(size)} were read" if start else ""
         if start:
             left_out.append(f"{_mib(start)} at the beginning of {log.path}")

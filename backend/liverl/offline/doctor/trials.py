@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.causes.catalogue import told_by
 from liverl.causes.finding import Evidence, Explanation, LogRecords
 from liverl.causes.judge import judge
+from liverl.causes.match import Matcher, whole
 from liverl.causes.reading import read_log
 from liverl.causes.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue.agents import FAILED_SHARE
@@ -115,10 +115,12 @@ def failures(
     read: TrialsRead,
     progress: Callable[[str], None] = lambda _: None,
     missed: Callable[[str], None] = lambda _: None,
+    matcher: Matcher | None = None,
 ) -> tuple[Failure, ...]:
     """Why trials of the newest step, or of the one before it, failed, as the catalogue of causes explains their
     exceptions and logs: each explanation once, the most frequent one first. ``missed``: is told, in words, what of them
-    was not looked at."""
+    was not looked at; ``matcher``: of another catalogue than ours."""
+    matcher = matcher or whole()
     known = [head for head in read.status.newest if not head.earlier]
     newest = max((head.step for head in known if head.step is not None), default=None)
     recent = {newest, *(() if newest is None else (newest - 1,))}
@@ -134,7 +136,7 @@ def failures(
         missed(f"{quantity(len(groups) - TEXTS, 'text')} of failed trials, the rarest of {len(groups)}")
     for same in sorted(groups.values(), key=len, reverse=True)[:TEXTS]:
         progress(f"reading failed trials: {same[0].path}")
-        why = _explained(same[0], missed)
+        why = _explained(same[0], missed, matcher)
         if why is None:
             continue
         before = found.get(why.id)
@@ -174,23 +176,23 @@ def _message(head: TrialHead) -> tuple[str, str]:
     return text, _OWN.sub("#", text)[:2000]
 
 
-def _explained(head: TrialHead, missed: Callable[[str], None]) -> Explanation | None:
+def _explained(head: TrialHead, missed: Callable[[str], None], matcher: Matcher) -> Explanation | None:
     """What the catalogue says of a failed trial: of its log, else of the exception in its result."""
     folder = Path(head.path)
     result = folder / "result.json"
-    for logs in (list(_logs(folder, missed)), [_of_text(_message(head)[0], result)]):
-        cause = judge(logs, failed_anyway=True).cause if logs else None
-        if cause is not None and cause.id not in UNEXPLAINED and told_by(cause.id) != "trials_failed":
+    for logs in (list(_logs(folder, missed, matcher)), [_of_text(_message(head)[0], result)]):
+        cause = judge(logs, (), matcher, failed_anyway=True).cause if logs else None
+        if cause is not None and cause.id not in UNEXPLAINED and matcher.told_by(cause.id) != "trials_failed":
             return _in_document(cause, str(result))
     return None
 
 
-def _logs(folder: Path, missed: Callable[[str], None]) -> Iterator[LogRecords]:
+def _logs(folder: Path, missed: Callable[[str], None], matcher: Matcher) -> Iterator[LogRecords]:
     for name in _LOGS:
         path = folder / name
         try:
             size = os.lstat(path).st_size
-            yield read_log(path, str(path), max(0, size - LARGEST), inside=folder.parent)
+            yield read_log(path, str(path), max(0, size - LARGEST), inside=folder.parent, matcher=matcher)
         except FileNotFoundError:
             continue  # most trials have one of them
         except OSError as error:

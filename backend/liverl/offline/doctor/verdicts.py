@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from liverl.causes.catalogue import by_id, told_by
 from liverl.causes.finding import Evidence, Explanation, Verdict
 from liverl.causes.judge import SYMPTOMS
+from liverl.causes.match import Matcher, whole
 from liverl.causes.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue.agents import NO_TOKENS
 from liverl.offline.doctor.ends import STOPS
@@ -26,16 +26,18 @@ def joined(
     judged: Sequence[Judged],
     failed: Sequence[Failure],
     silent: Sequence[Explanation],
+    matcher: Matcher | None = None,
 ) -> Verdict:
     """One verdict. ``logs``: on the records of all logs; ``judged``: by the rules for runs; ``failed``: why trials
-    failed; ``silent``: what is wrong with logs without an error.
+    failed; ``silent``: what is wrong with logs without an error; ``matcher``: of another catalogue than ours.
 
     What most trials failed with is the cause where the logs know none, or only that trials failed. A hang is told
     beside an end from outside, and beside one that nothing explains; an early end only where nothing else is wrong.
     """
+    matcher = matcher or whole()
     cause, guesses = logs.cause, logs.guesses
     explained = list(failed)
-    if failed and failed[0].ends_it and _gives_way(cause):
+    if failed and failed[0].ends_it and _gives_way(cause, matcher):
         cause, guesses = failed[0].explanation, ()
         del explained[0]
     alerts = [one for found in judged for one in found.alerts if not (failed and one.id == _ALERT)]
@@ -43,11 +45,11 @@ def joined(
     more: list[Explanation] = []
     if logs.cause is None:
         more += [one for one in silent if one.id != STOPS]
-    elif logs.cause.id in UNEXPLAINED or _is_from_outside(logs.cause):
+    elif logs.cause.id in UNEXPLAINED or _is_from_outside(logs.cause, matcher):
         more += [one for one in silent if one.id == HANGS]
     more += [one for one in alerts if one.severity == "critical"]
     more += [one.explanation for one in explained]
-    more += [one for one in logs.symptoms if not (failed and told_by(one.id) == _ALERT)]
+    more += [one for one in logs.symptoms if not (failed and matcher.told_by(one.id) == _ALERT)]
     more += [one for one in alerts if one.severity != "critical"]
     more += [one for one in silent if one.id == STOPS and logs.cause is None]
     more += [_not_asked(one.problem) for one in judged if one.problem]
@@ -83,15 +85,15 @@ def _with_trials(cause: Explanation | None, alerts: Sequence[Explanation]) -> Ex
     return msgspec.structs.replace(cause, cause=told.cause, fix=told.fix, patch=told.patch, guess=told.guess)
 
 
-def _gives_way(cause: Explanation | None) -> bool:
+def _gives_way(cause: Explanation | None, matcher: Matcher) -> bool:
     if cause is None or cause.id in UNEXPLAINED:
         return True
-    row = by_id().get(cause.id)
+    row = matcher.by_id.get(cause.id)
     return row is not None and row.request
 
 
-def _is_from_outside(cause: Explanation) -> bool:
-    row = by_id().get(cause.id)
+def _is_from_outside(cause: Explanation, matcher: Matcher) -> bool:
+    row = matcher.by_id.get(cause.id)
     return row is not None and row.from_outside
 
 
