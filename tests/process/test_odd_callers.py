@@ -214,6 +214,7 @@ def test_ctrl_c_twice_kills_a_run_whose_backend_does_not_respond(tmp_path: Path)
         wait_until(lambda: ready(run, "a"), what="the service")
         pid, services = run.snapshot().backend.pid, run.tagged()
         os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: procfs.is_stopped(pid), what="the stopped process")
         up.send_signal(signal.SIGINT)
         wait_until(
             lambda: "press Ctrl-C again to kill the run without it" in said.read_text(), 60, "its advice"
