@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -118,6 +119,14 @@ def _ended(told: Told) -> None:
     told.outputs["check --json"] = [printed("check", "--json", "--set", "infrastructure.litellm_port=0")]
     checks = msgspec.convert(told.outputs["check --json"][0]["checks"], list[Check])
     told.outputs["preflight.json"] = [json.loads(record(checks))]
+    copy = run.run_dir.with_name("cleaned")
+    shutil.copytree(run.run_dir, copy, ignore=shutil.ignore_patterns("*.sock"))
+    told.outputs["clean --json"] = [printed("clean", "--json", "--logs", "--yes", copy)]
+    told.outputs["cleaned.json"] = [json.loads((copy / "cleaned.json").read_bytes())]
+    rules = copy / "rules.toml"
+    rules.write_text('silence = ["nccl-watchdog"]\n')
+    told.outputs["rules check --json"] = [printed("rules", "check", "--json", rules)]
+    told.outputs["rules ls --json"] = [printed("rules", "ls", "--json", "nccl")]
     for name in ("events.jsonl", "history.jsonl", "journal.jsonl"):
         lines = (run.run_dir / name).read_text().splitlines()
         told.outputs[name] = [json.loads(line) for line in lines]
@@ -155,7 +164,8 @@ def test_it_says_its_schema(told: Told) -> None:
 
 # What this run need not have: what ``up`` writes, that of a trainer and of LiteLLM, sockets of what has ended, and what
 # comes with time.
-ELSEWHERE = ("attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "attempt_NNN/stacks", "checkpoints",
+ELSEWHERE = ("cleaned.json",
+             "attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "attempt_NNN/stacks", "checkpoints",
              "attempt_NNN/.on_signal", "config.yaml", "control.sock", "history.old.jsonl", "keeper.sock",
              "metrics.jsonl", "notify", "preflight.json", "proxy", "trainer.json", "trials")  # fmt: skip
 _PARTS = {"NNNN": r"\d{4,}", "NNN": r"\d{3,}", "N": r"\d+", "SERVICE": r"[\w-]+", "GENERATION": r"\d+",
