@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from liverl.offline.clean_gpu import GpuHolder
     from liverl.offline.clean_items import Found, Left, Row, What
 
+PID_MOST = 1 << 22  # PID_MAX_LIMIT of Linux
 _MOST_LEFT = 20  # lines of what stays; --json has all
 
 
@@ -33,7 +34,7 @@ _MOST_LEFT = 20  # lines of what stays; --json has all
     "--pid",
     "pids",
     metavar="PID",
-    type=int,
+    type=click.IntRange(1, PID_MOST),
     multiple=True,
     help="End this process, which holds GPU memory and belongs to no run; repeatable. Only with "
     "RL_CLEAN_FORCE_GPU_KILL=1 in the environment.",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kit.screens import gpu
 
+from liverl.causes.match import whole
 from liverl.daemon import sampler as observer_module
 from liverl.daemon.sampler import Sampler
 from liverl.model import GpuStatus
@@ -29,6 +30,7 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
         plan=SimpleNamespace(services=()),
         ledger=SimpleNamespace(holders={}),
         process_scan=SimpleNamespace(members=dict),
+        end_causes=SimpleNamespace(matcher=whole()),
         gpus=(),
         allowed_gpus=(),
         say=lambda *_: None,
