@@ -177,7 +177,19 @@ def test_all_faults_are_told_at_once() -> None:
         "'it ended'\nf", "3\nf"
     )
     said = faults(x=text, y=ROW, z="a = ", w=ROW)
-    assert [line.split(": ")[0] for line in said] == ["x.toml:8", "x.toml:21", "z.toml", "y.toml:2"], said
+    assert [line.split(": ")[0] for line in said] == [
+        "x.toml:8",
+        "x.toml:3",
+        "x.toml:21",
+        "z.toml",
+        "y.toml:2",
+    ]
+
+
+def test_wrong_values_are_told_beside_wrong_keys() -> None:
+    told = faults(x=ROW.replace('"cause"\n', '"caus"\n').replace("fix =", "repair ="))
+    keys = {line.split(": ")[2] for line in told}
+    assert keys == {"role", "repair"}, told
 
 
 def test_faults_of_families() -> None:

@@ -180,15 +180,18 @@ def read_row(raw: RawRow, of_the_file: Mapping[str, Any], faults: list[Fault]) -
     for key in _REQUIRED:
         if key not in OF_THE_FILE and key not in raw.keys and f"did you mean {key}?" not in meant:
             found.append(Fault(raw.file, raw.line, raw.name, key, "it is missing"))
-    if not found:
-        try:
-            signature = msgspec.convert({**raw.keys, **of_the_file}, Signature)
-        except msgspec.ValidationError:
-            for key, value in raw.keys.items():
-                if problem := _wrong(key, value):
-                    found.append(raw.fault(key, problem))
-        else:
-            yield ReadRow(raw, signature)
+    known = {key: value for key, value in raw.keys.items() if key in _KEYS}
+    try:
+        if not found:
+            yield ReadRow(raw, msgspec.convert({**known, **of_the_file}, Signature))
+            return
+        whole = ""
+    except msgspec.ValidationError as error:
+        whole = str(error)
+    wrong = [raw.fault(key, problem) for key, value in known.items() if (problem := _wrong(key, value))]
+    if whole and not wrong:
+        wrong.append(Fault(raw.file, raw.line, raw.name, "", whole))
+    found += wrong
     faults += found
 
 
