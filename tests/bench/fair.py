@@ -33,7 +33,7 @@ from kit.real import real_run  # noqa: E402
 from kit.runs import ToyRun  # noqa: E402
 from kit.waiting import wait_until  # noqa: E402
 
-from liverl.sessions.client import service_sessions  # noqa: E402
+from liverl.sessions.client import Opened, ServiceSessions, service_sessions  # noqa: E402
 from liverl.sessions.sampling import Limits  # noqa: E402
 
 LEAST = 0.8  # of the quiet run's steps per minute
@@ -42,7 +42,7 @@ CONNECTIONS = 1300  # half-open ones at once
 BIG = 15_000_000  # characters of one prompt
 
 
-async def _ask(http: aiohttp.ClientSession, opened: Any, words: str, kind: Counter[str]) -> None:
+async def _ask(http: aiohttp.ClientSession, opened: Opened, words: str, kind: Counter[str]) -> None:
     body = {"model": "policy", "messages": [{"role": "user", "content": words}], "max_tokens": 400}
     try:
         async with http.post(
@@ -56,13 +56,18 @@ async def _ask(http: aiohttp.ClientSession, opened: Any, words: str, kind: Count
         kind[type(error).__name__] += 1
 
 
+async def _opened(service: ServiceSessions, run: ToyRun, name: str, until: float) -> Opened:
+    """A session of its own trial, which lasts a minute longer than the trouble."""
+    folder = run.run_dir / "trials/attack" / name
+    folder.mkdir(parents=True)
+    return await service.open(name, folder, Limits(seconds=until - time.monotonic() + 60))
+
+
 async def _greedy(run: ToyRun, until: float, connections: int) -> dict[str, Any]:
     """One agent that asks for 1,500 samples at once, and takes what its trial may have."""
     kind: Counter[str] = Counter()
     async with service_sessions(run.run_dir, run.run_dir / "secrets/sessions_key") as service:
-        folder = run.run_dir / "trials/attack/greedy"
-        folder.mkdir(parents=True)
-        opened = await service.open("greedy", folder, Limits(seconds=until - time.monotonic() + 30))
+        opened = await _opened(service, run, "greedy", until)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
             asked = [
                 asyncio.create_task(_ask(http, opened, f"q{n} " + "x" * 2000, kind)) for n in range(1500)
@@ -79,9 +84,7 @@ async def _long(run: ToyRun, until: float, connections: int) -> dict[str, Any]:
     """One agent that sends a prompt of 15 MB again and again."""
     kind: Counter[str] = Counter()
     async with service_sessions(run.run_dir, run.run_dir / "secrets/sessions_key") as service:
-        folder = run.run_dir / "trials/attack/long"
-        folder.mkdir(parents=True)
-        opened = await service.open("long", folder, Limits(seconds=until - time.monotonic() + 30))
+        opened = await _opened(service, run, "long", until)
         async with aiohttp.ClientSession() as http:
             while time.monotonic() < until:
                 await _ask(http, opened, "word " * (BIG // 5), kind)
@@ -94,12 +97,7 @@ async def _many(run: ToyRun, until: float, connections: int) -> dict[str, Any]:
     """512 agents of one address, each with its own session, that ask once in ten seconds."""
     kind: Counter[str] = Counter()
     async with service_sessions(run.run_dir, run.run_dir / "secrets/sessions_key") as service:
-        opened = []
-        for number in range(512):
-            folder = run.run_dir / f"trials/attack/many{number}"
-            folder.mkdir(parents=True)
-            seconds = until - time.monotonic() + 60
-            opened.append(await service.open(f"many{number}", folder, Limits(seconds=seconds)))
+        opened = [await _opened(service, run, f"many{number}", until) for number in range(512)]
 
         async def agent(http: aiohttp.ClientSession, number: int) -> None:
             await asyncio.sleep(10 * number / 512)

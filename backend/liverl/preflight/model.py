@@ -53,8 +53,8 @@ def reader_env(plan: Plan, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def folder_of(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Path | None:
-    """The directory with the model's files: the one that is named, or that of the cache of the hub; None if there is
-    none on this host.
+    """The directory with the model's files: the configured folder, or the hub's cache; None if neither is on this
+    host.
 
     Raises:
         OSError: the cache cannot be read.
