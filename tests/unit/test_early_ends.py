@@ -89,6 +89,7 @@ def test_a_training_that_ended_early(logs: dict[str, str], title: str, words: st
         "process exited: 0",
         "exit status 0",
         "[2026-11-27 10:00:00] finished: exit code 0",
+        "[2025-01-02 03:04:05] finished: exit code 0",  # what follows without a stamp is not as old as that
         "wandb: Find logs at: ./wandb/run-1/logs",
         "wandb: \U0001f680 View run calm-sea-3 at: https://wandb.ai/x",
         "training completed",
