@@ -8,12 +8,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.cli import run_cli
+from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -28,6 +30,7 @@ from liverl.control.server import ControlServer
 from liverl.procs import procfs
 from liverl.rundir.journal import read_journal
 from liverl.rundir.layout import RunDir
+from liverl_tui.data import source
 
 PLACE = "liverl.supervise.services.failpoints.blockpoint"
 
@@ -194,6 +197,29 @@ def test_a_kill_of_a_loop_that_goes_on_is_the_loops(blocked: Blocked) -> None:
     assert result is not None and result.summary == "stopped by me"
     assert "Ordered by" not in (blocked.run.run_dir / "backend.log").read_text()
     assert not procfs.alive(pid, None) and not blocked.services_live()
+
+
+@pytest.mark.parametrize("how", ["busy", "stopped by a signal"])
+async def test_the_interface_sees_it_and_kills_the_run_without_it(
+    blocked: Blocked, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "QUIET_S", 0.2)
+    monkeypatch.setattr(source, "ANSWER_S", 5.0 if how == "busy" else 0.3)
+    shown = source.RunSource(RunDir(blocked.run.run_dir), interval=0.1)
+    told: list[str] = []
+    async with aclosing(shown.views()) as views:
+        await anext(view async for view in views if view.live)
+        if how == "busy":
+            blocked.block()
+        else:
+            stop_process(blocked.pid)
+        silent = await anext(view async for view in views if view.silent)
+        assert f"(pid {blocked.pid})" in silent.why and (how != "busy" or PLACE in silent.why)
+        result = await shown.kill(told.append)
+        await anext(view async for view in views if view.link == "ended" and not view.silent)
+    assert result.summary == f"stopped: killed by {shown.name}, as the backend did not respond"
+    assert f"{len(blocked.pids)} processes of its services" in told[0]
+    assert not blocked.services_live()
 
 
 # --- with a loop that the test holds up -----------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from kit.pilots import until
+from kit.processes import stop_process
 from kit.runs import ToyRun, change_of, make_run, toy
 from kit.screens import FakeSource, event, snapshot
 
@@ -351,12 +352,14 @@ async def test_a_backend_without_an_answer(
     run = quick()
     async with looking(run.run_dir) as seen:
         await seen.link("live")
-        os.kill(run.pid, signal.SIGSTOP)
+        stop_process(run.pid)
         silent = await seen.until(lambda v: v.why)
-        assert f"(pid {run.pid}) is running but does not answer" in silent.why
-        assert silent.snapshot is not None
+        assert f"(pid {run.pid}) does not respond: a signal such as SIGSTOP" in silent.why
+        assert silent.why.endswith(f"kill -CONT {run.pid}")
+        assert silent.snapshot is not None and silent.silent
         os.kill(run.pid, signal.SIGCONT)
-        await seen.until(lambda v: v.live and not v.why)
+        again = await seen.until(lambda v: v.live and not v.why)
+        assert not again.silent
 
 
 async def test_a_backend_that_leaves_without_a_result(
@@ -517,8 +520,8 @@ async def test_what_a_silent_backend_was_asked_for_is_not_done_later(
     monkeypatch.setattr(source, "ANSWER_S", 0.3)
     run = quick()
     async with listening(run) as seen:
-        os.kill(run.pid, signal.SIGSTOP)
-        with pytest.raises(BackendSilent, match=rf"\(pid {run.pid}\) is running but does not answer"):
+        stop_process(run.pid)
+        with pytest.raises(BackendSilent, match=rf"\(pid {run.pid}\) does not respond: a signal"):
             async with asyncio.timeout(60):
                 await seen.source.command("emit", count=1)
         os.kill(run.pid, signal.SIGCONT)

@@ -16,7 +16,6 @@ import msgspec
 from liverl.control.messages import (
     LINE_LIMIT,
     BackendDead,
-    BackendSilent,
     ControlError,
     Cursor,
     EventsChunk,
@@ -28,7 +27,7 @@ from liverl.control.messages import (
     encode_line,
     refusal,
 )
-from liverl.control.paths import connect_control, no_greeting, unreachable
+from liverl.control.paths import connect_control, no_answer, no_greeting, unreachable
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.snapshot_json import decode_snapshot
@@ -152,12 +151,12 @@ class Connection:
         except (BrokenPipeError, ConnectionResetError):
             pass  # the backend may have sent the reason before it closed; it is read below
         except TimeoutError as error:
-            raise BackendSilent(f"{unreachable(self.run_dir)}: no response within {timeout:g} s") from error
+            raise no_answer(self.run_dir, f"no response within {timeout:g} s") from error
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             message = self._receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if message is None:
-                raise BackendSilent(f"{unreachable(self.run_dir)}: no response within {timeout:g} s")
+                raise no_answer(self.run_dir, f"no response within {timeout:g} s")
             if message.error is not None and message.id in (number, None):
                 raise refusal(message.error)
             if message.id == number and bytes(message.ok):

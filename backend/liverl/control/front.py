@@ -249,8 +249,8 @@ class Link:
             self._refuse(request)
 
     def _refuse(self, request: Request) -> None:
-        what = f"{request.name} was not done" if request.do == "command" else "no answer"
-        body = ErrorBody(BUSY, f"{self.front.busy_words()}: {what}")
+        undone = f"; {request.name} was not done" if request.do == "command" else ""
+        body = ErrorBody(BUSY, f"{self.front.busy_words()}{undone}")
         self.done(request, encode_line({"id": request.id, "error": body}))
 
     # -- a stop
