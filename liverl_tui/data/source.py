@@ -393,10 +393,13 @@ class RunSource:
         from liverl.control.blocking import await_gone
 
         await_gone(self.run.path, ENDING_S)
-        result = self.run.read_result()
-        if result is not None and (shown is None or result.attempt >= shown.attempt):
+        if self._has_ended(shown):
             return "ended", ""
         return "lost", why or f"the backend of {self.run.name} has ended without a result"
+
+    def _has_ended(self, shown: Snapshot | None) -> bool:
+        result = self.run.read_result()
+        return result is not None and (shown is None or result.attempt >= shown.attempt)
 
     async def _files(self, newest: Newest, refused: BackendRecord | None) -> None:
         """Feed ``newest`` from the files until a backend runs other than ``refused``, which we cannot use."""
@@ -422,6 +425,11 @@ class RunSource:
             alive = await asyncio.to_thread(backend_alive, path)
             if isinstance(alive, LiveBackend) and alive.record != refused:
                 return
+            # A backend that only ends the run may come and go between two looks.
+            gone = refused is None and not isinstance(alive, LiveBackend)
+            if gone and newest.link == "lost" and await asyncio.to_thread(self._has_ended, newest.snapshot):
+                newest.say("ended")
+                read_at = float("-inf")
 
     # -- commands
 

@@ -24,6 +24,7 @@ from kit.screens import FakeSource, event, snapshot
 from liverl.control.client import Client
 from liverl.control.messages import BackendDead, BackendSilent, CommandError, ControlError
 from liverl.daemon.launch import LaunchError, start_backend
+from liverl.model import Result
 from liverl.rundir.layout import RunDir, read_backend, write_atomic
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data import source
@@ -375,6 +376,22 @@ async def test_a_backend_that_leaves_without_a_result(
         # Which of the two depends on whether the interface has already tried to connect again.
         whys = ("the backend of p/r has ended without a result", "the backend of p/r is not running")
         assert lost.why in whys
+
+
+async def test_a_lost_run_that_another_backend_has_ended_meanwhile_has_ended(
+    quick: Callable[..., SimpleNamespace],
+) -> None:
+    """Such a backend may come and go between two looks."""
+    run = quick()
+    async with looking(run.run_dir) as seen:
+        await seen.link("live")
+        run.process.kill()
+        run.process.wait()
+        await seen.link("lost")
+        result = Result("stopped", 5, None, 7, 0.0, 1.0, 1, "stopped: killed by somebody")
+        write_atomic(run.run_dir / "result.json", msgspec.to_builtins(result))
+        await seen.link("ended")
+        await seen.until(lambda v: v.snapshot is not None and v.snapshot.state == "stopped")
 
 
 async def test_a_run_on_another_host(quick: Callable[..., SimpleNamespace]) -> None:
