@@ -69,6 +69,7 @@ class Lifecycle:
         self.toast = notifications.toast
         self.at_once: Callable[[], object] = lambda: None  # called before an exit without cleanup
         self._reviving = False
+        self._killing = False
         self._handlers: dict[signal.Signals, Any] = {}  # the previous ones, restored at the end
 
     # -- leaving
@@ -156,7 +157,11 @@ class Lifecycle:
     # -- stopping
 
     def action_stop_run(self) -> None:
-        """Stop the run once its name is typed; while it is stopping, offer to kill what remains."""
+        """Stop the run once its name is typed; while it is stopping, offer to kill what remains; where the backend does
+        not answer, offer to kill the run without it."""
+        if self._host.view.silent and not self._host.readonly:
+            self._offer_kill()
+            return
         if not self._commands.may_ask():
             return
         from liverl_tui.screens.dialogs import Confirm, TypeName
@@ -183,6 +188,46 @@ class Lifecycle:
             ),
             lambda typed: self._commands.ask("stop run", "stop", now=False) if typed else None,
         )
+
+    def _offer_kill(self) -> None:
+        from liverl_tui.screens.dialogs import Confirm
+
+        if self._killing:
+            self.toast("the run is already being killed", "warning")
+            return
+        run, why = self._host.source.run.name, self._host.view.why.removesuffix("; trying again")
+        self._host.push_screen(
+            Confirm(
+                f"Kill {run} without its backend?",
+                f"{why[:1].upper()}{why[1:]}. All processes of the run are killed at once, without a grace period; a "
+                "checkpoint that is being written is lost. Another backend writes the result.",
+                "kill the run",
+                safe=True,
+            ),
+            lambda answer: self._kill_once() if answer == "yes" else None,
+        )
+
+    def _kill_once(self) -> None:
+        if not self._killing:
+            self._killing = True
+            self.toast("kill the run ...", about="kill")
+            self._host.run_worker(self._kill(), name="kill", group="commands")
+
+    async def _kill(self) -> None:
+        from liverl.control.messages import ControlError
+        from liverl.daemon.launch import LaunchError
+
+        def tell(text: str) -> None:
+            self.toast(text, "warning", about="kill")
+
+        try:
+            result = await self._host.source.kill(tell)
+        except (ControlError, LaunchError, OSError) as error:
+            self.toast(f"could not kill the run: {error}", "error", about="kill")
+        else:
+            self.toast(f"the run has ended: {result.summary}", about="kill")
+        finally:
+            self._killing = False
 
     # -- a dead backend
 

@@ -264,8 +264,14 @@ class Follower:
         try:
             assert self.signals is not None
             client = f"{self.signals.newest} to up (pid {os.getpid()})"
-            seconds = NOW_S if now else ANSWER_S
-            connection.command("stop", {"now": now}, client=client, wait=False, timeout=seconds)
+            if now:
+                answer = connection.stop_now(client)
+            else:
+                answer = connection.command(
+                    "stop", {"now": False}, client=client, wait=False, timeout=ANSWER_S
+                )
+            if "text" in answer:  # it is busy
+                self.lines.note(answer["text"], "warning")
         except CommandError as error:
             self.lines.note(f"the backend refused the stop command: {error}", "error")
 

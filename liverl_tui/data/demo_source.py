@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from liverl.control.messages import CommandError
@@ -87,6 +87,10 @@ class DemoSource:
 
     async def revive(self) -> None:
         """See ``Source.revive``; a recorded run has no backend that could die."""
+
+    async def kill(self, tell: Callable[[str], None]) -> Result:
+        """See ``Source.kill``; nobody can kill a recorded run."""
+        raise CommandError("refused", RECORDED)
 
     async def ended(self, attempt: int) -> Result:
         """See ``Source.ended``; nobody can stop a recorded run."""

@@ -14,7 +14,9 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from liverl.control.main_loop import call_in
 from liverl.control.messages import BackendDead, BackendSilent, ControlError, unreadable_message
+from liverl.control.paths import no_answer
 from liverl.exit_codes import ExitCode
 from liverl.model import Event, Result, Snapshot
 from liverl.rundir.commands import resume_command
@@ -63,6 +65,15 @@ class Source(Protocol):
             LaunchError: the backend does not start, or the run has ended.
         """
 
+    async def kill(self, tell: Callable[[str], None]) -> Result:
+        """Kill all processes of the run past a backend that does not answer, and return the result, which another
+        backend writes. ``tell`` gets one sentence about each step, on the event loop.
+
+        Raises:
+            ControlError: the run belongs to another user or host, or cannot be killed.
+            LaunchError: no backend can be started to write the result.
+        """
+
     async def ended(self, attempt: int) -> Result:
         """Wait until attempt number ``attempt`` and its backend have ended; return its result. There is no time limit:
         the backend's own limits end a stop.
@@ -99,6 +110,7 @@ class Newest:
         self.interval = interval
         self.link: Link = "connecting"
         self.why = ""
+        self.silent = False
         self.snapshot: Snapshot | None = None
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._shown = View()
@@ -111,10 +123,11 @@ class Newest:
         """Sequence number of the newest event; 0 without events."""
         return self._events[-1].seq if self._events else 0
 
-    def say(self, link: Link, why: str = "") -> None:
-        """Set the state of the link and its reason in words; a change makes the next view due at once."""
-        if (link, why) != (self.link, self.why):
-            self.link, self.why = link, why
+    def say(self, link: Link, why: str = "", *, silent: bool = False) -> None:
+        """Set the state of the link and its reason in words; a change makes the next view due at once. ``silent``: see
+        ``View``."""
+        if (link, why, silent) != (self.link, self.why, self.silent):
+            self.link, self.why, self.silent = link, why, silent
             self._changed.set()
             self._at_once.set()
 
@@ -143,8 +156,9 @@ class Newest:
             self._at_once.clear()
             before, events = self._shown, self._recent()
             same = self.snapshot is before.snapshot and events is before.events
-            if not same or (self.link, self.why) != (before.link, before.why):
-                self._shown = View(self.link, self.why, self.snapshot, events)
+            link = (self.link, self.why, self.silent)
+            if not same or link != (before.link, before.why, before.silent):
+                self._shown = View(self.link, self.why, self.snapshot, events, self.silent)
                 self._shown_at = time.monotonic()
                 return self._shown
 
@@ -246,7 +260,7 @@ class RunSource:
                 await self._live(newest)
                 link, why = await asyncio.to_thread(self._end, newest.snapshot)
             except BackendSilent as error:
-                newest.say("connecting", f"{error}; trying again")
+                newest.say("connecting", f"{error}; trying again", silent=True)
                 await asyncio.sleep(RETRY_S)
                 continue
             except BackendDead as error:
@@ -339,9 +353,9 @@ class RunSource:
         Raises:
             BackendSilent: the backend does not answer within ``ANSWER_S`` seconds.
         """
-        return await self._in_time(client, client.snapshot())
+        return await self._in_time(client.snapshot())
 
-    async def _in_time(self, client: Client, answer: Awaitable[Answer]) -> Answer:
+    async def _in_time(self, answer: Awaitable[Answer]) -> Answer:
         """Return the result of ``answer``.
 
         Raises:
@@ -351,9 +365,8 @@ class RunSource:
             async with asyncio.timeout(ANSWER_S):
                 return await answer
         except TimeoutError:
-            raise BackendSilent(
-                f"the backend of {self.run.name} (pid {client.hello.pid}) is running but does not answer"
-            ) from None
+            what = f"no response within {ANSWER_S:g} s"
+            raise await asyncio.to_thread(no_answer, self.run.path, what) from None
 
     async def _watch(self, client: Client, newest: Newest) -> None:
         """Ask a backend that has been quiet for ``QUIET_S`` seconds for a snapshot, and report if it does not answer.
@@ -368,7 +381,7 @@ class RunSource:
                 newest.add(await self._ask(client))
                 newest.say("live")
             except BackendSilent as error:
-                newest.say("live", str(error))
+                newest.say("live", str(error), silent=True)
             except ControlError:
                 return
             self._last_message_at = time.monotonic()
@@ -380,10 +393,13 @@ class RunSource:
         from liverl.control.blocking import await_gone
 
         await_gone(self.run.path, ENDING_S)
-        result = self.run.read_result()
-        if result is not None and (shown is None or result.attempt >= shown.attempt):
+        if self._has_ended(shown):
             return "ended", ""
         return "lost", why or f"the backend of {self.run.name} has ended without a result"
+
+    def _has_ended(self, shown: Snapshot | None) -> bool:
+        result = self.run.read_result()
+        return result is not None and (shown is None or result.attempt >= shown.attempt)
 
     async def _files(self, newest: Newest, refused: BackendRecord | None) -> None:
         """Feed ``newest`` from the files until a backend runs other than ``refused``, which we cannot use."""
@@ -409,6 +425,11 @@ class RunSource:
             alive = await asyncio.to_thread(backend_alive, path)
             if isinstance(alive, LiveBackend) and alive.record != refused:
                 return
+            # A backend that only ends the run may come and go between two looks.
+            gone = refused is None and not isinstance(alive, LiveBackend)
+            if gone and newest.link == "lost" and await asyncio.to_thread(self._has_ended, newest.snapshot):
+                newest.say("ended")
+                read_at = float("-inf")
 
     # -- commands
 
@@ -418,7 +439,7 @@ class RunSource:
         if shared is not None and shared.client.connected:
             async with shared.use() as client:
                 # Without the ping, a silent backend could execute the command much later.
-                await self._in_time(client, client.ping())
+                await self._in_time(client.ping())
                 return await client.command(name, **args)
         from liverl.control.client import connect
 
@@ -440,6 +461,23 @@ class RunSource:
     def _started(self, start: Callable[..., object]) -> None:
         with suppress(_Left):
             start(stops=self._none_unless_left)
+
+    async def kill(self, tell: Callable[[str], None]) -> Result:
+        """See ``Source.kill``."""
+        from liverl.offline.stop import stop_run
+
+        loop = asyncio.get_running_loop()
+        result = await asyncio.to_thread(
+            stop_run,
+            self.run.path,
+            now=True,
+            client=self.name,
+            on_note=lambda text: call_in(loop, tell, text),
+        )
+        self._look.set()
+        if result is None:
+            raise ControlError(f"the run {self.run.name} was killed, but has no result")
+        return result
 
     async def ended(self, attempt: int) -> Result:
         """See ``Source.ended``."""

@@ -50,6 +50,7 @@ class View(msgspec.Struct, frozen=True):
     why: str = ""  # reason of the link in words; also set if a live backend stops answering
     snapshot: Snapshot | None = None  # None until the first one
     events: tuple[Event, ...] = ()
+    silent: bool = False  # the backend's process lives, but does not answer; ``why`` says more
 
     @property
     def live(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -65,6 +65,10 @@ class WatchSource:
 
     async def revive(self) -> None:
         """See ``Source.revive``; there is no backend."""
+        raise CommandError("refused", READ_ONLY)
+
+    async def kill(self, tell: Callable[[str], None]) -> Result:
+        """See ``Source.kill``; the run cannot be stopped from here."""
         raise CommandError("refused", READ_ONLY)
 
     async def ended(self, attempt: int) -> Result:

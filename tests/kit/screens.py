@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,13 @@ class FakeSource:
 
     async def revive(self) -> None:
         self.revived += 1
+
+    async def kill(self, tell: Callable[[str], None]) -> Result:
+        self.asked.append(("kill", {}))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        tell("killed it, and 3 processes of its services")
+        return Result("stopped", 5, None, 7, NOW - 120, NOW, 1, "stopped: killed by me")
 
     async def ended(self, attempt: int) -> Result:
         return Result("stopped", 5, None, 7, NOW - 120, NOW, attempt)

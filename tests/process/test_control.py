@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kit.processes import stop_process
 
 import liverl
 from liverl.control import blocking, paths
@@ -201,7 +202,7 @@ def test_an_orderly_end_says_bye_and_removes_the_socket(start):
 
 def test_a_stopped_backend_is_silent_not_a_hang(start):
     run_dir, process = start()
-    process.send_signal(signal.SIGSTOP)
+    stop_process(process.pid)
     try:
         with pytest.raises(BackendSilent, match=str(process.pid)):
             Connection(run_dir, timeout=0.3)
@@ -230,7 +231,7 @@ def test_a_client_that_does_not_read_costs_bounded_memory_and_delays_nobody(star
     )
     try:
         assert slow.stdout.readline() == "on\n"
-        slow.send_signal(signal.SIGSTOP)
+        stop_process(slow.pid)
         before = liverl.command(run_dir, "rss")["bytes"]
         seen = Cursor(0)
         with Connection(run_dir) as other:

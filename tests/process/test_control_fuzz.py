@@ -13,7 +13,7 @@ import pytest
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
-from liverl.control import server
+from liverl.control import front
 from liverl.control.messages import CommandError, ControlError
 from liverl.control.paths import connect_control
 
@@ -149,14 +149,14 @@ def test_random_lines_harm_nothing(run: ToyRun) -> None:
 def test_connections_that_nobody_uses_do_not_keep_others_out(run: ToyRun) -> None:
     idle = []
     try:
-        for _ in range(server.MAX_CLIENTS + 60):
+        for _ in range(front.MAX_CLIENTS + 60):
             sock = connect_control(run.run_dir, 20.0)
             sock.sendall(b'{"id":1,')  # the rest never comes
             idle.append(sock)
         unharmed(run)
         backend = run.snapshot().backend.pid
         wait_until(
-            lambda: len(list(Path(f"/proc/{backend}/fd").iterdir())) < server.MAX_CLIENTS + 50,
+            lambda: len(list(Path(f"/proc/{backend}/fd").iterdir())) < front.MAX_CLIENTS + 50,
             what="few descriptors",
         )
         with pytest.raises(ControlError, match="unknown command"):

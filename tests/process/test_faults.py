@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kit.processes import stop_process
 from kit.runs import WEB, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -313,7 +314,7 @@ def test_a_stopped_process_is_killed_in_the_end(make: Make) -> None:
     run.start()
     pids = {run.until("a", "ready").pid, *run.until("tree", lambda s: len(s.members) == 4).members}
     for pid in pids:
-        os.kill(pid or 0, signal.SIGSTOP)
+        stop_process(pid or 0)
     run.command("stop")
     assert run.result().exit_code == 0, "75 would say that something did not die"
     assert [pid for pid in pids if procfs.alive(pid or 0, None)] == []

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -88,9 +89,8 @@ def run(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> ToyRun:
 )
 def test_a_stopped_backend_is_named(run: ToyRun, command: tuple[str, ...]) -> None:
     pid = run.backends[-1]
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     try:
-        wait_until(lambda: stands(pid), what="the backend's stop")
         refused = cli(*command, run.run_dir)
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -136,7 +136,7 @@ def test_up_waits_for_a_backend_however_long_its_start_takes(tmp_path: Path, wor
         )
     try:
         pid = wait_until(lambda: backend_of(run_dir), what="the backend's process")
-        os.kill(pid, signal.SIGSTOP)
+        stop_process(pid)
         sentence = f"waiting for the backend (pid {pid}): a signal such as SIGSTOP has stopped it"
         wait_until(lambda: said.read_text().count(sentence) == words, 60, "its words")
         assert f"kill -CONT {pid}" in said.read_text() and up.poll() is None
@@ -168,8 +168,7 @@ def test_a_start_that_is_cancelled_ends_its_backend_and_says_so(tmp_path: Path, 
     pid = 0
     try:
         pid = wait_until(lambda: backend_of(run_dir), what="the backend's process")
-        os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: procfs.is_stopped(pid), what="the stopped process")  # SIGTERM would end it before
+        stop_process(pid)
         up.send_signal(signal.SIGINT)
         wait_until(lambda: "sent SIGTERM to the backend" in said.read_text(), what="its first words")
         if number == 1:
@@ -213,8 +212,7 @@ def test_ctrl_c_twice_kills_a_run_whose_backend_does_not_respond(tmp_path: Path)
     try:
         wait_until(lambda: ready(run, "a"), what="the service")
         pid, services = run.snapshot().backend.pid, run.tagged()
-        os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: procfs.is_stopped(pid), what="the stopped process")
+        stop_process(pid)
         up.send_signal(signal.SIGINT)
         wait_until(
             lambda: "press Ctrl-C again to kill the run without it" in said.read_text(), 60, "its advice"
@@ -233,7 +231,7 @@ def test_ctrl_c_twice_kills_a_run_whose_backend_does_not_respond(tmp_path: Path)
 
 def test_wait_goes_on_while_a_backend_does_not_answer(run: ToyRun, tmp_path: Path) -> None:
     pid, said = run.backends[-1], tmp_path / "said"
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     with said.open("w") as out:
         waits = subprocess.Popen(
             [sys.executable, "-m", "liverl_tui.cli.main", "wait", "--for", "done", "--run", str(run.run_dir)],

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
 from kit.screens import snapshot
 from kit.waiting import wait_until
@@ -68,7 +69,7 @@ def test_a_stopped_leader_and_a_stopped_worker_are_named_until_they_go_on(make: 
         if pid != run.service("other").pid
     )
     for name, pid in (("trainer", leader), ("other", worker)):
-        os.kill(pid, signal.SIGSTOP)
+        stop_process(pid)
         found = wait_until(lambda name=name: symptom(run, f"process_stopped:{name}"), what=f"{name} is named")
         assert f"pid {pid} of {name} is stopped (state T)" in found.cause
         assert found.fix == f"kill -CONT {pid}"
@@ -88,7 +89,7 @@ def test_a_quiet_run_that_nobody_watches_names_it_as_soon(make: Make) -> None:
     leader = run.until("trainer", "ready").pid
     assert leader is not None
     time.sleep(QUIET_AFTER + 5)  # being quiet is what is tested
-    os.kill(leader, signal.SIGSTOP)
+    stop_process(leader)
     events = run.run_dir / "events.jsonl"
     wait_until(lambda: b"process_stopped:trainer" in events.read_bytes(), 10, "its name, within 10 s")
     os.kill(leader, signal.SIGCONT)
@@ -100,7 +101,7 @@ def test_a_stopped_service_is_ended_by_a_stop(make: Make) -> None:
     run.start()
     leader = run.until("trainer", "ready").pid
     assert leader is not None
-    os.kill(leader, signal.SIGSTOP)
+    stop_process(leader)
     run.command("stop")
     assert run.result().exit_code in (0, 20)
     assert not run.tagged()
@@ -112,7 +113,7 @@ def test_a_keeper_that_is_stopped_during_the_stop_holds_up_no_end(make: Make) ->
     run.until("a", "ready")
     pid = keeper(run)
     run.command("stop")
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     assert run.result(90).exit_code != 75
     said = [e.text for e in run.events() if e.kind == "keeper"]
     # Its service may have ended just before: then there is nothing left to continue it for.
@@ -129,7 +130,7 @@ def test_a_stopped_keeper_is_named_and_holds_up_no_end(make: Make, now: bool) ->
     for name in ("a", "b"):
         run.until(name, "ready")
     pid = keeper(run)
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     found = wait_until(lambda: symptom(run, "process_stopped:keeper"), what="the keeper is named")
     assert found.fix == f"kill -CONT {pid}" and "no service can be started" in found.cause
     run.command("stop", now=now)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from kit.cli import MAIN, run_cli
+from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -267,9 +268,9 @@ def test_a_kill_does_not_wait_for_a_backend_that_does_not_respond(make: Make) ->
     run = make(toy("a", "deaf"), toy("b", "tree"))
     backend = run.start()
     pids = {*run.until("a", "ready").members, *run.until("b", lambda s: len(s.members) == 4).members}
-    os.kill(backend, signal.SIGSTOP)
+    stop_process(backend)
     for pid in sorted(pids)[:1]:
-        os.kill(pid, signal.SIGSTOP)
+        stop_process(pid)
     stopped = run_cli("stop", "--now", "--run", run.run_dir)
     assert stopped.returncode == 0, stopped.stderr
     assert (
@@ -285,7 +286,7 @@ def test_a_stop_that_is_no_kill_leaves_a_backend_that_does_not_respond_alone(mak
     run = make(toy("a", "sleep"))
     backend = run.start()
     a = run.until("a", "ready").pid
-    os.kill(backend, signal.SIGSTOP)
+    stop_process(backend)
     try:
         refused = run_cli("stop", "--run", run.run_dir)
         assert refused.returncode != 0 and f"kill -CONT {backend}" in refused.stderr

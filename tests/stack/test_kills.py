@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.processes import stop_process
 from kit.real import metrics, real_run
 from kit.runs import ToyRun
 from kit.waiting import wait_until
@@ -204,7 +205,7 @@ def test_a_trainer_that_ends_while_no_backend_lives_is_done(make: Make) -> None:
     trainer = run.service("trainer").pid
     assert trainer is not None
     wait_until(lambda: len(metrics(run.run_dir)) >= 3, 120, "step 3")
-    os.kill(trainer, signal.SIGSTOP)  # it ends while no backend lives, however long it takes to kill that
+    stop_process(trainer)  # it ends while no backend lives, however long it takes to kill that
     before = leaders_by_tag(run)
     assert before["trainer/1"] == trainer
     run.kill_backend()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.processes import stop_process
 from kit.real import (
     ask_replica,
     mean,
@@ -339,7 +340,7 @@ def test_the_replica_that_is_stopped_is_blamed_and_not_the_idle_one(make: Make) 
     stopped = wait_until(working, 60, "a request is being answered")[0]
     pid = run.service(stopped).pid
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     named: set[str] = set()
     idle = {"since": 0.0, "longest": 0.0}
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kit.processes import stop_process
 from kit.raykit import Cluster
 from kit.real import ask_replica, records, replica_token, trial_dirs
 from kit.runs import ToyRun
@@ -267,7 +268,7 @@ def test_agents_that_are_stopped_are_told_until_they_go_on(launch: Launch) -> No
     mine = [pid for pid in workers if pid in run.tagged()]
     assert mine, f"of {workers} none has the run's tag"
     for pid in mine:
-        os.kill(pid, signal.SIGSTOP)
+        stop_process(pid)
     wait_until(lambda: symptoms(run).get("process_stopped:ray") == "new", 60, "the symptom")
     for pid in mine:
         os.kill(pid, signal.SIGCONT)

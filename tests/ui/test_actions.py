@@ -356,6 +356,61 @@ async def test_a_second_stop_offers_to_kill_and_means_no_by_default() -> None:
         assert source(app).asked == [("stop", {"now": True})]
 
 
+def silent(link: str = "live") -> View:
+    why = "the backend of liverl/first (pid 7) is busy and does not respond; trying again"
+    return msgspec.structs.replace(view(), link=link, why=why, silent=True)
+
+
+@pytest.mark.parametrize("link", ["live", "connecting"])
+async def test_q_kills_the_run_past_a_backend_that_does_not_answer_and_means_no_by_default(link: str) -> None:
+    app = App(FakeSource(view=silent(link)))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "Q")
+        assert isinstance(app.screen, Confirm)
+        words = " ".join(part.words for part in app.screen.query(Wrapped))
+        assert words.startswith("Kill liverl/first without its backend?")
+        assert "The backend of liverl/first (pid 7) is busy and does not respond. All processes" in words
+        await press(pilot, "enter")
+        assert source(app).asked == [] and app.screen is app.run_screen
+        await press(pilot, "Q", "y")
+        await until(pilot, lambda: "the run has ended: stopped: killed by me" in said(app))
+        assert source(app).asked == [("kill", {})]
+
+
+async def test_a_kill_that_fails_is_told_and_can_be_tried_again() -> None:
+    app = App(FakeSource(view=silent()))
+    source(app).answer = BackendDead("it belongs to another user")
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        for number in (1, 2):
+            await press(pilot, "Q", "y")
+            await until(pilot, lambda: "could not kill the run: it belongs to another user" in said(app))
+            assert source(app).asked == [("kill", {})] * number
+
+
+async def test_a_run_is_killed_once_at_a_time() -> None:
+    class SlowKill(FakeSource):
+        async def kill(self, tell: Any) -> Result:
+            self.asked.append(("kill", {}))
+            return await asyncio.Future()
+
+    app = App(SlowKill(view=silent()))
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "Q", "y", "Q")
+        await until(pilot, lambda: "already being killed" in said(app))
+        assert source(app).asked == [("kill", {})] and app.screen is app.run_screen
+
+
+async def test_who_only_reads_is_not_asked_to_kill() -> None:
+    app = App(FakeSource(view=silent()), readonly=True)
+    async with app.run_test() as pilot:
+        await settle(pilot)
+        await press(pilot, "Q")
+        assert app.screen is app.run_screen and "read-only" in said(app)
+
+
 async def test_ctrl_z_suspends_where_a_shell_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr("textual.app.App.action_suspend_process", lambda _self: calls.append(1))

@@ -93,6 +93,14 @@ def test_how_we_know_it(link: str, why: str, text: str) -> None:
     assert text in first(msgspec.structs.replace(view(), link=link, why=why))
 
 
+@pytest.mark.parametrize("link", ["live", "connecting"])
+def test_a_backend_that_does_not_answer_can_be_done_without(link: str) -> None:
+    silent = msgspec.structs.replace(view(), link=link, why="the backend is busy", silent=True)
+    assert "▲ backend does not answer: Q kills the run" in first(silent)
+    text = first(silent, readonly=True)
+    assert "▲ backend does not answer" in text and "kills" not in text
+
+
 def test_a_reader_is_told_so_and_not_to_restart_anything() -> None:
     text = first(msgspec.structs.replace(view(), link="lost"), readonly=True)
     assert "read-only" in text

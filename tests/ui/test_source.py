@@ -17,12 +17,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 from kit.pilots import until
+from kit.processes import stop_process
 from kit.runs import ToyRun, change_of, make_run, toy
 from kit.screens import FakeSource, event, snapshot
 
 from liverl.control.client import Client
 from liverl.control.messages import BackendDead, BackendSilent, CommandError, ControlError
 from liverl.daemon.launch import LaunchError, start_backend
+from liverl.model import Result
 from liverl.rundir.layout import RunDir, read_backend, write_atomic
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data import source
@@ -351,12 +353,14 @@ async def test_a_backend_without_an_answer(
     run = quick()
     async with looking(run.run_dir) as seen:
         await seen.link("live")
-        os.kill(run.pid, signal.SIGSTOP)
+        stop_process(run.pid)
         silent = await seen.until(lambda v: v.why)
-        assert f"(pid {run.pid}) is running but does not answer" in silent.why
-        assert silent.snapshot is not None
+        assert f"(pid {run.pid}) does not respond: a signal such as SIGSTOP" in silent.why
+        assert silent.why.endswith(f"kill -CONT {run.pid}")
+        assert silent.snapshot is not None and silent.silent
         os.kill(run.pid, signal.SIGCONT)
-        await seen.until(lambda v: v.live and not v.why)
+        again = await seen.until(lambda v: v.live and not v.why)
+        assert not again.silent
 
 
 async def test_a_backend_that_leaves_without_a_result(
@@ -372,6 +376,22 @@ async def test_a_backend_that_leaves_without_a_result(
         # Which of the two depends on whether the interface has already tried to connect again.
         whys = ("the backend of p/r has ended without a result", "the backend of p/r is not running")
         assert lost.why in whys
+
+
+async def test_a_lost_run_that_another_backend_has_ended_meanwhile_has_ended(
+    quick: Callable[..., SimpleNamespace],
+) -> None:
+    """Such a backend may come and go between two looks."""
+    run = quick()
+    async with looking(run.run_dir) as seen:
+        await seen.link("live")
+        run.process.kill()
+        run.process.wait()
+        await seen.link("lost")
+        result = Result("stopped", 5, None, 7, 0.0, 1.0, 1, "stopped: killed by somebody")
+        write_atomic(run.run_dir / "result.json", msgspec.to_builtins(result))
+        await seen.link("ended")
+        await seen.until(lambda v: v.snapshot is not None and v.snapshot.state == "stopped")
 
 
 async def test_a_run_on_another_host(quick: Callable[..., SimpleNamespace]) -> None:
@@ -517,8 +537,8 @@ async def test_what_a_silent_backend_was_asked_for_is_not_done_later(
     monkeypatch.setattr(source, "ANSWER_S", 0.3)
     run = quick()
     async with listening(run) as seen:
-        os.kill(run.pid, signal.SIGSTOP)
-        with pytest.raises(BackendSilent, match=rf"\(pid {run.pid}\) is running but does not answer"):
+        stop_process(run.pid)
+        with pytest.raises(BackendSilent, match=rf"\(pid {run.pid}\) does not respond: a signal"):
             async with asyncio.timeout(60):
                 await seen.source.command("emit", count=1)
         os.kill(run.pid, signal.SIGCONT)

@@ -348,7 +348,7 @@ LITELLM = {
 }
 # The sockets of a run for its own user are no HTTP: lines of JSON, with limits of their own.
 _NOT_HTTP = (
-    "unix socket for the user of the run, no HTTP: limits in control/server.py (clients, lines, commands)"
+    "unix socket for the user of the run, no HTTP: limits in control/front.py (clients, lines, commands)"
 )
 
 SERVERS: dict[str, Start | dict[str, str]] = {
@@ -367,7 +367,7 @@ PLACES = {
     ("embedded/engine/http.py", "HttpServer"): ("embedded replica",),
     ("verl_runtime/cpuengine/http.py", "HttpServer"): ("CPU replica of verl",),
     ("proxy/runtime/server.py", "Config"): ("LiteLLM's runner",),
-    ("control/server.py", "start_unix_server"): ("control socket",),
+    ("control/front.py", "start_unix_server"): ("control socket",),
 }
 _GUARD = "util/http_server.py"  # what it makes is what the others use
 MAKERS = {

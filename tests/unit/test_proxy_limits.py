@@ -94,6 +94,40 @@ def test_what_came_at_once_is_closed_a_moment_later() -> None:
     assert [bool(peer.ended) for peer in flood] == [True] * 27 + [False] * 3
 
 
+class Looked(Peer):
+    """Counts how often somebody looks how old it is."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name in ("opened_at", "last_active"):
+            Looked.looks += 1
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("peers", [1, 500], ids=["one address", "many addresses"])
+def test_in_a_flood_a_new_connection_does_not_look_at_all_others(peers: int) -> None:
+    connections = some(connections=5000, unproven=100, per_peer=10)
+    for number in range(1000):
+        connections.opened(Looked(0.0, f"10.0.0.{number % peers}"), 0.0)
+    assert len(connections) == 1000, "all are young"
+    Looked.looks = 0
+    for _ in range(100):
+        connections.opened(Looked(0.1, "10.0.0.0"), 0.1)
+    assert Looked.looks < 1000
+    connections.opened(Peer(limits.YOUNG, "10.0.0.9"), limits.YOUNG)
+    assert connections.dropped == {limits.NO_KEY: 1}
+
+
+def test_the_oldest_that_is_idle_goes_where_an_older_one_is_in_use() -> None:
+    connections = some(unproven=3)
+    used, idle, _ = add(connections, 0.0, 3)
+    used.request_began()
+    used.request_ended(0.9)
+    add(connections, limits.YOUNG)
+    assert idle.ended and not used.ended
+
+
 def test_one_key_cannot_take_all_connections() -> None:
     connections = some(per_key=2)
     idle, busy = add(connections, 0.0, 2)

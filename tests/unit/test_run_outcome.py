@@ -17,6 +17,7 @@ from liverl.daemon.verdict import Verdict
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
 from liverl.model import Cause, Event, Exit, Rewards, Symptom
 from liverl.plan.spec import Plan, PortSpec, RayPlan, ServiceSpec
+from liverl.rundir.layout import RunDir
 from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.state_machine import MachineState
 from liverl.verl.replicas import VerlReplicas
@@ -494,3 +495,30 @@ async def test_a_batch_without_tokens_is_explained_by_its_trials(make: Make) -> 
     assert summary == "failed: wrong parser; trainer: no tokens"
     for signature, alert in (("verl-no-tokens", None), ("verl-no-tokens", LOST), ("cuda-oom", parser)):
         assert concluded(signature, alert)[0].fix == "look at the trials"
+
+
+# --- a stop past the main loop ----------------------------------------------------------------------------
+
+
+async def test_what_a_kill_past_the_loop_ends_is_stopped_and_not_failed(make: Make) -> None:
+    """The loop may go on for a moment after the kill, and sees its services end."""
+    run = make()
+    add(run, TRAINER, state="ready")
+    assert await asyncio.to_thread(run.outcome.order_stop, now=True, who="me") == ""
+    add(run, REPLICA, **FAILED)
+    run.outcome.update()
+    verdict = run.outcome.verdict
+    assert verdict is not None and verdict.state == "stopped" and verdict.exit_code == 5
+    assert verdict.cause is not None and verdict.cause.text == "killed by me, as the backend did not respond"
+    assert run.supervisor.stopping and run.supervisor.stop_now
+    await run.supervisor.records.journalled()
+    assert verdict.cause.text in RunDir(run.supervisor.run_dir).journal.read_text()
+
+
+async def test_a_stop_that_is_only_recorded_leaves_the_run_alone(make: Make) -> None:
+    run = make()
+    add(run, TRAINER, state="ready")
+    assert await asyncio.to_thread(run.outcome.order_stop, now=False, who="me") == ""
+    run.outcome.update()
+    assert run.outcome.verdict is None and not run.supervisor.stopping
+    assert "stopped by me" in RunDir(run.supervisor.run_dir).journal.read_text()

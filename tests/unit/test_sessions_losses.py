@@ -197,6 +197,34 @@ async def test_a_prompt_with_which_replicas_die_takes_no_third_one_along(tmp_pat
         assert (await host.chat(opened, {"role": "user", "content": "another"}))[0] == 200
 
 
+async def test_one_death_that_is_told_late_is_not_counted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only replica died, came back, and was restarted by its owner before the sessions learnt of its death."""
+    monkeypatch.setattr("liverl.sessions.drafting.CONFIRM_S", 1.0)
+    async with fleet(tmp_path, 1, patience=30.0, most_deaths=2) as (host, (replica,)):
+        deaths = Deaths(host)
+        replica.breaks = 2
+        opened = await host.open()
+        asking = asyncio.ensure_future(host.chat(opened, USER))
+        await until(lambda: replica.breaks == 0)
+        deaths.tell(host.urls[0])
+        assert (await asking)[0] == 200
+        assert host.store.session(opened["id"]).counters.poisoned == 0
+
+
+async def test_two_deaths_of_one_replica_count_as_two_however_late_they_are_told(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 1, patience=30.0, most_deaths=2) as (host, (replica,)):
+        deaths = Deaths(host)
+        replica.breaks = 2
+        asking = asyncio.ensure_future(host.chat(await host.open(), USER))
+        await until(lambda: replica.breaks == 0)
+        deaths.tell(host.urls[0])
+        deaths.tell(host.urls[0])
+        status, body = await asking
+        assert status == 400 and "poison_request: 2 replicas died" in body["error"]["message"]
+
+
 async def test_connections_that_break_without_a_death_do_not_blame_the_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

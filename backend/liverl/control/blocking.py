@@ -16,8 +16,6 @@ import msgspec
 from liverl.control.messages import (
     LINE_LIMIT,
     BackendDead,
-    BackendSilent,
-    CommandError,
     ControlError,
     Cursor,
     EventsChunk,
@@ -27,8 +25,9 @@ from liverl.control.messages import (
     check_hello,
     decode_incoming,
     encode_line,
+    refusal,
 )
-from liverl.control.paths import connect_control, no_greeting, unreachable
+from liverl.control.paths import connect_control, no_answer, no_greeting, unreachable
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.snapshot_json import decode_snapshot
@@ -36,6 +35,10 @@ from liverl.util.decode import decode_json
 
 # Timeout of the handshake. A backend responds within milliseconds, under full load within a second.
 HELLO_S = 5.0
+NOW_S = 1.0  # seconds of a stop that is to kill: for the greeting, and for an answer of the main loop ...
+PAST_LOOP_S = (
+    5.0  # ... and for one that does not wait for the main loop: its deadline, a record on disk, the keeper
+)
 DYING_S = 2.0  # how long a killed backend may stay in the process table after its socket was closed
 
 
@@ -148,14 +151,14 @@ class Connection:
         except (BrokenPipeError, ConnectionResetError):
             pass  # the backend may have sent the reason before it closed; it is read below
         except TimeoutError as error:
-            raise BackendSilent(f"{unreachable(self.run_dir)}: no response within {timeout:g} s") from error
+            raise no_answer(self.run_dir, f"no response within {timeout:g} s") from error
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             message = self._receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if message is None:
-                raise BackendSilent(f"{unreachable(self.run_dir)}: no response within {timeout:g} s")
+                raise no_answer(self.run_dir, f"no response within {timeout:g} s")
             if message.error is not None and message.id in (number, None):
-                raise CommandError(message.error.code, message.error.message, message.error.did_you_mean)
+                raise refusal(message.error)
             if message.id == number and bytes(message.ok):
                 return message.ok
             if message.bye is not None:
@@ -180,10 +183,37 @@ class Connection:
             yield from cursor.new(chunk.events)
             more = chunk.more
 
-    def subscribe(self, from_seq: int, *, snapshots: bool = False, interval: float = 0.5) -> None:
+    def subscribe(
+        self, from_seq: int, *, snapshots: bool = False, interval: float = 0.5, timeout: float = HELLO_S
+    ) -> None:
         """Have the backend send the events after ``from_seq`` and all new ones; with ``snapshots``, also the state
-        whenever it changes, at most every ``interval`` seconds. ``read`` returns them."""
-        self.request(Request(0, "subscribe", from_seq, snapshots, interval), HELLO_S)
+        whenever it changes, at most every ``interval`` seconds. ``read`` returns them. ``timeout``: seconds for it to
+        accept that."""
+        self.request(Request(0, "subscribe", from_seq, snapshots, interval), timeout)
+
+    def stop_now(self, client: str) -> dict[str, Any]:
+        """Order that the run is killed; returns the answer. With ``killed`` in it the backend was busy, and is replaced
+        by one that ends the run: this connection has ended then.
+
+        Raises:
+            CommandError: it was refused.
+            BackendDead, BackendSilent: as for ``request``.
+        """
+        seconds = NOW_S if self.hello.busy is None else PAST_LOOP_S
+        answer = self.command("stop", {"now": True}, client=client, wait=False, timeout=seconds)
+        if "killed" in answer:
+            self._await_end(PAST_LOOP_S)
+        return answer
+
+    def _await_end(self, seconds: float) -> None:
+        """Read until the other end closes the connection, at most ``seconds``."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and select.select([self._sock], [], [], left)[0]:
+            try:
+                if not self._sock.recv(1 << 18):
+                    return
+            except OSError:
+                return
 
     def command(
         self,
@@ -225,7 +255,7 @@ def command(run_dir: str | Path, name: str, /, **args: Any) -> dict[str, Any]:
 
     Raises:
         CommandError: the command was refused or failed.
-        ControlError: no backend responds. ``liverl.stop_run`` stops a run without a backend.
+        ControlError: no backend responds, or it is busy. ``liverl.stop_run`` stops a run without a backend.
     """
     try:
         with Connection(Path(run_dir)) as connection:

@@ -16,8 +16,8 @@ from liverl.control.history import read_events
 from liverl.control.messages import (
     LINE_LIMIT,
     NO_EVENTS,
+    BackendBusy,
     BackendDead,
-    CommandError,
     ControlError,
     Cursor,
     EventsChunk,
@@ -28,6 +28,7 @@ from liverl.control.messages import (
     check_hello,
     decode_incoming,
     encode_line,
+    refusal,
 )
 from liverl.control.paths import connect_control, no_greeting
 from liverl.model import Event, RunState, Snapshot
@@ -35,6 +36,7 @@ from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import decode_snapshot
 from liverl.util.decode import decode_json
 
+LONG_S = 2.0  # seconds in one turn of the backend's main loop; ordinary ones take milliseconds
 ENDED: frozenset[RunState] = frozenset(("done", "failed", "stopped", "unsupervised", "dead"))
 
 
@@ -136,8 +138,7 @@ class Client:
                     return
                 answer = self._answers.pop(message.id, None) if message.id is not None else None
                 if message.error is not None:
-                    body = message.error
-                    error = CommandError(body.code, body.message, body.did_you_mean)
+                    error = refusal(message.error)
                     if message.id is None:
                         self._fail(error)
                     elif answer is not None and not answer.done():
@@ -171,9 +172,12 @@ class Client:
         """Wait for a response of the backend. Commands in progress do not delay it.
 
         Raises:
+            BackendBusy: it responds, but its main loop has been busy for a while, so that commands would wait.
             ControlError: the backend has exited.
         """
-        await self._request(Request(0, "ping"))
+        answer = decode_json(await self._request(Request(0, "ping")), type=dict[str, Any])
+        if answer.get("busy", 0) >= LONG_S:
+            raise BackendBusy(str(answer.get("text", "the backend is busy")))
 
     async def snapshot(self) -> Snapshot:
         """The present state of the run.
@@ -189,6 +193,7 @@ class Client:
 
         Raises:
             CommandError: the command was refused or failed.
+            BackendBusy: the backend did not take it in time, and will not carry it out.
             ControlError: the backend has exited.
         """
         request = Request(0, "command", name=name, args=args, client=self.name, wait=wait)
@@ -255,7 +260,7 @@ class Client:
                         for event in await asyncio.to_thread(self._events_of_file, cursor):
                             yield event
                 elif message.error is not None:
-                    raise CommandError(message.error.code, message.error.message)
+                    raise refusal(message.error)
                 elif message.bye is not None:
                     return
         finally:

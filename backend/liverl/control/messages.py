@@ -24,6 +24,7 @@ QUEUE_LIMIT = 1024 * 1024  # bytes of events waiting for one client; with more, 
 EVENTS_CHUNK = 256 * 1024  # bytes of events in one answer to ``events``; a single event may be larger
 NO_EVENTS = 2**62  # a ``from_seq`` after every event, for subscribers that want snapshots only
 USAGE_CODES = frozenset(("unknown_service", "unknown_command", "bad_args", "bad_request"))
+BUSY = "backend_busy"  # the code of a request that the backend's main loop did not take in time
 MIN_INTERVAL_S = 0.05  # between two snapshots for one client
 
 
@@ -34,12 +35,14 @@ _Name = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The server's first message: its protocol and version, the run as project/name, and the backend's pid."""
+    """The server's first message: its protocol and version, the run as project/name, and the backend's pid. ``busy``:
+    seconds for which its main loop has been in one turn; None if the control socket waits for the main loop itself."""
 
     protocol: int
     version: str
     run: str
     pid: int
+    busy: float | None = None
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,7 +51,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``snapshot``: the present state. ``subscribe``: events after ``from_seq`` and, with ``snapshots``, the
     state whenever it has changed, at most every ``interval`` seconds. ``events``: the oldest events after
     ``from_seq``, and whether there are more. ``command``: run ``name`` with ``args``, recorded as sent by ``client``;
-    with ``wait`` false it is answered as soon as it is accepted. ``ping``: an empty answer.
+    with ``wait`` false it is answered as soon as it is accepted. ``ping``: for how long the main loop has been busy.
+    All but ``ping`` and ``subscribe`` are refused with the code ``BUSY`` if the main loop does not take them in time.
     """
 
     id: _Id
@@ -127,6 +131,11 @@ class BackendSilent(ControlError):
     """The backend's process exists but does not respond: it is stopped, overloaded or still starting."""
 
 
+class BackendBusy(BackendSilent):
+    """The backend answers, but its main loop does not: the message says since when, and with what it is busy. The
+    request was not carried out."""
+
+
 class ProtocolMismatch(ControlError):
     """The other end is a backend with another version of the protocol, or not a backend."""
 
@@ -142,6 +151,13 @@ class CommandError(ControlError):
         self.code = code
         self.exit_code = ExitCode.USAGE if code in USAGE_CODES else ExitCode.FAILED
         self.did_you_mean = did_you_mean
+
+
+def refusal(body: ErrorBody) -> ControlError:
+    """The error for a request that was answered with ``body``."""
+    if body.code == BUSY:
+        return BackendBusy(body.message)
+    return CommandError(body.code, body.message, body.did_you_mean)
 
 
 class Cursor:

@@ -215,9 +215,16 @@ def user_name(uid: int) -> str:
 
 def no_greeting(run_dir: Path, seconds: float) -> BackendSilent:
     """The error for a backend that has sent nothing on a new connection for so many ``seconds``."""
-    return BackendSilent(
-        f"{unreachable(run_dir)}: it accepted the connection, but sent nothing within {seconds:g} s"
-    )
+    return no_answer(run_dir, f"it accepted the connection, but sent nothing within {seconds:g} s")
+
+
+def no_answer(run_dir: Path, what: str) -> BackendSilent:
+    """The error for a backend that is connected and silent; ``what``: what it did not do, in words. That a signal has
+    stopped its process says all."""
+    alive = backend_alive(run_dir)
+    words = str(unreachable(run_dir, alive))
+    stopped = isinstance(alive, LiveBackend) and procfs.is_stopped(alive.record.pid)
+    return BackendSilent(words if stopped else f"{words}: {what}")
 
 
 def unreachable(run_dir: Path, alive: object | None = None) -> ControlError:

@@ -1,7 +1,7 @@
-"""The backend's end of the control socket.
+"""The backend's end of the control socket, on its main loop: what clients are told and what they order.
 
-Publishing never waits for a client. The outbox limits what a slow client has not read yet, and while its answers fill
-the outbox, no further request of it is read.
+Their connections are in a thread of their own (``front``). Publishing never waits for a client: the outbox limits what
+a slow client has not read yet, and while its answers fill the outbox, no further request of it is read.
 """
 
 from __future__ import annotations
@@ -9,41 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from liverl.control.front import CLOSE_GRACE_S, Front, Link, Urgent
+from liverl.control.main_loop import Handover, LoopWatch
 from liverl.control.messages import (
     EVENTS_CHUNK,
-    LINE_LIMIT,
     MIN_INTERVAL_S,
-    PROTOCOL,
     QUEUE_LIMIT,
-    REQUEST_LIMIT,
     CommandError,
     ErrorBody,
     EventsChunk,
-    Hello,
     Request,
-    decode_request,
     encode_line,
 )
-from liverl.control.outbox import Outbox
-from liverl.control.paths import bind_control, peer_credentials
+from liverl.control.paths import bind_control
 from liverl.model import Event, Snapshot
 from liverl.rundir.layout import RunDir
 from liverl.snapshot_json import encode_snapshot
-from liverl.util.bad_json import BAD_JSON
-from liverl.version import __version__
 
 log = logging.getLogger("liverl.control")
-
-MAX_CLIENTS = 200  # more than a person has; a program that forgets to close its connections has more
-MAX_COMMANDS = 64  # of one client at a time; a person has one or two in progress
-CLOSE_GRACE_S = 2.0  # when the server closes: for commands in progress, then for the last bytes
 
 
 class CommandHandler(Protocol):
@@ -64,52 +53,22 @@ class CommandHandler(Protocol):
 
 
 class _Client:
-    """One connection: ``serve`` reads requests and answers them in order, ``write_all`` sends the outbox."""
+    """What the main loop knows of one connection: what it wants to be told, and its commands in progress."""
 
-    def __init__(
-        self, server: ControlServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: int
-    ) -> None:
+    def __init__(self, server: ControlServer, front: Front, link: Link) -> None:
         self.server = server
-        self.reader = reader
-        self.writer = writer
-        self.peer = peer
-        self.outbox = Outbox(server.queue_limit)
+        self.front = front
+        self.link = link
         self.subscribed = False
         self.interval: float | None = None  # seconds; None: no snapshots wanted
         self.last_snapshot = 0.0
         self.timer: asyncio.TimerHandle | None = None
-        self.commands: set[asyncio.Task[None]] = set()
-        self.wake = asyncio.Event()
-        self.room = asyncio.Event()
-        self.room.set()
-        self.closing = False
-        self.heard_at = asyncio.get_running_loop().time()  # when it connected, or sent its last request
 
     # -- outgoing
 
-    def push(self, line: bytes, seq: int) -> None:
-        if not self.closing:
-            self.outbox.event(line, seq)
-            self.wake.set()
-
-    def reply(self, body: dict[str, Any]) -> None:
-        if self.closing:
-            return
-        line = encode_line(body)
-        if len(line) > LINE_LIMIT:
-            body = {
-                "id": body.get("id"),
-                "error": ErrorBody("too_large", f"the response has {len(line)} bytes"),
-            }
-            line = encode_line(body)
-        self.outbox.answer(line)
-        if self.outbox.full:
-            self.room.clear()
-        self.wake.set()
-
     def offer_snapshot(self) -> None:
         """Send the state now, or as soon as this client's interval since the last one has passed."""
-        if self.interval is None or self.closing or self.timer is not None:
+        if self.interval is None or self.timer is not None:
             return
         loop = asyncio.get_running_loop()
         due = self.last_snapshot + self.interval - loop.time()
@@ -122,81 +81,46 @@ class _Client:
         self.timer = None
         self.last_snapshot = asyncio.get_running_loop().time()
         try:
-            self.outbox.snapshot(self.server.encoded_snapshot())
+            self.front.post(self.link.snapshot, self.server.encoded_snapshot())
         except Exception:  # an error of a view must not end the supervision, which calls this
-            log.exception("no snapshot for pid %d", self.peer)
-        self.wake.set()
+            log.exception("no snapshot for pid %d", self.link.peer)
 
-    def say_bye(self) -> None:
-        """Queue the newest state if one is due, then ``bye``, and close once all is sent."""
+    def leave(self, *, send: bool) -> None:
+        """No more snapshots; ``send``: the newest one if one is due."""
         if self.timer is not None:
             self.timer.cancel()
-            self._send_snapshot()
-        self.outbox.farewell(encode_line({"bye": {}}))
-        self.closing = True
-        self.wake.set()
+            self.timer = None
+            if send:
+                self._send_snapshot()
+        self.interval = None
 
-    async def write_all(self) -> None:
-        """Send lines until the client is closing and its outbox is empty, or the peer has disconnected."""
-        try:
-            while True:
-                line = self.outbox.take()
-                if not self.outbox.full:
-                    self.room.set()
-                if line is not None:
-                    self.writer.write(line)
-                    await self.writer.drain()
-                elif self.closing:
-                    return
-                else:
-                    self.wake.clear()
-                    await self.wake.wait()
-        except OSError:
-            return  # the peer has disconnected
+    def _done(self, request: Request, body: dict[str, Any] | None) -> None:
+        line = None if body is None else encode_line({"id": request.id, **body})
+        self.front.post(self.link.done, request, line)
 
     # -- incoming
 
-    async def serve(self) -> None:
-        """Serve requests in order, until the peer disconnects or violates the protocol."""
-        while True:
-            await self.room.wait()
-            try:
-                line = await self.reader.readline()
-            except ValueError:
-                self.reply(
-                    {"error": ErrorBody("bad_request", f"the request is longer than {REQUEST_LIMIT} bytes")}
-                )
-                return
-            except OSError:
-                return
-            if not line.endswith(b"\n"):
-                return
-            try:
-                request = decode_request(line)
-            except BAD_JSON as error:
-                self.reply({"error": ErrorBody("bad_request", str(error))})
-                return
-            self.heard_at = asyncio.get_running_loop().time()
-            self._dispatch(request)
-
-    def _dispatch(self, request: Request) -> None:
+    def carry_out(self, request: Request) -> None:
+        """Answer a request, or begin its command."""
         if request.do == "command":
             self._start_command(request)
-            return
+        elif request.do == "subscribe":
+            self._guarded(request, self._subscribe)
+        else:
+            body = self._guarded(request, self._answer)
+            self._done(request, body)
+
+    def _guarded(self, request: Request, answer: Callable[[Request], Any]) -> dict[str, Any]:
         try:
-            self.reply({"id": request.id, "ok": self._answer(request)})
+            return {"ok": answer(request)}
         except Exception as error:
-            log.exception("request %s of pid %d failed", request.do, self.peer)
-            self.reply({"id": request.id, "error": ErrorBody("internal", f"{type(error).__name__}: {error}")})
+            log.exception("request %s of pid %d failed", request.do, self.link.peer)
+            return {"error": ErrorBody("internal", f"{type(error).__name__}: {error}")}
 
     def _answer(self, request: Request) -> Any:
         if request.do == "snapshot":
             return msgspec.Raw(self.server.encoded_state())
-        if request.do == "events":
-            return self._events(request.from_seq)
-        if request.do == "subscribe":
-            self._subscribe(request)  # events and snapshots that it queues are sent after the answer
-        return {}
+        return self._events(request.from_seq)
 
     def _events(self, seq: int) -> EventsChunk:
         chunk: list[Event] = []
@@ -212,43 +136,46 @@ class _Client:
     def _subscribe(self, request: Request) -> None:
         events = self.server.handler.events_since(request.from_seq)
         self.subscribed = True
+        lines: list[tuple[bytes, int]] = []
+        size = 0
         for event in events:
-            self.push(encode_line({"event": event}), event.seq)
-            if self.outbox.resynced:  # too many for the outbox: the client requests them in chunks
-                self.outbox.resync(events[-1].seq)
+            line = encode_line({"event": event})
+            size += len(line)
+            if lines and size > self.server.queue_limit:  # the client requests them in chunks
+                self.front.post(self.link.resync, events[-1].seq)
                 break
+            lines.append((line, event.seq))
+        else:
+            self.front.post(self.link.push, lines)
         if request.snapshots:
             self.interval = max(request.interval, MIN_INTERVAL_S)
             self.offer_snapshot()
 
     def _start_command(self, request: Request) -> None:
-        if len(self.commands) >= MAX_COMMANDS:
-            body = ErrorBody("busy", f"{MAX_COMMANDS} commands of this client are in progress")
-            self.reply({"id": request.id, "error": body})
-            return
         task = asyncio.create_task(self._run_command(request))
-        self.commands.add(task)
         self.server.commands.add(task)
-        task.add_done_callback(self.commands.discard)
         task.add_done_callback(self.server.commands.discard)
         if not request.wait:
-            self.reply({"id": request.id, "ok": {"accepted": True}})
+            self.front.post(self.link.accepted, request, {})
 
     async def _run_command(self, request: Request) -> None:
-        client = request.client or f"pid {self.peer}"
+        client = request.client or f"pid {self.link.peer}"
+        answer: dict[str, Any] | None = None
         try:
-            answer: dict[str, Any] = {
-                "ok": await self.server.handler.command(request.name, request.args, client)
-            }
+            answer = await self._command(request, client)
+        finally:  # also if it is cancelled
+            self._done(request, answer if request.wait else None)
+        if not request.wait and "error" in answer:
+            log.warning("command %s of %s: %s", request.name, client, answer["error"].message)
+
+    async def _command(self, request: Request, client: str) -> dict[str, Any]:
+        try:
+            return {"ok": await self.server.handler.command(request.name, request.args, client)}
         except CommandError as error:
-            answer = {"error": ErrorBody(error.code, str(error), error.did_you_mean)}
+            return {"error": ErrorBody(error.code, str(error), error.did_you_mean)}
         except Exception as error:
             log.exception("command %s %s of %s failed", request.name, request.args, client)
-            answer = {"error": ErrorBody("internal", f"{type(error).__name__}: {error}")}
-        if request.wait:
-            self.reply({"id": request.id, **answer})
-        elif "error" in answer:
-            log.warning("command %s of %s: %s", request.name, client, answer["error"].message)
+            return {"error": ErrorBody("internal", f"{type(error).__name__}: {error}")}
 
 
 class ControlServer:
@@ -261,18 +188,22 @@ class ControlServer:
         *,
         queue_limit: int = QUEUE_LIMIT,
         on_clients: Callable[[int], None] = lambda clients: None,
+        watch: LoopWatch | None = None,
+        urgent: Urgent | None = None,
     ) -> None:
         """``queue_limit``: see the attribute. ``on_clients`` is called with the number of clients when one connects or
-        leaves."""
+        leaves. ``watch``: of the loop that this runs on; ``urgent``: what is done where that loop does not take a
+        stop, None if nothing can be."""
         self.run_dir = run_dir
         self.handler = handler
         self.queue_limit = queue_limit  # bytes waiting for one client
         self.on_clients = on_clients
         self.socket_path: Path | None = None  # the path of the bound socket; None before ``start``
         self.commands: set[asyncio.Task[None]] = set()
-        self._clients: set[_Client] = set()
-        self._connections: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._watch = watch
+        self._urgent = urgent
+        self._clients: dict[Link, _Client] = {}
+        self._front: Front | None = None
         self._inode: tuple[int, int] | None = None
         self._snapshot: bytes | None = None  # the encoded state, until it changes
 
@@ -286,32 +217,51 @@ class ControlServer:
 
         Raises:
             SocketInUse: another process serves this run.
-            ControlError: the socket cannot be created.
+            ControlError: the socket cannot be created or served.
         """
         sock, self.socket_path = bind_control(self.run_dir)
         info = os.stat(self.socket_path)
         self._inode = (info.st_dev, info.st_ino)
-        # From Python 3.13 on, asyncio would remove the path itself, which may be one in /proc that no longer exists.
-        extra: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        self._server = await asyncio.start_unix_server(
-            self._connected, sock=sock, limit=REQUEST_LIMIT, **extra
-        )
+        front = Front(self, RunDir(self.run_dir).name, self.queue_limit, self._watch, self._urgent)
+        self._front = front
+        await front.start(sock)
+
+    # -- called by the front, on the main loop
+
+    def joined(self, link: Link) -> None:
+        """A client has connected."""
+        if self._front is not None:
+            self._clients[link] = _Client(self, self._front, link)
+            self.on_clients(len(self._clients))
+
+    def left(self, link: Link) -> None:
+        """It is gone."""
+        client = self._clients.pop(link, None)
+        if client is not None:
+            client.leave(send=False)
+            self.on_clients(len(self._clients))
+
+    def request(self, link: Link, request: Request, handover: Handover) -> None:
+        """A client has sent a request."""
+        client = self._clients.get(link)
+        if client is not None and handover.take():
+            client.carry_out(request)
+
+    # -- called by the backend
 
     def publish(self, event: Event) -> None:
         """Send an event to every subscriber. It must already be in the handler's ``events_since``. The state, which has
         changed with it, is published too, but later in the event loop, when the caller has completed the change."""
         if self._clients:
             asyncio.get_running_loop().call_soon(self.publish_snapshot)
-        line: bytes | None = None
-        for client in self._clients:
-            if client.subscribed:
-                line = line or encode_line({"event": event})
-                client.push(line, event.seq)
+        links = [client.link for client in self._clients.values() if client.subscribed]
+        if links and self._front is not None:
+            self._front.post(self._front.push_to, links, encode_line({"event": event}), event.seq)
 
     def publish_snapshot(self) -> None:
         """Offer the changed state to all clients. It is only encoded if one of them wants it."""
         self._snapshot = None
-        for client in self._clients:
+        for client in self._clients.values():
             client.offer_snapshot()
 
     def encoded_state(self) -> bytes:
@@ -326,21 +276,19 @@ class ControlServer:
 
     async def close(self) -> None:
         """Remove the socket, wait for commands in progress, send ``bye`` and close all connections. Takes about
-        2 x ``CLOSE_GRACE_S`` at most, whatever the clients do."""
-        if self._server is None:
+        3 x ``CLOSE_GRACE_S`` at most, whatever the clients do."""
+        front = self._front
+        if front is None:
             return
-        self._server.close()
+        front.post(front.stop_accepting)
         self._unlink()
         if self.commands:
             await asyncio.wait(set(self.commands), timeout=CLOSE_GRACE_S)
         for task in set(self.commands):
             task.cancel()
-        for client in self._clients:
-            client.say_bye()
-        if self._connections:
-            await asyncio.wait(set(self._connections), timeout=CLOSE_GRACE_S)
-        for client in self._clients:
-            client.writer.transport.abort()  # clients that did not read everything in time
+        for client in self._clients.values():
+            client.leave(send=True)
+        await front.close()
 
     def _unlink(self) -> None:
         path = self.socket_path
@@ -357,60 +305,3 @@ class ControlServer:
             return
         except OSError as error:
             log.warning("cannot remove %s: %s", path, error)
-
-    def _make_room(self) -> None:
-        """With ``MAX_CLIENTS`` connections, end the one that has been silent for longest: connections that nobody uses
-        must not use up the descriptors of the backend. Those with a command in progress are kept."""
-        if len(self._clients) < MAX_CLIENTS:
-            return
-        idle = [client for client in self._clients if not client.commands]
-        silent = min(idle, key=lambda client: (client.subscribed, client.heard_at), default=None)
-        if silent is not None:
-            log.warning(
-                "%d clients are connected: closing the connection of pid %d", MAX_CLIENTS, silent.peer
-            )
-            self._clients.discard(silent)
-            silent.writer.transport.abort()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._connections.add(task)
-            task.add_done_callback(self._connections.discard)
-        pid, uid, _ = peer_credentials(writer.get_extra_info("socket"))
-        client = _Client(self, reader, writer, pid)
-        writer.transport.set_write_buffer_limits(high=64 * 1024)
-        self._make_room()
-        self._clients.add(client)
-        self.on_clients(len(self._clients))
-        writing = asyncio.create_task(client.write_all())
-        try:
-            if uid not in (os.geteuid(), 0):
-                log.warning("refused pid %d of uid %d on the control socket", pid, uid)
-                client.reply({"error": ErrorBody("forbidden", f"uid {uid} is not the owner of this run")})
-            else:
-                client.reply({"hello": Hello(PROTOCOL, __version__, RunDir(self.run_dir).name, os.getpid())})
-                await _either(client.serve(), writing)
-            client.closing = True
-            client.wake.set()
-            await asyncio.wait({writing}, timeout=CLOSE_GRACE_S)
-        finally:
-            self._clients.discard(client)
-            self.on_clients(len(self._clients))
-            if client.timer is not None:
-                client.timer.cancel()
-            if not writing.done():
-                writing.cancel()
-                writer.transport.abort()  # the peer does not read: drop what is buffered for it
-            writer.close()
-
-
-async def _either(reading: Coroutine[Any, Any, None], writing: asyncio.Task[None]) -> None:
-    """Run ``reading`` until it or ``writing`` ends: a peer that cannot be written to is gone, and ``bye`` ends both."""
-    task = asyncio.create_task(reading)
-    try:
-        await asyncio.wait({task, writing}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        task.cancel()
-    if task.done() and not task.cancelled():
-        task.result()

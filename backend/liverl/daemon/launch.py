@@ -69,6 +69,11 @@ class StopRequest:
     who: str
     killed: bool = False
 
+    def options(self) -> list[str]:
+        """The options of ``liverl.daemon.main`` that say so. A name may begin with a dash."""
+        flags = {"--now": self.now, "--killed": self.killed}
+        return ["--stop=" + self.who, *(flag for flag, given in flags.items() if given)]
+
 
 def create_run(
     loaded: LoadedConfig, plan: Plan, run_dir: Path, checks: Sequence[Check] | None = None
@@ -158,7 +163,7 @@ def start_backend(
     if resume:
         argv.append("--resume")
     if stop is not None:
-        argv += ["--stop", stop.who, *(["--now"] if stop.now else []), *(["--killed"] if stop.killed else [])]
+        argv += stop.options()
     if change is not None:
         argv.append("--change")
     env = {**os.environ, "LIVERL_RUN": f"{run_dir.parent.name}/{run_dir.name}/backend/0"}

@@ -22,9 +22,11 @@ from typing import Any
 import msgspec
 
 from liverl.causes.quiet.reasons import QUIET
+from liverl.control.main_loop import LoopWatch
 from liverl.control.server import ControlServer
 from liverl.daemon.launch import StopRequest
 from liverl.daemon.next_attempt import present_values
+from liverl.daemon.past_the_loop import PastTheLoop
 from liverl.daemon.plan_change import PlanChange, apply
 from liverl.daemon.run import Run
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
@@ -88,10 +90,15 @@ class _UnjoinedThreads(ThreadPoolExecutor):
 
 
 async def serve(
-    run_dir: Path, resume: bool, stop: StopRequest | None = None, change: PlanChange | None = None
+    run_dir: Path,
+    resume: bool,
+    stop: StopRequest | None = None,
+    change: PlanChange | None = None,
+    watch: LoopWatch | None = None,
 ) -> int:
     """Begin or adopt an attempt and serve until it has ended; returns the run's exit code. ``resume``: begin another
     attempt if the last one has ended. With ``stop`` nothing is started. ``change``: applied to the attempt that begins.
+    ``watch``: of the loop that this runs on.
 
     Raises:
         StartProblem: the run has ended, or processes of it still run, or its plan cannot be read, or ``change`` is
@@ -118,8 +125,9 @@ async def serve(
     began = history.attempt_monotonic if same_boot else None
     run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at, began)
     supervisor = run.supervisor
-    server = ControlServer(run_dir, run, on_clients=supervisor.pace.watched_by)
     directory = OpenDirectory(run_dir)
+    urgent = PastTheLoop(run.outcome, lambda: directory.path)
+    server = ControlServer(run_dir, run, on_clients=supervisor.pace.watched_by, watch=watch, urgent=urgent)
     started = False
     try:
         events = supervisor.records.events
@@ -402,7 +410,9 @@ def main() -> None:
             ensure_replica_token(run_dir)
             ensure_sessions_key(run_dir)
         change = decode_json(sys.stdin.buffer.read(), type=PlanChange) if args.change else None
-        code = asyncio.run(serve(run_dir, args.resume, stop, change))
+        watch = LoopWatch()
+        with asyncio.Runner(loop_factory=watch.loop) as runner:
+            code = runner.run(serve(run_dir, args.resume, stop, change, watch))
     except StartProblem as problem:
         complain(f"cannot start: {problem}")
         code = problem.code

@@ -63,6 +63,7 @@ class RunOutcome:
         self._over = asyncio.Event()
         self._stuck_since: float | None = None
         self._was_ready = False
+        self._ordered: Verdict | None = None  # by a kill past the main loop
 
     @property
     def state(self) -> RunState:
@@ -84,6 +85,8 @@ class RunOutcome:
     def update(self) -> None:
         """Called after every change of a service: give a verdict if one is due, and note when all services are ready
         or have ended."""
+        if self.verdict is None and self._ordered is not None:
+            self.end(self._ordered, now=True)  # what ends now was killed by that order, and did not fail
         verdict = self._assess() if self.verdict is None else None
         if verdict is not None:
             self.end(verdict)
@@ -249,11 +252,24 @@ class RunOutcome:
         """Stop the run on behalf of ``who``. A later request with ``now`` kills what is still being stopped. ``why``:
         cause in the result instead of "stopped by WHO"."""
         self.stop_requests.requested()
-        has_end = any(s.spec.ends_run for s in self._supervisor.slots.values())
         how = "killing all services" if now else "stopping services in dependency order"
         self._supervisor.say("stop", f"stop requested by {who}; {how}")
-        cause = Cause(None, why or f"stopped by {who}", self._supervisor.now())
-        self.end(Verdict("stopped", ExitCode.STOPPED if has_end else ExitCode.OK, cause), now=now)
+        self.end(self._stopped(why or f"stopped by {who}"), now=now)
+
+    def _stopped(self, why: str) -> Verdict:
+        has_end = any(s.spec.ends_run for s in list(self._supervisor.slots.values()))
+        cause = Cause(None, why, self._supervisor.now())
+        return Verdict("stopped", ExitCode.STOPPED if has_end else ExitCode.OK, cause)
+
+    def order_stop(self, *, now: bool, who: str) -> str:
+        """Journal a stop that the main loop does not take, for the next backend. Called in another thread. With ``now``
+        the caller kills the services next. Returns why it could not be written, or ""."""
+        why = f"killed by {who}, as the backend did not respond" if now else f"stopped by {who}"
+        verdict = self.verdict or self._stopped(why)
+        if now:
+            self._ordered = verdict
+        record = {"k": "stop", "now": now, "verdict": msgspec.to_builtins(verdict)}
+        return self._supervisor.records.journal_now(record)
 
     async def until_over(self) -> list[str]:
         """Wait until every service has ended, or until no more can be ended for ``stuck_after`` seconds. Returns the

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liverl.control import blocking
-from liverl.control.messages import BackendDead, BackendSilent
+from liverl.control.messages import BackendBusy, BackendDead, BackendSilent
 from liverl.rundir.layout import LiveBackend
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def snapshot(run_dir: str | os.PathLike[str]) -> Snapshot:
 
     Raises:
         BackendElsewhere: its backend runs on another host; ask there.
+        BackendBusy: its backend answers that it is busy, since when and with what.
         BackendSilent: its backend runs here and does not answer.
         BackendDead: there is no run in this directory.
         ControlError: the backend is of another version or belongs to another user.
@@ -35,6 +36,8 @@ def snapshot(run_dir: str | os.PathLike[str]) -> Snapshot:
         return blocking.snapshot(path)
     except BackendDead:
         pass
+    except BackendBusy:
+        raise
     except BackendSilent:
         # A backend that ends closes its socket before its process exits.
         if isinstance(blocking.await_gone(path, blocking.DYING_S), LiveBackend):

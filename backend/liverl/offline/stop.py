@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from liverl.control.blocking import DYING_S, HELLO_S, Connection, await_gone
+from liverl.control.blocking import DYING_S, HELLO_S, NOW_S, Connection, await_gone
 from liverl.control.messages import NO_EVENTS, BackendDead, BackendElsewhere, BackendSilent
 from liverl.exit_codes import ExitCode
 from liverl.model import Result, Snapshot
@@ -20,7 +21,9 @@ STARTS = 3  # maximum backends started by one call; if each one dies, another on
 HELD_S = 20.0  # seconds for another backend that holds the run to answer
 ENDING_S = 10.0  # seconds from a backend's ``bye`` to the exit of its process
 ANSWER_S = 5.0  # seconds for the stop request to be accepted
-NOW_S = 1.0  # the same for a stop that is to kill: for the greeting, and for the answer
+SUCCESSOR_S = (
+    20.0  # seconds for the backend that a busy one has replaced itself by to answer, or to end the run
+)
 RETRY_S = 0.1  # seconds between two attempts while another backend holds the run
 
 
@@ -68,6 +71,7 @@ class _Stopping:
         self._on_snapshot = on_snapshot
         self._started: list[int] = []  # pids of backends
         self._killed = 0  # pid of a backend that did not respond
+        self._replaced = 0  # pid of a backend that was busy, and of the one that it became
         self._held_until: float | None = None  # monotonic seconds
 
     def carry_out(self, wait: bool) -> Result | None:
@@ -98,20 +102,53 @@ class _Stopping:
         Raises:
             BackendDead: no backend runs, or it died before the run's end.
         """
-        with Connection(self._run.path, timeout=NOW_S if self._now else HELLO_S) as connection:
-            connection.subscribe(NO_EVENTS, snapshots=True)  # before the request, not to miss the end
-            if connection.hello.pid not in self._started:  # one of ours stops the run unasked
-                args = {"now": self._now}
-                connection.command(
-                    "stop", args, client=self._who, wait=False, timeout=NOW_S if self._now else ANSWER_S
-                )
+        seconds = NOW_S if self._now else HELLO_S
+        with Connection(self._run.path, timeout=seconds) as connection:
+            # Before the request, not to miss the end.
+            connection.subscribe(NO_EVENTS, snapshots=True, timeout=seconds)
+            pid = connection.hello.pid
+            if pid not in (*self._started, self._replaced):  # those stop the run unasked
+                answer = self._order(connection)
+                if "text" in answer:
+                    self._on_note(answer["text"])
+                if "killed" in answer:
+                    self._replaced = pid
+                    return self._await_successor() if wait else False
             if not wait:
                 return False
-            while (message := connection.read(None)) is None or message.bye is None:
-                if message is not None and message.snapshot is not None:
-                    self._on_snapshot(message.snapshot)
+            self._follow(connection)
         await_gone(self._run.path, ENDING_S)
         return True
+
+    def _order(self, connection: Connection) -> dict[str, Any]:
+        if self._now:
+            return connection.stop_now(self._who)
+        return connection.command("stop", {"now": False}, client=self._who, wait=False, timeout=ANSWER_S)
+
+    def _follow(self, connection: Connection) -> None:
+        while (message := connection.read(None)) is None or message.bye is None:
+            if message is not None and message.snapshot is not None:
+                self._on_snapshot(message.snapshot)
+
+    def _await_successor(self) -> bool:
+        """Wait for the end of the run by the backend that a busy one has replaced itself by.
+
+        Raises:
+            BackendDead: it died, or has ended the run.
+            BackendSilent: it does not answer within ``SUCCESSOR_S`` seconds.
+        """
+        until = time.monotonic() + SUCCESSOR_S
+        while True:
+            try:
+                with Connection(self._run.path, timeout=NOW_S) as connection:
+                    connection.subscribe(NO_EVENTS, snapshots=True, timeout=NOW_S)
+                    self._follow(connection)
+                await_gone(self._run.path, ENDING_S)
+                return True
+            except BackendSilent:  # it is starting
+                if time.monotonic() > until:
+                    raise
+            time.sleep(RETRY_S)
 
     def _kill(self) -> bool:
         """Kill a backend that does not respond, and through the keeper all processes of the run; whether there was one.

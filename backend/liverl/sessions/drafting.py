@@ -287,26 +287,33 @@ class Drafter:
         most = MOST_DEATHS if self._most_deaths is None else self._most_deaths
         digest = _digest(draft.prompt)
         known, now = self._suspects.get(digest, []), time.monotonic()
-        known[:] = suspects = [each for each in known if self._died(each) or each.until > now]
+        dead = self._dead(known)
+        known[:] = suspects = [each for each in known if each in dead or each.until > now]
         if len(suspects) < most:
             return
         losses.sampling()  # what is waited for here is no patience with replicas
-        while (died := sum(map(self._died, suspects))) < most:
-            left = (
-                max((each.until for each in suspects if not self._died(each)), default=0.0) - time.monotonic()
-            )
+        while len(dead := self._dead(suspects)) < most:
+            left = max((each.until for each in suspects if each not in dead), default=0.0) - time.monotonic()
             if left <= 0:
                 return
             await self._replicas.changed(left)
         self._state.counters.poisoned += 1
-        words = f"poison_request: {died} replicas died while they sampled a reply to this prompt"
+        words = f"poison_request: {len(dead)} replicas died while they sampled a reply to this prompt"
         logger.error("session %s: %s (prompt %s)", self._session, words, digest)
         raise Refusal(
             400, f"{words} (digest {digest}, {len(draft.prompt)} tokens); it is sent to no other one"
         )
 
-    def _died(self, suspect: _Suspect) -> bool:
-        return self._replicas.deaths(suspect.engine) > suspect.deaths
+    def _dead(self, suspects: Sequence[_Suspect]) -> list[_Suspect]:
+        """Those whose process has ended. One death is one suspect's: it may be told of so late that the same replica
+        has broken off again meanwhile, perhaps for another reason."""
+        dead, explained = [], dict[Engine, int]()
+        for each in suspects:
+            needed = max(explained.get(each.engine, 0), each.deaths) + 1
+            if self._replicas.deaths(each.engine) >= needed:
+                explained[each.engine] = needed
+                dead.append(each)
+        return dead
 
     async def _parse(self, engine: Engine, chat: Chat, draft: Draft, losses: _Losses) -> Message:
         """The reply as a message; as plain text if the tool parser fails on ``FAILED`` replicas, so that the sample is

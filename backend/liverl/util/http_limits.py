@@ -8,6 +8,7 @@ happens on its connections and closes the ones that it is told to close.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -126,7 +127,11 @@ class Connection:
     head_since: float | None = None  # seconds: when the first byte of an incomplete request arrived
     stalled_since: float | None = None  # seconds: since when the client does not read
     complete: bool = False  # the head of a request has arrived that has not begun yet
+    opened_at: float = 0.0  # seconds
     _end: bytes = b""  # of what has arrived of a head
+
+    def __post_init__(self) -> None:
+        self.opened_at = self.last_active
 
     def received(self, now: float, data: bytes) -> None:
         """Bytes have arrived."""
@@ -164,7 +169,9 @@ class Connections:
     dropped: Counter[str] = field(default_factory=Counter)
     _all: dict[Connection, None] = field(default_factory=dict)  # the oldest first
     _unproven: dict[Connection, None] = field(default_factory=dict)
-    _peers: Counter[str] = field(default_factory=Counter)  # of those in ``_unproven``
+    _peers: dict[str, dict[Connection, None]] = field(
+        default_factory=dict
+    )  # those in ``_unproven``, by address
     _keys: Counter[str] = field(default_factory=Counter)
     _blamed: Counter[str] = field(default_factory=Counter)  # addresses of dropped ones without a key
 
@@ -178,7 +185,8 @@ class Connections:
 
     def busiest_peer(self) -> tuple[str, int] | None:
         """Return the address with the most connections without a key, and their number."""
-        return next(iter(self._peers.most_common(1)), None)
+        most = max(self._peers.items(), key=lambda item: len(item[1]), default=None)
+        return None if most is None else (most[0], len(most[1]))
 
     def blamed_peer(self) -> tuple[str, int] | None:
         """Return the address of which most connections without a key were closed, and their number."""
@@ -203,15 +211,16 @@ class Connections:
     def opened(self, connection: Connection, now: float) -> bool:
         """Register a new connection, closing others where a limit is reached; False: it was closed itself."""
         limits, peer = self.limits, connection.peer
-        if self._peers[peer] >= limits.per_peer:
-            self._drop_silent(lambda c: c.peer == peer and now - c.last_active >= YOUNG_OF_ADDRESS)
+        of_peer = self._peers.get(peer, {})
+        if len(of_peer) >= limits.per_peer:
+            self._drop_silent(of_peer, now - YOUNG_OF_ADDRESS)
         if len(self._unproven) >= limits.unproven:
-            self._drop_silent(lambda c: now - c.last_active >= YOUNG)
+            self._drop_silent(self._unproven, now - YOUNG)
         if len(self._all) >= limits.connections and not self._make_room():
             return self._turn_away(connection)
         self._all[connection] = None
         self._unproven[connection] = None
-        self._peers[peer] += 1
+        self._peers.setdefault(peer, {})[connection] = None
         return True
 
     def proved(self, connection: Connection, key: str = "") -> bool:
@@ -242,7 +251,8 @@ class Connections:
         """Close the connections whose time is over, and what is too much of one address."""
         for connection, reason in list(self._expired(now)):
             self._drop(connection, reason, abort=reason == NOT_READING)
-        over = {peer: n - self.limits.per_peer for peer, n in self._peers.items() if n > self.limits.per_peer}
+        most = self.limits.per_peer
+        over = {peer: len(of) - most for peer, of in self._peers.items() if len(of) > most}
         for connection in list(self._unproven) if over else ():
             if over.get(connection.peer, 0) > 0 and self._is_silent(connection, now):
                 over[connection.peer] -= 1
@@ -266,20 +276,24 @@ class Connections:
     def _make_room(self) -> bool:
         """Close one connection: the oldest without a key, or else an idle one of the key that has the most, or else the
         one that was idle for longest; whether there was one."""
-        if self._drop_silent(lambda _: True):
+        if self._drop_silent(self._unproven):
             return True
         key = next((name for name, _ in self._keys.most_common(1)), None)
         return (key is not None and self._drop_idle(lambda c: c.key == key)) or self._drop_idle(
             lambda _: True
         )
 
-    def _drop_silent(self, may: Callable[[Connection], bool]) -> bool:
-        """Close the oldest connection without a key and without a complete request; whether there was one."""
-        silent = (c for c in self._unproven if may(c) and c.silent)
-        connection = next(silent, None)
-        if connection is not None:
-            self._drop(connection, NO_KEY)
-        return connection is not None
+    def _drop_silent(self, among: dict[Connection, None], since: float = math.inf) -> bool:
+        """Close the oldest of ``among``, which have no key, that has no complete request and was not active after
+        ``since`` (seconds); whether there was one. They are in the order in which they were opened, so that the search
+        ends at the first one that is too young: in a flood all are, and each new one would look at all others."""
+        for connection in among:
+            if connection.opened_at > since:
+                return False
+            if connection.last_active <= since and connection.silent:
+                self._drop(connection, NO_KEY)
+                return True
+        return False
 
     def _drop_idle(self, may: Callable[[Connection], bool]) -> bool:
         """Close the connection with a key that was idle for longest; whether there was one."""
@@ -292,7 +306,7 @@ class Connections:
     def _leave_unproven(self, connection: Connection) -> None:
         if connection in self._unproven:
             del self._unproven[connection]
-            self._peers[connection.peer] -= 1
+            del self._peers[connection.peer][connection]
             if not self._peers[connection.peer]:
                 del self._peers[connection.peer]
 

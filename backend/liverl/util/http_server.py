@@ -39,6 +39,7 @@ TICK_S = 1.0  # seconds between two looks at connections whose time is over
 WAITING = 1024  # connections that wait in the kernel to be accepted
 WRITE_BUFFER = 1 << 16  # bytes that are held for a client that does not read
 _CLOSE = {"Connection": "close"}
+_HEAD_HELD = 8 << 10  # bytes of a head that are held before aiohttp gets them; one line may have 8,190
 
 
 class Caller(NamedTuple):
@@ -110,7 +111,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         # The event loop accepts as many at once as its backlog says, all before the first one is registered.
         self._server = await loop.create_server(
-            lambda: _Guarded(server(), self), sock=sock, backlog=HTTP.accepted
+            lambda: _Guarded(server, self), sock=sock, backlog=HTTP.accepted
         )
         sock.listen(WAITING)
         self._ticks = asyncio.ensure_future(self._tick())
@@ -142,16 +143,23 @@ class HttpServer:
             self._server.close()
         if self._runner.server is not None:
             self._runner.server.pre_shutdown()
+        self._leave_half_open()
 
     async def close(self) -> None:
         """Stop serving, after the time that open requests get."""
         if self._server is not None:
             self._server.close()
+        await asyncio.sleep(0)  # what has arrived is taken first
+        self._leave_half_open()
         await self._runner.cleanup()
         if self._ticks is not None:
             self._ticks.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticks
+
+    def _leave_half_open(self) -> None:
+        for guarded in list(self._known.values()):
+            guarded.leave_unless_begun()
 
     def facts(self) -> dict[str, Any]:
         """For a status display: see ``Connections.facts``; and the descriptors of this process."""
@@ -313,10 +321,13 @@ class _Share:
 
 
 class _Guarded(asyncio.Protocol):
-    """Stands between a connection and aiohttp's protocol for it, and reports what happens on it."""
+    """Stands between a connection and aiohttp's protocol for it, and reports what happens on it. That protocol, with
+    its parser and task, is made when the head of a request is there: a flood of half-open connections costs none."""
 
-    def __init__(self, inner: asyncio.Protocol, server: HttpServer) -> None:
-        self._inner, self._server = inner, server
+    def __init__(self, make: Callable[[], asyncio.Protocol], server: HttpServer) -> None:
+        self._make, self._server = make, server
+        self._inner: asyncio.Protocol | None = None
+        self._held = b""  # what has arrived before that
         self._transport: Any = None
         self.connection: Connection | None = None
         self._request: web.BaseRequest | None = None  # whose body may be still to come
@@ -325,33 +336,47 @@ class _Guarded(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)  # type: ignore[attr-defined]
-        self._inner.connection_made(transport)
         self.connection = self._server.opened(self, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.connection is not None:
             self._server.lost(self._transport, self.connection)
-        self._inner.connection_lost(exc)
+        self._held = b""
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._transport.is_closing():
             return
         if self.connection is not None:
             self.connection.received(time.monotonic(), data)
+        if self._inner is None:
+            self._held += data
+            if self.connection is not None and not self.connection.complete and _may_become_head(self._held):
+                return
+            self._inner, data, self._held = self._make(), self._held, b""
+            self._inner.connection_made(self._transport)
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
+        return None if self._inner is None else self._inner.eof_received()
+
+    def leave_unless_begun(self) -> None:
+        """Close the connection if no request has come."""
+        if self._inner is None:
+            self._transport.close()
 
     def pause_writing(self) -> None:
         if self.connection is not None:
             self.connection.stalled_since = time.monotonic()
-        self._inner.pause_writing()
+        if self._inner is not None:
+            self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         if self.connection is not None:
             self.connection.stalled_since = None
-        self._inner.resume_writing()
+        if self._inner is not None:
+            self._inner.resume_writing()
 
     def reads(self, request: web.BaseRequest) -> None:
         """The body of a request is awaited from now on."""
@@ -367,6 +392,13 @@ class _Guarded(asyncio.Protocol):
         request = self._request
         if request is not None and self._since <= since and not request.content.is_eof():
             request.content.set_exception(BodyLate())
+
+
+def _may_become_head(held: bytes) -> bool:
+    """Whether these bytes, in which no head ends, may be the beginning of one. Of all else aiohttp says at once what is
+    wrong with it."""
+    lines = held.count(b"\n") == held.count(b"\r\n")
+    return len(held) < _HEAD_HELD and held[:1].isalpha() and held[:1].isupper() and lines
 
 
 def refused(status: int, words: str, *, retry_after: int | None = None) -> web.Response:

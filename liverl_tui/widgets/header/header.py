@@ -94,6 +94,14 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
             ((f"✖ backend lost{which}", "alarm"),),
             ((f"✖ lost{which}", "alarm"),),
         )
+    if view.silent:
+        key = find("app", "stop_run").mention
+        way = "" if readonly else f": {key} kills the run"
+        return (
+            ((f"▲ backend does not answer{way}", "warn"),),
+            ((f"▲ no answer{way}", "warn"),),
+            (("▲ no answer", "warn"),),
+        )
     if view.link == "connecting":
         why = f": {view.why}" if view.why else ""
         return ((f"◌ connecting{why}", "info"),), (("◌ connecting", "info"),)

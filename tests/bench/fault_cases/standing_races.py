@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
@@ -86,7 +87,7 @@ def _stopped(kind: str, folder: Path) -> Outcome:
     run = _run(folder, kind)
     pid = _pid(run, kind)
     began = time.monotonic()
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     wait_until(
         lambda: any(s.id == f"process_stopped:{kind}" for s in run.snapshot().symptoms), 15, "its alert"
     )
@@ -97,7 +98,7 @@ def _stopped(kind: str, folder: Path) -> Outcome:
 
 def _stop_with_stopped(kind: str, command: str, folder: Path) -> Outcome:
     run = _run(folder, "trainer")
-    os.kill(_pid(run, kind), signal.SIGSTOP)
+    stop_process(_pid(run, kind))
     return _ended(run, now=command == "stop now")
 
 

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from kit.acls import acl_of, others_with
 from kit.cli import MAIN, run_cli
+from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
-from kit.waiting import wait_until
 
 from fault_cases.base import Case, Outcome
 from liverl.daemon.trusted_run import ROOTS_VARIABLE
 from liverl.exit_codes import ExitCode
-from liverl.procs import procfs
 from liverl.util import posix_acl
 
 OTHER = 65533  # a user id that owns nothing here
@@ -173,9 +172,8 @@ def stopped_backend(command: tuple[str, ...]) -> Callable[[Path], Outcome]:
         with toy_run(folder) as run:
             pid = run.start()
             run.until("worker", "ready", 15)
-            os.kill(pid, signal.SIGSTOP)
+            stop_process(pid)
             try:
-                wait_until(lambda: procfs.is_stopped(pid), 5)
                 began = time.monotonic()
                 answer = run_cli(*command, run.run_dir)
                 took = time.monotonic() - began

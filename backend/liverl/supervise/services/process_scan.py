@@ -12,6 +12,7 @@ import msgspec
 
 from liverl.procs import procfs, tree
 from liverl.supervise.services import state_machine
+from liverl.supervise.services.failpoints import blockpoint
 from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.keeper_manager import KeeperManager
 from liverl.supervise.services.records import Records
@@ -95,6 +96,7 @@ class ProcessScan:
     async def scan_and_pause(self) -> float:
         """Scan once; returns the seconds until the next scan."""
         began = time.thread_time()
+        blockpoint("scan")
         if self._may_have_grown():
             self._scan()
         cost = time.thread_time() - began

@@ -59,6 +59,17 @@ class Records:
         """Write a record to the journal in the background; an error is reported by an event."""
         self._append(record).add_done_callback(self._written)
 
+    def journal_now(self, record: dict[str, Any]) -> str:
+        """Write a record to the journal and wait at most ``DISK_PATIENCE`` seconds until it is on disk; returns why it
+        is not, or "". Only for threads: it blocks."""
+        try:
+            self._journal.append({"at": self.now(), **record}).result(DISK_PATIENCE)
+        except TimeoutError:
+            return f"the disk has not answered within {DISK_PATIENCE:g} s"
+        except OSError as error:
+            return str(error)
+        return ""
+
     def _append(self, record: dict[str, Any]) -> Future[None]:
         self._newest = self._journal.append({"at": self.now(), **record})
         return self._newest
