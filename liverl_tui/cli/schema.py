@@ -6,6 +6,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.util.nearest import did_you_mean
+from liverl_tui.cli.numbers import VERSION
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 
@@ -15,7 +16,7 @@ from liverl_tui.text.errors import CliError
 @click.option(
     "--version",
     "wanted",
-    type=int,
+    type=VERSION,
     metavar="N",
     help="Fail with exit code 2 if this program does not write version N of the JSON that scripts read.",
 )
