@@ -126,7 +126,7 @@ def help_texts() -> Iterator[Text]:
 
 def papers() -> list[str]:
     """The pages that are about the program or its development, by their path in the repository."""
-    patterns = ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md", "skills/*/*.md")
+    patterns = ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md", "skills/*/*.md", "news/README.md")
     found = [path for pattern in patterns for path in ROOT.glob(pattern)]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
@@ -334,7 +334,11 @@ _IMITATED = {
 _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
 _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
 _PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
-OPTIONS_OF_OTHERS = {"--tool-call-parser": "vLLM's, in advice for a foreign run"}
+OPTIONS_OF_OTHERS = {
+    "--tool-call-parser": "vLLM's, in advice for a foreign run",
+    "--release": "of .ci/dist",
+    "--draft": "of towncrier",
+}
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 
 
