@@ -338,6 +338,9 @@ OPTIONS_OF_OTHERS = {
     "--tool-call-parser": "vLLM's, in advice for a foreign run",
     "--release": "of .ci/dist",
     "--draft": "of towncrier",
+    "--from": "of uvx",
+    "--init": "of docker",
+    "--build-arg": "of docker",
 }
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 
