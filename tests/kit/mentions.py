@@ -228,7 +228,7 @@ OTHERS: dict[str, str] = {
     "reward.reward_manager.module.path": "a reward manager of the user's, in verl's configuration",
     "verl.plugins": "verl's group of entry points, as package metadata name it",
 }
-_FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet|txt)")
+_FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet|txt|sh)")
 _BEFORE_KEY = r"(?<![\w./:@$-])"
 
 
@@ -339,7 +339,9 @@ OPTIONS_OF_OTHERS = {
     "--release": "of .ci/dist",
     "--draft": "of towncrier",
     "--from": "of uvx",
+    "--with": "of uv run",
     "--init": "of docker",
+    "--update-documents": "of the tests",
     "--build-arg": "of docker",
 }
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
