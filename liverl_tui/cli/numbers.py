@@ -28,4 +28,5 @@ def seconds(least: float = 0) -> Number:
 
 
 LINES = click.IntRange(0, MOST_LINES)  # how many lines or events to print
+VERSION = click.IntRange(0, 2**31)  # of the JSON that scripts read
 EVENT = click.IntRange(0, 2**53)  # the number of an event

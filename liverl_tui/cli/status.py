@@ -18,7 +18,8 @@ from liverl.rundir.commands import next_command
 from liverl.rundir.index import describe, find_run
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import named_run, run_options
-from liverl_tui.cli.output import echo, echo_json, echo_styled
+from liverl_tui.cli.output import echo, echo_exact, echo_json, echo_styled
+from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
     from liverl.control.blocking import Connection
@@ -34,17 +35,26 @@ LEAST_WIDTH = 60  # columns of the table, also on a narrower terminal
 @named_run
 @click.option("--json", "as_json", is_flag=True, help="Print the whole state as JSON.")
 @click.option(
+    "--prometheus", is_flag=True, help="Print the state as metrics, in the text format of Prometheus."
+)
+@click.option(
     "--watch",
     is_flag=True,
     help="Print again on every change, until the run ends. Ctrl-C ends only this command.",
 )
 @run_options
-def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch: bool) -> int:
+def status_command(
+    run: Path | None, run_root: Path | None, as_json: bool, prometheus: bool, watch: bool
+) -> int:
     """Show the current state of a run, or the last known state of a run that has ended."""
     from liverl.control.blocking import Connection
     from liverl.control.messages import BackendDead, BackendOfOther
 
+    if prometheus and (as_json or watch):
+        raise click.UsageError("--prometheus goes with neither --json nor --watch")
     run_dir = find_run(run, run_root)
+    if prometheus:
+        return _metrics(run_dir)
     watching = False
     try:
         with Connection(run_dir.path) as connection:
@@ -60,6 +70,27 @@ def status_command(run: Path | None, run_root: Path | None, as_json: bool, watch
     except BackendDead as error:
         _show_files(run_dir, str(error), as_json, compact=watch)
         return ExitCode.NO_RUN if watching and run_dir.read_result() is None else ExitCode.OK
+    return ExitCode.OK
+
+
+def _metrics(run: RunDir) -> int:
+    """Print the metrics of a run, of one without a backend those of its last state."""
+    from liverl.control.blocking import Connection
+    from liverl.control.messages import BackendDead, BackendOfOther
+    from liverl.exposition.series import exposition
+    from liverl.offline.run import OfflineRun
+
+    live = True
+    try:
+        with Connection(run.path) as connection:
+            snapshot: Snapshot | None = connection.snapshot()
+    except BackendOfOther:
+        snapshot = run.read_snapshot()
+    except BackendDead:
+        live, snapshot = False, OfflineRun(run.path).poll()
+    if snapshot is None:
+        raise CliError(f"no state of run {run.name} is recorded in {run.path}", ExitCode.FAILED)
+    echo_exact(exposition(snapshot, live=live).decode(), nl=False)
     return ExitCode.OK
 
 

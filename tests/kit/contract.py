@@ -26,6 +26,7 @@ from liverl.model import SCHEMA, Check, Event, Result
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
 from liverl.offline.clean_items import CleanReport
+from liverl.offline.doctor.report import DoctorReport
 from liverl.plan.spec import Plan
 from liverl.preflight.record import Preflight, Report
 from liverl.rundir.cleaned import Removal
@@ -88,6 +89,7 @@ def introspected() -> dict[str, Any]:
             **dict(fields(Check, "checks[]")),
         },
         "check --json": dict(fields(Report)),
+        "doctor --json": dict(fields(DoctorReport)),
         "preflight.json": dict(fields(Preflight)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),

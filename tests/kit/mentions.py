@@ -126,7 +126,8 @@ def help_texts() -> Iterator[Text]:
 
 def papers() -> list[str]:
     """The pages that are about the program or its development, by their path in the repository."""
-    found = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")]
+    patterns = ("*.md", "docs/*.md", "examples/*.md", "examples/*/*.md", "skills/*/*.md", "news/README.md")
+    found = [path for pattern in patterns for path in ROOT.glob(pattern)]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
@@ -227,7 +228,7 @@ OTHERS: dict[str, str] = {
     "reward.reward_manager.module.path": "a reward manager of the user's, in verl's configuration",
     "verl.plugins": "verl's group of entry points, as package metadata name it",
 }
-_FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet|txt)")
+_FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet|txt|sh)")
 _BEFORE_KEY = r"(?<![\w./:@$-])"
 
 
@@ -333,7 +334,16 @@ _IMITATED = {
 _COMMAND = re.compile(rf"(?<![\w/-]){PROGRAM} ([^\n;`()]*)")
 _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
 _PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
-OPTIONS_OF_OTHERS = {"--tool-call-parser": "vLLM's, in advice for a foreign run"}
+OPTIONS_OF_OTHERS = {
+    "--tool-call-parser": "vLLM's, in advice for a foreign run",
+    "--release": "of .ci/dist",
+    "--draft": "of towncrier",
+    "--from": "of uvx",
+    "--with": "of uv run",
+    "--init": "of docker",
+    "--update-documents": "of the tests",
+    "--build-arg": "of docker",
+}
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 
 

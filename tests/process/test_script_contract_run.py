@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 from kit import contract
@@ -30,6 +31,7 @@ from liverl.observe.history import read_history
 from liverl.plan.spec import NotifyPlan, PortSpec, Probe, Probes, RestartPolicy, StopStage
 from liverl.preflight.record import record
 from liverl.rundir.layout import RunDir
+from liverl.schemas import schema_text
 from liverl_tui.cli import main as cli
 
 NEVER = RestartPolicy(mode="never")
@@ -117,6 +119,7 @@ def _ended(told: Told) -> None:
     told.outputs["snapshot.json"].append(json.loads(files.snapshot.read_bytes()))
     told.outputs["result.json"] = [json.loads(files.result.read_bytes())]
     told.outputs["check --json"] = [printed("check", "--json", "--set", "infrastructure.litellm_port=0")]
+    told.outputs["doctor --json"] = [json.loads(shell("doctor", "--json", run.run_dir).stdout)]
     checks = msgspec.convert(told.outputs["check --json"][0]["checks"], list[Check])
     told.outputs["preflight.json"] = [json.loads(record(checks))]
     copy = run.run_dir.with_name("cleaned")
@@ -142,6 +145,31 @@ def test_its_outputs_have_the_contracts_shape(told: Told, name: str) -> None:
     assert told.outputs[name], f"nothing of {name}"
     found = [problem for value in told.outputs[name] for problem in problems(value, shape)]
     assert found == [], "\n".join([ON_PURPOSE, *found])
+
+
+SCHEMA_OF = {
+    "status --json": "status",
+    "snapshot.json": "status",
+    "result.json": "result",
+    "events.jsonl": "events",
+    "history.jsonl": "history",
+    "check --json": "check",
+    "doctor --json": "doctor",
+    "preflight.json": "preflight",
+    "notification": "notification",
+}
+
+
+@pytest.mark.parametrize("name", SCHEMA_OF)
+def test_its_outputs_fit_the_published_schema(told: Told, name: str) -> None:
+    schema = json.loads(schema_text(SCHEMA_OF[name]))
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    assert told.outputs[name], f"nothing of {name}"
+    for value in told.outputs[name]:
+        assert [error.message for error in validator.iter_errors(value)] == []
+    if isinstance(broken := told.outputs[name][0], dict):
+        key = next(iter(broken))
+        assert not validator.is_valid({one: value for one, value in broken.items() if one != key})
 
 
 def test_its_journal_has_the_contracts_records(told: Told) -> None:

@@ -28,6 +28,7 @@ VARIANTS: list[list[str]] = [
     ["embedded.faults.late_replica.seconds=1"],
     ["agent.command=[agent]", "reward.function=/r.py:f"],
     ["notify.targets=[{command: [tell]}]"],
+    ["observe.metrics_port=9464"],
 ]
 SESSIONS = [
     "proxy.trials_through=sessions",

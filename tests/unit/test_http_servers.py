@@ -19,6 +19,7 @@ from unittest.mock import MagicMock, patch
 
 import aiohttp
 import pytest
+from kit.screens import snapshot
 
 import liverl
 from liverl.embedded import modeldir
@@ -28,6 +29,7 @@ from liverl.embedded.engine.core import Core
 from liverl.embedded.engine.http import EngineServer
 from liverl.embedded.engine.metrics import EngineMetrics
 from liverl.embedded.policy import Policy
+from liverl.exposition.server import MetricsServer
 from liverl.sessions import service
 from liverl.sessions.replicas import ReplicaList
 from liverl.sessions.server import AgentRoutes, TrainerRoutes
@@ -44,13 +46,15 @@ KEY = "sk-liverl-right"
 
 @dataclass
 class Target:
-    """A server that runs. ``post``: a route that takes a JSON body; ``mine``: each client has a key of its own."""
+    """A server that runs. ``post``: a route that takes a JSON body; ``mine``: each client has a key of its own;
+    ``refusal``: the status of a body with a key that no route can use; 405: none takes a body."""
 
     port: int
     post: str
     key: str
     mine: bool = False
     context: int | None = None
+    refusal: int = 400
 
     def head(self, length: int, *more: str, key: str | None = None) -> bytes:
         lines = [f"POST {self.post} HTTP/1.1", "Host: x", f"Authorization: Bearer {key or self.key}"]
@@ -196,6 +200,16 @@ async def cpu(folder: Path) -> AsyncIterator[Target]:
         await api.close()
 
 
+@asynccontextmanager
+async def metrics(folder: Path) -> AsyncIterator[Target]:
+    server = MetricsServer(snapshot, lambda *_: None)
+    port = await server.listen(0, Token(KEY), folder / "token")
+    try:
+        yield Target(port, "/metrics", KEY, refusal=405)
+    finally:
+        await server.close()
+
+
 # -- rules
 
 
@@ -216,6 +230,9 @@ async def head_timeout(target: Target) -> None:
 
 async def body_timeout(target: Target) -> None:
     status, text = await target.answer(target.head(100) + b'{"model":')
+    if target.refusal == 405:
+        assert status == 405, "it is not waited for"
+        return
     assert status == 408 and "body did not arrive" in text
 
 
@@ -232,7 +249,7 @@ async def without_key_of_address(target: Target) -> None:
         "the oldest go, those with a key stay"
     )
     status, _ = await target.ask(b"{}")
-    assert status == 400, "a client with a key is served"
+    assert status == target.refusal, "a client with a key is served"
     for _, writer in [*known, *open_]:
         writer.close()
 
@@ -243,7 +260,7 @@ async def without_key_first(target: Target) -> None:
     for _ in range(30):
         open_.append(await target.connect(half(target)))
     status, _ = await target.ask(b"{}")
-    assert status == 400
+    assert status == target.refusal
     assert await closes(open_[0][0]) == b""
     for _, writer in open_:
         writer.close()
@@ -255,7 +272,7 @@ async def of_key(target: Target) -> None:
     pending = [await target.connect(target.head(10)) for _ in range(3)]
     await asyncio.sleep(0)
     status, text = await target.ask(b"{}")
-    assert status == (503 if target.mine else 400), text
+    assert status == (503 if target.mine else target.refusal), text
     for _, writer in pending:
         writer.close()
 
@@ -279,6 +296,9 @@ async def key_before_continue(target: Target) -> None:
     status, text = await target.answer(nowhere)
     assert status in (401, 404, 417) and "100" not in text.splitlines()[0]
     reader, writer = await target.connect(target.head(len(body), "Expect: 100-continue"))
+    if target.refusal == 405:
+        writer.close()
+        return  # nothing is read behind the head
     async with asyncio.timeout(20):
         assert b" 100 " in await reader.readline()
     writer.close()
@@ -291,12 +311,18 @@ async def body_bytes(target: Target) -> None:
 
 async def depth(target: Target) -> None:
     status, text = await target.ask(b'{"model":"m","messages":' + b"[" * 5000 + b"]" * 5000 + b"}")
+    if target.refusal == 405:
+        assert status == 413, "longer than any body may be there"
+        return
     assert status == 400 and "nested deeper than 100 levels" in text
 
 
 async def numbers(target: Target) -> None:
     for number in (b"1e999", b"9" * 5000):
         status, text = await target.ask(b'{"model":"m","messages":[],"seed":' + number + b"}")
+        if target.refusal == 405:
+            assert status in (405, 413), "its body is not read"
+            continue
         assert status == 400 and "has a number" in text
 
 
@@ -357,6 +383,7 @@ SERVERS: dict[str, Start | dict[str, str]] = {
     "sessions in a worker of verl": worker,
     "embedded replica": embedded,
     "CPU replica of verl": cpu,
+    "metrics for Prometheus": metrics,
     "LiteLLM's runner": LITELLM,
     "control socket": dict.fromkeys(RULES, _NOT_HTTP),
 }
@@ -366,6 +393,7 @@ PLACES = {
     ("verl_runtime/worker_sessions.py", "HttpServer"): ("sessions in a worker of verl",),
     ("embedded/engine/http.py", "HttpServer"): ("embedded replica",),
     ("verl_runtime/cpuengine/http.py", "HttpServer"): ("CPU replica of verl",),
+    ("exposition/server.py", "HttpServer"): ("metrics for Prometheus",),
     ("proxy/runtime/server.py", "Config"): ("LiteLLM's runner",),
     ("control/front.py", "start_unix_server"): ("control socket",),
 }

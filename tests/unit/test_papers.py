@@ -33,6 +33,13 @@ def test_the_readme_is_short() -> None:
     assert len(text("README.md").splitlines()) <= 200
 
 
+@pytest.mark.parametrize("page", [page for page in papers() if page.startswith("skills/")])
+def test_a_skill_is_short_and_says_when_it_is_for(page: str) -> None:
+    assert len(text(page).splitlines()) <= 60
+    assert re.match(r"---\nname: ([\w-]+)\ndescription: \S.{40,}\n---\n", text(page))
+    assert f"name: {Path(page).parent.name}\n" in text(page)
+
+
 def rooms(page: str, heading: str) -> list[str]:
     """The first column of the table under a heading, from its top."""
     part = page.partition(f"\n### {heading}\n")[2].partition("\n#")[0]

@@ -194,6 +194,20 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "process/test_archive.py::test_another_user_cannot_have_a_ledger_or_an_archive_written_elsewhere",
         "unit/test_environments.py::test_nothing_is_built_where_another_user_could_put_files",
     ),
+    "read the metrics that a run serves": (
+        "unit/test_exposition.py::test_it_answers_those_who_have_the_token",
+        "unit/test_exposition.py::test_a_bad_token_file_is_named_and_nothing_is_served",
+        "unit/test_exposition.py::test_only_the_loopback_address_is_listened_on",
+        "process/test_metrics_port.py::test_a_run_is_scraped",
+    ),
+    "An agent that asks over MCP": (
+        "process/test_mcp.py::test_a_run_of_another_user_is_refused",
+        "process/test_mcp.py::test_nothing_is_changed_by_any_question",
+    ),
+    "What it gets has no secrets": (
+        "process/test_mcp.py::test_text_of_logs_is_escaped_cut_without_secrets_and_called_untrusted",
+        "process/test_mcp.py::test_long_texts_and_lists_are_cut",
+    ),
     "take a port away from the agents:": (
         "unit/test_http_servers.py::test_every_rule_holds_for_every_server",
         "unit/test_proxy_limits.py::test_an_address_without_a_key_has_few_connections_and_with_one_it_is_not_counted",
@@ -284,6 +298,7 @@ CLAIMS: dict[str, tuple[str, ...]] = {
 
 # Sentences that promise no protection: what the paper is about, what is trusted or not protected, advice.
 NO_CHECK: tuple[str, ...] = (
+    "What an agent does with such text",
     "liverl-tui runs as one ordinary user",
     "It protects a run and its user",
     "It does not protect a user from",

@@ -34,6 +34,11 @@ def notifies_alerts(c: RunConfig) -> bool:
     return notifies(c) and "alert" in c.notify.events
 
 
+def serves_metrics(c: RunConfig) -> bool:
+    """Whether Prometheus can read the run's metrics."""
+    return c.observe.metrics_port > 0
+
+
 def managed(c: RunConfig) -> bool:
     """Whether the run starts its replicas itself."""
     return c.run.topology == "managed"

@@ -234,6 +234,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _group("notify: targets", {_PLAN: when.always}),
     _group("notify: events timeout", {_PLAN: when.notifies}, inert.notify_key),
     _group("notify: min_level", {_PLAN: when.notifies_alerts}, inert.notify_key),
+    _group("observe: metrics_token_file", {_PLAN: when.serves_metrics}, inert.NO_METRICS),
     _group("ui: *", {"liverl_tui": when.always}),
     _engine_group("embedded: *", inert.embedded_engine_key("setting")),
     _engine_group("embedded.faults.late_replica: seconds", inert.ENGINE_ONLY),

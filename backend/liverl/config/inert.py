@@ -182,6 +182,7 @@ NO_DATA = trial_key("the embedded trainer has its own training tasks and reads n
 NO_VALIDATION = trial_key("the embedded trainer runs no validation")
 NO_GPU_TRAINING = trial_key("the embedded policy is a small table without this setting")
 NO_ALGORITHM = trial_key("the embedded trainer is GRPO with a clipped token ratio, without this setting")
+NO_METRICS = sentence("no metrics are served: observe.metrics_port is 0")
 ENGINE_ONLY = embedded_engine_key("fault")
 TRAINER_ONLY = sentence("only the embedded trainer has this fault: trainer.kind is not embedded")
 

@@ -91,6 +91,7 @@ def resolved(
         credentials=replace(
             config.credentials, wandb_api_key=_key_file(config.credentials.wandb_api_key, env)
         ),
+        observe=replace(config.observe, metrics_token_file=absolute(config.observe.metrics_token_file)),
         diagnosis=replace(config.diagnosis, rules=tuple(map(absolute, config.diagnosis.rules))),
         notify=replace(
             config.notify,

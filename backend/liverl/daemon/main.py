@@ -158,6 +158,7 @@ async def serve(
         if run.source is not None:
             await run.source.close()
         await supervisor.http.close()
+        await run.metrics.close()
         run.sampler.close()
         await server.close()
         supervisor.close()

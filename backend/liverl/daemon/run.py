@@ -18,6 +18,7 @@ from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.stack_saver import StackSaver
 from liverl.daemon.state_writer import StateWriter
 from liverl.daemon.verdict import RunOutcome
+from liverl.exposition.server import MetricsServer
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
 from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.external.repair import Repair
@@ -29,6 +30,7 @@ from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.volumes import SHARED_MEMORY, Volume, is_low
 from liverl.plan.spec import Plan
+from liverl.proxy.keys import ensure_metrics_token
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
@@ -122,6 +124,7 @@ class Run:
             lambda: notifier.unreached,
             self.stacks,
         )
+        self.metrics = MetricsServer(self.snapshot, supervisor.say)
         keep = settings.keep_steps
         self._retention = None if keep is None else Retention(run_dir / "trials", keep)
         self._clocks = ClockJumps()
@@ -144,6 +147,7 @@ class Run:
         self.notifier.start()
         if self._retention is not None:
             supervisor.spawn_task(supervisor.forever(self._retain))
+        supervisor.spawn_task(supervisor.forever(self._serve_metrics))
 
     def conclude(self, unkilled: list[str]) -> Result:
         """The attempt's result, without secrets. ``unkilled``: processes that could not be killed; empty if every
@@ -165,6 +169,12 @@ class Run:
                 "clock", jump.words, "warning", step=round(jump.step, 1), suspended=round(jump.suspended, 1)
             )
         return CLOCKS_S
+
+    async def _serve_metrics(self) -> float:
+        """Serve metrics as the present configuration says."""
+        settings = self.plan.settings
+        own = partial(ensure_metrics_token, self.supervisor.run_dir)
+        return await self.metrics.look(settings.metrics_port, settings.metrics_token_file, own)
 
     async def _retain(self) -> float:
         """Remove files of earlier steps' trials."""

@@ -7,7 +7,6 @@ import os
 import pwd
 import re
 import shutil
-import stat
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -19,7 +18,7 @@ import msgspec
 from liverl.notify.message import Message
 from liverl.notify.sender import NETWORK
 from liverl.plan.spec import NotifyTarget
-from liverl.util.regular_file import open_binary
+from liverl.util.private_file import NotPrivate, read_private
 from liverl.version import __version__
 
 LARGEST = 64 << 10  # bytes of a file with an address
@@ -124,16 +123,6 @@ def _secret(path: Path) -> bytes:
         Unusable: it cannot be read, others could read it, or it is another user's.
     """
     try:
-        with open_binary(path) as file:
-            status = os.fstat(file.fileno())
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise Unusable(f"cannot read {path}: {error.strerror}") from None
-    if status.st_uid != os.geteuid():
-        raise Unusable(f"{path} belongs to uid {status.st_uid}, not to you (uid {os.geteuid()})")
-    if status.st_mode & 0o077:
-        mode = stat.S_IMODE(status.st_mode)
-        raise Unusable(f"other users can read {path} (mode {mode:04o}): chmod 600 {path}")
-    if len(data) > LARGEST:
-        raise Unusable(f"{path} is larger than {LARGEST >> 10} KiB")
-    return data
+        return read_private(path, LARGEST)
+    except NotPrivate as error:
+        raise Unusable(str(error)) from None

@@ -298,4 +298,6 @@ def _settings(config: RunConfig) -> Settings:
         keep_steps=config.retention.keep_steps,
         mute=config.diagnosis.mute,
         rules=config.diagnosis.rules,
+        metrics_port=observe.metrics_port,
+        metrics_token_file=observe.metrics_token_file if observe.metrics_port else "",
     )

@@ -209,7 +209,8 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """Intervals and limits of the backend itself, all in seconds. ``keep_steps``: the newest steps whose trials keep
     all their files; None: all of them do. ``mute``: ids of alerts that are not raised; ``rules``: absolute paths of
-    files with rules of the site, beside our catalogue of causes."""
+    files with rules of the site, beside our catalogue of causes. ``metrics_port``: on which Prometheus reads the run's
+    metrics, 0: none; ``metrics_token_file``: absolute path of the token's file, empty: one of the run's own."""
 
     scan_interval: float = 2.0
     host_interval: float = 2.0
@@ -224,6 +225,8 @@ class Settings(msgspec.Struct, frozen=True):
     mute: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     max_replicas: int | None = None  # without a GPU; None: as many as the machine should carry
+    metrics_port: int = 0
+    metrics_token_file: str = ""
 
 
 class NotifyTarget(msgspec.Struct, frozen=True):

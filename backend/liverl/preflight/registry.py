@@ -53,6 +53,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("replicas", "host:replicas", host=True),
     Entry("trials", "host:trials", host=True),
     Entry("notify", "host:notifications"),
+    Entry("metrics", "metrics:checks", when.serves_metrics, host=True),
     Entry("rules", "rules:checks"),
     Entry("gpus", "gpus:checks", host=True),
     Entry("ray-cluster", "ray:cluster", when.our_ray, host=True, seconds=30.0),

@@ -92,6 +92,17 @@ def ensure_sessions_key(run_dir: Path | str) -> Path:
     return _ensure_token(run_dir, "sessions_key")
 
 
+def ensure_metrics_token(run_dir: Path | str) -> Path:
+    """Create (or find) ``<run_dir>/secrets/metrics_token``, with which Prometheus reads the run's metrics.
+
+    The same in all attempts.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    return _ensure_token(run_dir, "metrics_token")
+
+
 def _ensure_token(run_dir: Path | str, name: str) -> Path:
     folder = Path(run_dir) / FOLDER
     _private(folder)

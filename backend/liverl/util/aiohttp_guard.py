@@ -8,8 +8,9 @@ from liverl.util.http_server import Caller, Gate
 from liverl.util.token_guard import REFUSAL, Token
 
 
-def token_gate(token: Token | None) -> Gate:
-    """Answers 401 without ``token``, whatever the route. None: nobody is refused."""
+def token_gate(token: Token | None, refusal: bytes = REFUSAL) -> Gate:
+    """Answers 401 without ``token``, whatever the route. None: nobody is refused. ``refusal``: JSON that says where the
+    token is."""
 
     def gate(request: web.BaseRequest) -> Caller | web.Response:
         # aiohttp decodes headers as UTF-8, with surrogates for other bytes.
@@ -19,6 +20,6 @@ def token_gate(token: Token | None) -> Gate:
         if token is None or token.accepts(sent):
             return Caller()
         headers = {"WWW-Authenticate": "Bearer"}
-        return web.Response(body=REFUSAL, status=401, content_type="application/json", headers=headers)
+        return web.Response(body=refusal, status=401, content_type="application/json", headers=headers)
 
     return gate

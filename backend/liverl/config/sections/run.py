@@ -18,6 +18,7 @@ from liverl.config.sections.value_types import (
     Name,
     PollSeconds,
     PortOrAny,
+    PortOrOff,
     PositiveShare,
     Seconds,
     SecondsOrZero,
@@ -140,12 +141,14 @@ class Supervise(Struct, frozen=True, kw_only=True):
 
 
 class Observe(Struct, frozen=True, kw_only=True):
-    """``observe``: seconds between two readings of each kind."""
+    """``observe``: seconds between two readings of each kind, and where Prometheus reads them."""
 
     replicas_interval: Seconds
     gpus_interval: Seconds
     host_interval: Seconds
     trials_interval: Seconds
+    metrics_port: PortOrOff
+    metrics_token_file: str
 
 
 class Retention(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ CountOrZero = Annotated[int, Meta(ge=0)]
 Frequency = Annotated[int, Meta(ge=-1)]  # in steps; -1 and 0 = never
 TopK = Annotated[int, Meta(ge=-1)]  # -1 = no limit
 PortOrAny = Annotated[int, Meta(ge=0, le=65535)]  # 0 = any free port
+PortOrOff = Annotated[int, Meta(ge=0, le=65535)]  # 0 = no port
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 SecondsOrZero = Annotated[float, Meta(ge=0, le=1e9)]
 NotifySeconds = Annotated[float, Meta(gt=0, le=60)]  # the end of a run waits for it

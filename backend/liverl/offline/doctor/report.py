@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Literal
 
 import msgspec
 
@@ -18,41 +18,99 @@ from liverl.offline.doctor.moments import When
 from liverl.util import redact
 from liverl.util.ages import ago, clock
 
+Severity = Literal["info", "warning", "critical"]
 WIDTH = 100  # columns at most
 _HOW = {"stamp": "", "near": "about ", "file": "at the latest "}
 KINDS = 4  # of the files that are not listed one by one
 LISTED = 40  # lines of files in the text; all of them are in the JSON
 
 
+class EvidenceShown(msgspec.Struct, frozen=True):
+    """One piece of proof. ``log``: the file that holds it; ``offset``: the byte at which ``text`` begins in it;
+    ``line``: its line, from 1; ``value``: the number that was measured. Each is null where it is not known."""
+
+    text: str
+    log: str | None
+    offset: int | None
+    line: int | None
+    value: float | None
+
+
+class FindingShown(msgspec.Struct, frozen=True):
+    """What is wrong, why, and what to do. ``patch``: configuration key -> the value that corrects it; ``guess``: a rule
+    of thumb chose some of these values; ``command``: to copy into a shell; ``at``: Unix time of its line, null if
+    unknown."""
+
+    id: str
+    severity: Severity
+    title: str
+    cause: str
+    fix: str
+    command: str
+    patch: dict[str, str]
+    guess: bool
+    at: float | None
+    evidence: tuple[EvidenceShown, ...]
+
+
+class CauseShown(msgspec.Struct, frozen=True):
+    """The line that says why the run failed. ``log`` and ``offset`` are null where no line says it; ``at``: its Unix
+    time, null if unknown."""
+
+    text: str
+    log: str | None
+    offset: int | None
+    at: float | None
+
+
+class GuessShown(msgspec.Struct, frozen=True):
+    """A possible cause of a failure whose cause is unknown. ``command`` tells it from the others."""
+
+    id: str
+    title: str
+    cause: str
+    fix: str
+    command: str
+
+
+class DoctorReport(msgspec.Struct, frozen=True):
+    """``doctor --json``. ``symptoms``: what is wrong, the explanation of ``cause`` first; ``guesses``: possible causes,
+    likeliest first, if the cause is unknown; ``notes``: no faults; ``left_out``: why something was not examined, empty
+    if all was; ``files``: what was looked at."""
+
+    cause: CauseShown | None
+    symptoms: tuple[FindingShown, ...]
+    guesses: tuple[GuessShown, ...]
+    notes: tuple[FindingShown, ...]
+    left_out: str
+    files: tuple[Input, ...]
+
+
 def as_json(examination: Examination) -> str:
-    """``{"cause": ..., "symptoms": [...], "guesses": [...], "notes": [...], "left_out": "", "files": [...]}``, without
-    secrets."""
+    """A ``DoctorReport`` as JSON text, without secrets."""
     verdict = examination.verdict
-    document = redact.document(
-        {
-            "cause": None if verdict.cause is None else _cause(verdict.cause, examination),
-            "symptoms": [_symptom(one, examination) for one in explanations(verdict)],
-            "guesses": [
-                {"id": one.id, "title": one.title, "cause": one.cause, "fix": one.fix, "command": one.command}
-                for one in verdict.guesses
-            ],
-            "notes": [_symptom(one, examination) for one in examination.notes],
-            "left_out": examination.left_out,
-            "files": [msgspec.to_builtins(one) for one in examination.files],
-        }
+    report = DoctorReport(
+        cause=None if verdict.cause is None else _cause(verdict.cause, examination),
+        symptoms=tuple(_symptom(one, examination) for one in explanations(verdict)),
+        guesses=tuple(
+            GuessShown(one.id, one.title, one.cause, one.fix, one.command) for one in verdict.guesses
+        ),
+        notes=tuple(_symptom(one, examination) for one in examination.notes),
+        left_out=examination.left_out,
+        files=examination.files,
     )
-    return json.dumps(document, ensure_ascii=False, indent=1)
+    return json.dumps(redact.document(msgspec.to_builtins(report)), ensure_ascii=False, indent=1)
 
 
-def _cause(cause: Explanation, examination: Examination) -> dict[str, Any]:
+def _cause(cause: Explanation, examination: Examination) -> CauseShown:
     when = _when(cause, examination)
     at = None if when is None else when.at
     proof = next((one for one in cause.evidence if one.offset is not None), None)
     if proof is None:
         log = next((one.log for one in cause.evidence if one.log), None)
         text = next((one.text for one in cause.evidence if one.text and one.log), cause.title)
-        return {"text": text, "log": log, "offset": None, "at": at}
-    return {"text": proof.text, "log": proof.log, "offset": proof.offset, "at": at}
+        return CauseShown(text, log, None, at)
+    return CauseShown(proof.text, proof.log, proof.offset, at)
 
 
 def _when(one: Explanation, examination: Examination) -> When | None:
@@ -61,31 +119,25 @@ def _when(one: Explanation, examination: Examination) -> When | None:
     return next((when for place in places if (when := examination.times.get(place)) is not None), None)
 
 
-def _symptom(one: Explanation, examination: Examination) -> dict[str, Any]:
+def _symptom(one: Explanation, examination: Examination) -> FindingShown:
     when = _when(one, examination)
-    return {
-        "id": one.id,
-        "severity": one.severity,
-        "title": one.title,
-        "cause": one.cause,
-        "fix": one.fix,
-        "command": one.command,
-        "patch": one.patch,
-        "guess": one.guess,
-        "at": None if when is None else when.at,
-        "evidence": [
-            {
-                "text": proof.text,
-                "log": proof.log,
-                "offset": proof.offset,
-                "line": examination.lines.get(
-                    (proof.log or "", -1 if proof.offset is None else proof.offset)
-                ),
-                "value": proof.value,
-            }
-            for proof in one.evidence
-        ],
-    }
+    return FindingShown(
+        id=one.id,
+        severity=one.severity,
+        title=one.title,
+        cause=one.cause,
+        fix=one.fix,
+        command=one.command,
+        patch=one.patch,
+        guess=one.guess,
+        at=None if when is None else when.at,
+        evidence=tuple(_shown(proof, examination) for proof in one.evidence),
+    )
+
+
+def _shown(proof: Evidence, examination: Examination) -> EvidenceShown:
+    place = (proof.log or "", -1 if proof.offset is None else proof.offset)
+    return EvidenceShown(proof.text, proof.log, proof.offset, examination.lines.get(place), proof.value)
 
 
 def as_text(examination: Examination, width: int = WIDTH) -> str:

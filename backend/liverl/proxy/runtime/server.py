@@ -129,7 +129,7 @@ class Generation:
         config.http_protocol_class = limited_protocol(config.http_protocol_class, desk.connections)
         generation = self
 
-        class Server(uvicorn.Server):  # type: ignore[misc]
+        class Server(uvicorn.Server):
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
                 yield  # the signal handlers are set in _started

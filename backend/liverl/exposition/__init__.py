@@ -1,0 +1,1 @@
+"""The state of a run as metrics for Prometheus: their names (``series``) and the server (``server``)."""
