@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from kit.frozen import Frozen
-from kit.runs import ToyRun, make_run, toy
+from kit.runs import WEB, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.control.messages import CommandError, ControlError
@@ -212,6 +213,40 @@ def test_a_service_that_has_the_port_itself_goes_on_when_keeper_and_backend_were
     said = [e.text for e in run.events() if e.kind == "socket"]
     assert len(said) == 1 and "could not take over its listening socket" in said[0]
     assert not [e for e in run.events() if e.kind == "run_failed"]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_free_port_is_the_same_when_all_that_held_it_were_killed(make: Make, taken: bool) -> None:
+    """The clients of the service know its address, and have no other way to it."""
+    served = toy(
+        "served",
+        argv=(sys.executable, "-c", WEB),
+        ports=(PortSpec("http", held=True),),
+        probes=Probes(startup=Probe("http", port="http", interval=0.1)),
+    )
+    client = toy("client", "sleep", depends_on=(Dependency("listening", "served.http"),))
+    run = make(served, client)
+    run.start()
+    before = run.until("served", "ready")
+    keeper = next(pid for pid, tag in run.tagged().items() if "/keeper/" in tag)
+    run.kill_backend()
+    held = (keeper, *before.members)
+    for pid in held:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(procfs.alive(pid, None) for pid in held), what="their end")
+    other = socket.socket()
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        if taken:
+            other.bind(("127.0.0.1", before.ports["http"]))
+            other.listen()
+        run.start()
+        after = run.until("served", lambda s: s.state == "ready" and s.generation > before.generation)
+    finally:
+        other.close()
+    assert (after.ports != before.ports) == taken
+    words = f"its port {before.ports['http']} was taken while neither backend nor keeper ran"
+    assert len([e for e in run.events() if words in e.text]) == taken
 
 
 LIVES_FOR_A_WHILE = """

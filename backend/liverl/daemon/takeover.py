@@ -169,7 +169,7 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
     if history.stop is not None:
         run.outcome.resume_stop(history.stop)
     then()
-    await adopt_listeners(supervisor, plan.services, keeper_was_running)
+    await adopt_listeners(supervisor, plan.services, keeper_was_running, history)
 
 
 def _tell_damage(supervisor: RunSupervisor, record: evidence.RunRecord, unknown: list[Sighting]) -> bool:

@@ -128,11 +128,11 @@ def journal_anew(supervisor: Supervisor, history: RunHistory) -> None:
 
 
 async def adopt_listeners(
-    supervisor: Supervisor, specs: tuple[ServiceSpec, ...], keeper_was_running: bool
+    supervisor: Supervisor, specs: tuple[ServiceSpec, ...], keeper_was_running: bool, history: RunHistory
 ) -> None:
     """Recover the run's listening sockets: from the keeper if it was already running, else from a service
     that has inherited them (``pidfd_getfd``), which are then passed to the new keeper. If neither is possible, the
-    next start of the service binds the port again.
+    next start of the service binds the port again: also a free one that was chosen, since its clients know it.
 
     Raises:
         KeeperError, KeeperGone: the keeper refused the socket, or died.
@@ -143,6 +143,9 @@ async def adopt_listeners(
             slot = supervisor.slots.get(spec.name)
             if keeper_was_running and await supervisor.keeper_manager.recover_listener(name, port):
                 continue
+            last = history.current(spec.name)
+            if last is not None and last.intent is not None:
+                supervisor.keeper_manager.prefer(name, last.intent.ports.get(port.name, 0))
             process = slot.current.process if slot else None
             if process is None or not procfs.alive(process.pid, process.tick):
                 continue

@@ -61,6 +61,7 @@ class KeeperManager:
             str, tuple[PortSpec, int]
         ] = {}  # ``service.port`` -> (spec, duplicated descriptor)
         self._numbers: dict[str, int] = {}  # ``service.port`` -> port number
+        self._earlier: dict[str, int] = {}  # ``service.port`` -> the number that it had
         self._up = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
         self._spawns = 0  # spawn requests without an answer yet
@@ -208,6 +209,10 @@ class KeeperManager:
 
     # --- listening sockets ---
 
+    def prefer(self, name: str, number: int) -> None:
+        """Open the port ``service.port`` at ``number`` again where the plan leaves the number open: clients know it."""
+        self._earlier[name] = number
+
     async def hold_port(self, service: str, port: PortSpec) -> int:
         """Have the keeper open the listening socket of a port, if it is not open yet; returns the port number.
 
@@ -217,9 +222,14 @@ class KeeperManager:
         """
         name = f"{service}.{port.name}"
         host = await _numeric(port.host)
+        wanted = port.number or self._earlier.pop(name, 0)
         try:
-            answer = await self.request("listen", name=name, host=host, port=port.number)
+            answer = await self.request("listen", name=name, host=host, port=wanted)
         except KeeperError as error:
+            if wanted != port.number:
+                text = f"its port {wanted} was taken while neither backend nor keeper ran: it gets another one, which "
+                self._records.say("socket", f"{text}its clients must be told", "warning", service)
+                return await self.hold_port(service, port)
             holder = procfs.port_holder(port.number)
             if holder is not None:
                 raise PrepareProblem(f"port {port.number} is held by {holder.words()}") from None
