@@ -280,6 +280,7 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
         find_links=entry.find_links,
         first=InstallStep(entry.first.requirements, entry.first.installer, entry.first.index_url),
         lock=entry.lock,
+        local_copy=entry.local_copy,
     )
 
 

@@ -204,6 +204,7 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
     find_links: tuple[str, ...] = ()
     first: InstallStep = InstallStep()
     lock: bool = True  # install what a lock names, where there is one for these requirements
+    local_copy: str = "false"  # true: copied from a network to a local disk; a folder: always copied to it
 
 
 class Settings(msgspec.Struct, frozen=True):
