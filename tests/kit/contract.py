@@ -23,6 +23,7 @@ from liverl.causes.rules_shown import RowListed, RulesChecked
 from liverl.control.messages import PROTOCOL
 from liverl.environments.reports import EnvListed, EnvShown, Localized
 from liverl.exit_codes import rows
+from liverl.importing import Imported
 from liverl.model import SCHEMA, Check, Event, Result
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
@@ -97,6 +98,7 @@ def introspected() -> dict[str, Any]:
         "envs show --json": dict(fields(tuple[EnvShown, ...])),
         "envs localize --json": dict(fields(tuple[Localized, ...])),
         "envs gc --json": dict(fields(GcReport)),
+        "import --json": dict(fields(Imported)),
         "rules check --json": dict(fields(RulesChecked)),
         "rules ls --json": dict(fields(tuple[RowListed, ...])),
     }

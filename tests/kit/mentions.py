@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from liverl.config import leaves, list_profiles, load_config, resolved
 from liverl.config.schema import fields, is_open, root_type
+from liverl.importing.targets import VERL_VARIABLES
 from liverl.plan import make_plan
 from liverl_tui.cli.main import COMMANDS, PROGRAM, cli
 from liverl_tui.keys.bindings import KEYS, key_name
@@ -191,7 +192,7 @@ def sections() -> tuple[str, ...]:
 def known_elsewhere() -> frozenset[str]:
     """Dotted words of other programs' that begin like a section of ours, from the plans themselves: keys of verl's
     overrides, and the ports of services."""
-    found: set[str] = set()
+    found = {"reward.custom_reward_function", *VERL_VARIABLES.values()}  # of launches that are imported
     for profile in list_profiles():
         sets = ["run.name=x"]
         if profile in ("cpu-verl", "h200-smoke", "liverl-gen1"):

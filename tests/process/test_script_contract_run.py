@@ -124,6 +124,9 @@ def _ended(told: Told) -> None:
     shutil.copytree(run.run_dir, copy, ignore=shutil.ignore_patterns("*.sock"))
     told.outputs["clean --json"] = [printed("clean", "--json", "--logs", "--yes", copy)]
     told.outputs["cleaned.json"] = [json.loads((copy / "cleaned.json").read_bytes())]
+    launch = copy / "launch.sh"
+    launch.write_text(LAUNCH)
+    told.outputs["import --json"] = [printed("import", "--json", launch)]
     venv = make_venv(copy / "venv", copy / "checkout")
     told.outputs["envs ls --json"] = [printed("envs", "--json", "proxy")]
     told.outputs["envs localize --json"] = [
@@ -141,6 +144,10 @@ def _ended(told: Told) -> None:
     told.stopped = shell("wait", "--for", "done", run.run_dir).returncode
 
 
+LAUNCH = """export NCCL_DEBUG=INFO
+NAME=n-$(date)
+python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo trainer.experiment_name=$NAME data.seed=1
+"""
 OUTPUTS = [name for name in contract.stored()["outputs"] if name != "metrics.jsonl"]
 
 
