@@ -91,6 +91,8 @@ def test_compiled_files_of_the_source_are_no_change(venv: Path, tmp_path: Path) 
     says(venv / "bin" / "python", "import sys; sys.dont_write_bytecode = False; import heavy")
     assert list(site(venv).rglob("*.pyc"))
     assert not copied(venv, tmp_path / "local").new
+    part = Path("heavy", "part1.py")  # Python takes a compiled file by the time and size of its source
+    assert (site(first.folder) / part).stat().st_mtime_ns == (site(venv) / part).stat().st_mtime_ns
     assert says(first.python, "import heavy; print(heavy.part1.VALUE)") == "1"
 
 

@@ -435,3 +435,39 @@ def test_overrides_keep_their_signs() -> None:
     assert "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096" in kept
     assert "actor_rollout_ref.actor.fsdp_config.optimizer_offload=False" in kept  # differs from actor_offload
     assert all(bare_key(word) not in KEYS for word in kept)
+
+
+def test_paths_beside_a_script_and_keys_of_hydras_own(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    script = tmp_path / "s.sh"
+    script.write_text(
+        "python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=model \\\n"
+        "  data.train_files=rows/a.parquet 'trainer.save_freq=${trainer.test_freq}' "
+        "'trainer.seed=${trainer.test_freq}'\n"
+    )
+    found = read_path(script)
+    config = loaded(found, tmp_path).config
+    assert config.model.model_path == str(tmp_path / "model")
+    why = {note.what: note.why for note in found.not_taken}
+    assert "a relative path" in why["data.train_index: rows/a.parquet"]
+    assert "only Hydra resolves" in why["trainer.save_freq=${trainer.test_freq}"]
+    assert [note.what for note in found.overrides] == ["trainer.seed=${trainer.test_freq}"]
+
+
+def test_a_variable_that_stands_for_another_yields_to_it(tmp_path: Path) -> None:
+    env = tmp_path / "a.env"
+    env.write_text("MODEL_PATH=/m\nTRAIN_PROMPT_BSZ=16\nTRAIN_BSZ=64\nTRAIN_MINI_BSZ=16\nSP_SIZE=1\n")
+    assert loaded(read_path(env), tmp_path).config.training.train_batch_size == 16
+
+
+def test_an_override_that_our_checks_refuse_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "s.sh"
+    script.write_text(
+        "python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=/m "
+        "actor_rollout_ref.rollout.data_parallel_size=two trainer.balance_batch=True\n"
+    )
+    found = read_path(script)
+    loaded(found, tmp_path)
+    assert [note.what for note in found.overrides] == ["trainer.balance_batch=True"]
+    (refused,) = [note for note in found.not_taken if "data_parallel_size" in note.what]
+    assert "expected a whole number" in refused.why
