@@ -331,6 +331,7 @@ class Plan(msgspec.Struct, frozen=True):
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()
     changes: tuple[ConfigChange, ...] = ()  # with which attempts of the run began, oldest first
+    smoke: tuple[str, ...] = ()  # of a smoke run: what was made small, "key 64 -> 8"; () of any other
 
     @property
     def needs_token_routes(self) -> bool:
