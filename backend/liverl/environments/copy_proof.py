@@ -43,6 +43,8 @@ for one in importlib.metadata.distributions():
             places = list(spec.submodule_search_locations or [])
             found[module] = spec.origin or (places[0] if places else "")
             break
+    else:
+        found[name] = ""
 print(json.dumps(found))
 """
 _IMPORT = (
@@ -88,7 +90,8 @@ def python_version(python: Path) -> str:
 
 
 def editable_packages(python: Path) -> dict[str, str]:
-    """The modules that an environment takes from a folder elsewhere (``pip install -e``), each with its file.
+    """The modules that an environment takes from a folder elsewhere (``pip install -e``), each with its file;
+    "" where that folder is gone.
 
     Raises:
         BuildError: its interpreter does not answer.
@@ -119,7 +122,9 @@ def _origins(source: Path, copy: Path, before: dict[str, str]) -> str:
                 f"the copy of {source} cannot be used: {name} would come from {editable.get(name) or 'nowhere'}, "
                 f"and came from {place}"
             )
-    name, place = next(iter(editable.items()))
+    name, place = next(((n, p) for n, p in editable.items() if p), ("", ""))
+    if not name:
+        return f"the folders of its editable packages are gone: {', '.join(editable)}"
     try:
         came = _ask(copy / "bin" / "python", _IMPORT, name)
     except BuildError as error:
