@@ -80,5 +80,10 @@ CHECKS: tuple[Entry, ...] = (
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),
     Entry("script-paths", "script_paths:checks", when.command),
+    Entry("pins", "repository:pins", when.command, host=True),
+    Entry("script-modules", "repository:modules", when.command, host=True, seconds=PROGRAMS),
+    Entry("job-running", "repository:jobs", when.command, host=True),
+    Entry("residue", "repository:residue", when.command, host=True),
+    Entry("checkpoint-room", "repository:room", when.verl_or_command, host=True),
 )
 OF_HOST = frozenset(entry.id for entry in CHECKS if entry.host)  # ids of those that look at this host
