@@ -11,6 +11,7 @@ from kit.runs import ToyRun, make_run, toy
 
 from liverl.daemon.launch import LaunchError, start_backend
 from liverl.model import SMOKE as WORDS
+from liverl.plan.spec import RestartPolicy
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.cli.up import up
@@ -80,3 +81,14 @@ def test_any_other_run_keeps_its_checkpoint_and_may_be_resumed(made: list[ToyRun
     assert status.returncode == 0 and "SMOKE" not in status.stdout
     run.start(resume=True)
     assert run.result().attempt == 2
+
+
+@pytest.mark.parametrize("smoke", [True, False])
+def test_one_that_fails_names_no_command_that_resumes_it(
+    made: list[ToyRun], tmp_path: Path, smoke: bool
+) -> None:
+    task = toy("t", "exit", "7", ends_run=True, restart=RestartPolicy(mode="never"))
+    made.append(make_run(tmp_path, [task], smoke=CHANGED if smoke else ()))
+    made[-1].start()
+    result = made[-1].result()
+    assert result.state == "failed" and (result.resume is None) == smoke

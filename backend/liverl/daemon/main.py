@@ -372,7 +372,8 @@ async def _closing_notes(run: Run, result: Result, directory: OpenDirectory) -> 
                 metrics,
                 present_values(RunDir(directory.path)),
                 gpu_memory=min(totals) if totals else None,
-                out_of_memory=result.cause is not None and result.cause.id.startswith("cuda-oom"),
+                out_of_memory=result.cause is not None
+                and run.supervisor.end_causes.short_of_gpu_memory(result.cause),
             )
         )
         if plan.smoke:
