@@ -585,6 +585,10 @@ class ConfigChange(msgspec.Struct, frozen=True):
         return f"{self.key}: {' -> '.join(texts)}"
 
 
+# What a smoke run (``Snapshot.smoke``) is called wherever its numbers are shown.
+SMOKE = "SMOKE: small batches; its reward means nothing"
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The whole state of a run at one moment. ``seq`` is that of the newest event that it includes."""
 
@@ -623,6 +627,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     muted: tuple[Symptom, ...] = ()  # alerts that ``diagnosis.mute`` of the configuration names
     unreadable: tuple[UnreadableFile, ...] = ()  # capped
     changes: tuple[ConfigChange, ...] = ()  # of the configuration, in any attempt
+    smoke: bool = False  # a run with small batches, whose reward means nothing
     result: Result | None = None
     schema: int = SCHEMA
 

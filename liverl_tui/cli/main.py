@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check", "Check a configuration and this host before a run starts."),
     "plan": ("plan", "Show what a configuration would start."),
     "envs": ("envs", "List the Python environments, and write locks for them."),
+    "import": ("import_config", "Read a launch of another program to a configuration of ours."),
     "make-smoke": ("make_smoke", "Make a tiny model and its data, to try verl with."),
     "notify": ("notify", "List the notification targets of a run, and test them."),
     "ls": ("ls", "List runs, live and ended."),

@@ -35,6 +35,7 @@ class UpOptions:
     run: Path | None = None
     run_root: Path | None = None
     trust: tuple[str, ...] = ()
+    smoke: bool = False
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> UpOptions:
@@ -153,6 +154,12 @@ def up_options(function: F) -> F:
     """Add all options of ``up``."""
     function = show_options(function)
     for option in (
+        click.option(
+            "--smoke",
+            is_flag=True,
+            help="First a small run of the same configuration: 8 prompts with 4 responses, two steps, no validation; "
+            "its checkpoint is measured and removed.",
+        ),
         click.option(
             "--wait",
             type=click.Choice(["ready", "done"]),

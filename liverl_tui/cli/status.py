@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl.model import SMOKE
 from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.commands import next_command
 from liverl.rundir.index import describe, find_run
@@ -206,6 +207,8 @@ def _show_files(run: RunDir, why: str, as_json: bool, *, compact: bool, live: bo
         echo(
             f"  attempt {result.attempt}, {steps}. {'' if snapshot is not None else result.summary}".rstrip()
         )
+        if snapshot is not None and snapshot.smoke:
+            echo(f"  {SMOKE}")
         if (command := next_command(result)) is not None:
             echo(f"  to resume: {command}")
     elif live:

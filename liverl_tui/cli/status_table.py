@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from liverl.diagnose.muting import muted_words
-from liverl.model import GpuStatus, ServiceState, ServiceStatus, Snapshot
+from liverl.model import SMOKE, GpuStatus, ServiceState, ServiceStatus, Snapshot
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.text.facts import (
@@ -104,7 +104,8 @@ def _head(s: Snapshot) -> str:
     lasted = "" if s.state in ("stopped", "failed") else f"up {duration(s.at - s.started_at)}"
     if s.result is not None:
         lasted = f"took {duration(s.result.ended_at - s.started_at)}"
-    return f"{s.run}  {doing(s)}{step}{attempt}  {lasted}".rstrip()
+    smoke = f"  [{SMOKE}]" if s.smoke else ""
+    return f"{s.run}{smoke}  {doing(s)}{step}{attempt}  {lasted}".rstrip()
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> list[str]:

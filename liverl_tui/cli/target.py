@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from liverl.plan.spec import Plan
 
 
+_LONGEST_NAME = 120  # characters of a smoke run's name, before a number
+
+
 @dataclass(frozen=True)
 class Target:
     """A resolved configuration and the directory of its run, which need not exist yet."""
 
     loaded: LoadedConfig
     run_dir: Path
+    smoke: tuple[str, ...] = ()  # of a smoke run: what was made small
 
     def plan(self) -> Plan:
         """What the configuration starts.
@@ -36,10 +40,12 @@ class Target:
         Raises:
             CliError: this version cannot start the configuration.
         """
+        from msgspec.structs import replace
+
         from liverl.plan import PlanError, make_plan
 
         try:
-            return make_plan(self.loaded, self.run_dir)
+            return replace(make_plan(self.loaded, self.run_dir), smoke=self.smoke)
         except PlanError as error:
             raise CliError(str(error), ExitCode.USAGE) from error
 
@@ -61,13 +67,52 @@ def load_target(options: UpOptions) -> Target:
         sets.append(f"run.name={options.name}")
     if options.run_root is not None:
         sets.append(f"run.run_root={os.path.abspath(options.run_root)}")
-    loaded = load_config(options.config, profile=options.profile, sets=sets)
-    config = resolved(loaded.config, env=os.environ, cwd=Path.cwd(), now=time.time(), file=options.config)
+    loaded, now = load_config(options.config, profile=options.profile, sets=sets), time.time()
+    small: tuple[str, ...] = ()
+    if options.smoke:
+        more, small = _smoke(options, loaded.config, sets, now)
+        loaded = load_config(options.config, profile=options.profile, sets=[*sets, *more])
+    config = resolved(loaded.config, env=os.environ, cwd=Path.cwd(), now=now, file=options.config)
     run_dir = run_directory(config)
     _check_name("experiment.project_name", run_dir.parent.name)
     _check_name("run.name", run_dir.name)
     check_muted(loaded)
-    return Target(replace(loaded, config=config), run_dir)
+    return Target(replace(loaded, config=config), run_dir, small)
+
+
+def _smoke(
+    options: UpOptions, config: RunConfig, sets: Sequence[str], now: float
+) -> tuple[list[str], tuple[str, ...]]:
+    """What makes a run a smoke run of the same configuration: settings, with a name of its own, and what they change.
+
+    Raises:
+        CliError: it cannot be made small.
+    """
+    from liverl.config import ConfigError, load_config, resolved, run_directory
+    from liverl.config.smoke import PREFIX, NoSmoke, shrunk
+
+    def given(more: dict[str, str]) -> list[str]:
+        return [*sets, *(f"{key}={value}" for key, value in more.items())]
+
+    def fits(more: dict[str, str]) -> bool:
+        try:
+            load_config(options.config, profile=options.profile, sets=given(more), read_secrets=False)
+        except ConfigError:
+            return False
+        return True
+
+    try:
+        small = shrunk(config, fits)
+    except NoSmoke as error:
+        raise CliError(f"--smoke: {error}", ExitCode.USAGE) from None
+    whole = resolved(config, env=os.environ, cwd=Path.cwd(), now=now, file=options.config)
+    root, name = run_directory(whole).parent, f"{PREFIX}{whole.run.name}"[:_LONGEST_NAME]
+    number, free = 1, name
+    while os.path.lexists(root / free):
+        number += 1
+        free = f"{name}-{number}"
+    names = {"run.name": free, "experiment.exp_name": free}
+    return given(small.sets | names)[len(sets) :], small.words
 
 
 def require_trusted(run: RunDir, trust: Sequence[str], options: UpOptions | None = None) -> None:

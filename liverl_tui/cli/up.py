@@ -67,7 +67,7 @@ def up_or_attach(options: UpOptions) -> int:
     # With --readonly nothing is started.
     if options.readonly and not options.describes_one and not options.resumes:
         return show(find_run(options.run, options.run_root), _mode(options), readonly=True)
-    if not options.names_a_run:
+    if not options.names_a_run and not options.smoke:
         infos = candidates(options.run_root)
         live = [i for i in infos if i.state == "live"]
         if len(live) > 1:
@@ -126,6 +126,11 @@ def up(options: UpOptions) -> int:
             "liverl-tui attach",
             ExitCode.USAGE,
         )
+    if options.smoke and (options.resumes or options.run is not None):
+        raise CliError(
+            "--smoke starts a run of its own; it cannot be combined with --resume, --resume-or-start or --run",
+            ExitCode.USAGE,
+        )
     if options.wait and not options.detach:
         raise CliError("--wait requires --detach", ExitCode.USAGE)
     if options.readonly and _mode(options) != "interface":
@@ -144,7 +149,7 @@ def up(options: UpOptions) -> int:
 
         if not options.describes_one or names_no_run(options):
             return _continue(_newest(options.run_root), options)
-    if options.detach and not options.names_a_run:
+    if options.detach and not options.names_a_run and not options.smoke:
         orphan = _only_orphan(candidates(options.run_root), options)
         if orphan is not None:
             return _continue(orphan, options)
@@ -176,6 +181,10 @@ def _from_config(options: UpOptions) -> int:
         check_theme(target.loaded.config.ui.theme)
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
+    if options.smoke:
+        from liverl.model import SMOKE
+
+        echo(f"{SMOKE}. Changed for it: {'; '.join(target.smoke) or 'nothing: it is as small'}", err=True)
     _require_trusted(run, options)
     from liverl.daemon.launch import LaunchError, create_run
 
@@ -286,6 +295,10 @@ def _continue(run: RunDir, options: UpOptions) -> int:
         adopts = options.detach and alive.record is not None and not (resume and lost)
         adopted = _adopted(run) if adopts else ""
         return _start(run, options, text, resume=resume and lost, adopted=adopted, changed=changed)
+    from liverl.daemon.launch import no_next_attempt
+
+    if why := no_next_attempt(run.path):
+        raise CliError(why, ExitCode.USAGE)
     if not resume:
         raise CliError(
             f"run {run.name} has ended ({result.state}, exit code {result.exit_code}). "

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from liverl.agents.endings import NOT_AS_MEANT, counted
 from liverl.diagnose.muting import muted_words
-from liverl.model import GpuStatus, SessionsStatus, Snapshot, StepTrials
+from liverl.model import SMOKE, GpuStatus, SessionsStatus, Snapshot, StepTrials
 from liverl.util.plural import plural, quantity
 from liverl_tui.text.status_label import BUSY, SnapshotIndex, StatusLabel, of_replica, owner_of
 from liverl_tui.text.words import age, count, duration, number, one_line, percent, size, state_word
@@ -302,6 +302,7 @@ def _facts(s: Snapshot) -> list[tuple[str, str]]:
     again = f", attempt {s.attempt}" if s.attempt > 1 else ""
     run = f"run {doing(s)}{again}, up {age(s.at - s.started_at)}"
     facts = [
+        ("smoke", SMOKE if s.smoke else None),
         ("training", step_words(s)),
         ("replicas", replica_words(s)),
         ("proxy", proxy_words(s)),

@@ -21,12 +21,15 @@ from msgspec import inspect
 
 from liverl.causes.rules_shown import RowListed, RulesChecked
 from liverl.control.messages import PROTOCOL
+from liverl.environments.reports import EnvListed, EnvShown, Localized
 from liverl.exit_codes import rows
+from liverl.importing import Imported
 from liverl.model import SCHEMA, Check, Event, Result
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
 from liverl.offline.clean_items import CleanReport
 from liverl.offline.doctor.report import DoctorReport
+from liverl.offline.envs_gc import GcReport
 from liverl.plan.spec import Plan
 from liverl.preflight.record import Preflight, Report
 from liverl.rundir.cleaned import Removal
@@ -93,6 +96,11 @@ def introspected() -> dict[str, Any]:
         "preflight.json": dict(fields(Preflight)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),
+        "envs ls --json": dict(fields(tuple[EnvListed, ...])),
+        "envs show --json": dict(fields(tuple[EnvShown, ...])),
+        "envs localize --json": dict(fields(tuple[Localized, ...])),
+        "envs gc --json": dict(fields(GcReport)),
+        "import --json": dict(fields(Imported)),
         "rules check --json": dict(fields(RulesChecked)),
         "rules ls --json": dict(fields(tuple[RowListed, ...])),
     }
@@ -103,6 +111,9 @@ def introspected() -> dict[str, Any]:
         assert command is not None, name
         commands[name] = parameters(command)
         if isinstance(command, click.Group):
+            # What a group takes without an action is that of its first, where it has such a one.
+            default = command.commands.get(getattr(command, "default_action", ""))
+            commands[name] |= parameters(default) if default is not None else {}
             commands |= {f"{name} {action}": parameters(one) for action, one in command.commands.items()}
     codes = dict(rows())
     return {

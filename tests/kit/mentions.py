@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from liverl.config import leaves, list_profiles, load_config, resolved
 from liverl.config.schema import fields, is_open, root_type
+from liverl.importing.targets import VERL_VARIABLES
 from liverl.plan import make_plan
 from liverl_tui.cli.main import COMMANDS, PROGRAM, cli
 from liverl_tui.keys.bindings import KEYS, key_name
@@ -120,8 +121,10 @@ def _joined(node: ast.JoinedStr, known: dict[str, str]) -> str:
 def help_texts() -> Iterator[Text]:
     """What ``--help`` says, of the program and of each command."""
     for name, command in {PROGRAM: cli, **commands()}.items():
-        told = [command.help, command.epilog, *(getattr(p, "help", None) for p in command.params)]
-        yield from (Text(f"help of {name}", text) for text in told if text)
+        actions = command.commands.values() if command is not cli and isinstance(command, click.Group) else ()
+        for one in (command, *actions):
+            told = [one.help, one.epilog, *(getattr(p, "help", None) for p in one.params)]
+            yield from (Text(f"help of {name}", text) for text in told if text)
 
 
 def papers() -> list[str]:
@@ -190,7 +193,7 @@ def sections() -> tuple[str, ...]:
 def known_elsewhere() -> frozenset[str]:
     """Dotted words of other programs' that begin like a section of ours, from the plans themselves: keys of verl's
     overrides, and the ports of services."""
-    found: set[str] = set()
+    found = {"reward.custom_reward_function", *VERL_VARIABLES.values()}  # of launches that are imported
     for profile in list_profiles():
         sets = ["run.name=x"]
         if profile in ("cpu-verl", "h200-smoke", "liverl-gen1"):
@@ -298,11 +301,11 @@ def commands() -> dict[str, click.Command]:
 
 @cache
 def options(command: str = "") -> frozenset[str]:
-    """The options of one command; of the program itself without a name."""
+    """The options of one command, with those of its actions; of the program itself without a name."""
     where = commands()[command] if command else cli
-    names = {
-        name for p in where.params if isinstance(p, click.Option) for name in (*p.opts, *p.secondary_opts)
-    }
+    actions = where.commands.values() if command and isinstance(where, click.Group) else ()
+    parameters = [p for one in (where, *actions) for p in one.params]
+    names = {name for p in parameters if isinstance(p, click.Option) for name in (*p.opts, *p.secondary_opts)}
     return frozenset(names | {"-h", "--help"})
 
 

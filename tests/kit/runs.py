@@ -232,6 +232,7 @@ def make_run(
     settings: Settings | None = None,
     notify: NotifyPlan | None = None,
     name: str = "toy",
+    smoke: tuple[str, ...] = (),
 ) -> ToyRun:
     """A run directory with a plan of toy services."""
     run_dir = folder / "tests" / name
@@ -248,6 +249,7 @@ def make_run(
         served_model=served_model,
         settings=settings or Settings(scan_interval=0.3, stuck_after=5.0),
         notify=notify or NotifyPlan(),
+        smoke=smoke,
     )
     write_atomic(run_dir / "plan.json", msgspec.json.encode(plan))
     return ToyRun(run_dir)

@@ -22,6 +22,7 @@ from kit import contract
 from kit.contract import ON_PURPOSE, problems
 from kit.receivers import keeper_of, kept
 from kit.runs import WEB, ToyRun, make_run, toy
+from kit.venvs import make_venv
 from kit.waiting import wait_until
 from msgspec.structs import replace
 
@@ -126,6 +127,16 @@ def _ended(told: Told) -> None:
     shutil.copytree(run.run_dir, copy, ignore=shutil.ignore_patterns("*.sock"))
     told.outputs["clean --json"] = [printed("clean", "--json", "--logs", "--yes", copy)]
     told.outputs["cleaned.json"] = [json.loads((copy / "cleaned.json").read_bytes())]
+    launch = copy / "launch.sh"
+    launch.write_text(LAUNCH)
+    told.outputs["import --json"] = [printed("import", "--json", launch)]
+    venv = make_venv(copy / "venv", copy / "checkout")
+    told.outputs["envs ls --json"] = [printed("envs", "--json", "proxy")]
+    told.outputs["envs localize --json"] = [
+        printed("envs", "localize", "--json", venv, "--to", copy / "local")
+    ]
+    told.outputs["envs show --json"] = [printed("envs", "show", "--json", venv)]
+    told.outputs["envs gc --json"] = [printed("envs", "gc", "--json")]
     rules = copy / "rules.toml"
     rules.write_text('silence = ["nccl-watchdog"]\n')
     told.outputs["rules check --json"] = [printed("rules", "check", "--json", rules)]
@@ -136,6 +147,10 @@ def _ended(told: Told) -> None:
     told.stopped = shell("wait", "--for", "done", run.run_dir).returncode
 
 
+LAUNCH = """export NCCL_DEBUG=INFO
+NAME=n-$(date)
+python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo trainer.experiment_name=$NAME data.seed=1
+"""
 OUTPUTS = [name for name in contract.stored()["outputs"] if name != "metrics.jsonl"]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kit.pilots import until
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, view
 
-from liverl.model import Cause, ReplicaSet, Result, Snapshot, Symptom
+from liverl.model import SMOKE, Cause, ReplicaSet, Result, Snapshot, Symptom
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.fitting import pack
@@ -462,3 +462,9 @@ async def test_clocks_stand_still_when_nobody_tells_us_any_more() -> None:
         await settle(pilot)
         assert NOW < seen < clock.now()
         assert re.search(r"elapsed 2m\d\ds", app.screen.query_one(Header).text)
+
+
+@pytest.mark.parametrize(("width", "words"), [(200, SMOKE), (60, "SMOKE"), (24, "SMOKE")])
+def test_a_smoke_run_is_called_so_in_front_of_all_else(width: int, words: str) -> None:
+    assert first(view(smoke=True), width).lstrip().startswith(words)
+    assert "SMOKE" not in first(view(), width)

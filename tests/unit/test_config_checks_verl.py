@@ -340,6 +340,28 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
                 ("first.index_url", "first: {index_url: 'http://u:p@h'}"),
             )
         ),
+        *(
+            (
+                (f"environments.x={{venv_path: /v, local_copy: {value}}}",),
+                refused(
+                    "environments.x.local_copy",
+                    "neither a yes or no nor a folder",
+                    f"'{value}'",
+                    "true, false, or a folder on a disk of this host: /DIR, ~/DIR or ./DIR",
+                    hint,
+                ),
+            )
+            for value, hint in (("ture", "did you mean true?"), ("local", ""))
+        ),
+        (
+            ("environments.x={venv_path: self, local_copy: /d}",),
+            refused(
+                "environments.x.local_copy",
+                "our own environment is not copied",
+                "/d",
+                "false",
+            ),
+        ),
     ],
 )
 def test_what_is_refused_and_what_is_said_of_it(sets: tuple[str, ...], expected: list[str]) -> None:
@@ -389,6 +411,8 @@ SIXTEEN = ("training.train_batch_size=16", "training.train_prompt_mini_batch_siz
         ("infrastructure.ray_dashboard_port=6379", "ray.address=h:1"),
         ("environments.x={venv_path: /v}",),
         ("environments.x={requirements: [a]}",),
+        ("environments.x={venv_path: /v, local_copy: true}",),
+        ("environments.x={venv_path: self, local_copy: 'No'}",),
         ("environments.x={venv_path: /v, find_links: [/a], index_url: 'https://h/s'}",),
         (
             *COMMAND,

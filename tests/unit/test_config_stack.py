@@ -116,6 +116,24 @@ def test_ray_paths_are_absolute() -> None:
     assert fixed.environments["verl"].find_links == ("/w/w", "https://h/w")
 
 
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        ("yes", "true"),
+        ("TRUE", "true"),
+        ("off", "false"),
+        ("~/d", "/home/u/d"),
+        ("./d", "/w/d"),
+        ("/d", "/d"),
+    ],
+)
+def test_a_local_copy_is_a_word_or_an_absolute_folder(given: str, means: str) -> None:
+    config = verl(f"environments.verl.local_copy={given}")
+    fixed = resolved(config, env={"HOME": "/home/u"}, cwd=Path("/w"), now=0.0)
+    assert fixed.environments["verl"].local_copy == means
+    assert environment_spec(fixed, "verl").local_copy == means
+
+
 def test_a_cluster_that_runs_is_joined_with_this_users_token(tmp_path: Path) -> None:
     def token(*sets: str, **env: str) -> str:
         return resolved(

@@ -234,6 +234,8 @@ SEVERAL = {
         "proxy ray sessions trainer": "supervise.stop_grace supervise.tree_grace supervise.pass_env",
         # what carries the trials follows the agent loop
         "backend proxy ray sessions trainer": "supervise.kill_grace verl.agent_loop",
+        # how attention is computed follows what is installed
+        "environments trainer": "environments environment.venv_path",
     },
     COMMAND: {
         "backend trainer": "model.served_model_name infrastructure.litellm_port supervise.kill_grace "

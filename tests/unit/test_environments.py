@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.config.trusted_roots import ROOTS_VARIABLE
-from liverl.environments import BuildError, build, default_cache_dir, resolve
+from liverl.environments import BuildError, default_cache_dir, locking, resolve
 from liverl.environments.index import Redactor, pip_settings, uv_environment, uv_has_index
 from liverl.environments.resolve import MARKER, normalise_requirement
 from liverl.environments.uv import UvProgress
@@ -226,12 +226,12 @@ def test_nothing_is_built_where_another_user_could_put_files(
     folder = tmp_path / "cache"
     folder.mkdir()
     lock = folder / ".verl.lock"
-    build._require_own("verl", folder, lock)
+    locking._require_own("verl", folder, lock)
     folder.chmod(0o777)
     with pytest.raises(BuildError, match=r"every user can write it .*chmod o-w .*LIVERL_CACHE_DIR"):
-        build._require_own("verl", folder, lock)
+        locking._require_own("verl", folder, lock)
     monkeypatch.setenv(ROOTS_VARIABLE, f"[{tmp_path}]")
-    build._require_own("verl", folder, lock)
+    locking._require_own("verl", folder, lock)
     monkeypatch.setenv(ROOTS_VARIABLE, "{")
     with pytest.raises(BuildError, match="is not a list of directories"):
-        build._require_own("verl", folder, lock)
+        locking._require_own("verl", folder, lock)

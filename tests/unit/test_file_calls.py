@@ -25,6 +25,7 @@ OWN_CALLS = {
     "util/remove_tree.py": "the helper: removal without recursion",
     "util/kernel_file.py": "the helper: /proc and /sys",
     "util/package_data.py": "the helper: files of our own package",
+    "environments/copy_files.py": "gives unchanged files of an earlier copy of an environment a second name",
     "agents/harbor/": "runs in Harbor's interpreter, and imports nothing of ours",
     "procs/procfs.py": "reads /proc only, several thousand files per second",
     "procs/stats.py": "reads /proc only, several thousand files per second",

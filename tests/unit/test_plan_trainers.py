@@ -213,7 +213,10 @@ def test_micro_batches_by_tokens_hold_the_longest_sample() -> None:
 
 
 def test_what_only_a_machine_without_gpus_needs() -> None:
-    cpu, gpu = overrides_of(plan_of()), overrides_of(plan_of(profile="liverl-gen1"))
+    cpu, gpu = (
+        overrides_of(plan_of()),
+        overrides_of(plan_of("environments.verl.venv_path=/v", profile="liverl-gen1")),
+    )
     only = {
         "actor_rollout_ref.actor.strategy": "fsdp2",
         "actor_rollout_ref.model.use_remove_padding": "False",

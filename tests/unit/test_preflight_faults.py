@@ -149,9 +149,9 @@ def test_a_run_that_could_start(
     code, checks = checked(place(topology), capsys)
     assert code == 0 and not [check for check in checks if check["status"] == "fail"]
     warned = {check["id"] for check in checks if check["status"] == "warn"}
-    assert warned <= {"unguarded-ports", "open-files", "process-limit", "object-store"}, (
-        "they tell of this machine"
-    )
+    of_machine = {"unguarded-ports", "open-files", "process-limit", "object-store"}
+    of_machine |= {"job-running", "residue", "checkpoint-room", "environment-disks"}
+    assert warned <= of_machine, "they tell of this machine"
     assert all(check["id"] and check["name"] and check["text"] for check in checks)
     assert {c["name"]: c["status"] for c in checks if c["id"].startswith("model")} == (
         {}

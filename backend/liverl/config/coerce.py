@@ -13,13 +13,12 @@ from typing import Any
 from msgspec import inspect as types
 
 from liverl.config.errors import shown
+from liverl.config.sections.value_types import FALSE, TRUE
 from liverl.config.yaml_nodes import Node
 from liverl.util.nearest import did_you_mean
 
 _INT = re.compile(r"[+-]?[0-9][0-9_]*")
 _FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?")
-_TRUE = frozenset({"true", "yes", "on"})
-_FALSE = frozenset({"false", "no", "off"})
 _MAX_DIGITS = 18
 
 
@@ -115,8 +114,8 @@ def _scalar(node: Node, kind: types.Type) -> Any:
         raise Bad(node, expected(kind), "remove the quotes" if _would_fit(node, kind) else "")
     if isinstance(kind, types.BoolType):
         word = node.text.lower()
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
+        if word in TRUE or word in FALSE:
+            return word in TRUE
         raise Bad(node, expected(kind))
     if isinstance(kind, types.IntType):
         return _whole(node, kind)

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from liverl.config.schema import RunConfig
 from liverl.config.secrets import FILE_SCHEME
-from liverl.config.sections.run import SELF
+from liverl.config.sections.run import SELF, names_a_folder
+from liverl.config.sections.value_types import FALSE, TRUE
 from liverl.config.sizing import BUILTIN, SMOKE
 from liverl.util.paths import default_cache_dir
 
@@ -38,6 +39,13 @@ def resolved(
 
     def venv(text: str) -> str:
         return text if text == SELF else absolute(text)
+
+    def copies(text: str) -> str:
+        """A folder for copies as an absolute path; a yes or no as ``true`` or ``false``, anything else as it is."""
+        word = text.lower()
+        if word in TRUE or word in FALSE:
+            return "true" if word in TRUE else "false"
+        return absolute(text) if names_a_folder(text) else text
 
     def link(text: str) -> str:
         return text if "://" in text else absolute(text)
@@ -69,6 +77,7 @@ def resolved(
                 entry,
                 venv_path=venv(entry.venv_path or "") or None,
                 find_links=tuple(link(text) for text in entry.find_links),
+                local_copy=copies(entry.local_copy),
             )
             for key, entry in config.environments.items()
         },

@@ -235,12 +235,12 @@ class EndCauses:
         if why is None:
             return None
         found = cause(why, self._run_dir, self._now(), ray=self.ray)
-        if self._short_of_gpu_memory(found) and not _held_alone(found):
+        if self.short_of_gpu_memory(found) and not _held_alone(found):
             found = msgspec.structs.replace(found, why=self._with_strangers(found.why))
         return found
 
-    def _short_of_gpu_memory(self, found: Cause) -> bool:
-        """Whether a process of somebody else may have a part in it."""
+    def short_of_gpu_memory(self, found: Cause) -> bool:
+        """Whether a GPU's memory was short, in which a process of somebody else may have a part."""
         row = self.matcher.by_id.get(found.id)
         return row is not None and row.gpu_memory
 

@@ -22,14 +22,16 @@ from liverl.daemon.trusted_run import UntrustedRun, require_trusted
 from liverl.daemon.waiting import Tell, Waiting
 from liverl.exit_codes import ExitCode
 from liverl.model import Check, Result
+from liverl.plan.moved import read_plan
 from liverl.plan.spec import Plan
 from liverl.procs.locks import lock_holder
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util import clocks
 from liverl.util.atomic_file import set_aside, write_atomic
+from liverl.util.bad_json import BAD_JSON
 from liverl.util.modes import make_directory, new_directory
 from liverl.util.process_limit import too_few
-from liverl.util.regular_file import open_append, open_binary
+from liverl.util.regular_file import open_append, open_binary, read_regular
 from liverl.util.remove_tree import remove_tree
 
 if TYPE_CHECKING:
@@ -132,6 +134,20 @@ def _placeholder(loaded: LoadedConfig) -> str | None:
     return key if key and not key.startswith("file:") else None
 
 
+def no_next_attempt(run_dir: Path) -> str:
+    """Why a run that has ended gets no other attempt, in words; "" if it may."""
+    try:
+        plan = read_plan(read_regular(RunDir(run_dir).plan))
+    except (OSError, *BAD_JSON):
+        return ""  # the backend says what is wrong with it
+    if not plan.smoke:
+        return ""
+    return (
+        f"{plan.run} is a smoke run: small batches, two steps, its checkpoint removed; it is not resumed. The real run "
+        "is another one: give `liverl-tui up` the same options without --smoke"
+    )
+
+
 def start_backend(
     run_dir: Path,
     *,
@@ -157,6 +173,9 @@ def start_backend(
         require_trusted(run_dir)
     except UntrustedRun as error:
         raise LaunchError(str(error), error.exit_code) from None
+    refusal = no_next_attempt(run_dir) if resume else ""
+    if refusal:
+        raise LaunchError(refusal, ExitCode.USAGE)
     _require_room(run_dir)
     earlier = RunDir(run_dir).read_result()
     argv = [sys.executable, "-m", "liverl.daemon.main", "--run-dir", str(run_dir)]

@@ -13,7 +13,7 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,11 +29,13 @@ from liverl.daemon.next_attempt import present_values
 from liverl.daemon.past_the_loop import PastTheLoop
 from liverl.daemon.plan_change import PlanChange, apply
 from liverl.daemon.run import Run
+from liverl.daemon.smoke import end_of_smoke
 from liverl.daemon.takeover import StartProblem, opens_attempt, plan_to_stop, populate, read_plan, read_run
 from liverl.daemon.trusted_run import UntrustedRun, require_trusted, trusted_roots
 from liverl.diagnose.report import files, past_alerts, report
+from liverl.diagnose.scaling import when_to_scale
 from liverl.exit_codes import ExitCode
-from liverl.model import Level, Result
+from liverl.model import SMOKE, Level, Result
 from liverl.observe.hung_stacks import saved_in
 from liverl.plan.slurm import within_batch_limits
 from liverl.procs import procfs
@@ -285,9 +287,10 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
     await _in_time(
         supervisor, writing, RESULT_PATIENCE + END_LIMIT, "the result could not be written within {:g} s"
     )
+    notes = await _closing_notes(run, result, directory)
     await _in_time(
         supervisor,
-        _write_report(run, result, directory),
+        _write_report(run, result, directory, notes),
         END_LIMIT,
         "report.md could not be written within {:g} s",
     )
@@ -357,7 +360,39 @@ async def _write_result(
         await asyncio.sleep(0.5)
 
 
-async def _write_report(run: Run, result: Result, directory: OpenDirectory) -> None:
+async def _closing_notes(run: Run, result: Result, directory: OpenDirectory) -> list[str]:
+    """What is said at the end of a run: of a smoke run what its checkpoint took; of each run of verl's whether it asks
+    for more nodes."""
+    supervisor, plan, snapshot = run.supervisor, run.plan, run.snapshot()
+    metrics = snapshot.metrics.values if snapshot.metrics is not None else {}
+    notes = []
+    if plan.smoke:
+        notes.append(SMOKE)
+        try:
+            async with asyncio.timeout(END_LIMIT):
+                notes.append(await asyncio.to_thread(end_of_smoke, directory.path / "checkpoints", metrics))
+        except (OSError, TimeoutError) as error:
+            notes.append(f"its checkpoint was not removed: {error or 'the storage does not answer'}")
+        supervisor.say("smoke", f"{SMOKE}; {notes[-1]}")
+    if plan.topology != "managed" and (result.steps or result.cause is not None):
+        totals = [gpu.memory_total for gpu in snapshot.gpus if gpu.memory_total]
+        notes.append(
+            when_to_scale(
+                metrics,
+                present_values(RunDir(directory.path)),
+                gpu_memory=min(totals) if totals else None,
+                out_of_memory=result.cause is not None
+                and run.supervisor.end_causes.short_of_gpu_memory(result.cause),
+            )
+        )
+        if plan.smoke:
+            supervisor.say("smoke", notes[-1])
+    return notes
+
+
+async def _write_report(
+    run: Run, result: Result, directory: OpenDirectory, notes: Sequence[str] = ()
+) -> None:
     """Write the attempt's ``report.md``; a run that has ended is no failure for want of it."""
     snapshot, where = run.snapshot(), directory.path
     path = RunDir(where).report(result.attempt)
@@ -366,7 +401,7 @@ async def _write_report(run: Run, result: Result, directory: OpenDirectory) -> N
         present = {name for name in files(result.attempt) if (where / name).exists()}
         alerts = past_alerts(run.events_since(0), result.started_at)
         hung = saved_in(RunDir(where).stacks(result.attempt))
-        text = report(snapshot, result, alerts, present, present_values(RunDir(where)), hung)
+        text = report(snapshot, result, alerts, present, present_values(RunDir(where)), hung, notes)
         write_atomic(path, text.encode())
 
     try:

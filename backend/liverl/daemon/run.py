@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from liverl.daemon.commands import Commands
 from liverl.daemon.data_check import environment_checks
 from liverl.daemon.reconfigure import Reconfiguration
@@ -159,6 +161,8 @@ class Run:
             self.sampler.facts.rewards,
             self.snapshots.total_steps(),
         )
+        if self.plan.smoke:
+            result = msgspec.structs.replace(result, resume=None)  # a smoke run has no next attempt
         return redact.struct(result)
 
     async def _look_at_clocks(self) -> float:

@@ -101,6 +101,7 @@ class SnapshotBuilder:
             muted=muted,
             unreadable=(*self._replicas.unreadable, *facts.unreadable),
             changes=supervisor.plan.changes,
+            smoke=bool(supervisor.plan.smoke),
             result=self._outcome.result,
         )
 

@@ -86,14 +86,16 @@ def report(
     present: Container[str],
     settings: Mapping[str, str] | None = None,
     stacks: Sequence[Saved] = (),
+    notes: Sequence[str] = (),
 ) -> str:
     """The page, without secrets. ``snapshot``: the last state; ``alerts``: of this attempt; ``present``: which of
     ``files`` exist; ``settings``: the run's configuration, dotted key -> value; ``stacks``: of processes that hung, as
-    they were saved."""
+    they were saved; ``notes``: sentences for the first list."""
     lines = [
         f"# {snapshot.run}, attempt {result.attempt}: {result.summary}",
         "",
         *_what_ran(snapshot, result, settings or {}),
+        *(f"- {note}" for note in notes),
         "",
         *_why(snapshot, result),
         *_alerts(snapshot, result, alerts),

@@ -4,62 +4,82 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
-import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from liverl.config.trusted_roots import ROOTS_VARIABLE, trusted_roots
 from liverl.environments.errors import BuildError
-from liverl.environments.index import pip_environment, uv_environment, with_index
+from liverl.environments.index import from_wheels, pip_environment, uv_environment, with_index
 from liverl.environments.interpreters import find
+from liverl.environments.local_copy import localized
 from liverl.environments.lock import Lock, checks_hashes
+from liverl.environments.locking import locked
 from liverl.environments.resolve import MARKER, EnvPlan, resolve
 from liverl.environments.uv import Progress, find_uv, run_installer
 from liverl.plan.spec import EnvironmentSpec, InstallStep
-from liverl.rundir.path_facts import facts_of, present_caller
-from liverl.rundir.trust import assess
-from liverl.util.append import write_all
 from liverl.util.atomic_file import write_atomic
-from liverl.util.decode import decode_loose_json
-from liverl.util.lock_file import open_lock
-from liverl.util.modes import make_directory
 from liverl.util.plural import quantity
 from liverl.util.remove_tree import remove_tree
 
 PYTHON_STARTS_WITHIN = 60.0  # seconds; a cold network disk is slow
-_LOCK_POLL = 0.2  # seconds
 
 
-async def ensure(spec: EnvironmentSpec, cache_dir: Path, progress: Progress) -> Path:
-    """The interpreter of ``spec``, built below ``cache_dir`` when it is not there yet.
+async def ensure(
+    spec: EnvironmentSpec, cache_dir: Path, progress: Progress, *, wheels: Path | None = None
+) -> Path:
+    """The interpreter with which ``spec`` is started: built below ``cache_dir`` when it is not there yet, and copied to
+    a local disk where ``spec.local_copy`` says so.
 
     A built one is used at once, without network and without writing. ``progress(text, share)`` is called in
-    the event loop while something is built; ``share`` is 0..1 or None. Raises BuildError.
+    the event loop while something is built; ``share`` is 0..1 or None. ``wheels``: a folder with all packages, which
+    are then taken from nowhere else. Raises BuildError.
     """
     plan = resolve(spec, cache_dir)
     if plan.kind == "own":
         return plan.python
     if plan.kind == "existing":
         await _check_python(plan.python, f"environment {plan.name!r} (venv_path)")
-        return plan.python
-    if not plan.published:
+    else:
+        await build(spec, cache_dir, progress, wheels=wheels)
+    return await localized(plan.name, plan.python, spec.local_copy, progress)
+
+
+async def build(
+    spec: EnvironmentSpec, cache_dir: Path, progress: Progress, *, wheels: Path | None = None
+) -> EnvPlan:
+    """Install an environment that is described by requirements, unless it is there. As ``ensure``, without the copy."""
+    plan = resolve(spec, cache_dir)
+    if plan.published:
+        await asyncio.to_thread(note_use, plan)
+    else:
         try:
-            async with _lock(plan, progress):
+            async with locked(plan.name, _folder(plan), progress, "is building the same environment"):
                 if not plan.published:  # whoever held the lock may have built it
-                    await _build(spec, plan, progress)
+                    await _build(spec, plan, progress, wheels)
         except OSError as error:
             where = error.filename or plan.folder
             raise BuildError(
                 f"cannot build environment {plan.name!r}: {where}: {error.strerror}; "
                 "set LIVERL_CACHE_DIR to a writable folder"
             ) from None
-    return plan.python
+    return plan
+
+
+def note_use(plan: EnvPlan) -> None:
+    """Note that an environment is used now: ``envs gc`` removes what nobody has used for long. In a cache that is
+    read-only nothing can be noted, and nothing can be removed from here."""
+    if plan.folder is not None:
+        with contextlib.suppress(OSError):
+            os.utime(plan.folder / MARKER)
+
+
+def _folder(plan: EnvPlan) -> Path:
+    assert plan.folder is not None
+    return plan.folder
 
 
 async def _check_python(python: Path, what: str) -> None:
@@ -91,68 +111,7 @@ async def _check_python(python: Path, what: str) -> None:
         raise BuildError(f"{what}: {python} does not work: {last[0]}")
 
 
-@contextlib.asynccontextmanager
-async def _lock(plan: EnvPlan, progress: Progress) -> AsyncIterator[None]:
-    """Hold the build lock of an environment, over all runs with this cache. While another process holds it,
-    ``progress`` says which."""
-    assert plan.folder is not None
-    make_directory(plan.folder.parent)
-    path = plan.folder.with_name(f".{plan.folder.name}.lock")
-    _require_own(plan.name, plan.folder.parent, path)
-    fd = open_lock(path)
-    try:
-        announced = ""
-        while not _try_lock(fd):
-            holder = _holder(fd)
-            if holder != announced:
-                announced = holder
-                progress(f"waiting for {holder}, which is building the same environment", None)
-            await asyncio.sleep(_LOCK_POLL)
-        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": round(time.time(), 1)}
-        os.ftruncate(fd, 0)
-        write_all(fd, json.dumps(note).encode())
-        yield
-    finally:
-        os.close(fd)  # which unlocks; the file stays, since removing it would let two builders in
-
-
-def _require_own(name: str, folder: Path, lock: Path) -> None:
-    """Check that nobody but the user and root could put files into ``folder``, which are executed later.
-
-    Raises:
-        BuildError: another user could.
-    """
-    try:
-        verdict = assess(facts_of([folder, lock]), present_caller(), trusted_roots(os.environ))
-    except ValueError as error:
-        raise BuildError(f"environment {name!r}: {error}") from None
-    if verdict.refused:
-        found = verdict.refused[0]
-        cure = f"; to mend it: {found.cure}" if found.cure else ""
-        raise BuildError(
-            f"environment {name!r} is not built in {folder}, since another user could change it: {found.path}: "
-            f"{found.problem}{cure}. Set LIVERL_CACHE_DIR to a folder of yours, or trust this one: "
-            f"{ROOTS_VARIABLE}=[DIR]"
-        )
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _holder(fd: int) -> str:
-    try:
-        note = decode_loose_json(os.pread(fd, 4096, 0))
-        return f"process {int(note['pid'])} on {note['host']}"
-    except (ValueError, KeyError, TypeError, OverflowError):
-        return "another process"
-
-
-async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress) -> None:
+async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress, wheels: Path | None) -> None:
     """Build in a temporary folder and publish by rename. A failure or a cancellation leaves no files behind."""
     assert plan.folder is not None
     parent, prefix = plan.folder.parent, f".build-{plan.folder.name}-"
@@ -160,7 +119,7 @@ async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress) -> No
         await asyncio.to_thread(remove_tree, stale)
     draft = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
-        await _fill(spec, plan, draft, progress)
+        await _fill(spec, plan, draft, progress, wheels)
         if plan.folder.exists():  # its interpreter was removed, or it was never completed
             broken = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)) / "broken"
             plan.folder.rename(broken)
@@ -171,7 +130,9 @@ async def _build(spec: EnvironmentSpec, plan: EnvPlan, progress: Progress) -> No
         raise
 
 
-async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Progress) -> None:
+async def _fill(
+    spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Progress, wheels: Path | None
+) -> None:
     uv = find_uv()
     began = time.monotonic()
     python = spec.python or sys.executable
@@ -193,8 +154,8 @@ async def _fill(spec: EnvironmentSpec, plan: EnvPlan, draft: Path, progress: Pro
         progress(_how(plan, hashes), 0.02)
         for step in steps:
             progress(f"resolving {', '.join(step.requirements)}", 0.02)
-            locked = _locked(plan.lock, hashes, draft) if plan.lock is not None else ()
-            await _install(step, spec.find_links, interpreter, uv, progress, locked)
+            pinned = _locked(plan.lock, hashes, draft) if plan.lock is not None else ()
+            await _install(step, spec.find_links, interpreter, uv, progress, pinned, wheels)
     except BuildError as error:
         raise BuildError(f"environment {plan.name!r}: {error.text}", error.output, error.tool) from None
     await _check_python(interpreter, f"environment {plan.name!r} (just built)")
@@ -236,7 +197,8 @@ async def _install(
     interpreter: Path,
     uv: list[str],
     progress: Progress,
-    locked: Sequence[str],
+    pinned: Sequence[str],
+    wheels: Path | None,
 ) -> None:
     """One step. Addresses of indexes are given in the environment: a command line can be read by others."""
     if step.installer == "uv":
@@ -244,11 +206,14 @@ async def _install(
         # As pip does. Else the first start of Ray or LiteLLM compiles everything, in each of its processes at once,
         # and again at every start where PYTHONDONTWRITEBYTECODE is set: Ray's raylet then gives up on its agents.
         argv = [*uv, "pip", "install", "--compile-bytecode", "--python", str(interpreter)]
-        argv += ["--no-index"] if env.get("UV_NO_INDEX") == "1" else []
+        argv += ["--no-index"] if env.get("UV_NO_INDEX") == "1" and wheels is None else []
     else:
         env = with_index(pip_environment(os.environ), step.index_url, links)
         argv = [str(interpreter), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
         argv += ["--progress-bar", "off"]
+    if wheels is not None:
+        env = from_wheels(env, wheels)
+        argv += ["--no-index"]
     # With hashes every package is in the lock, the requirements among them.
-    asked = () if "--require-hashes" in locked else ("--", *step.requirements)
-    await run_installer([*argv, *locked, *asked], env, interpreter.parent, progress, step.installer)
+    asked = () if "--require-hashes" in pinned else ("--", *step.requirements)
+    await run_installer([*argv, *pinned, *asked], env, interpreter.parent, progress, step.installer)

@@ -96,6 +96,19 @@ def with_index(env: Mapping[str, str], index_url: str, find_links: Sequence[str]
     return result
 
 
+def from_wheels(env: Mapping[str, str], wheels: Path) -> dict[str, str]:
+    """``env`` for uv and pip that take packages from one folder and from nowhere else."""
+    drop = (*_UV_SETTINGS, *_PIP_SETTINGS, "PIP_NO_INDEX")
+    kept = {name: value for name, value in env.items() if name not in drop}
+    told = {
+        "UV_FIND_LINKS": str(wheels),
+        "UV_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_NO_INDEX": "1",
+    }
+    return kept | told
+
+
 def _expanded(text: str, env: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         if not env.get(match[1]):

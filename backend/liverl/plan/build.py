@@ -16,7 +16,17 @@ from liverl.config.schema import RunConfig
 from liverl.config.sections.run import HARBOR, EnvironmentEntry
 from liverl.engines import ENGINES
 from liverl.model import Carrier, Inert
-from liverl.plan import embedded_trainer, harbor, launch_script, proxy, ray, replica, sessions, verl_trainer
+from liverl.plan import (
+    attention,
+    embedded_trainer,
+    harbor,
+    launch_script,
+    proxy,
+    ray,
+    replica,
+    sessions,
+    verl_trainer,
+)
 from liverl.plan.hydra import HydraError
 from liverl.plan.notify import notify_plan
 from liverl.plan.spec import (
@@ -45,8 +55,9 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         PlanError: this version does not support the trainer, an environment is missing, the GPUs cannot be divided
             into replicas, or a value cannot be passed to a service as it is.
     """
-    config = loaded.config
     _check_placeholders(loaded)
+    loaded, said = attention.settled(loaded)
+    config = loaded.config
     parts = _managed(config, run_dir) if config.run.topology == "managed" else _verl(loaded, run_dir)
     needs = (need for s in parts.everything for need in s.depends_on if need.condition == "environment_ready")
     names = {s.environment for s in parts.everything if s.environment} | {need.on for need in needs}
@@ -77,7 +88,7 @@ def make_plan(loaded: LoadedConfig, run_dir: Path) -> Plan:
         settings=_settings(config),
         notify=notify_plan(config),
         inert=_inert(loaded),
-        warnings=tuple(loaded.warnings),
+        warnings=(*loaded.warnings, *said),
     )
 
 
@@ -280,6 +291,7 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
         find_links=entry.find_links,
         first=InstallStep(entry.first.requirements, entry.first.installer, entry.first.index_url),
         lock=entry.lock,
+        local_copy=entry.local_copy,
     )
 
 

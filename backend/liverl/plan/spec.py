@@ -204,6 +204,7 @@ class EnvironmentSpec(msgspec.Struct, frozen=True):
     find_links: tuple[str, ...] = ()
     first: InstallStep = InstallStep()
     lock: bool = True  # install what a lock names, where there is one for these requirements
+    local_copy: str = "false"  # true: copied from a network to a local disk; a folder: always copied to it
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -333,6 +334,7 @@ class Plan(msgspec.Struct, frozen=True):
     inert: tuple[Inert, ...] = ()
     warnings: tuple[str, ...] = ()
     changes: tuple[ConfigChange, ...] = ()  # with which attempts of the run began, oldest first
+    smoke: tuple[str, ...] = ()  # of a smoke run: what was made small, "key 64 -> 8"; () of any other
 
     @property
     def needs_token_routes(self) -> bool:

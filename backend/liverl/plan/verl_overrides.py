@@ -17,7 +17,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sections import verl as stack
 from liverl.engines.adapter.argv import IfKnown
 from liverl.engines.vllm import SCALE_OUT
-from liverl.plan import agent_loops
+from liverl.plan import agent_loops, attention
 from liverl.plan.hydra import Override, command_line
 
 _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
@@ -281,6 +281,7 @@ def device(c: RunConfig) -> Iterator[Override]:
     """The device; with cpu, also the settings that verl needs to run without a GPU."""
     yield Override("trainer.device", c.verl.device)
     if c.verl.device != "cpu":
+        yield from attention.overrides(c)
         return
     yield Override(f"{_ACTOR}.strategy", "fsdp2")
     yield Override(f"{_MODEL}.use_remove_padding", False)

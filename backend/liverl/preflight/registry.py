@@ -63,6 +63,10 @@ CHECKS: tuple[Entry, ...] = (
     Entry("object-store", "ray:object_store", when.our_head, host=True),
     Entry("environments", "pythons:checks", seconds=PROGRAMS),
     Entry("environment-verl", "verl:environment", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("environment-disks", "disks:checks", host=True),
+    Entry("module-origins", "origins:origins", seconds=PROGRAMS),
+    Entry("versions", "origins:versions", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("flash-attn", "flash_attention:checks", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("data", "verl:data", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("verl-keys", "override_keys:checks", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("faq-keys", "faq_keys:checks", own_verl),
@@ -77,5 +81,10 @@ CHECKS: tuple[Entry, ...] = (
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),
     Entry("script-paths", "script_paths:checks", when.command),
+    Entry("pins", "repository:pins", when.command, host=True),
+    Entry("script-modules", "repository:modules", when.command, host=True, seconds=PROGRAMS),
+    Entry("job-running", "repository:jobs", when.command, host=True),
+    Entry("residue", "repository:residue", when.command, host=True),
+    Entry("checkpoint-room", "repository:room", when.verl_or_command, host=True),
 )
 OF_HOST = frozenset(entry.id for entry in CHECKS if entry.host)  # ids of those that look at this host

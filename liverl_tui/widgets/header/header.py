@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from liverl.model import Event, Snapshot
+from liverl.model import SMOKE, Event, Snapshot
 from liverl.rundir.commands import next_command
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
@@ -116,6 +116,13 @@ def _link(view: View, readonly: bool) -> tuple[Form, ...]:
     return (("live", "dim"),), _NONE
 
 
+def _smoke(snapshot: Snapshot) -> list[Part]:
+    """In front of all else, and in full as long as there is room: numbers of a smoke run look like those of a run."""
+    if not snapshot.smoke:
+        return []
+    return [Part(0, (((SMOKE, "alarm"),), (("SMOKE: no real reward", "alarm"),), (("SMOKE", "alarm"),)))]
+
+
 def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> list[Part]:
     """The first row: name, state, connection, alerts, steps, ETA, whether it learns, policy version, attempt, elapsed
     time, host."""
@@ -123,6 +130,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
     name = snapshot.run
     code = f" (exit code {result.exit_code})" if result is not None else ""
     parts = [
+        *_smoke(snapshot),
         Part(
             3,
             (

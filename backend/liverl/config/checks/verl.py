@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.schema import RunConfig
-from liverl.config.sections.run import HARBOR, SELF
+from liverl.config.sections.run import HARBOR, SELF, names_a_folder
+from liverl.config.sections.value_types import FALSE, TRUE
 from liverl.config.sizing import (
     SizeError,
     cpus_needed,
@@ -16,6 +17,7 @@ from liverl.config.sizing import (
     replica_gpus,
     trainer_gpus,
 )
+from liverl.util.nearest import did_you_mean
 
 RULES = RuleSet()
 _rule = RULES.rule
@@ -213,6 +215,15 @@ def _environments(c: RunConfig) -> Iterator[Finding]:
                 "environment with LiteLLM"
             )
             yield Finding(f"environments.{name}.venv_path", words, SELF, allowed)
+        copies = entry.local_copy
+        if copies.lower() not in (*TRUE, *FALSE) and not names_a_folder(copies):
+            words = "neither a yes or no nor a folder"
+            allowed = "true, false, or a folder on a disk of this host: /DIR, ~/DIR or ./DIR"
+            hint = did_you_mean(copies, ("true", "false"))
+            yield Finding(f"environments.{name}.local_copy", words, f"'{copies}'", allowed, hint)
+        elif entry.venv_path == SELF and copies.lower() not in FALSE:
+            words = "our own environment is not copied"
+            yield Finding(f"environments.{name}.local_copy", words, copies, "false")
         addresses = {
             "index_url": (entry.index_url,),
             "find_links": entry.find_links,

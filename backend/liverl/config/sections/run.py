@@ -51,6 +51,11 @@ class FirstEntry(Struct, frozen=True, kw_only=True):
     index_url: str = ""
 
 
+def names_a_folder(text: str) -> bool:
+    """Whether a value of ``local_copy`` is a folder and no misspelt ``true``."""
+    return text.startswith(("/", "~", ".")) or "/" in text
+
+
 class EnvironmentEntry(Struct, frozen=True, kw_only=True):
     """A named Python environment: an existing one at ``venv_path`` (``SELF``: that of liverl-tui), which is not
     changed, or else one into which ``requirements`` are installed, in the versions of a ``lock`` where there is one."""
@@ -63,6 +68,7 @@ class EnvironmentEntry(Struct, frozen=True, kw_only=True):
     find_links: tuple[Name, ...] = ()
     first: FirstEntry = FirstEntry()
     lock: bool = True
+    local_copy: str = "false"
 
 
 class Trainer(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,10 @@ from msgspec import Meta
 
 from liverl.engines import engine_names
 
+# Words for booleans, beside YAML's own spelling in any case.
+TRUE = frozenset({"true", "yes", "on"})
+FALSE = frozenset({"false", "no", "off"})
+
 Count = Annotated[int, Meta(ge=1)]
 CountOrZero = Annotated[int, Meta(ge=0)]
 Frequency = Annotated[int, Meta(ge=-1)]  # in steps; -1 and 0 = never

@@ -1,0 +1,8 @@
+"""Launches that were written for other programs, read to a configuration of ours. Nothing of them is executed: what
+only a shell could tell is listed with its line."""
+
+from __future__ import annotations
+
+from liverl.importing.read import Imported, NothingToImport, read_path
+
+__all__ = ["Imported", "NothingToImport", "read_path"]

@@ -1,0 +1,178 @@
+"""What is looked at around a launch script, with real repositories, environments and processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from kit.venvs import make_venv, site
+from kit.waiting import wait_until
+
+from liverl.config import load_config
+from liverl.config.schema import RunConfig
+from liverl.model import Check
+from liverl.plan import make_plan
+from liverl.plan.spec import Plan
+from liverl.preflight import repository
+from liverl.preflight.running import run_checks
+from liverl.procs import procfs
+
+NAMES = ("harbor-verl-train", "harbor", "verl")
+MODULES = ("harbor", "verl", "verl_patch", "harbor_patch")
+
+
+def git(folder: Path, *words: str) -> str:
+    argv = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A repository as LiveRL lays it out: three trees at their pins, and an environment with their modules."""
+    root = tmp_path / "rl"
+    pins = []
+    for name in NAMES:
+        tree = root / "repos" / name
+        tree.mkdir(parents=True)
+        git(tree, "init", "-q")
+        git(tree, "commit", "-q", "--allow-empty", "-m", "one")
+        pins.append(f"    {name}: {{name: {name}, pinned_commit: '{git(tree, 'rev-parse', 'HEAD')[:10]}'}}")
+    (root / "config.yaml").write_text(
+        "meta_info:\n  repos:\n" + "\n".join(pins) + "\nruntime_info: {input: {}}\n"
+    )
+    (root / "scripts").mkdir()
+    (root / "scripts" / "start.sh").write_text("echo start\n")
+    venv = make_venv(root / "repos" / "harbor-verl-train" / ".venv")
+    code = root / "repos" / "code"
+    for module in MODULES:
+        (code / module).mkdir(parents=True)
+        (code / module / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (site(venv) / "mine.pth").write_text(f"{code}\n")
+    return root
+
+
+def planned(repo: Path, *sets: str) -> tuple[Plan, RunConfig]:
+    given = ("trainer.kind=command", "trainer.command=[bash, scripts/start.sh]", f"trainer.cwd={repo}", *sets)
+    loaded = load_config(None, profile="liverl-gen1", sets=given, env={})
+    return make_plan(loaded, repo / "runs" / "p" / "n"), loaded.config
+
+
+def told(checks: Iterator[Check]) -> dict[str, tuple[str, str]]:
+    return {check.name: (check.status, check.text) for check in checks}
+
+
+def test_repositories_at_their_pins(repo: Path) -> None:
+    found = told(repository.pins(planned(repo)[0]))
+    assert {name: status for name, (status, _) in found.items()} == {f"pins: {name}": "ok" for name in NAMES}
+    git(repo / "repos/verl", "commit", "-q", "--allow-empty", "-m", "two")
+    (repo / "repos/harbor/.git").rename(repo / "moved")
+    git(repo, "init", "-q")  # a repository around it is not it
+    git(repo, "commit", "-q", "--allow-empty", "-m", "around")
+    config = (repo / "config.yaml").read_text()
+    (repo / "config.yaml").write_text(config.replace("runtime_info", "    gone: {name: gone}\nruntime_info"))
+    found = told(repository.pins(planned(repo)[0]))
+    assert found["pins: verl"][0] == "fail" and "other code would run" in found["pins: verl"][1]
+    assert found["pins: harbor"][0] == "fail" and "is no git repository" in found["pins: harbor"][1]
+    assert found["pins: gone"][0] == "fail" and "does not exist" in found["pins: gone"][1]
+    assert found["pins: harbor-verl-train"][0] == "ok"
+    (repo / "config.yaml").write_text("a: [")
+    assert told(repository.pins(planned(repo)[0])) == {}
+
+
+def test_modules_of_the_repositories(repo: Path, tmp_path: Path) -> None:
+    plan, _ = planned(repo)
+    assert told(repository.modules(plan, os.environ))["script modules"][0] == "ok"
+    other = tmp_path / "elsewhere" / "verl"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("")
+    venv = repo / "repos/harbor-verl-train/.venv"
+    (site(venv) / "a.pth").write_text(f"{other.parent}\n")
+    (found,) = repository.modules(plan, os.environ)
+    assert found.status == "fail" and f"verl from {other}" in found.text and "other code" in found.text
+    given, _ = planned(repo, f"environment.venv_path={venv}")
+    assert [check.status for check in repository.modules(given, os.environ)] == ["warn"]
+    (repo / "repos/code/harbor_patch/__init__.py").unlink()
+    (repo / "repos/code/harbor_patch").rmdir()
+    both = list(repository.modules(plan, os.environ))
+    assert both[0].status == "fail" and "has no module harbor_patch" in both[0].text
+    (venv / "bin" / "python").unlink()
+    assert [check.status for check in repository.modules(plan, os.environ)] == ["skipped"]
+    assert [check.status for check in repository.modules(given, os.environ)] == ["fail"]
+
+
+@pytest.mark.parametrize(("free", "status"), [(49, "warn"), (51, "ok")])
+def test_the_room_for_checkpoints(
+    repo: Path, free: int, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lowest seam is faked: what the file system says of its room."""
+    room = SimpleNamespace(f_bavail=free, f_frsize=1 << 30)
+    monkeypatch.setattr(repository.os, "statvfs", lambda _: room)
+    check = repository.room(*planned(repo))
+    assert check.status == status and f"{free} GiB free" in check.text
+    assert repository.room(*planned(repo, "trainer.command=[sbatch, x]")).status == "skipped"
+
+
+def test_what_earlier_launches_left(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("")
+    assert repository.residue(tmp_path).status == "ok"
+    (tmp_path / "litellm_cc_8002.pid").write_text("1")
+    (tmp_path / "ray").mkdir()
+    check = repository.residue(tmp_path)
+    assert check.status == "warn" and str(tmp_path / "litellm_cc_8002.pid") in check.text
+    assert str(tmp_path / "ray") in check.text and "other" not in check.text
+    assert repository.residue(tmp_path / "gone").status == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("words", "inside", "status"),
+    [
+        ((sys.executable, "{file}", "main_ppo"), True, "fail"),
+        ((sys.executable, "{file}", "x/sync_1node_cc.sh"), True, "fail"),
+        ((sys.executable, "{file}", "verl.trainer.main_ppo"), False, "warn"),
+        (("tail", "-f", "{folder}/main_ppo.py"), True, "ok"),
+    ],
+)
+def test_a_training_that_is_going_on(
+    words: tuple[str, ...],
+    inside: bool,
+    status: str,
+    repo: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "wait.py"
+    file.write_text("import sys; sys.stdin.read()\n")
+    (repo / "main_ppo.py").write_text("")
+    argv = [word.format(file=file, folder=repo) for word in words]
+    process = subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=repo if inside else tmp_path
+    )
+    only = procfs.scan
+    monkeypatch.setattr(
+        repository.procfs, "scan", lambda: {p: x for p, x in only().items() if p == process.pid}
+    )
+    try:
+        wait_until(lambda: procfs.arguments(process.pid)[:1] == (argv[0],), what="its start")
+        (check,) = repository.jobs(*planned(repo))
+        assert check.status == status
+        assert status == "ok" or (
+            f"pid {process.pid}" in check.text and f"kill -INT {process.pid}" in check.fix
+        )
+    finally:
+        process.kill()
+        process.communicate()
+    assert [check.status for check in repository.jobs(*planned(repo))] == ["ok"]
+
+
+def test_they_are_made_for_launch_scripts_alone(repo: Path) -> None:
+    plan, config = planned(repo)
+    ids = {check.id for check in run_checks(plan, config)}
+    assert {"pins", "script-modules", "job-running", "residue", "checkpoint-room", "script-syntax"} <= ids
+    loaded = load_config(None, env={})
+    ids = {check.id for check in run_checks(make_plan(loaded, Path("/runs/p/n")), loaded.config)}
+    assert not {"pins", "script-modules", "job-running", "residue", "checkpoint-room"} & ids
