@@ -37,7 +37,17 @@ def test_every_command_has_help_and_light_imports(command):
     code, modules, text = probe(command, "--help")
     assert code == 0
     assert not {"textual", "rich", "asyncio", "yaml", "aiohttp"} & modules
-    if command not in ("completion", "make-smoke", "demo", "doctor", "rules", "watch", "envs", "schema", "import"):
+    if command not in (
+        "completion",
+        "make-smoke",
+        "demo",
+        "doctor",
+        "rules",
+        "watch",
+        "envs",
+        "schema",
+        "import",
+    ):
         assert "--run-root" in text
         assert "--run " in text
 
