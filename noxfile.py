@@ -64,7 +64,9 @@ def borders(session: nox.Session) -> None:
 
 @nox.session
 def generated(session: nox.Session) -> None:
-    """Write anew what is made from the code: schemas, pages of commands and metrics, man pages, completion."""
+    """Write anew what is made from the code: contract, plans, schemas, pages of commands and metrics, completion."""
+    for module in ("kit.contract", "kit.golden"):
+        session.run(PYTHON, "-m", module, external=True, env={"PYTHONPATH": "tests"})
     tests = sorted(
         str(path) for path in Path("tests").rglob("test_*.py") if "--update-documents" in path.read_text()
     )

@@ -26,7 +26,7 @@ from liverl.mcp_server.answers import (
     Runs,
 )
 from liverl.mcp_server.server import make_server
-from liverl.model import Symptom
+from liverl.model import Evidence, Symptom
 from liverl.plan.spec import RestartPolicy
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli import main as cli
@@ -215,6 +215,42 @@ def test_a_fix_is_a_proposal(failed: ToyRun, monkeypatch: pytest.MonkeyPatch) ->
     assert found["command"] == f"liverl-tui restart proxy --run {run.path}" and found["applied"] is False
     with pytest.raises(Refused, match="cannot be changed"):
         answers.proposed_fix(run, "low")  # a toy run has no configuration
+
+
+@pytest.mark.parametrize(
+    "log", ["{outside}", "../../../outside.log", "metrics.jsonl", "plan.json", "gone.log"]
+)
+def test_only_logs_of_the_run_are_read(
+    log: str, failed: ToyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever an alert names, as of a run whose files somebody has written."""
+    from liverl.mcp_server import answers
+
+    outside = failed.run_dir.parents[2] / "outside.log"
+    outside.write_text("not yours\n")
+    run = RunDir(failed.run_dir)
+    snapshot, _ = answers.seen(run)
+    proof = Evidence("seen", log.format(outside=outside), 0)
+    alert = Symptom("odd", "critical", "t", "c", "f", evidence=(proof,))
+    monkeypatch.setattr(
+        answers, "seen", lambda _run: (msgspec.structs.replace(snapshot, symptoms=(alert,)), False)
+    )
+    with pytest.raises(Refused, match="no log proves the alert odd"):
+        answers.log_lines(run, "odd", None, 10)
+
+
+def test_a_log_that_is_a_link_is_not_read(failed: ToyRun) -> None:
+    from liverl.mcp_server import answers
+
+    secret = failed.run_dir.parents[2] / "secret"
+    secret.write_text("not for agents\n")
+    link = failed.run_dir / "attempt_001" / "logs" / "train-log.1.log"
+    link.symlink_to(secret)
+    try:
+        with pytest.raises(Refused, match=r"train-log\.1\.log cannot be read"):
+            answers.log_lines(RunDir(failed.run_dir), None, "train-log", 10)
+    finally:
+        link.unlink()
 
 
 def test_without_the_package_the_command_says_how_to_get_it(

@@ -24,7 +24,7 @@ def test_the_example_trains_on_its_rows_with_its_reward(
     made = subprocess.run(
         [PYTHON, "make_rows.py", "problems.jsonl"], cwd=own, check=True, capture_output=True, text=True
     )
-    assert made.stdout == "train.parquet: 6 rows\ntest.parquet: 2 rows\n"
+    assert made.stdout == "train.parquet: 9 rows\ntest.parquet: 3 rows\n"
     launch = Launch(tmp_path, smoke_directory(tmp_path_factory))
     run_dir = launch.run_dir("gsm8k")
     try:
@@ -33,9 +33,9 @@ def test_the_example_trains_on_its_rows_with_its_reward(
     finally:
         launch.end()
     result = result_of(run_dir)
-    assert (result.state, result.steps, result.cause) == ("done", 3, None)
+    assert (result.state, result.steps, result.cause) == ("done", 2, None)
     trials = trial_dirs(run_dir)
-    assert len(trials) == 3 * 2 * 4
+    assert len(trials) == 2 * 8 * 4
     told = [json.loads((trial / "result.json").read_text()) for trial in trials]
     # The smoke model is random: it writes no answer.
     assert {one["verifier_result"]["rewards"]["reward"] for one in told} <= {0.0, 0.1, 1.0}

@@ -37,7 +37,7 @@ def test_each_has_a_page_of_five_steps_and_stands_in_the_list(folder: Path) -> N
 
 def test_rows_of_gsm8k() -> None:
     found = module("make_rows").rows((GSM8K / "problems.jsonl").read_text("utf-8").splitlines())
-    assert [len(found[name]) for name in ("train", "test")] == [6, 2]
+    assert [len(found[name]) for name in ("train", "test")] == [9, 3]
     last = found["test"][0]
     assert last["reward_model"] == {"style": "rule", "ground_truth": "1000"}, "a number without commas"
     assert last["extra_info"] == {"split": "test", "index": 3}

@@ -72,6 +72,23 @@ def test_metadata_that_an_index_shows() -> None:
     ]
 
 
+def test_the_image_copies_what_is_there_and_not_ignored() -> None:
+    lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
+    copied = [
+        word
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+    ]
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert copied and ignored[0] == "*"
+    for name in copied:
+        assert (ROOT / name).exists() and f"!{name}" in ignored, name
+    assert any("--require-hashes -r requirements.lock" in line for line in lines)
+    user = next(number for number, line in enumerate(lines) if line.startswith("USER "))
+    assert lines[user] != "USER root" and not any(line.startswith("RUN ") for line in lines[user:])
+
+
 @pytest.mark.parametrize("script", sorted((ROOT / ".ci").iterdir()), ids=lambda path: path.name)
 def test_scripts_are_well_formed_and_can_be_run(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)

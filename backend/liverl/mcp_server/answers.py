@@ -261,10 +261,15 @@ def _proof(run: RunDir, log: str | None, offset: int | None, lines: int) -> dict
 
 
 def _around(run: RunDir, path: Path, offset: int | None, lines: int) -> dict[str, Any]:
-    """``lines`` of a log around the line at byte ``offset``, None: its last ones."""
+    """``lines`` of a log around the line at byte ``offset``, None: its last ones. No link is followed: a log elsewhere
+    may have been named by nothing but a line of a launch script's output.
+
+    Raises:
+        Refused: the log cannot be read, or is a link.
+    """
     count = max(1, min(lines, MOST_LINES))
     try:
-        with open_binary(path) as file:
+        with open_binary(path, inside=run.path) as file:
             end = file.seek(0, os.SEEK_END)
             at = end if offset is None else min(offset, end)
             begin = max(0, at - _AROUND)
