@@ -16,6 +16,7 @@ from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections import verl as stack
 from liverl.engines.adapter.argv import IfKnown
+from liverl.engines.tool_formats import VERL_FORMATS
 from liverl.engines.vllm import SCALE_OUT
 from liverl.plan import agent_loops
 from liverl.plan.hydra import Override, command_line
@@ -27,21 +28,6 @@ _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
 NAMESPACE = "liverl"
 # verl's checkpoint engines need an accelerator; this one of ours is registered by ``verl_runtime.cpu``.
 CPU_WEIGHTS = "liverl_cpu"
-# vLLM's name of a tool call parser -> verl's name for the same format
-# (verl/experimental/agent_loop/tool_parser.py).
-FORMATS = {
-    "hermes": "hermes",
-    "openai": "gpt-oss",
-    "qwen3_coder": "qwen3_coder",
-    "qwen3_xml": "qwen3_coder",
-    "glm45": "glm",
-    "glm47": "glm",
-    "seed_oss": "seed",
-    "minimax_m2": "minimax",
-    "kimi_k2": "kimi",
-    "deepseek_v4": "deepseek_v4",
-    "gemma4": "gemma4",
-}
 
 
 def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[str, ...]:
@@ -213,8 +199,8 @@ def agents(c: RunConfig) -> Iterator[Override]:
     verl = c.verl
     yield Override(f"{_ROLLOUT}.agent.num_workers", verl.agent_workers)
     yield Override(f"{_ROLLOUT}.agent.default_agent_loop", agent_loop(c))
-    if c.model.tool_parser in FORMATS:
-        yield Override(f"{_ROLLOUT}.multi_turn.format", FORMATS[c.model.tool_parser])
+    if c.model.tool_parser in VERL_FORMATS:
+        yield Override(f"{_ROLLOUT}.multi_turn.format", VERL_FORMATS[c.model.tool_parser])
     yield Override(f"{_ROLLOUT}.multi_turn.max_assistant_turns", c.harbor_agent.max_iterations)
     if agent_loop(c) in stack.OUR_LOOPS:
         yield Override(f"{_ROLLOUT}.agent.agent_loop_config_path", f"{{run_dir}}/{agent_loops.PATH}")

@@ -71,7 +71,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("model-weights", "weights:checks", when.not_command, seconds=30.0),
     Entry("loggers", "verl:loggers", own_verl),
     Entry("wandb-key", "wandb:checks", when.logs_to_wandb),
-    Entry("tool-parser", "verl:tool_parser", own_verl),
+    Entry("tool-parser", "tool_parser:checks", seconds=20.0),
     Entry("batches", "verl:batches", own_verl),
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),

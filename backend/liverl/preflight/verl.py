@@ -16,11 +16,11 @@ from liverl.config import sizing
 from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections.verl import OUR_LOOPS
+from liverl.engines.tool_formats import VERL_FORMATS as FORMATS
 from liverl.environments import BuildError, resolve
 from liverl.model import Check
 from liverl.plan.harbor import tasks_directory
 from liverl.plan.spec import Plan
-from liverl.plan.verl_overrides import FORMATS
 from liverl.preflight import agents, data_rows, harbor
 from liverl.preflight.data_rows import Answer
 from liverl.preflight.interpreter import interpreter
