@@ -35,6 +35,7 @@ def model(folder: Path, *, shards: int = 2, **config: Any) -> Path:
     index = {"weight_map": {f"layer.{n}": name for n, name in enumerate(names)}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     template(folder, "qwen3_coder")
+    (folder / "tokenizer.json").write_text("{}")
     return folder
 
 

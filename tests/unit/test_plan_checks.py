@@ -38,7 +38,14 @@ def planned(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[
 def test_a_run_of_verl_without_its_environment(capsys: pytest.CaptureFixture[str]) -> None:
     code, checks, skipped = planned(capsys, "--profile", "cpu-verl")
     assert code == 0 and "fail" not in checks.values()
-    assert set(skipped) == {"environment proxy", "environment verl", "data", "verl's keys", "model"}
+    assert set(skipped) == {
+        "environment proxy",
+        "environment verl",
+        "data",
+        "verl's keys",
+        "model",
+        "tool parser",
+    }
     assert "the keys were not looked for" in skipped["verl's keys"]
 
 
