@@ -23,6 +23,9 @@ from liverl.plan.hydra import Override, command_line
 
 _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 _ROLLOUT, _MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+_CRITIC = "critic"
+GAE = "gae"  # verl/trainer/ppo/utils.py need_critic
+CRITIC_LEARNING_RATE = 1e-5  # verl's own (trainer/config/critic/critic.yaml), said so that it is seen
 _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
 # Namespace of the named actors. verl sets none, and Ray would create a new one for each job.
 NAMESPACE = "liverl"
@@ -36,6 +39,7 @@ def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[st
         data,
         model,
         actor,
+        critic,
         reference,
         rollout,
         sampling,
@@ -103,6 +107,27 @@ def actor(c: RunConfig) -> Iterator[Override]:
         yield Override(f"{_ACTOR}.ppo_max_token_len_per_gpu", tokens_per_gpu(c))
     else:
         yield Override(f"{_ACTOR}.ppo_micro_batch_size_per_gpu", 1)
+
+
+def critic(c: RunConfig) -> Iterator[Override]:
+    """PPO's critic, which verl has with the estimator ``gae`` only: it begins as the policy, and is offloaded, split
+    and packed like it. Without this verl would load its own default, a model of 7B."""
+    if c.algorithm.adv_estimator != GAE:
+        return
+    yield from _under(
+        _CRITIC,
+        {
+            "model.path": sizing.model_path(c),
+            "optim.lr": CRITIC_LEARNING_RATE,
+            "fsdp.param_offload": c.training.actor_offload,
+            "fsdp.optimizer_offload": c.training.actor_offload,
+            "ulysses_sequence_parallel_size": c.training.sp_size,
+        },
+    )
+    if c.training.use_dynamic_bsz:
+        yield Override(f"{_CRITIC}.ppo_max_token_len_per_gpu", tokens_per_gpu(c))
+    else:
+        yield Override(f"{_CRITIC}.ppo_micro_batch_size_per_gpu", 1)
 
 
 def tokens_per_gpu(c: RunConfig) -> int:

@@ -17,7 +17,7 @@ from liverl.model import Check, Evidence
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
 from liverl.plan.spec import Plan
-from liverl.plan.verl_overrides import tokens_per_gpu
+from liverl.plan.verl_overrides import GAE, tokens_per_gpu
 from liverl.preflight.model import folder_of, named, tensor_parallel, will_be_made
 from liverl.preflight.modelshape import Tensor, of_shape, parameters, read_shape, tensors, weight_bytes
 
@@ -215,14 +215,16 @@ def wanted_sequences(plan: Plan, config: RunConfig, settings: Settings) -> int:
 def train_memory(config: RunConfig, shape: Shape, parts: Sequence[Tensor]) -> TrainMemory:
     """What an update of verl's takes in each GPU of the trainer."""
     gpus = max(1, sizing.trainer_gpus(config))
-    numbers = parameters(parts, shape) / gpus
+    numbers = (
+        parameters(parts, shape) / gpus * (2 if config.algorithm.adv_estimator == GAE else 1)
+    )  # PPO's critic
     tokens = tokens_per_gpu(config)
     inputs = tokens * shape.layers * shape.hidden * 2
     layer = tokens * _LAYER * shape.hidden * 2 // 2
     logits = tokens * shape.vocabulary * _LOGIT
     whole = parameters(parts, shape) / max(1, shape.layers) * 2 * 2  # of two layers, gathered in bfloat16
     kept = 0 if config.training.actor_offload else int(numbers * (_PARAMETER + _OPTIMIZER))
-    reference = int(numbers * _REFERENCE) if config.algorithm.use_kl_loss else 0
+    reference = int(parameters(parts, shape) / gpus * _REFERENCE) if config.algorithm.use_kl_loss else 0
     return TrainMemory(
         parameters=int(numbers * _PARAMETER),
         gradients=int(numbers * _GRADIENT),
