@@ -114,10 +114,10 @@ def critic(c: RunConfig) -> Iterator[Override]:
     and packed like it. Without this verl would load its own default, a model of 7B."""
     if c.algorithm.adv_estimator != GAE:
         return
+    yield Override(f"{_CRITIC}.model.path", sizing.model_path(c))
     yield from _under(
         _CRITIC,
         {
-            "model.path": sizing.model_path(c),
             "optim.lr": CRITIC_LEARNING_RATE,
             "fsdp.param_offload": c.training.actor_offload,
             "fsdp.optimizer_offload": c.training.actor_offload,
