@@ -301,3 +301,25 @@ def test_the_gpus_of_this_host_are_taken_if_none_is_named(
 def test_a_wrong_size_is_refused(name: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["check", "--gpu-memory", value]) == 2
     assert "--gpu-memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("Tesla V100-SXM2-32GB", True),
+        ("Tesla T4", True),
+        ("NVIDIA GeForce RTX 2080 Ti", True),
+        ("NVIDIA A100-PCIE-40GB", False),
+        ("NVIDIA H100 80GB HBM3", False),
+        ("NVIDIA GeForce RTX 4090", False),
+        ("NVIDIA RTX PRO 4000 Blackwell", False),
+    ],
+)
+def test_bfloat16_on_old_gpus(
+    checked: Callable[..., list[dict[str, Any]]], name: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TwoGpus, "nvmlDeviceGetName", lambda self, index: name.encode())
+    told = [check for check in checked("managed", None, ONE) if check["id"] == "model-dtype"]
+    assert [check["status"] for check in told] == ["fail"] * refused
+    if refused:
+        assert name in told[0]["text"] and told[0]["patch"] == {"vllm.dtype": "float16"}

@@ -191,6 +191,11 @@ def readers_of(title: str) -> tuple[str, ...]:
     return next((f.parsers for f in FORMATS if f.title == title), ())
 
 
+def readers_like(parser: str) -> tuple[str, ...]:
+    """vLLM's parsers that read the same format as ``parser``; none if its format is unknown."""
+    return tuple(name for form in FORMATS if parser in form.readers for name in form.readers)
+
+
 def look(formats: Sequence[ToolFormat]) -> str:
     """Return the formats as text: ``Qwen3-Coder XML (<function=...>)``."""
     return " and ".join(f"{f.title} ({f.mark})" for f in formats)

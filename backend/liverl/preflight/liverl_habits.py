@@ -36,9 +36,7 @@ _KNOWN = (
     _Variable("USE_KL_LOSS", "algorithm.use_kl_loss"),
     _Variable("VAL_TEMPERATURE", "algorithm.val_temperature"),
     _Variable("ENABLE_R3", "", "routing replay is set by trainer.overrides, in verl's spelling"),
-    _Variable(
-        "ROLLOUT_IS", "", "importance correction is set by trainer.overrides, in verl's spelling"
-    ),
+    _Variable("ROLLOUT_IS", "", "importance correction is set by trainer.overrides, in verl's spelling"),
     _Variable("ROLLOUT_IS_THRESHOLD", "", "importance correction is set by trainer.overrides"),
     _Variable("HARBOR_SESSION_LEVEL_SCHEDULER", "", "there is no admission by sessions here"),
     _Variable("KEEP_TRIALS", "", "trials are kept; liverl-tui clean --trials removes them"),

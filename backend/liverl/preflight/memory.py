@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ _TRAIN_ID = "memory-training"
 # What CUDA reports of the memory that the driver reports (NVML): 79.18 of 79.65 GiB on H100, 139.81 of 140.4 on H200.
 _OF_CUDA = 0.995
 _UNSURE = 0.1  # of the estimate of the KV cache: what vLLM measures may differ by this share
+# GPUs of a compute capability below 8.0, by NVML's names: vLLM has no bfloat16 for them (vllm/platforms/cuda.py
+# check_if_supports_dtype).
+_NO_BFLOAT16 = re.compile(r"\b(?:V100\w*|T4G?|P100|P40|P4|TITAN|Quadro RTX|RTX 20\d\d|GTX)\b")
 _VERL_TOKENS = 8192  # max_num_batched_tokens of verl 0.9 (trainer/config/rollout/rollout.yaml)
 _ROLLOUT = "actor_rollout_ref.rollout"
 # verl 0.9 loads the actor in float32 (trainer/config/engine/fsdp.yaml model_dtype), with gradients and AdamW's two
@@ -104,6 +108,10 @@ def checks(
         yield Check(NAME, "skipped", f"not estimated: {why}", fix=fix)
         return
     settings = settings_of(config, gpu)
+    if _NO_BFLOAT16.search(gpu.name) and config.vllm.dtype == "bfloat16":
+        text = f"vllm.dtype is bfloat16, with which {gpu.name} cannot compute: vLLM refuses it"
+        patch = {"vllm.dtype": "float16"}
+        yield Check("dtype", "fail", text, "model-dtype", fix="set vllm.dtype to float16", patch=patch)
     found = kv_memory(shape, weight_bytes(parts, shape, settings.tensor, settings.width), settings)
     yield of_replica(plan, config, gpu, found, settings)
     if not managed and when.verl_trainer(config):

@@ -77,6 +77,8 @@ CHECKS: tuple[Entry, ...] = (
     Entry("loggers", "verl:loggers", own_verl),
     Entry("wandb-key", "wandb:checks", when.logs_to_wandb),
     Entry("tool-parser", "tool_parser:checks", seconds=20.0),
+    Entry("parsers-vllm", "installed_parsers:of_vllm", when.managed, environment="vllm", seconds=PROGRAMS),
+    Entry("parsers-verl", "installed_parsers:of_verl", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("batches", "verl:batches", own_verl),
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),
