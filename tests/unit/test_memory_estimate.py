@@ -319,7 +319,7 @@ def test_bfloat16_on_old_gpus(
     checked: Callable[..., list[dict[str, Any]]], name: str, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TwoGpus, "nvmlDeviceGetName", lambda self, index: name.encode())
-    told = [check for check in checked("managed", None, ONE) if check["id"] == "model-dtype"]
+    told = [check for check in checked("managed", None, ONE) if check["id"] == "gpu-dtype"]
     assert [check["status"] for check in told] == ["fail"] * refused
     if refused:
         assert name in told[0]["text"] and told[0]["patch"] == {"vllm.dtype": "float16"}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +35,7 @@ from liverl.causes.catalogue import rows
 from liverl.engines import ENGINES
 from liverl.engines.tool_formats import FORMATS, VERL_FORMATS, reads, written
 from liverl.observe.gpu import sampler
-from liverl.preflight import chat_template
+from liverl.preflight import chat_template, template_program
 from liverl.preflight.chat_template import NoTemplate, Template, find, probe
 from liverl_tui.cli import main as cli
 
@@ -51,7 +54,9 @@ def test_the_format_is_what_the_template_writes(name: str) -> None:
     assert found.format is not None and found.format.title == style.title
     assert found.format.parsers[0] == style.parser and found.format.verl == style.verl
     assert chat_template.NAME in found.emitted and chat_template.VALUE in found.emitted
-    assert reads(style.parser, found.format) and not reads(style.wrong, found.format)
+    assert chat_template._USER["content"] not in found.emitted, "what comes before the call is not part of it"
+    names = (*found.format.readers, *found.format.sglang, *filter(None, [found.format.verl]))
+    assert all(reads(parser, found.format) for parser in names) and not reads(style.wrong, found.format)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +100,14 @@ def test_a_hostile_template_is_bounded_and_refused_in_words(
     found = probed(HOSTILE[name])
     assert found.fault and HARM[name] in found.fault and "Traceback" not in found.fault
     assert found.format is None and "s3cret" not in found.fault
+
+
+def test_its_process_ends_by_itself() -> None:
+    """Also where nobody waits for it any more."""
+    request = {"template": HOSTILE["an endless loop"], "variables": {}, "conversations": [{}]}
+    program = [sys.executable, "-I", template_program.__file__]
+    ended = subprocess.run(program, input=json.dumps(request).encode(), env={}, timeout=120, check=False)
+    assert ended.returncode == -signal.SIGXCPU
 
 
 def test_a_template_sees_no_variable_and_no_file_of_ours() -> None:

@@ -111,7 +111,7 @@ def checks(
     if _NO_BFLOAT16.search(gpu.name) and config.vllm.dtype == "bfloat16":
         text = f"vllm.dtype is bfloat16, with which {gpu.name} cannot compute: vLLM refuses it"
         patch = {"vllm.dtype": "float16"}
-        yield Check("dtype", "fail", text, "model-dtype", fix="set vllm.dtype to float16", patch=patch)
+        yield Check("dtype", "fail", text, "gpu-dtype", fix="set vllm.dtype to float16", patch=patch)
     found = kv_memory(shape, weight_bytes(parts, shape, settings.tensor, settings.width), settings)
     yield of_replica(plan, config, gpu, found, settings)
     if not managed and when.verl_trainer(config):
