@@ -49,13 +49,6 @@ FAULTS = {
         "train_prompt_mini_batch_size to 2, or training.n_resp_per_prompt to 2 or 4",
         {"training.train_prompt_mini_batch_size": "2"},
     ),
-    "no mini batch fits, but another number of trials": Fault(
-        OF_VERL, ("training.train_prompt_mini_batch_size=3", "training.n_resp_per_prompt=2",
-                  "training.train_batch_size=3", "infrastructure.ngpus_per_node=2", "vllm.gen_tp=1",
-                  "trainer.overrides={trainer.n_gpus_per_node: 6, trainer.nnodes: 1}",
-                  "training.n_resp_per_prompt=4"), "batches", "12 trials",
-        status="ok",
-    ),
     "prompts of LiveRL's smoke": Fault(
         NOT_SCRIPTS, (), "liverl-variables", "TRAIN_BSZ: LiveRL's scripts read it, this run does not",
         "set training.train_batch_size to 16", {"training.train_batch_size": "16"}, "warn", {"TRAIN_BSZ": "16"},

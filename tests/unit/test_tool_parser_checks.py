@@ -102,6 +102,18 @@ def test_a_hostile_template_is_bounded_and_refused_in_words(
     assert found.format is None and "s3cret" not in found.fault
 
 
+def test_without_jinja_nothing_is_said_of_the_template(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is no fault of the template's."""
+    broken = tmp_path / "program.py"
+    broken.write_text("import no_such_module\n")
+    monkeypatch.setattr(template_program, "__file__", str(broken))
+    with pytest.raises(NoTemplate, match="could not be rendered: ModuleNotFoundError") as caught:
+        probed(HERMES)
+    assert not caught.value.missing
+
+
 def test_its_process_ends_by_itself() -> None:
     """Also where nobody waits for it any more."""
     request = {"template": HOSTILE["an endless loop"], "variables": {}, "conversations": [{}]}
@@ -348,7 +360,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize(("file", "line"), zip(FILES, (3, 2), strict=True))
+@pytest.mark.parametrize(("file", "line"), [*zip(FILES, (3, 2), strict=True)])
 @pytest.mark.parametrize("parser", ["hermes", "qwen3_coder", "${oc.env:HARBOR_TOOL_PARSER,hermes}"])
 def test_files_of_a_launch_script(run: Callable[[str], Run], file: str, line: int, parser: str) -> None:
     place = run("script")

@@ -137,7 +137,11 @@ def find(folder: Path) -> Template:
 
 
 def probe(template: Template) -> Probe:
-    """What ``template`` makes of a call. Starts a process, which is ended after ``SECONDS``."""
+    """What ``template`` makes of a call. Starts a process, which is ended after ``SECONDS``.
+
+    Raises:
+        NoTemplate: no template can be rendered here.
+    """
     thought = "</think>" in template.text
     if not template.text.strip():
         return Probe(template.place, fault="it is empty")
@@ -185,16 +189,17 @@ def _conversations(tools: bool) -> list[dict[str, Any]]:
 
 
 def _render(template: Template, conversations: Sequence[Mapping[str, Any]]) -> list[_Rendered]:
-    """Render in a process without variables.
+    """Render in a process without the user's variables.
 
     Raises:
-        ValueError: it did not answer; the text says why.
+        ValueError: the template does not let it answer; the text says why.
+        NoTemplate: it cannot render any.
     """
     request = {"template": template.text, "variables": template.variables, "conversations": conversations}
     command = [sys.executable, "-I", "-B", os.path.abspath(template_program.__file__)]
     try:
         process = subprocess.run(
-            command, input=msgspec.json.encode(request), capture_output=True, timeout=SECONDS, env={}, cwd="/",
+            command, input=msgspec.json.encode(request), capture_output=True, timeout=SECONDS, env=_loader(), cwd="/",
             check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -206,7 +211,12 @@ def _render(template: Template, conversations: Sequence[Mapping[str, Any]]) -> l
     except BAD_JSON:
         lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
         why = lines[-1] if lines else f"its process ended with {process.returncode}"
-        raise ValueError(f"it could not be rendered: {why}") from None
+        raise NoTemplate(f"the chat template of {template.place} could not be rendered: {why}") from None
+
+
+def _loader() -> dict[str, str]:
+    """The variable without which some interpreters do not start."""
+    return {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
 
 
 def _judged(template: Template, answers: Sequence[_Rendered]) -> Probe:

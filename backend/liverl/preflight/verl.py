@@ -254,9 +254,8 @@ def batches(config: RunConfig) -> Check:
             guess=True,
         )
     if mini % ranks:
-        step = ranks // math.gcd(
-            ranks, training.n_resp_per_prompt
-        )  # prompts that make whole trials for each rank
+        # Prompts that make whole trials for each rank.
+        step = ranks // math.gcd(ranks, training.n_resp_per_prompt)
         fitting = [
             n for n in nearest_divisible(training.train_prompt_mini_batch_size, step)
             if training.train_batch_size % n == 0
