@@ -564,6 +564,7 @@ class Check(msgspec.Struct, frozen=True):
     fix: str = ""
     patch: dict[str, str] = {}  # configuration key -> the value that mends it
     guess: bool = False  # a rule of thumb chose values of the patch, the evidence does not name them
+    values: dict[str, float] = {}  # numbers that were found; the end of a name is its unit
 
 
 class ConfigChange(msgspec.Struct, frozen=True):

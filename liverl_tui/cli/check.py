@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,6 +15,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl_tui.cli.check_table import GUESS, counted, table
+from liverl_tui.cli.numbers import Number
 from liverl_tui.cli.options import UpOptions, config_options, run_options, trust_option
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.progress import Progress
@@ -35,6 +36,22 @@ ELSEWHERE = click.option(
 )
 
 
+GPU_MEMORY = click.option(
+    "--gpu-memory",
+    metavar="GIB",
+    type=Number(0.1, 10_000),
+    help="Memory of one GPU of the host on which the run starts, in GiB: for estimates where none is visible.",
+)
+
+
+class Host(NamedTuple):
+    """The host on which a run starts. ``elsewhere``: not this one; ``gpu_memory``: GiB of one of its GPUs, None = of
+    those of this host."""
+
+    elsewhere: bool = False
+    gpu_memory: float | None = None
+
+
 @click.command("check")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and ask nothing.")
 @click.option(
@@ -45,6 +62,7 @@ ELSEWHERE = click.option(
     "--build", is_flag=True, help="If no check fails: build the environments, and look into them, too."
 )
 @ELSEWHERE
+@GPU_MEMORY
 @click.option("--name", metavar="NAME", help="Name of the run (default: the current time).")
 @trust_option
 @config_options
@@ -55,6 +73,7 @@ def check_command(
     yes: bool,
     build: bool,
     elsewhere: bool,
+    gpu_memory: float | None,
     trust: tuple[str, ...],
     run: Path | None,
     **values: Any,
@@ -69,6 +88,7 @@ def check_command(
     With --run, the configuration of a run that has ended is checked, before its next attempt.
     Exits with 0 if no check fails, and with 3 if one does.
     """
+    host = Host(elsewhere, gpu_memory)
     if yes and not fix:
         raise CliError("--yes requires --fix", ExitCode.USAGE)
     if run is not None:
@@ -78,18 +98,18 @@ def check_command(
                 "or --name",
                 ExitCode.USAGE,
             )
-        target, checks = _of_run(find_run(run, values["run_root"]), elsewhere, trust)
+        target, checks = _of_run(find_run(run, values["run_root"]), host, trust)
     else:
-        target, checks = _checked(values, elsewhere)
+        target, checks = _checked(values, host)
     if build and not any(check.status == "fail" for check in checks):
         build_environments(target.plan())
-        checks = checks_of(target.plan(), target.loaded.config, elsewhere=elsewhere)
+        checks = checks_of(target.plan(), target.loaded.config, host)
     repair = _repair(target, checks, values) if fix else None
     if not as_json:
         _print(checks)
     wrote = repair is not None and _apply(repair, yes=yes, quiet=as_json)
     if wrote:
-        target, checks = _checked(values, elsewhere)
+        target, checks = _checked(values, host)
         if not as_json:
             echo("")
             _print(checks)
@@ -98,17 +118,17 @@ def check_command(
     return ExitCode.PREFLIGHT if any(check.status == "fail" for check in checks) else ExitCode.OK
 
 
-def _checked(values: dict[str, Any], elsewhere: bool) -> tuple[Target, list[Check]]:
+def _checked(values: dict[str, Any], host: Host) -> tuple[Target, list[Check]]:
     """The configuration, and what the checks find."""
     from liverl_tui.cli.target import load_target
 
     target = load_target(UpOptions.of(values))
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
-    return target, checks_of(target.plan(), target.loaded.config, elsewhere=elsewhere)
+    return target, checks_of(target.plan(), target.loaded.config, host)
 
 
-def _of_run(run: RunDir, elsewhere: bool, trust: tuple[str, ...]) -> tuple[Target, list[Check]]:
+def _of_run(run: RunDir, host: Host, trust: tuple[str, ...]) -> tuple[Target, list[Check]]:
     """The configuration of a run that has ended, and what the checks find.
 
     Raises:
@@ -124,10 +144,10 @@ def _of_run(run: RunDir, elsewhere: bool, trust: tuple[str, ...]) -> tuple[Targe
             f"run {run.name} is live: it holds the ports and GPUs that would be checked", ExitCode.USAGE
         )
     loaded = load_over(run.config, read_secrets=False)
-    return Target(loaded, run.path), checks_of(stored_plan(run), loaded.config, elsewhere=elsewhere)
+    return Target(loaded, run.path), checks_of(stored_plan(run), loaded.config, host)
 
 
-def checks_of(plan: Plan, config: RunConfig, *, elsewhere: bool = False) -> list[Check]:
+def checks_of(plan: Plan, config: RunConfig, host: Host = Host()) -> list[Check]:  # noqa: B008 - immutable
     """What the checks find about a run. After a moment it says on stderr what is being looked at."""
     from liverl.preflight import run_checks
 
@@ -136,7 +156,7 @@ def checks_of(plan: Plan, config: RunConfig, *, elsewhere: bool = False) -> list
         def tell(ids: Sequence[str]) -> None:
             progress.say(f"checking: {', '.join(ids)}" if ids else "")
 
-        return run_checks(plan, config, elsewhere=elsewhere, tell=tell)
+        return run_checks(plan, config, elsewhere=host.elsewhere, gpu_memory=host.gpu_memory, tell=tell)
 
 
 def build_environments(plan: Plan) -> None:

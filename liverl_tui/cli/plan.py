@@ -10,7 +10,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
-from liverl_tui.cli.check import ELSEWHERE, checks_of
+from liverl_tui.cli.check import ELSEWHERE, GPU_MEMORY, Host, checks_of
 from liverl_tui.cli.check_table import counted, table
 from liverl_tui.cli.options import UpOptions, config_options, run_options
 from liverl_tui.cli.output import echo, echo_json
@@ -20,10 +20,13 @@ from liverl_tui.cli.target import load_target, stored_plan
 @click.command("plan")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @ELSEWHERE
+@GPU_MEMORY
 @click.option("--name", metavar="NAME", help="Name of the run (default: the current time).")
 @config_options
 @run_options
-def plan_command(as_json: bool, elsewhere: bool, run: Path | None, **values: Any) -> int:
+def plan_command(
+    as_json: bool, elsewhere: bool, gpu_memory: float | None, run: Path | None, **values: Any
+) -> int:
     """Show what a configuration would start, and what `check` finds; with --run, the plan with which that run was
     started. Starts nothing. Exits with 3 if a check fails that would fail on any host; --other-host leaves out what
     looks at this one."""
@@ -40,7 +43,7 @@ def plan_command(as_json: bool, elsewhere: bool, run: Path | None, **values: Any
         for warning in target.loaded.warnings:
             echo(f"warning: {warning}", err=True)
         plan, env = target.plan(), os.environ
-        checks = checks_of(plan, target.loaded.config, elsewhere=elsewhere)
+        checks = checks_of(plan, target.loaded.config, Host(elsewhere, gpu_memory))
     if as_json:
         echo_json(plan_json(plan, env, checks).rstrip("\n"))
     else:

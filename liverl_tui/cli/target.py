@@ -77,7 +77,24 @@ def load_target(options: UpOptions) -> Target:
     _check_name("experiment.project_name", run_dir.parent.name)
     _check_name("run.name", run_dir.name)
     check_muted(loaded)
-    return Target(replace(loaded, config=config), run_dir, small)
+    return settled(Target(replace(loaded, config=config), run_dir, small))
+
+
+def settled(target: Target) -> Target:
+    """``target`` with the parser of tool calls in the place of ``auto``.
+
+    Raises:
+        ConfigError: it cannot be told.
+    """
+    from dataclasses import replace
+
+    from liverl.engines.tool_formats import AUTO
+
+    if target.loaded.config.model.tool_parser != AUTO:
+        return target
+    from liverl.preflight import tool_parser
+
+    return replace(target, loaded=tool_parser.settled(target.loaded, target.plan(), os.environ))
 
 
 def _smoke(

@@ -13,6 +13,8 @@ from typing import Any
 import pynvml
 import yaml
 
+from liverl.embedded import modeldir
+
 GIB = 1 << 30
 
 
@@ -32,7 +34,15 @@ def model(folder: Path, *, shards: int = 2, **config: Any) -> Path:
         safetensors(folder / name)
     index = {"weight_map": {f"layer.{n}": name for n, name in enumerate(names)}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    template(folder, "qwen3_coder")
+    (folder / "tokenizer.json").write_text("{}")
     return folder
+
+
+def template(folder: Path, parser: str) -> None:
+    """Give a model the chat template of a packaged policy: calls in the format that ``parser`` reads."""
+    packaged = modeldir.BUILTIN / parser / "tokenizer_config.json"
+    (folder / "tokenizer_config.json").write_bytes(packaged.read_bytes())
 
 
 def configured(folder: Path, topology: str) -> Path:

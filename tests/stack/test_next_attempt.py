@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from liverl.config import load_config, resolved, run_directory
 from liverl.daemon.launch import create_run
 from liverl.daemon.takeover import read_plan
+from liverl.embedded import modeldir
 from liverl.model import Symptom
 from liverl.plan import make_plan
 from liverl.rundir.layout import RunDir
@@ -28,8 +30,13 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 @pytest.fixture
 def run(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> ToyRun:
+    # Without a chat template, whose look would refuse the wrong parser.
+    model = tmp_path / "model"
+    shutil.copytree(modeldir.BUILTIN / "qwen3_coder", model)
+    (model / "tokenizer_config.json").unlink()
     sets = [
         "run.name=mended",
+        f"model.model_path={model}",
         f"run.run_root={tmp_path}",
         "infrastructure.litellm_port=0",
         "training.train_batch_size=8",

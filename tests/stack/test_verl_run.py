@@ -226,7 +226,9 @@ def test_a_backend_that_is_killed_takes_over_a_run_that_is_older_than_its_limits
 
 def test_a_parser_that_reads_no_call_is_told_before_the_next_step(launch: Launch) -> None:
     run = ToyRun(launch.run_dir("hermes"))
-    sets = ("model.tool_parser=hermes", "training.total_steps=2")
+    # A model that the run itself makes: of one that is there, its chat template would be looked at, and `up` refuse.
+    unseen = f"model.model_path=smoke:{launch.state / 'unseen'}"
+    sets = ("model.tool_parser=hermes", "training.total_steps=2", unseen)
     assert finished(launch.up("hermes", *sets)) == 0, launch.output("hermes").read_text()[-3000:]
     events = run.events()
     told = next(e for e in events if e.kind == "symptom" and e.text.startswith("trials call no tool"))

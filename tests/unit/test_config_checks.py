@@ -193,14 +193,16 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
                 "model.tool_parser",
                 "unknown parser for the embedded engine",
                 "'hermez'",
-                "qwen3_coder, hermes",
+                "qwen3_coder, hermes, auto",
                 "did you mean hermes?",
             ),
         ),
         (
             VERL,
             ("model.tool_parser=zzz",),
-            refused("model.tool_parser", "unknown parser for vLLM", "'zzz'", ", ".join(VLLM_PARSERS)),
+            refused(
+                "model.tool_parser", "unknown parser for vLLM", "'zzz'", ", ".join((*VLLM_PARSERS, "auto"))
+            ),
         ),
         (
             EMBEDDED,

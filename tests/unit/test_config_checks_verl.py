@@ -205,7 +205,10 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
             ("verl.rollout_mode=standalone", "verl.rollout_gpus=2", "infrastructure.ngpus_per_node=2"),
             refused("verl.rollout_gpus", STANDALONE.format(2), "2", "1 to 1"),
         ),
-        (("vllm.gen_tp=3",), refused("vllm.gen_tp", "must divide the GPUs of the run (8)", "3")),
+        (
+            ("vllm.gen_tp=3",),
+            refused("vllm.gen_tp", "must divide the GPUs of the run (8)", "3", "1, 2, 4 or 8"),
+        ),
         (
             ("vllm.gen_tp=2", overrides(**{f"{ROLLOUT}.tensor_model_parallel_size": 3})),
             refused(
@@ -224,7 +227,7 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
         ),
         (
             ("training.sp_size=3",),
-            refused("training.sp_size", "must divide the GPUs of the trainer (8)", "3"),
+            refused("training.sp_size", "must divide the GPUs of the trainer (8)", "3", "1, 2, 4 or 8"),
         ),
         (
             (
@@ -236,6 +239,7 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
                 "training.train_batch_size",
                 "trials per step (12) must be a multiple of the trainer's GPUs (8)",
                 "3",
+                "2 or 4",
             ),
         ),
         (

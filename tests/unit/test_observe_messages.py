@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liverl.engines.tool_formats import FORMATS, look, resembling
 from liverl.observe.trials.documents import DOCUMENTS, PROXY_TRAJECTORY
 from liverl.observe.trials.message_parts import (
     Part,
@@ -19,7 +20,7 @@ from liverl.observe.trials.message_parts import (
     pretty_arguments,
     same_message,
 )
-from liverl.observe.trials.tool_formats import FORMATS, explain_no_calls, look, resembling
+from liverl.observe.trials.tool_formats import explain_no_calls
 from liverl.observe.trials.turns import Turn, TurnBuilder, turns_of_messages
 from liverl.util.plural import quantity
 
@@ -586,19 +587,41 @@ def test_documents_of_the_proxy() -> None:
 # -- what was written instead of a call
 
 WRITTEN = {
-    "Qwen3-Coder XML": "x <function=ls>\n<parameter=a>",
-    "Hermes JSON": '<tool_call>\n{"name": "ls"}</tool_call>',
-    "GLM": "<tool_call>ls<arg_key>a</arg_key>",
+    "DeepSeek V4.1": "<｜DSML｜ calls>",
+    "DeepSeek V4": "<｜DSML｜tool_calls>",
+    "DeepSeek V3.2": "<｜DSML｜function_calls>",
+    "DeepSeek V3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>ls",
+    "DeepSeek V3.1": "<｜tool▁calls▁begin｜>",
+    "Step 3": '<steptml:invoke name="ls">',
     "Kimi K2": "<|tool_call_begin|>",
-    "DeepSeek": "<｜tool▁calls▁begin｜>",
-    "Mistral": "[TOOL_CALLS]ls",
-    "Llama 3 JSON": "<|python_tag|>",
-    "MiniMax M2": "<minimax:tool_call>",
     "Harmony": "to=functions.ls",
+    "MiniMax M3": "]<]minimax[>[<tool_call>",
+    "MiniMax M2": "<minimax:tool_call>",
     "Seed-OSS XML": "<seed:tool_call>",
+    "Gemma 4": "<|tool_call>call:ls{",
+    "FunctionGemma": "<start_function_call>call:ls{",
+    "LFM2": "<|tool_call_start|>[ls(",
+    "LongCat": "<longcat_tool_call>ls",
+    "dots": "<dots_function_call>",
+    "InternLM": "<|action_start|><|plugin|>",
+    "Granite 3.0": '<|tool_call|>[{"name"',
+    "Granite 20B": '<function_call> {"name"',
+    "Jamba": "<tool_calls>[",
+    "Mistral": "[TOOL_CALLS]ls",
+    "Phi-4-mini": "functools[",
+    "Qwen3-Coder XML": "x <function=ls>\n<parameter=a>",
+    "GLM": "<tool_call>ls<arg_key>a</arg_key>",
+    "Granite 3.1": "<tool_call>[",
+    "Hermes JSON": '<tool_call>\n{"name": "ls"}</tool_call>',
+    "MiniCPM 5": '<function name="ls">',
+    "Apertus": "<|tools_prefix|>[",
+    "Olmo 3": "<function_calls>ls()",
+    "Llama 3 JSON": "<|python_tag|>",
     "Anthropic XML": '<invoke name="ls">',
     "JSON in a code fence": '```json\n{"name": "ls"}\n```',
     "bare JSON": '{"name": "ls", "arguments": {}}',
+    "Python calls": "[ls(path='.')]",
+    "list of JSON": '[{"name": "ls", "arguments": {}}]',
     "<tool_call> without a known content": "<tool_call>ls()</tool_call>",
 }
 
@@ -667,8 +690,8 @@ WITH = "the run's tool-call parser is hermes (model.tool_parser in config.yaml)"
             WRITTEN["GLM"] + WRITTEN["Mistral"],
             None,
             False,
-            "what the model wrote looks like GLM (<tool_call>name<arg_key>) and Mistral ([TOOL_CALLS]),"
-            " which the parser glm45 or glm47 or mistral reads",
+            "what the model wrote looks like Mistral ([TOOL_CALLS]) and GLM (<tool_call>name<arg_key>),"
+            " which the parser mistral or glm45 or glm47 reads",
         ),
         (
             WRITTEN["Anthropic XML"],
@@ -684,4 +707,5 @@ def test_why_no_tool_was_called(text: str, parser: str | None, truncated: bool, 
 
 
 def test_formats_are_named_with_their_marks() -> None:
-    assert look(FORMATS[:1]) == "Qwen3-Coder XML (<function=...>)" and look(()) == ""
+    coder = [form for form in FORMATS if form.title == "Qwen3-Coder XML"]
+    assert look(coder) == "Qwen3-Coder XML (<function=...>)" and look(()) == ""

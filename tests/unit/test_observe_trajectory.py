@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from liverl.engines.tool_formats import FORMATS, resembling
 from liverl.model import TrialHead
 from liverl.observe.trials import documents, message_parts
 from liverl.observe.trials import turns as trajectory_turns
@@ -22,7 +23,6 @@ from liverl.observe.trials.message_parts import Part, loads, pretty_arguments
 from liverl.observe.trials.records import ProxyTrajectory
 from liverl.observe.trials.scanner import TrialScanner
 from liverl.observe.trials.steps import equal_groups, heads_of_step, steps_on_disk
-from liverl.observe.trials.tool_formats import FORMATS, resembling
 from liverl.observe.trials.trajectory import (
     Trajectory,
     TrajectoryReader,

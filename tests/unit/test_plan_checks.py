@@ -45,6 +45,8 @@ def test_a_run_of_verl_without_its_environment(capsys: pytest.CaptureFixture[str
         "verl's keys",
         "model",
         "versions",
+        "tool parser",
+        "installed parsers",
     }
     assert "the keys were not looked for" in skipped["verl's keys"]
 

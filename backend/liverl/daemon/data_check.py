@@ -16,9 +16,6 @@ def environment_checks(plan: Plan, config: Path) -> Mapping[str, Check]:
     configuration."""
     from liverl.preflight.registry import CHECKS
 
-    if plan.topology == "managed":
-        return {}
-
     def in_environment(name: str) -> Check:
         async def checked(_python: Path) -> str:
             return await asyncio.to_thread(_fault, name, plan, config)
@@ -41,9 +38,9 @@ def _fault(environment: str, plan: Plan, saved: Path) -> str:
         config = load_over(saved, read_secrets=False).config
     except ConfigError as error:
         return f"the run's configuration cannot be read: {error}"
-    if config.trainer.kind != "verl":
+    entries = [entry for entry in CHECKS if entry.environment == environment and entry.when(config)]
+    if not entries:
         return ""
-    entries = [entry for entry in CHECKS if entry.environment == environment]
     checks = run_checks(plan, config, entries=entries)
     replaced(RunDir(Path(plan.run_dir)), checks)
     return "; ".join(f"{check.name}: {check.text}" for check in checks if check.status == "fail")

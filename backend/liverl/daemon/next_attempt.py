@@ -37,8 +37,10 @@ def changed_run(
     from liverl.config.changes import changes
     from liverl.config.load import load_over
     from liverl.daemon.plan_change import PlanChange
+    from liverl.engines.tool_formats import AUTO
     from liverl.observe.config_edits import was_edited
     from liverl.plan import PlanError, make_plan
+    from liverl.preflight import tool_parser
 
     if not run.config.exists():
         raise LaunchError(
@@ -63,10 +65,12 @@ def changed_run(
     # First what can never be changed: such a value may contradict the run's other keys as well.
     _refuse(run, changes(before, load(checked=False)))
     loaded = load(checked=True)
-    found = changes(before, loaded)
-    if not found:
-        return None
     try:
+        if loaded.config.model.tool_parser == AUTO:
+            loaded = tool_parser.settled(loaded, make_plan(loaded, run.path), os.environ)
+        found = changes(before, loaded)
+        if not found:
+            return None
         plan = make_plan(loaded, run.path)
     except PlanError as error:
         raise LaunchError(str(error), ExitCode.USAGE) from error

@@ -16,32 +16,21 @@ from liverl.config.carrier import agent_loop
 from liverl.config.schema import RunConfig
 from liverl.config.sections import verl as stack
 from liverl.engines.adapter.argv import IfKnown
+from liverl.engines.tool_formats import VERL_FORMATS
 from liverl.engines.vllm import SCALE_OUT
 from liverl.plan import agent_loops, attention
 from liverl.plan.hydra import Override, command_line
 
 _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 _ROLLOUT, _MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+_CRITIC = "critic"
+GAE = "gae"  # verl/trainer/ppo/utils.py need_critic
+CRITIC_LEARNING_RATE = 1e-5  # verl's own (trainer/config/critic/critic.yaml), said so that it is seen
 _VLLM = f"{_ROLLOUT}.engine_kwargs.vllm"
 # Namespace of the named actors. verl sets none, and Ray would create a new one for each job.
 NAMESPACE = "liverl"
 # verl's checkpoint engines need an accelerator; this one of ours is registered by ``verl_runtime.cpu``.
 CPU_WEIGHTS = "liverl_cpu"
-# vLLM's name of a tool call parser -> verl's name for the same format
-# (verl/experimental/agent_loop/tool_parser.py).
-FORMATS = {
-    "hermes": "hermes",
-    "openai": "gpt-oss",
-    "qwen3_coder": "qwen3_coder",
-    "qwen3_xml": "qwen3_coder",
-    "glm45": "glm",
-    "glm47": "glm",
-    "seed_oss": "seed",
-    "minimax_m2": "minimax",
-    "kimi_k2": "kimi",
-    "deepseek_v4": "deepseek_v4",
-    "gemma4": "gemma4",
-}
 
 
 def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[str, ...]:
@@ -50,6 +39,7 @@ def overrides(config: RunConfig, further: tuple[Override, ...] = ()) -> tuple[st
         data,
         model,
         actor,
+        critic,
         reference,
         rollout,
         sampling,
@@ -117,6 +107,27 @@ def actor(c: RunConfig) -> Iterator[Override]:
         yield Override(f"{_ACTOR}.ppo_max_token_len_per_gpu", tokens_per_gpu(c))
     else:
         yield Override(f"{_ACTOR}.ppo_micro_batch_size_per_gpu", 1)
+
+
+def critic(c: RunConfig) -> Iterator[Override]:
+    """PPO's critic, which verl has with the estimator ``gae`` only: it begins as the policy, and is offloaded, split
+    and packed like it. Without this verl would load its own default, a model of 7B."""
+    if c.algorithm.adv_estimator != GAE:
+        return
+    yield Override(f"{_CRITIC}.model.path", sizing.model_path(c))
+    yield from _under(
+        _CRITIC,
+        {
+            "optim.lr": CRITIC_LEARNING_RATE,
+            "fsdp.param_offload": c.training.actor_offload,
+            "fsdp.optimizer_offload": c.training.actor_offload,
+            "ulysses_sequence_parallel_size": c.training.sp_size,
+        },
+    )
+    if c.training.use_dynamic_bsz:
+        yield Override(f"{_CRITIC}.ppo_max_token_len_per_gpu", tokens_per_gpu(c))
+    else:
+        yield Override(f"{_CRITIC}.ppo_micro_batch_size_per_gpu", 1)
 
 
 def tokens_per_gpu(c: RunConfig) -> int:
@@ -213,8 +224,8 @@ def agents(c: RunConfig) -> Iterator[Override]:
     verl = c.verl
     yield Override(f"{_ROLLOUT}.agent.num_workers", verl.agent_workers)
     yield Override(f"{_ROLLOUT}.agent.default_agent_loop", agent_loop(c))
-    if c.model.tool_parser in FORMATS:
-        yield Override(f"{_ROLLOUT}.multi_turn.format", FORMATS[c.model.tool_parser])
+    if c.model.tool_parser in VERL_FORMATS:
+        yield Override(f"{_ROLLOUT}.multi_turn.format", VERL_FORMATS[c.model.tool_parser])
     yield Override(f"{_ROLLOUT}.multi_turn.max_assistant_turns", c.harbor_agent.max_iterations)
     if agent_loop(c) in stack.OUR_LOOPS:
         yield Override(f"{_ROLLOUT}.agent.agent_loop_config_path", f"{{run_dir}}/{agent_loops.PATH}")

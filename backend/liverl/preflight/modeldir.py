@@ -85,7 +85,7 @@ def heads_of(text: bytes) -> Heads:
     data: Any = decode_loose_json(text)
     if not isinstance(data, dict):
         raise ValueError("not a mapping")
-    for section in _sections(data):
+    for section in sections(data):
         attention = _number(section, _ATTENTION)
         if attention is not None:
             shared = any(section.get(name) for name in _SHARED)
@@ -93,12 +93,12 @@ def heads_of(text: bytes) -> Heads:
     return Heads()
 
 
-def _sections(data: Mapping[str, Any], depth: int = _DEPTH) -> Iterator[Mapping[str, Any]]:
-    """The sections for text, innermost first, then the whole."""
+def sections(data: Mapping[str, Any], depth: int = _DEPTH) -> Iterator[Mapping[str, Any]]:
+    """The sections of a config.json for text, innermost first, then the whole."""
     for name in _SECTIONS if depth else ():
         inner = data.get(name)
         if isinstance(inner, dict):
-            yield from _sections(inner, depth - 1)
+            yield from sections(inner, depth - 1)
     yield data
 
 

@@ -1,7 +1,7 @@
 """The checks of a run before its start: for every topology, engine and kind of trainer, one list.
 
 To add one, write a function in a module of this package and add a line here. The function takes, by the names of its
-parameters, what it needs of ``Subject`` (``plan``, ``config``, ``env``), and returns or yields what it finds as
+parameters, what it needs of ``Subject`` (``plan``, ``config``, ``env``, ...), and returns or yields what it finds as
 ``Check``. It changes nothing, writes nothing, and says ``ok`` only of what it has looked at: what cannot be looked at
 is ``skipped``, with the reason. Each runs in a thread of its own and has ``seconds`` for its answer.
 """
@@ -69,14 +69,21 @@ CHECKS: tuple[Entry, ...] = (
     Entry("flash-attn", "flash_attention:checks", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("data", "verl:data", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("verl-keys", "override_keys:checks", own_verl, environment="verl", seconds=PROGRAMS),
+    Entry("liverl-variables", "liverl_habits:variables"),
+    Entry("harbor-described", "liverl_habits:harbor_described", own_verl),
+    Entry("time-outs", "timeouts:checks", when.harbor),
     Entry("faq-keys", "faq_keys:checks", own_verl),
     Entry("checkpoint", "checkpoint:of_run", own_verl),
     Entry("harbor", "harbor:checks", when.harbor, environment=HARBOR, seconds=PROGRAMS),
     Entry("model", "model:checks", when.not_command, seconds=15.0),
     Entry("model-weights", "weights:checks", when.not_command, seconds=30.0),
+    Entry("model-files", "model_files:of_files", when.not_command),
+    Entry("memory", "memory:checks", when.not_command, seconds=30.0),
     Entry("loggers", "verl:loggers", own_verl),
     Entry("wandb-key", "wandb:checks", when.logs_to_wandb),
-    Entry("tool-parser", "verl:tool_parser", own_verl),
+    Entry("tool-parser", "tool_parser:checks", seconds=20.0),
+    Entry("parsers-vllm", "installed_parsers:of_vllm", when.managed, environment="vllm", seconds=PROGRAMS),
+    Entry("parsers-verl", "installed_parsers:of_verl", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("batches", "verl:batches", own_verl),
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
@@ -28,15 +30,17 @@ def run_checks(
     env: Mapping[str, str] | None = None,
     entries: Sequence[Entry] | None = None,
     elsewhere: bool = False,
+    gpu_memory: float | None = None,
     tell: Tell = lambda _: None,
 ) -> list[Check]:
     """What the checks that apply to a run find, in the order of ``entries`` (None: all), without secrets. Nothing is
     changed.
 
     ``env``: the variables of the caller (None: of this process). ``elsewhere``: the run starts on another host, so what
-    looks at this one is skipped. ``tell``: is told the ids of the checks that go on, each time one has ended.
+    looks at this one is skipped. ``gpu_memory``: GiB of one of its GPUs, None = of those of this host. ``tell``: is
+    told the ids of the checks that go on, each time one has ended.
     """
-    subject = Subject(plan, config, os.environ if env is None else env)
+    subject = Subject(plan, config, os.environ if env is None else env, gpu_memory, elsewhere)
     apply = [entry for entry in (CHECKS if entries is None else entries) if entry.when(config)]
     found = [_elsewhere([entry.id for entry in apply if entry.host])] if elsewhere else []
     jobs = [_Job(entry, subject) for entry in apply if not (elsewhere and entry.host)]
@@ -100,11 +104,7 @@ class _Job:
 
 def named(check: Check, entry: Entry) -> Check:
     """``check`` with the id of its entry, unless it has one."""
-    if check.id:
-        return check
-    return Check(
-        check.name, check.status, check.text, entry.id, check.evidence, check.fix, check.patch, check.guess
-    )
+    return check if check.id else replace(check, id=entry.id)
 
 
 def _called(function: Callable[..., Any], subject: Subject) -> Iterable[Check]:

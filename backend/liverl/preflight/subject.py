@@ -12,12 +12,15 @@ from liverl.plan.spec import Plan, ServiceSpec
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """A run that is to be started. ``config``: from which ``plan`` was made; ``env``: the variables of the caller. A
-    check takes those of them that it needs, by their names."""
+    """A run that is to be started. ``config``: from which ``plan`` was made; ``env``: the variables of the caller;
+    ``gpu_memory``: GiB of one of its GPUs, None = of those of this host; ``elsewhere``: it starts on another host.
+    A check takes those of them that it needs, by their names."""
 
     plan: Plan
     config: RunConfig
     env: Mapping[str, str]
+    gpu_memory: float | None = None
+    elsewhere: bool = False
 
 
 def variables_of(spec: ServiceSpec, env: Mapping[str, str]) -> dict[str, str]:

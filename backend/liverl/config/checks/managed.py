@@ -19,6 +19,7 @@ from liverl.config.schema import Path, RunConfig, schema_key, value_of
 from liverl.config.sizing import BUILTIN, bare_key, is_smoke
 from liverl.engines import ENGINES
 from liverl.engines.adapter.argv import keys_of
+from liverl.engines.tool_formats import AUTO
 from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
 
@@ -176,13 +177,13 @@ def _model(c: RunConfig) -> Iterator[Finding]:
 @_rule("run.engine", "model.tool_parser")
 def _parser(c: RunConfig) -> Iterator[Finding]:
     engine = ENGINES[c.run.engine]
-    if c.model.tool_parser not in engine.tool_parsers:
+    if c.model.tool_parser not in (AUTO, *engine.tool_parsers):
         hint = did_you_mean(c.model.tool_parser, engine.tool_parsers)
         yield Finding(
             "model.tool_parser",
             f"unknown parser for {engine.title}",
             f"'{c.model.tool_parser}'",
-            ", ".join(engine.tool_parsers),
+            ", ".join((*engine.tool_parsers, AUTO)),
             hint,
         )
 

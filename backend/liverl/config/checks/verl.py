@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -51,6 +52,12 @@ def _sized(c: RunConfig) -> bool:
     return c.run.topology != "managed" and not any(_pool(c))
 
 
+def _divisors(number: int) -> str:
+    """``1, 2 or 4``: over what GPUs can be divided."""
+    found = [str(n) for n in range(1, number + 1) if number % n == 0]
+    return " or ".join(filter(None, (", ".join(found[:-1]), found[-1]))) if found else ""
+
+
 @_rule(*_WORLD)
 def _numbers(c: RunConfig) -> Iterator[Finding]:
     try:
@@ -77,17 +84,21 @@ def _pool(c: RunConfig) -> Iterator[Finding]:
 @_rule(*_WORLD)
 def _tensor_parallel(c: RunConfig) -> Iterator[Finding]:
     if _sized(c) and (replica_gpus(c) < 1 or generating_gpus(c) % replica_gpus(c)):
-        words = f"must divide the GPUs of the run ({generating_gpus(c)})"
+        words, allowed = (
+            f"must divide the GPUs of the run ({generating_gpus(c)})",
+            _divisors(generating_gpus(c)),
+        )
         if replica_gpus(c) != c.vllm.gen_tp:
             words += f"; trainer.overrides gives each replica {replica_gpus(c)} GPUs"
-        yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp))
+            allowed = ""  # that key is not the only one
+        yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp), allowed)
 
 
 @_rule(*_WORLD, "training.sp_size")
 def _sequence_parallel(c: RunConfig) -> Iterator[Finding]:
     if _sized(c) and trainer_gpus(c) % c.training.sp_size:
         words = f"must divide the GPUs of the trainer ({trainer_gpus(c)})"
-        yield Finding("training.sp_size", words, str(c.training.sp_size))
+        yield Finding("training.sp_size", words, str(c.training.sp_size), _divisors(trainer_gpus(c)))
 
 
 @_rule(*_WORLD, "training.train_batch_size", "training.n_resp_per_prompt", "trainer.kind")
@@ -95,7 +106,10 @@ def _batch_over_gpus(c: RunConfig) -> Iterator[Finding]:
     trials = c.training.train_batch_size * c.training.n_resp_per_prompt
     if c.trainer.kind == "verl" and _sized(c) and trainer_gpus(c) > 0 and trials % trainer_gpus(c):
         words = f"trials per step ({trials}) must be a multiple of the trainer's GPUs ({trainer_gpus(c)})"
-        yield Finding("training.train_batch_size", words, str(c.training.train_batch_size))
+        step = trainer_gpus(c) // math.gcd(trainer_gpus(c), c.training.n_resp_per_prompt)
+        below = c.training.train_batch_size // step * step
+        allowed = " or ".join(str(n) for n in (below, below + step) if n)
+        yield Finding("training.train_batch_size", words, str(c.training.train_batch_size), allowed)
 
 
 @_rule(*_WORLD, "trainer.kind", "ray.address", "ray.num_cpus", "verl.device")

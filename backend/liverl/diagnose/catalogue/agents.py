@@ -13,9 +13,9 @@ from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.processes import waits_for_stalled
 from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, RunContext, Window
+from liverl.engines.tool_formats import PARSER_KEY, readers_of
 from liverl.model import Cause, Evidence, Snapshot, Symptom, TrialHead
 from liverl.observe.trials.engine_parser import VARIABLES, EngineParser
-from liverl.observe.trials.tool_formats import PARSER_KEY, readers_of
 from liverl.util.plural import plural, quantity
 
 RECENT_STEPS = 2  # the step that runs, and the one before: trials that failed in it

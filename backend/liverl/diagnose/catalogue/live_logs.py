@@ -16,9 +16,9 @@ from liverl.diagnose.catalogue.agents import zero_tool_calls
 from liverl.diagnose.catalogue.metrics import updates_skipped
 from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
 from liverl.diagnose.tracker import GOING, SHOWN, Resolved, Window
+from liverl.engines.tool_formats import PARSER_KEY
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.observe.live_logs.facts import Complaint, FailedRequests, LiveLog, Sighting
-from liverl.observe.trials.tool_formats import PARSER_KEY
 
 ALIVE = ("starting", "ready", "degraded")
 SERVING = ("ready", "degraded")

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from liverl.observe.trials.tool_formats import PARSER_KEY
+from liverl.engines.tool_formats import PARSER_KEY
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import Undecodable, decode_json, decode_yaml
 from liverl.util.regular_file import read_regular

@@ -1,75 +1,10 @@
-"""Detects tool-call formats in text, to explain why a trial called no tool. Pure."""
+"""Why a trial called no tool, by the formats that its texts resemble. Pure."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-PARSER_KEY = "model.tool_parser"  # key in config.yaml
-
-
-@dataclass(frozen=True)
-class ToolFormat:
-    """A format in which models write tool calls. ``parsers``: names of vLLM's parsers for it."""
-
-    title: str
-    mark: str  # its characteristic text, as shown
-    parsers: tuple[str, ...]
-    pattern: re.Pattern[str]
-
-
-def _format(title: str, mark: str, parsers: str, pattern: str) -> ToolFormat:
-    return ToolFormat(title, mark, tuple(parsers.split()), re.compile(pattern))
-
-
-FORMATS: tuple[ToolFormat, ...] = (
-    _format(
-        "Qwen3-Coder XML", "<function=...>", "qwen3_coder qwen3_xml", r"<function=[^\s>]|<parameter=[^\s>]"
-    ),
-    _format("Hermes JSON", '<tool_call>{"name": ...}', "hermes", r"<tool_call>\s*\{"),
-    _format("GLM", "<tool_call>name<arg_key>", "glm45 glm47", r"<arg_key>"),
-    _format("Kimi K2", "<|tool_call_begin|>", "kimi_k2", r"<\|tool_calls?(?:_section)?_begin\|>"),
-    _format("DeepSeek", "<｜tool▁call▁begin｜>", "deepseek_v3 deepseek_v31", r"<｜tool▁calls?▁begin｜>"),
-    _format("Mistral", "[TOOL_CALLS]", "mistral", r"\[TOOL_CALLS\]"),
-    _format("Llama 3 JSON", "<|python_tag|>", "llama3_json", r"<\|python_tag\|>"),
-    _format("MiniMax M2", "<minimax:tool_call>", "minimax_m2", r"<minimax:tool_call>"),
-    _format("Harmony", "to=functions.name", "openai", r"<\|channel\|>|\bto=functions\.\w"),
-    _format("Seed-OSS XML", "<seed:tool_call>", "seed_oss", r"<seed:tool_call>"),
-    _format("Anthropic XML", '<invoke name="...">', "", r'<invoke name="'),
-    _format(
-        "JSON in a code fence",
-        "```json",
-        "",
-        r"```(?:json|tool_call|tool_code)?\s*\{\s*\"(?:name|function|tool|tool_name|action)\"",
-    ),
-    _format(
-        "bare JSON",
-        '{"name": ..., "arguments": ...}',
-        "llama3_json",
-        r"\A\s*\[?\s*\{\s*\"(?:name|function|tool)\"\s*:\s*\"[^\"\n]+\"\s*,\s*\"(?:arguments|parameters)\"\s*:",
-    ),
-    _format("<tool_call> without a known content", "<tool_call>", "", r"</?tool_call>"),
-)
-
-
-def resembling(text: str) -> tuple[ToolFormat, ...]:
-    """Return the formats that ``text`` resembles, most specific first; the generic last one only if no other
-    matches."""
-    matching = tuple(f for f in FORMATS[:-1] if f.pattern.search(text))
-    if matching or not FORMATS[-1].pattern.search(text):
-        return matching
-    return (FORMATS[-1],)
-
-
-def readers_of(title: str) -> tuple[str, ...]:
-    """Return the parsers that read the format with this title; none for an unknown title."""
-    return next((f.parsers for f in FORMATS if f.title == title), ())
-
-
-def look(formats: Sequence[ToolFormat]) -> str:
-    """Return the formats as text: ``Qwen3-Coder XML (<function=...>)``."""
-    return " and ".join(f"{f.title} ({f.mark})" for f in formats)
+from liverl.engines.tool_formats import PARSER_KEY, look, resembling
 
 
 def explain_no_calls(

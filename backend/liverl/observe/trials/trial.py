@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from liverl.engines.tool_formats import FORMATS, ToolFormat, resembling
 from liverl.model import TrialHead
 from liverl.observe.trials import documents
 from liverl.observe.trials.documents import PROXY_TRAJECTORY
@@ -25,7 +26,6 @@ from liverl.observe.trials.records import (
 )
 from liverl.observe.trials.rows import BAD_ROWS, UNREADABLE, flags_of
 from liverl.observe.trials.session_facts import MOSTLY
-from liverl.observe.trials.tool_formats import FORMATS, ToolFormat, resembling
 from liverl.observe.trials.tools_offered import in_request
 from liverl.util.clocks import age_of
 from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular

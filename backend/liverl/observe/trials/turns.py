@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
+from liverl.engines.tool_formats import resembling
 from liverl.observe.trials.message_parts import Part, answer_message, loads, message_parts, same_message
 from liverl.observe.trials.record_forms import parse_record
 from liverl.observe.trials.session_facts import SessionTally, TurnSession
-from liverl.observe.trials.tool_formats import resembling
 from liverl.observe.trials.tools_offered import in_request
 from liverl.sessions.joined_turns import JoinedTurns, reply_json
 from liverl.util.bad_json import BAD_JSON

@@ -1,0 +1,123 @@
+"""Renders a chat template, as a program of its own: ``python -I template_program.py < request > answer``.
+
+A template is a program of whoever made the model. It is rendered in Jinja's ``ImmutableSandboxedEnvironment``, as
+engines do, and in a process without variables that can be ended: it has ``_CPU_SECONDS``, ``_MEMORY`` and ``_MOST``
+characters, and writes no file. Request: ``{"template", "variables", "conversations"}``, JSON; answer: one
+``{"text", "error", "kind"}`` for each conversation. It imports nothing of ours; Jinja's dialect is that of
+transformers (``utils/chat_template_utils.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from datetime import datetime
+from typing import Any
+
+_CPU_SECONDS = 4
+_MEMORY = 1 << 30  # bytes of address space
+_MOST = 1 << 18  # characters of a rendered conversation
+
+
+class Refused(Exception):
+    """The template refuses a conversation (``raise_exception``)."""
+
+
+class TooLong(Exception):
+    """It writes more than ``_MOST`` characters."""
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _raise(message: object) -> None:
+    raise Refused(str(message)[:300])
+
+
+def _json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: Any = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _environment() -> Any:
+    from jinja2 import nodes
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """``{% generation %}`` of transformers: marks what the model writes."""
+
+        tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            """The statements within, as they are."""
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda form: datetime(2026, 1, 1).strftime(form)
+    return environment
+
+
+def _rendered(template: Any, variables: dict[str, Any]) -> str:
+    pieces, size = [], 0
+    for piece in template.generate(**variables):
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MOST:
+            raise TooLong
+    return "".join(pieces)
+
+
+def answer(request: dict[str, Any]) -> list[dict[str, str]]:
+    """One answer for each conversation of ``request``. ``kind``: "" if it was rendered; ``unsafe``, ``too long``,
+    ``syntax``, ``refused``, ``failed``."""
+    from jinja2.exceptions import SecurityError, TemplateSyntaxError
+
+    conversations = request["conversations"]
+    try:
+        template = _environment().from_string(request["template"])
+    except TemplateSyntaxError as error:
+        return [_failure(f"line {error.lineno}: {error.message}", "syntax")] * len(conversations)
+    except (RecursionError, MemoryError, OverflowError):
+        return [_failure("", "too long")] * len(conversations)
+    answers = []
+    for conversation in conversations:
+        try:
+            text = _rendered(template, {**request["variables"], **conversation})
+            answers.append({"text": text, "error": "", "kind": ""})
+        except SecurityError as error:
+            answers.append(_failure(str(error), "unsafe"))
+        except (TooLong, MemoryError, RecursionError, OverflowError):
+            answers.append(_failure("", "too long"))
+        except Refused as error:
+            answers.append(_failure(str(error), "refused"))
+        except Exception as error:  # noqa: BLE001 - a template may raise anything, and it is told
+            answers.append(_failure(f"{type(error).__name__}: {error}", "failed"))
+    return answers
+
+
+def _failure(error: str, kind: str) -> dict[str, str]:
+    return {"text": "", "error": error[:300], "kind": kind}
+
+
+if __name__ == "__main__":
+    _limit()
+    sys.stdout.write(json.dumps(answer(json.load(sys.stdin))))
