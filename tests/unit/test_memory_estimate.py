@@ -67,6 +67,63 @@ def test_beside_what_vllm_has_logged(name: str) -> None:
     assert found.tokens == pytest.approx(tokens, rel=0.01)
 
 
+QWEN_HALF = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+}
+QWEN_HALF |= {"head_dim": 64, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True}
+QWEN_3 = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16}
+QWEN_3 |= {"num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True}
+QWEN_7 = {"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28}
+QWEN_7 |= {"num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False}
+
+
+class Measured(NamedTuple):
+    """A start of vLLM 0.24 on one H200, with random weights in bf16. ``loaded``, ``available``: GiB, as its log has
+    them; ``tokens``: of its KV cache."""
+
+    model: Mapping[str, Any]
+    eager: bool
+    utilization: float
+    context: int
+    sequences: int
+    loaded: float
+    available: float
+    tokens: int
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        Measured(QWEN_HALF, True, 0.3, 4096, 256, 0.93, 40.15, 3507968),
+        Measured(QWEN_HALF, False, 0.3, 4096, 256, 0.93, 39.82, 3479120),
+        Measured(QWEN_3, True, 0.5, 8192, 128, 5.79, 62.59, 1823184),
+        Measured(QWEN_3, False, 0.5, 32768, 512, 5.79, 62.22, 1812208),
+        Measured(QWEN_7, True, 0.6, 16384, 64, 14.29, 67.16, 1257568),
+        Measured(QWEN_7, False, 0.6, 16384, 256, 14.29, 66.84, 1251616),
+    ],
+)
+def test_beside_what_was_measured_on_a_gpu(seen: Measured) -> None:
+    """Through vLLM's class LLM, which takes 16,384 tokens at once on such a GPU."""
+    shape = shape_of(config(**seen.model, model_type="qwen2", architectures=["Qwen2ForCausalLM"]))
+    weights = weight_bytes(of_shape(shape), shape, 1, 2)
+    settings = Settings(
+        total=int(H200 * GIB),
+        utilization=seen.utilization,
+        tensor=1,
+        sequences=seen.sequences,
+        context=seen.context,
+        eager=seen.eager,
+        batched_tokens=16384,
+    )
+    found = kv_memory(shape, weights, settings)
+    assert weights / GIB == pytest.approx(seen.loaded, rel=0.01, abs=0.02)
+    assert found.kv_cache / GIB == pytest.approx(seen.available, rel=0.02)
+    assert found.tokens == pytest.approx(seen.tokens, rel=0.02)
+
+
 class Case(NamedTuple):
     """``changes`` of config.json: weights of a GPU in bytes with tensor parallel ``tensor``, and of a token."""
 

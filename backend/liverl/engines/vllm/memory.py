@@ -16,8 +16,9 @@ GIB = 1 << 30
 # H200 and H100, vLLM 0.24: 0.41, 0.36 and 0.28 GiB in all with models of 0.03 GiB and less.
 _BESIDE, _BESIDE_PARALLEL = int(0.25 * GIB), int(0.4 * GIB)
 _CUBLAS = 32 << 20  # its workspace on Hopper, through torch (at::cuda::getChosenWorkspaceSize)
-# Graphs: measured on H200 with 4 layers and 51 sizes (0.17 GiB), and with 2 layers and 11 sizes (0.07 GiB).
-_GRAPHS, _GRAPH = 64 << 20, 256 << 10  # in all, and for each layer and size
+# Graphs: measured on H200, in GiB by layers and sizes: 0.07 (2, 11), 0.17 (4, 51), 0.28 (24, 51), 0.46 (28, 51), 0.53
+# (36, 51).
+_GRAPHS, _GRAPH = 128 << 20, 96 << 10  # in all, and for each layer and size
 _GRAPH_MODES = 2  # piecewise and full (``cudagraph_mode`` FULL_AND_PIECEWISE)
 _LARGEST_GRAPH = 512  # tokens (``vllm/config/vllm.py`` ``_set_cudagraph_sizes``)
 # Bytes of a logit besides those of its own type. Model Runner V2 makes a copy in float32
