@@ -530,10 +530,35 @@ class SubmittedJob(msgspec.Struct, frozen=True):
     address: str = ""
 
 
+class Sandbox(msgspec.Struct, frozen=True):
+    """Something of a trial in Docker. ``name``: Docker's; ``trial``: empty if it is not known; ``why``: it is still
+    there."""
+
+    kind: Literal["container", "network", "volume", "image"]
+    name: str
+    trial: str
+    why: str = ""
+
+
+class SandboxesEnd(msgspec.Struct, frozen=True):
+    """What the trials of a run had in Docker. ``containers``, ``networks``, ``volumes``, ``images``: numbers of those
+    that were removed because Harbor had not done so; ``left``: what could not be removed; ``kept``: what stays because
+    ``harbor_agent.environment_delete`` is false; ``unknown``: why it is not known whether more is left."""
+
+    containers: int = 0
+    networks: int = 0
+    volumes: int = 0
+    images: int = 0
+    left: tuple[Sandbox, ...] = ()
+    kept: tuple[Sandbox, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
 class Result(msgspec.Struct, frozen=True):
     """``result.json``: how an attempt ended. ``total_steps``: those that the training owed, None if nobody says;
     ``steps_by``: who says so, and other numbers where they differ; ``made``: steps of this attempt, None if they were
-    not counted; ``job``: that its script has submitted."""
+    not counted; ``job``: that its script has submitted; ``sandboxes``: what its trials had in Docker, None if nothing
+    was begun there."""
 
     state: Literal["done", "failed", "stopped"]
     exit_code: int
@@ -549,6 +574,7 @@ class Result(msgspec.Struct, frozen=True):
     steps_by: str = ""
     made: int | None = None
     job: SubmittedJob | None = None
+    sandboxes: SandboxesEnd | None = None
 
 
 class Check(msgspec.Struct, frozen=True):

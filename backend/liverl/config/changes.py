@@ -91,7 +91,10 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),
     (_NEXT, "notify: *; diagnosis: rules"),
-    (_NEXT, "retention: *; agent: *; agent.endings: *; reward: *; session_proxy: rewrite asides"),
+    (
+        _NEXT,
+        "sandboxes: *; retention: *; agent: *; agent.endings: *; reward: *; session_proxy: rewrite asides",
+    ),
     (_NEXT, "infrastructure: litellm_port ray_port ray_dashboard_port vllm_logging_level; vllm: gen_tp"),
     (
         _NEXT,

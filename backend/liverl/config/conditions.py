@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from liverl.agents.harbor.config import DOCKER_CLASSES
 from liverl.config import sizing
 from liverl.config.carrier import agent_loop, carrier
 from liverl.config.schema import RunConfig
@@ -127,6 +128,24 @@ def harbor_class(c: RunConfig) -> bool:
 def harbor_docker(c: RunConfig) -> bool:
     """Whether Harbor's trials use Docker, or a class of the user's that may."""
     return harbor_class(c) or (harbor(c) and (c.harbor_agent.environment_type or "docker") == "docker")
+
+
+def compose_sandboxes(c: RunConfig) -> bool:
+    """Whether Harbor makes the sandboxes of its trials by Docker's Compose, with its own class."""
+    agent = c.harbor_agent
+    path = agent.environment_import_path or ""
+    docker = path.startswith(DOCKER_CLASSES) if path else (agent.environment_type or "docker") == "docker"
+    return harbor(c) and docker
+
+
+def labelled_sandboxes(c: RunConfig) -> bool:
+    """Whether these sandboxes have the run's labels."""
+    return compose_sandboxes(c) and c.sandboxes.labels
+
+
+def swept_sandboxes(c: RunConfig) -> bool:
+    """Whether the run removes what its trials left in Docker."""
+    return labelled_sandboxes(c) and c.sandboxes.sweep
 
 
 def harbor_cluster(c: RunConfig) -> bool:

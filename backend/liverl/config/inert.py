@@ -115,6 +115,13 @@ limits_key = _of_sandboxes("environment_type local limits neither CPUs nor memor
 docker_key = _of_sandboxes("harbor_agent.environment_type is not docker")
 
 
+def sweep_key(c: RunConfig) -> str:
+    """The reason for a key about what trials leave in Docker."""
+    if not when.compose_sandboxes(c):
+        return docker_key(c)
+    return f"sandboxes.{'sweep' if c.sandboxes.labels else 'labels'} is false"
+
+
 def notify_key(c: RunConfig) -> str:
     """The reason for a key of ``notify``."""
     return "notify.events has no alert" if when.notifies(c) else "notify.targets is empty: nothing is sent"

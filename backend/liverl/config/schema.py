@@ -35,6 +35,7 @@ from liverl.config.sections.run import (
     Proxy,
     Retention,
     Run,
+    Sandboxes,
     SessionProxy,
     Supervise,
     Trainer,
@@ -67,6 +68,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     verl: Verl
     proxy: Proxy
     session_proxy: SessionProxy
+    sandboxes: Sandboxes
     supervise: Supervise
     observe: Observe
     retention: Retention

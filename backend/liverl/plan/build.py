@@ -308,6 +308,7 @@ def _settings(config: RunConfig) -> Settings:
         max_replicas=config.supervise.max_replicas,
         stuck_after=3 * config.supervise.kill_grace,
         keep_steps=config.retention.keep_steps,
+        sweep_sandboxes=config.sandboxes.stop_timeout if conditions.swept_sandboxes(config) else None,
         mute=config.diagnosis.mute,
         rules=config.diagnosis.rules,
         metrics_port=observe.metrics_port,

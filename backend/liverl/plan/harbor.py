@@ -54,6 +54,7 @@ def settings(config: RunConfig) -> dict[str, Any] | None:
         "python": f"{{python:{HARBOR}}}",
         "tasks": tasks_directory(config),
         "workers": config.verl.agent_workers,
+        "labels": when.labelled_sandboxes(config),
         "agent": agent,
         "runtime": msgspec.to_builtins(config.harbor_runtime),
         "k8s": k8s,

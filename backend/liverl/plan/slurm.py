@@ -18,10 +18,13 @@ def within_batch_limits(plan: Plan, env: Mapping[str, str]) -> Plan:
     after another fits into KillWait; else the plan unchanged."""
     if not env.get("SLURM_JOB_ID"):
         return plan
-    share = SLURM_BUDGET / (len(plan.services) + 1)
+    limit = plan.settings.sweep_sandboxes
+    share = SLURM_BUDGET / (len(plan.services) + (1 if limit is None else 2))
     template = plan.replica_template
+    settings = plan.settings if limit is None else replace(plan.settings, sweep_sandboxes=min(limit, share))
     return replace(
         plan,
+        settings=settings,
         services=tuple(_within(spec, share) for spec in plan.services),
         replica_template=_within(template, share) if template is not None else None,
     )

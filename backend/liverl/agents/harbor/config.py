@@ -31,6 +31,7 @@ _MULTIPLIERS = (
     "verifier_timeout_multiplier",
     "environment_build_timeout_multiplier",
 )
+DOCKER_CLASSES = "harbor.environments.docker."  # the module of Harbor's own class
 # Harbor's environments for which ``k8s.*`` are arguments.
 _CLUSTERS = {"ack": ("namespace", "kubeconfig"), "openshift": ("namespace",)}
 
@@ -58,6 +59,7 @@ class HarborTrial(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     context: int  # tokens of the longest prompt ...
     reply: int  # ... and of the longest reply
+    overlay: str = ""  # file of Compose that is laid over the task's, where ``uses_compose``
 
 
 def trial_config(trial: HarborTrial, settings: HarborSettings) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def trial_config(trial: HarborTrial, settings: HarborSettings) -> dict[str, Any]
         "trials_dir": trial.trials_dir,
         **{name: agent[name] for name in _MULTIPLIERS},
         "agent": _agent(trial, agent),
-        "environment": _environment(settings),
+        "environment": _environment(settings) | _owned(trial, settings),
         "verifier": {"disable": not agent["verifier_enabled"]},
     }
 
@@ -203,6 +205,22 @@ def _environment(settings: HarborSettings) -> dict[str, Any]:
         "mounts": mounts or None,
         "kwargs": {name: settings.k8s[name] for name in names if settings.k8s[name]},
     }
+
+
+def uses_compose(settings: HarborSettings) -> bool:
+    """Whether Harbor makes the sandboxes by Docker's Compose, which takes files of ours beside the task's."""
+    agent = settings.agent
+    path = agent["environment_import_path"]
+    return path.startswith(DOCKER_CLASSES) if path else (agent["environment_type"] or "docker") == "docker"
+
+
+def _owned(trial: HarborTrial, settings: HarborSettings) -> dict[str, Any]:
+    """What makes a sandbox the run's own, and keeps its containers where ``environment_delete`` is false: without
+    ``keep_containers`` Harbor keeps the image only."""
+    found: dict[str, Any] = {"extra_docker_compose": [trial.overlay]} if trial.overlay else {}
+    if uses_compose(settings) and not settings.agent["environment_delete"]:
+        found["kwargs"] = {"keep_containers": True}  # Docker's class has no arguments in ``k8s``
+    return found
 
 
 def _runtime(agent: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,8 @@ import msgspec
 class HarborSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Sections ``harbor_agent``, ``harbor_runtime`` and ``k8s`` of the configuration, as plain values by their keys.
 
+    ``labels``: whether sandboxes of Docker get the run's labels and are entered in its ledger (``sandboxes.labels``).
+
     ``python``: the interpreter of Harbor's environment; ``tasks``: directory from which relative task paths of rows
     count; ``workers``: processes that run verl's agent loops, each of which has a runner of its own.
     """
@@ -17,6 +19,7 @@ class HarborSettings(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     tasks: str = "."
     workers: int = 1
+    labels: bool = True
     agent: dict[str, Any]
     runtime: dict[str, Any]
     k8s: dict[str, Any]

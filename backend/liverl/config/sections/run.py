@@ -146,6 +146,14 @@ class Supervise(Struct, frozen=True, kw_only=True):
         return self.stop_grace + self.tree_grace + self.kill_grace
 
 
+class Sandboxes(Struct, frozen=True, kw_only=True):
+    """``sandboxes``: whose the sandboxes of trials in Docker are, and their end. ``stop_timeout``: seconds."""
+
+    labels: bool
+    stop_timeout: Seconds
+    sweep: bool
+
+
 class Observe(Struct, frozen=True, kw_only=True):
     """``observe``: seconds between two readings of each kind, and where Prometheus reads them."""
 

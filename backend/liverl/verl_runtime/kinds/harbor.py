@@ -13,9 +13,17 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from liverl.agents.endings import exited
-from liverl.agents.harbor.config import ConfigError, HarborTrial, runner_environment, trial_config
+from liverl.agents.harbor.config import (
+    ConfigError,
+    HarborTrial,
+    runner_environment,
+    trial_config,
+    uses_compose,
+)
+from liverl.agents.harbor.owned import Ledger
 from liverl.agents.harbor.settings import HarborSettings
 from liverl.agents.kinds import AgentSettings, harbor_task
 from liverl.agents.loop import Conversation, TrialFailed
@@ -43,10 +51,12 @@ _STATUS = re.compile(r"exit(?:ed)?(?: with)?(?: code| status)?[ :=]*(\d{1,3})\b"
 
 
 class Place(msgspec.Struct):
-    """A trial's place among the trials of this worker. ``late``: set when it must end."""
+    """A trial's place among the trials of this worker. ``late``: set when it must end; ``ledger``: of the sandboxes;
+    None: nothing of the run's is in Docker, or ``sandboxes.labels`` is false."""
 
     runner: HarborRunner
     late: asyncio.Event
+    ledger: Ledger | None = None
 
 
 def rules(agent: AgentSettings, timeout: float) -> Rules:
@@ -87,18 +97,29 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     """Run the row's task. The reward is the verifier's; without a verifier verl computes it."""
     place, settings = trial.place, _settings(trial.agent)
     assert isinstance(place, Place)
+    ledger, described = place.ledger, _trial(trial, settings)
     try:
-        config = trial_config(_trial(trial, settings), settings)
+        trial_config(described, settings)
     except ConfigError as error:
         raise TrialFailed("HarborConfigError", str(error)) from None
     if place.late.is_set():
         raise _late()
+    if ledger is not None:
+        kept = not settings.agent["environment_delete"]
+        overlay = ledger.begin(trial.name, Path(described.task), kept=kept)
+        described = replace(described, overlay=str(overlay))
+    config = trial_config(described, settings)
     began = time.monotonic()
     deadline = asyncio.get_running_loop().time() + trial.deadline - clocks.ran()
     try:
         ended = await place.runner.run(config, deadline, place.late)
     except RunnerDied as error:
+        if ledger is not None:
+            ledger.lost(trial.name)
         raise TrialFailed("HarborRunnerError", str(error)) from None
+    else:
+        if ledger is not None:
+            ledger.over(trial.name)
     finally:
         conversation.tool_seconds += time.monotonic() - began
         conversation.waited_seconds += _set_up(trial.directory)
@@ -233,6 +254,10 @@ class _Worker:
         self.runner = HarborRunner(
             settings.python, concurrent, self._folder / f"{self._name}.log", runner_environment(settings)
         )
+        self._ledger = None
+        if settings.labels and uses_compose(settings):
+            env = {**os.environ, **runner_environment(settings)}
+            self._ledger = Ledger(where.run_dir, where.worker, where.attempt, env)
         self._slots = asyncio.Semaphore(concurrent)
         self._tail = TailRules(
             target=runtime["tail_kill_target"],
@@ -246,7 +271,7 @@ class _Worker:
         """A place for one trial, once there is one."""
         tail = self._step(where)
         async with tail.trial(), self._slots:
-            yield Place(self.runner, tail.late)
+            yield Place(self.runner, tail.late, self._ledger)
 
     def _step(self, where: Where) -> StepTail:
         # A trainer that was restarted counts its steps anew.

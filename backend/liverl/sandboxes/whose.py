@@ -1,0 +1,103 @@
+"""Which things of a daemon are a run's. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from liverl.agents.harbor.owned import Entry
+from liverl.sandboxes.docker import Thing
+
+_LOCAL = "unix://"
+
+
+class Trials(msgspec.Struct, frozen=True):
+    """What the ledgers of a run say. ``begun``: by trial; ``over``: trials whose sandboxes Harbor has ended; ``lost``:
+    those whose Harbor process died."""
+
+    begun: dict[str, Entry]
+    over: frozenset[str]
+    lost: frozenset[str]
+
+    @property
+    def open(self) -> frozenset[str]:
+        """Trials whose sandboxes nobody has ended."""
+        return frozenset(self.begun) - self.over
+
+
+class Place(NamedTuple):
+    """A daemon. ``variables``: by which it is found, sorted; ``host``: the machine that it is on, "" if the variables
+    alone find it, from anywhere."""
+
+    variables: tuple[tuple[str, str], ...]
+    host: str
+
+
+def trials_of(entries: Iterable[Entry], run_id: str) -> Trials:
+    """Those of one run: a copied directory has the ledgers of the original as well."""
+    begun: dict[str, Entry] = {}
+    over: set[str] = set()
+    lost: set[str] = set()
+    for entry in entries:
+        if entry.event == "begun" and entry.run_id == run_id:
+            begun[entry.trial] = entry
+        elif entry.event == "over":
+            over.add(entry.trial)
+        elif entry.event == "lost":
+            lost.add(entry.trial)
+    return Trials(begun, frozenset(over), frozenset(lost))
+
+
+def place_of(entry: Entry) -> Place:
+    """The daemon that has the sandboxes of a trial."""
+    address = entry.daemon.get("DOCKER_HOST", "")
+    named = "DOCKER_CONTEXT" in entry.daemon or (address and not address.startswith(_LOCAL))
+    return Place(tuple(sorted(entry.daemon.items())), "" if named else entry.host)
+
+
+def without_worker(trials: Trials, host: str, ticks: Mapping[int, int | None]) -> frozenset[str]:
+    """The trials whose sandboxes nobody will end any more: Harbor's process, or the worker that had started it, has
+    died. ``host``: this one; ``ticks``: start of the processes that live on it, by pid."""
+    dead = {
+        name
+        for name, entry in trials.begun.items()
+        if entry.host == host and ticks.get(entry.pid) != entry.tick
+    }
+    return trials.open & (trials.lost | dead)
+
+
+def owned(things: Sequence[Thing], run_id: str, trials: Trials) -> list[Thing]:
+    """The things of the run, each with its trial: those with its label; without any such label those of exactly the
+    Compose projects in its ledger; and images by their exact names, ``<project>-<service>``."""
+    projects = {entry.project: entry for entry in trials.begun.values()}
+    labelled = [thing for thing in things if thing.run_id == run_id]
+    others = {thing.project for thing in things if thing.run_id not in ("", run_id)}
+    found = list(labelled)
+    for thing in things:
+        entry = projects.get(thing.project)
+        if thing.project and entry is not None and not thing.run_id and thing.project not in others:
+            found.append(msgspec.structs.replace(thing, trial=entry.trial, kept=entry.kept))
+    images = {
+        f"{entry.project}-{service}": (entry.trial, entry.kept)
+        for entry in trials.begun.values()
+        if entry.project not in others
+        for service in entry.services
+    }
+    images |= {
+        f"{thing.project}-{thing.service}": (thing.trial, thing.kept)
+        for thing in labelled
+        if thing.project and thing.service
+    }
+    for thing in things:
+        if thing.kind == "image" and thing.name in images:
+            trial, kept = images[thing.name]
+            found.append(msgspec.structs.replace(thing, trial=trial, kept=kept))
+    return found
+
+
+def short(thing: Thing) -> str:
+    """The name by which a user finds it."""
+    return os.path.basename(thing.name) or thing.id[:12]
