@@ -20,12 +20,43 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")
 
+USUAL = "not slow"  # marks of pyproject.toml
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     help = "store how the screens look now, in tests/ui/pictures"
     parser.addoption("--update-pictures", action="store_true", help=help)
     help = "make the generated parts of docs anew"
     parser.addoption("--update-documents", action="store_true", help=help)
+    help = "drills, mostly of real processes: first = one file of each kind (without other arguments), "
+    help += "rest = those that this leaves out, all = all (where files or marks are named)"
+    parser.addoption("--drills", choices=("first", "rest", "all"), help=help)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Who names nothing gets an answer within minutes."""
+    if config.option.drills is None:  # a worker has the answer of the process that started it
+        named = (
+            config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.markexpr != USUAL
+        )
+        config.option.drills = "all" if named else "first"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what ``--drills`` does."""
+    drills = config.option.drills
+    if drills == "all":
+        return
+    chosen = [item for item in items if is_rest(item) == (drills == "rest")]
+    config.hook.pytest_deselected(items=[item for item in items if is_rest(item) != (drills == "rest")])
+    items[:] = chosen
+
+
+def is_rest(item: pytest.Item) -> bool:
+    """Whether a test is left out where nothing is named."""
+    if item.path.parent.name in ("process", "stack"):
+        return item.get_closest_marker("first") is None
+    return item.get_closest_marker("drill") is not None
 
 
 @pytest.hookimpl(wrapper=True)

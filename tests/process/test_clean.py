@@ -38,6 +38,8 @@ from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli import main as cli
 
+pytestmark = pytest.mark.first
+
 Ending = Callable[[ToyRun], ToyRun]
 Ended = Callable[[Path, str], ToyRun]
 NEVER = RestartPolicy(mode="never")

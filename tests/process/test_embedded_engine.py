@@ -29,6 +29,8 @@ from liverl.sessions.server import AgentRoutes
 from liverl.sessions.store import Store
 from liverl.util.token_guard import REFUSAL, VARIABLE
 
+pytestmark = pytest.mark.first
+
 DEADLINE = 60.0
 TASK = 'Create the file `a.txt` with exactly this line: "x".'
 Start = Callable[..., "Engine"]

@@ -21,6 +21,8 @@ from liverl.model import Result
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 
+pytestmark = pytest.mark.first
+
 CONFIG = """
 run: {{topology: verl, engine: vllm}}
 trainer: {{kind: command, command: [bash, go.sh]}}

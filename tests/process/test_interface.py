@@ -18,6 +18,8 @@ from liverl.plan.spec import RestartPolicy
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir, read_backend
 
+pytestmark = pytest.mark.first
+
 CLI = (sys.executable, "-m", "liverl_tui.cli.main")
 TOY_CLI = (sys.executable, str(Path(__file__).with_name("cli_toy.py")))
 

@@ -22,7 +22,11 @@ from proxykit import MODEL, Proxy, ToyReplica, replicas, say, served, wait_for
 
 from liverl.environments import default_cache_dir, ensure
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]  # LiteLLM starts in the first test's time
+pytestmark = [
+    pytest.mark.first,
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+]  # LiteLLM starts in the first test's time
 
 CHAT, ANTHROPIC = "/v1/chat/completions", "/v1/messages"
 HELLO = [{"role": "user", "content": "hi"}]

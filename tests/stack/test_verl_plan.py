@@ -16,10 +16,10 @@ import pytest
 from msgspec.structs import replace
 
 from liverl.config import load_config, resolved
+from liverl.engines.tool_formats import VERL_FORMATS
 from liverl.environments import default_cache_dir, ensure
 from liverl.plan import make_plan
 from liverl.plan.build import environment_spec
-from liverl.plan.verl_overrides import FORMATS
 from liverl.plan.verl_trainer import path_files
 from liverl.preflight.verl import LOGGERS
 
@@ -125,7 +125,7 @@ def test_verl_reads_what_was_planned(answer: dict[str, Any], name: str) -> None:
 
 
 def test_names_that_verl_knows(answer: dict[str, Any]) -> None:
-    assert set(FORMATS.values()) <= set(answer["parsers"])
+    assert set(VERL_FORMATS.values()) <= set(answer["parsers"])
     assert set(LOGGERS) <= set(answer["loggers"])
 
 

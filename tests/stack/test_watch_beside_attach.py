@@ -10,7 +10,7 @@ from kit.beside import attached, told, up, watched
 from kit.runs import ToyRun
 from kit.waiting import wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.first, pytest.mark.stack, pytest.mark.timeout(900)]
 START = 600.0  # seconds: the first run on a host builds LiteLLM's environment
 
 

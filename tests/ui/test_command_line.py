@@ -18,6 +18,8 @@ from liverl_tui.screens.palette import Entries, Palette
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.log.pane import LogsPane
 
+pytestmark = pytest.mark.drill
+
 
 class Line(pilots.Driven):
     """The interface with its command line."""

@@ -17,6 +17,8 @@ from kit.screens import NOW, FakeSource, settle
 from liverl.model import Cause, Result
 from liverl_tui.app.app import LiverlApp
 
+pytestmark = pytest.mark.drill
+
 
 class Watched:
     """The app, with all that it has painted."""

@@ -32,6 +32,8 @@ from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
 from liverl_tui.widgets.service.panes import ServiceList
 
+pytestmark = pytest.mark.drill
+
 
 def key(action: str) -> str:
     return find("list", action).keys.split(",")[0]

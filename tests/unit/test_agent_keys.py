@@ -35,6 +35,8 @@ from liverl.sessions.client import ServiceSessions
 from liverl.verl_runtime.carriers import SessionCarrier
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, read_prompt, run_trial
 
+pytestmark = pytest.mark.drill
+
 AGENTS = """
 class First:
     reward = 0.25

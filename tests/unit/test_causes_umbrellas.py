@@ -16,6 +16,8 @@ from liverl.causes.signature import Signature
 from liverl.causes.unexplained import UNEXPLAINED
 from liverl.logs.records import RecordReader
 
+pytestmark = pytest.mark.drill
+
 CAUSES = [one for one in rows() if one.explains and not one.alive]
 UMBRELLAS = [one for one in rows() if one.role == "consequence" and not one.alive]
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception)\b")

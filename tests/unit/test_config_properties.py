@@ -19,6 +19,8 @@ from liverl.config.errors import Where
 from liverl.config.schema import flatten
 from liverl.config.yaml_nodes import parse
 
+pytestmark = pytest.mark.drill
+
 RELAXED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 WORDS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=12)
 PLAIN = st.recursive(

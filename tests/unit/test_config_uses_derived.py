@@ -29,6 +29,8 @@ from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.cli.target import require_trusted
 
+pytestmark = pytest.mark.drill
+
 VERL, COMMAND = ("verl", "vllm", "verl"), ("verl", "vllm", "command")
 COMBINATIONS = [(t, e.name, k) for e in ENGINES.values() for t, kinds in e.trainers.items() for k in kinds]
 # What changes which keys are used, beside topology, engine and trainer.

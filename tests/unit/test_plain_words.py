@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.drill
+
 ROOT = Path(__file__).parents[2]
 
 # Each phrase with a sentence that it must find, and one in plain words that it must not find.

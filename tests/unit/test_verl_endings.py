@@ -30,6 +30,8 @@ from liverl.verl_runtime.loop_trial import Outcome
 from liverl_tui.text.facts import untrained
 from liverl_tui.widgets.trajectory.head import header_rows
 
+pytestmark = pytest.mark.drill
+
 VALUES: tuple[Treatment, ...] = get_args(Treatment)
 
 

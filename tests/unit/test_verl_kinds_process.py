@@ -28,6 +28,8 @@ from liverl.verl_runtime.kinds import command, process
 from liverl.verl_runtime.kinds.base import Trial
 from liverl.verl_runtime.kinds.process import HEAD, TAIL, NotLogged, NotStarted, run_program
 
+pytestmark = pytest.mark.drill
+
 TAG = f"LIVERL_TRIAL=test-{os.getpid()}"
 
 
