@@ -13,6 +13,7 @@ from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.model import Cause, Check
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import RunDir
+from liverl.supervise.services.failpoints import blockpoint
 from liverl.supervise.services.instance import Instance
 from liverl.util.blocking_call import BlockingCalls
 
@@ -69,6 +70,7 @@ def looked(plan: Plan, attempt: int, ours: Ours) -> list[Check]:
     from liverl.preflight.record import SecondLook, looked_again, read
     from liverl.preflight.registry import CHECKS
 
+    blockpoint("second_look")
     run = RunDir(Path(plan.run_dir))
     first = read(run)
     if first is None and not run.config.exists():

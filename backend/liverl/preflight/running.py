@@ -35,8 +35,8 @@ def run_checks(
     changed.
 
     ``env``: the variables of the caller (None: of this process). ``elsewhere``: the run starts on another host, so what
-    looks at this one is skipped. ``ours``: see ``Subject``. ``tell``: is told the ids of the checks that go on, each time
-    one has ended.
+    looks at this one is skipped. ``ours``: see ``Subject``. ``tell``: is told the ids of the checks that go on, each
+    time one has ended.
     """
     subject = Subject(plan, config, os.environ if env is None else env, ours=ours)
     apply = [entry for entry in (CHECKS if entries is None else entries) if entry.when(config)]

@@ -65,8 +65,7 @@ class Supervisor:
         written; worded to follow "waiting for". ``environment_checks``: see ``Environments``; as long as one of them
         has not succeeded, no service starts. ``before_kill`` gets an instance whose processes hang, and why, before
         they are sent a signal, which waits for it. ``before_start``: see ``asked``; a start waits for it.
-        ``goes_on``: the beginning of the attempt by an earlier backend on
-        this boot, whose times this one goes on from.
+        ``goes_on``: the beginning of the attempt by an earlier backend on this boot, whose times this one goes on from.
 
         Raises:
             OSError: the run directory cannot be written.
