@@ -4,7 +4,6 @@ the run, and by now somebody else may hold a port or a GPU, or have filled the d
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,7 +66,7 @@ def looked(plan: Plan, attempt: int, ours: Ours) -> list[Check]:
     from liverl.config import ConfigError
     from liverl.config.load import load_over
     from liverl.preflight import run_checks
-    from liverl.preflight.record import SecondLook, looked_again, read
+    from liverl.preflight.record import looked_again, read
     from liverl.preflight.registry import CHECKS
 
     blockpoint("second_look")
@@ -83,7 +82,7 @@ def looked(plan: Plan, attempt: int, ours: Ours) -> list[Check]:
     else:
         entries = [entry for entry in CHECKS if entry.changes]
         checks = run_checks(plan, config, entries=entries, ours=ours)
-    looked_again(run, SecondLook(time.time(), attempt, tuple(checks)))
+    looked_again(run, attempt, checks)
     return news(checks, first.checks if first is not None else ())
 
 

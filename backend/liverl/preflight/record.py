@@ -54,7 +54,11 @@ class Report(msgspec.Struct, frozen=True):
 
 def record(checks: Iterable[Check]) -> bytes:
     """The content of ``preflight.json`` for checks that were just made."""
-    return _bytes(Preflight(time.time(), os.uname().nodename, tuple(checks)))
+    return _bytes(Preflight(_now(), os.uname().nodename, tuple(checks)))
+
+
+def _now() -> UnixTime:
+    return time.time()
 
 
 def _bytes(made: Preflight) -> bytes:
@@ -85,15 +89,15 @@ def replaced(run: RunDir, checks: Sequence[Check]) -> None:
 
     def changed(before: Preflight) -> Preflight:
         left = [check for check in before.checks if check.id not in again]
-        made = time.time()
-        return msgspec.structs.replace(before, at=made, host=os.uname().nodename, checks=(*left, *checks))
+        return msgspec.structs.replace(before, at=_now(), host=os.uname().nodename, checks=(*left, *checks))
 
     _change(run, changed)
 
 
-def looked_again(run: RunDir, look: SecondLook) -> None:
-    """Add the second look to ``preflight.json``, in the place of that of an earlier attempt. As ``replaced``, it needs
-    neither the file nor room on the disk."""
+def looked_again(run: RunDir, attempt: int, checks: Iterable[Check]) -> None:
+    """Add a second look, just made, to ``preflight.json``, in the place of that of an earlier attempt. As ``replaced``,
+    it needs neither the file nor room on the disk."""
+    look = SecondLook(_now(), attempt, tuple(checks))
     _change(run, lambda before: msgspec.structs.replace(before, second_look=look))
 
 
