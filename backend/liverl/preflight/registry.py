@@ -81,6 +81,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("wandb-key", "wandb:checks", when.logs_to_wandb),
     Entry("tool-parser", "verl:tool_parser", own_verl),
     Entry("batches", "verl:batches", own_verl),
+    Entry("micro-batches", "micro_batches:checks", own_verl),
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),
     Entry("script-paths", "script_paths:checks", when.command),
