@@ -30,7 +30,7 @@ from liverl.control import blocking
 from liverl.model import Check
 from liverl.observe.history import read_history
 from liverl.plan.spec import NotifyPlan, PortSpec, Probe, Probes, RestartPolicy, StopStage
-from liverl.preflight.record import record
+from liverl.preflight.record import looked_again, record, write
 from liverl.rundir.layout import RunDir
 from liverl.schemas import schema_text
 from liverl_tui.cli import main as cli
@@ -125,6 +125,9 @@ def _ended(told: Told) -> None:
     told.outputs["preflight.json"] = [json.loads(record(checks))]
     copy = run.run_dir.with_name("cleaned")
     shutil.copytree(run.run_dir, copy, ignore=shutil.ignore_patterns("*.sock"))
+    write(RunDir(copy), checks)
+    looked_again(RunDir(copy), 1, checks)
+    told.outputs["preflight.json"].append(json.loads(RunDir(copy).preflight.read_bytes()))
     told.outputs["clean --json"] = [printed("clean", "--json", "--logs", "--yes", copy)]
     told.outputs["cleaned.json"] = [json.loads((copy / "cleaned.json").read_bytes())]
     launch = copy / "launch.sh"

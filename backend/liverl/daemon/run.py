@@ -16,6 +16,7 @@ from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.retention import LOOK_S, Removed, Retention
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import Sampler
+from liverl.daemon.second_look import SecondLooks
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.stack_saver import StackSaver
 from liverl.daemon.state_writer import StateWriter
@@ -25,7 +26,7 @@ from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
 from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.external.repair import Repair
 from liverl.logs.files import ray_logs
-from liverl.model import Event, Result, Snapshot
+from liverl.model import Cause, Event, Result, Snapshot
 from liverl.notify.notifier import Notifier, Voice
 from liverl.observe.clock_jumps import ClockJumps
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
@@ -76,9 +77,11 @@ class Run:
             environment_checks=environment_checks(plan, run_dir / "config.yaml"),
             oom_kills=oom_kills,
             before_kill=self._before_kill,
+            before_start=self._before_start,
             goes_on=None if started_at is None or monotonic is None else Moment(started_at, monotonic),
         )
         self.stacks = StackSaver(supervisor)
+        self._second_looks = SecondLooks(supervisor)
         supervisor.end_causes.ray = plan.may_use_ray
         if plan.ray is not None and plan.ray.temp_dir:
             supervisor.end_causes.below = partial(ray_logs, Path(plan.ray.temp_dir))
@@ -215,6 +218,9 @@ class Run:
 
     async def _before_kill(self, instance: Instance, why: str) -> None:
         await self.stacks.before_kill(instance, why)
+
+    async def _before_start(self, instance: Instance) -> Cause | None:
+        return await self._second_looks.before(instance)
 
     def _unwritten(self, kind: str) -> str | None:
         return self.replicas.unwritten(kind)

@@ -149,6 +149,9 @@ class RunOutcome:
             return None
         if slot.spec.kind == "replica" and slot.name not in self._wanted_replicas():
             return None  # the failure of a replica of `scale +1` is reported by that command
+        refusal = self._supervisor.refusals.get(slot.name)
+        if refusal is not None:
+            return Verdict("failed", ExitCode.PREFLIGHT, refusal)
         number = machine.exit.signal if machine.exit is not None and not machine.refused else None
         cause = self._supervisor.end_causes.stated(slot.current)
         return Verdict("failed", of_signal(number) if number else ExitCode.FAILED, cause, slot.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from liverl.config import conditions as when
@@ -15,6 +15,7 @@ from liverl.observe.gpu.sampler import GpuSampler
 from liverl.plan.spec import Plan
 from liverl.preflight.ports import run_of
 from liverl.preflight.script_paths import elsewhere
+from liverl.preflight.subject import Ours
 from liverl.procs import procfs
 from liverl.util import redact
 from liverl.util.plural import quantity
@@ -50,15 +51,18 @@ def needed(plan: Plan, config: RunConfig) -> Need | None:
     return Need(number, f"{_PER_NODE} is {number}")
 
 
-def checks(plan: Plan, config: RunConfig, env: Mapping[str, str], nvml: Any = None) -> Iterator[Check]:
-    """The GPUs of this host. ``nvml``: see ``GpuSampler``."""
+def checks(
+    plan: Plan, config: RunConfig, env: Mapping[str, str], nvml: Any = None, ours: Ours | None = None
+) -> Iterator[Check]:
+    """The GPUs of this host. ``nvml``: see ``GpuSampler``; ``ours``: what this run holds by now; None before its
+    start."""
     need = needed(plan, config)
     if need is None:
         yield from _not_counted(config)
         return
     sampler = GpuSampler(nvml)
     try:
-        gpus, note = sampler.sample()
+        gpus, note = sampler.sample(ours.gpus, ours.members) if ours is not None else sampler.sample()
         memory = sampler.pid_memory  # forgotten when it is closed
     finally:
         sampler.close()
@@ -69,7 +73,8 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str], nvml: Any = No
         return
     if not when.managed(config) and not env.get("CUDA_VISIBLE_DEVICES"):
         pool = pool[: need.number]  # Ray and scripts take the first ones, and do not look who uses them
-    yield _held(config, need, pool, memory)
+    mine = {gpu.uuid for gpu in pool if ours is not None and _is_ours(gpu, ours)}
+    yield _held(config, need, pool, memory, mine)
 
 
 def _not_counted(config: RunConfig) -> Iterator[Check]:
@@ -99,12 +104,22 @@ def _too_few(config: RunConfig, need: Need, have: int, note: str, *, unseen: boo
     return Check(NAME, "fail", text + hint)
 
 
+def _is_ours(gpu: GpuStatus, ours: Ours) -> bool:
+    """Whether only services of the run use a GPU. ``GpuSampler`` names all who do."""
+    services = {*ours.members, *ours.gpus.values()}
+    return all(owner in services for owner in gpu.owner.split(" + "))
+
+
 def _held(
-    config: RunConfig, need: Need, pool: Sequence[GpuStatus], memory: Mapping[str, Mapping[int, int | None]]
+    config: RunConfig,
+    need: Need,
+    pool: Sequence[GpuStatus],
+    memory: Mapping[str, Mapping[int, int | None]],
+    mine: Collection[str] = (),
 ) -> Check:
-    """Whether enough of the GPUs are free for the run."""
+    """Whether enough of the GPUs are free for the run. ``mine``: UUIDs of those that it uses by now."""
     share = config.vllm.gpu_memory_utilization
-    busy = [gpu for gpu in pool if gpu.owner != "free"]
+    busy = [gpu for gpu in pool if gpu.owner != "free" and gpu.uuid not in mine]
     evidence = tuple(Evidence(_holders(gpu, memory.get(gpu.uuid, {}))) for gpu in busy)
     free = len(pool) - len(busy)
     counted = f"{need.words}, and {len(pool)} of this host were looked at"
@@ -115,7 +130,8 @@ def _held(
         )
     if not busy or (when.managed(config) and free >= need.number):
         rest = f"; {quantity(len(busy), 'other')} held by processes" if busy else ""
-        return Check(NAME, "ok", f"{counted}: {free} free{rest}", evidence=evidence)
+        used = f"{len(mine)} used by this run, " if mine else ""
+        return Check(NAME, "ok", f"{counted}: {used}{free - len(mine)} free{rest}", evidence=evidence)
     text = f"{need.words}, and only {free} of {len(pool)} GPUs are free"
     if when.managed(config):  # a replica takes only GPUs that nobody uses
         return Check(NAME, "fail", text, evidence=evidence, fix=_CHOOSE)

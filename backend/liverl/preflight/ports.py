@@ -8,6 +8,7 @@ from pathlib import Path
 
 from liverl.model import Check
 from liverl.plan.spec import Plan, ServiceSpec
+from liverl.preflight.subject import Ours
 from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, find_run, indexed_runs
 from liverl.rundir.layout import read_backend
@@ -25,9 +26,9 @@ _RAY_HINT = (
 )
 
 
-def port_checks(plan: Plan) -> list[Check]:
+def port_checks(plan: Plan, ours: Ours | None = None) -> list[Check]:
     """One check for each port with a number. One that another run of this user holds names that run, and how to show
-    it or to start beside it."""
+    it or to start beside it. ``ours``: what this run holds by now; None before its start."""
     checks = []
     specs = (*plan.services, plan.replica_template) if plan.replica_template else plan.services
     for spec in specs:
@@ -38,6 +39,8 @@ def port_checks(plan: Plan) -> list[Check]:
             holder = procfs.port_holder(port.number)
             if holder is None:
                 checks.append(_bindable(name, port.host, port.number))
+            elif ours is not None and ours.has(holder.pid, plan):
+                checks.append(Check(name, "ok", f"held by this run (pid {holder.pid})"))
             else:
                 key = _KEYS.get((spec.kind, port.name))
                 # Where a Ray cluster listens, that may be meant to be used.

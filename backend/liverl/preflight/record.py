@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -19,12 +19,23 @@ from liverl.util.regular_file import read_regular
 _WRITING = threading.Lock()  # environments are built, and then checked, side by side
 
 
+class SecondLook(msgspec.Struct, frozen=True):
+    """Those checks whose answers change, made again right before the trainer started. ``at``: when; ``attempt``: in
+    which attempt of the run."""
+
+    at: UnixTime
+    attempt: int
+    checks: tuple[Check, ...]
+
+
 class Preflight(msgspec.Struct, frozen=True):
-    """``preflight.json``. ``at``: when they were made; ``host``: on which host."""
+    """``preflight.json``. ``at``: when they were made; ``host``: on which host; ``second_look``: of the newest attempt
+    whose trainer was about to start, null before."""
 
     at: UnixTime
     host: str
     checks: tuple[Check, ...]
+    second_look: SecondLook | None = None
     schema: int = SCHEMA
 
 
@@ -43,7 +54,14 @@ class Report(msgspec.Struct, frozen=True):
 
 def record(checks: Iterable[Check]) -> bytes:
     """The content of ``preflight.json`` for checks that were just made."""
-    made = Preflight(time.time(), os.uname().nodename, tuple(checks))
+    return _bytes(Preflight(_now(), os.uname().nodename, tuple(checks)))
+
+
+def _now() -> UnixTime:
+    return time.time()
+
+
+def _bytes(made: Preflight) -> bytes:
     return msgspec.json.format(msgspec.json.encode(made)) + b"\n"
 
 
@@ -68,12 +86,27 @@ def replaced(run: RunDir, checks: Sequence[Check]) -> None:
     """Put ``checks``, made again in an environment that has been built, into the place of those with the same ids. A
     run without the file, or on a disk that cannot be written, goes on: what fails is reported otherwise."""
     again = {check.id for check in checks}
+
+    def changed(before: Preflight) -> Preflight:
+        left = [check for check in before.checks if check.id not in again]
+        return msgspec.structs.replace(before, at=_now(), host=os.uname().nodename, checks=(*left, *checks))
+
+    _change(run, changed)
+
+
+def looked_again(run: RunDir, attempt: int, checks: Iterable[Check]) -> None:
+    """Add a second look, just made, to ``preflight.json``, in the place of that of an earlier attempt. As ``replaced``,
+    it needs neither the file nor room on the disk."""
+    look = SecondLook(_now(), attempt, tuple(checks))
+    _change(run, lambda before: msgspec.structs.replace(before, second_look=look))
+
+
+def _change(run: RunDir, changed: Callable[[Preflight], Preflight]) -> None:
     with _WRITING:
         before = read(run)
         if before is None:
             return
-        left = [check for check in before.checks if check.id not in again]
         try:
-            write(run, [*left, *checks])
+            write_atomic(run.preflight, _bytes(changed(before)))
         except OSError:
             return

@@ -23,7 +23,9 @@ PROGRAMS = 75.0  # for a check that asks an interpreter, which has a minute: a c
 class Entry(NamedTuple):
     """A check. ``where``: ``module:function`` of this package; ``when``: whether it applies to a configuration;
     ``host``: it looks at the host on which it runs, not only at the run's files; ``environment``: the Python
-    environment in which it looks, so that it is made again once that has been built."""
+    environment in which it looks, so that it is made again once that has been built; ``changes``: what it looks at may
+    change while environments are built and replicas start, so that it is made again right before the trainer starts.
+    Such a check takes ``ours`` where it would take the run's own processes for those of others."""
 
     id: str
     where: str
@@ -31,6 +33,7 @@ class Entry(NamedTuple):
     host: bool = False
     environment: str = ""
     seconds: float = SECONDS
+    changes: bool = False
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -46,20 +49,20 @@ def own_verl(c: RunConfig) -> bool:
 
 
 CHECKS: tuple[Entry, ...] = (
-    Entry("ports", "ports:port_checks", host=True),
+    Entry("ports", "ports:port_checks", host=True, changes=True),
     Entry("unguarded-ports", "host:unguarded_ports"),
-    Entry("run-directory", "host:run_directory", host=True),
+    Entry("run-directory", "host:run_directory", host=True, changes=True),
     Entry("open-files", "host:open_files", host=True),
     Entry("replicas", "host:replicas", host=True),
     Entry("trials", "host:trials", host=True),
     Entry("notify", "host:notifications"),
     Entry("metrics", "metrics:checks", when.serves_metrics, host=True),
     Entry("rules", "rules:checks"),
-    Entry("gpus", "gpus:checks", host=True),
+    Entry("gpus", "gpus:checks", host=True, changes=True),
     Entry("ray-cluster", "ray:cluster", when.our_ray, host=True, seconds=30.0),
     Entry("ray-cpus", "ray:cpus_here", when.our_head, host=True),
     Entry("process-limit", "ray:processes", when.our_head, host=True),
-    Entry("ray-directory", "ray:directory", when.our_head, host=True),
+    Entry("ray-directory", "ray:directory", when.our_head, host=True, changes=True),
     Entry("object-store", "ray:object_store", when.our_head, host=True),
     Entry("environments", "pythons:checks", seconds=PROGRAMS),
     Entry("environment-verl", "verl:environment", own_verl, environment="verl", seconds=PROGRAMS),
@@ -85,6 +88,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("parsers-vllm", "installed_parsers:of_vllm", when.managed, environment="vllm", seconds=PROGRAMS),
     Entry("parsers-verl", "installed_parsers:of_verl", own_verl, environment="verl", seconds=PROGRAMS),
     Entry("batches", "verl:batches", own_verl),
+    Entry("micro-batches", "micro_batches:checks", own_verl),
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),
     Entry("script-paths", "script_paths:checks", when.command),
@@ -92,6 +96,6 @@ CHECKS: tuple[Entry, ...] = (
     Entry("script-modules", "repository:modules", when.command, host=True, seconds=PROGRAMS),
     Entry("job-running", "repository:jobs", when.command, host=True),
     Entry("residue", "repository:residue", when.command, host=True),
-    Entry("checkpoint-room", "repository:room", when.verl_or_command, host=True),
+    Entry("checkpoint-room", "repository:room", when.verl_or_command, host=True, changes=True),
 )
 OF_HOST = frozenset(entry.id for entry in CHECKS if entry.host)  # ids of those that look at this host

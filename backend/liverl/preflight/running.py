@@ -15,7 +15,7 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.registry import CHECKS, Entry
-from liverl.preflight.subject import Subject
+from liverl.preflight.subject import Ours, Subject
 from liverl.util import redact
 
 NO_ANSWER = "no answer within"  # the beginning of what is said of a check that hangs
@@ -31,16 +31,17 @@ def run_checks(
     entries: Sequence[Entry] | None = None,
     elsewhere: bool = False,
     gpu_memory: float | None = None,
+    ours: Ours | None = None,
     tell: Tell = lambda _: None,
 ) -> list[Check]:
     """What the checks that apply to a run find, in the order of ``entries`` (None: all), without secrets. Nothing is
     changed.
 
     ``env``: the variables of the caller (None: of this process). ``elsewhere``: the run starts on another host, so what
-    looks at this one is skipped. ``gpu_memory``: GiB of one of its GPUs, None = of those of this host. ``tell``: is
-    told the ids of the checks that go on, each time one has ended.
+    looks at this one is skipped. ``gpu_memory``: GiB of one of its GPUs, None = of those of this host. ``ours``: see
+    ``Subject``. ``tell``: is told the ids of the checks that go on, each time one has ended.
     """
-    subject = Subject(plan, config, os.environ if env is None else env, gpu_memory, elsewhere)
+    subject = Subject(plan, config, os.environ if env is None else env, gpu_memory, elsewhere, ours)
     apply = [entry for entry in (CHECKS if entries is None else entries) if entry.when(config)]
     found = [_elsewhere([entry.id for entry in apply if entry.host])] if elsewhere else []
     jobs = [_Job(entry, subject) for entry in apply if not (elsewhere and entry.host)]

@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from liverl.config.schema import RunConfig
 from liverl.plan.inherit import inherited
 from liverl.plan.spec import Plan, ServiceSpec
+from liverl.procs import procfs
+
+
+class Ours(msgspec.Struct, frozen=True):
+    """What of this host a run holds itself, while it goes on. ``members``: service -> pids of its processes;
+    ``gpus``: UUID of a GPU -> service for which it is reserved."""
+
+    members: Mapping[str, Collection[int]]
+    gpus: Mapping[str, str]
+
+    def has(self, pid: int | None, plan: Plan) -> bool:
+        """Whether a process belongs to the run: to a service, or by the run's directory in its environment, as those
+        do that hold sockets for services, and workers that were started after the newest scan of processes."""
+        if pid is None:
+            return False
+        if any(pid in pids for pids in self.members.values()):
+            return True
+        tag = procfs.environment_tag(pid, b"LIVERL_RUN_DIR")
+        return tag is not None and os.path.realpath(tag) == os.path.realpath(plan.run_dir)
 
 
 class Subject(msgspec.Struct, frozen=True):
     """A run that is to be started. ``config``: from which ``plan`` was made; ``env``: the variables of the caller;
-    ``gpu_memory``: GiB of one of its GPUs, None = of those of this host; ``elsewhere``: it starts on another host.
-    A check takes those of them that it needs, by their names."""
+    ``gpu_memory``: GiB of one of its GPUs, None = of those of this host; ``elsewhere``: it starts on another host;
+    ``ours``: what the run holds by now, None before its start. A check takes those of them that it needs, by their
+    names."""
 
     plan: Plan
     config: RunConfig
     env: Mapping[str, str]
     gpu_memory: float | None = None
     elsewhere: bool = False
+    ours: Ours | None = None
 
 
 def variables_of(spec: ServiceSpec, env: Mapping[str, str]) -> dict[str, str]:

@@ -64,6 +64,10 @@ class Ledger(Protocol):
         ...
 
 
+# What is looked at right before a process of an instance is started: why it must not be started; None if it may
+BeforeStart = Callable[["Instance"], Awaitable[Cause | None]]
+
+
 class RouteProblem(Protocol):
     """What is wrong with a replica's token routes."""
 

@@ -4,7 +4,8 @@
 process exists), ``ready`` (it serves) or ``promoted`` (the replaced one does not drain yet). ``mid_scale`` is after a
 new number of replicas was recorded, before any was started or stopped.
 
-``LIVERL_BLOCK_AT=point:FILE``: a wait that holds up the main loop while FILE exists, at most ``BLOCK_S`` seconds.
+``LIVERL_BLOCK_AT=point:FILE``: a wait that holds up the main loop (``scan``), or the thread of the look before the
+trainer starts (``second_look``), while FILE exists, at most ``BLOCK_S`` seconds.
 ``FILE.blocked`` exists from then on until it has waited: it stays where the process ends before, and no other waits
 then.
 

@@ -68,6 +68,9 @@ class InstanceHost(Protocol):
     def service_ports(self) -> dict[str, int]:
         """Port numbers of all services, by ``service.port`` and by service name."""
 
+    async def before_start(self, instance: Instance) -> None:
+        """Called before a process is started. Raises PrepareProblem if it must not be."""
+
     async def before_kill(self, instance: Instance, why: str) -> None:
         """Called before processes that hang get a signal, for what can only be seen while they live."""
 
@@ -219,6 +222,7 @@ class Instance:
 
     async def _start(self, generation: int) -> None:
         try:
+            await self.hub.before_start(self)
             values, ports = await self._prepare(generation)
             crashpoint("before_spawn", self.name)
             await self._spawn(generation, values, ports)

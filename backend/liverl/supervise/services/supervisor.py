@@ -18,7 +18,7 @@ from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs.cpu_limits import cpu_limits
 from liverl.supervise.services import probes, state_machine
-from liverl.supervise.services.asked import Ends, Ledger, TokenRoutes
+from liverl.supervise.services.asked import BeforeStart, Ends, Ledger, TokenRoutes
 from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
 from liverl.supervise.services.environments import Check, Environments
 from liverl.supervise.services.event_log import words
@@ -55,6 +55,7 @@ class Supervisor:
         environment_checks: Mapping[str, Check] | None = None,
         oom_kills: OomKills | None = None,
         before_kill: Callable[[Instance, str], Coroutine[Any, Any, None]] | None = None,
+        before_start: BeforeStart | None = None,
         goes_on: Moment | None = None,
     ) -> None:
         """``scan_interval``: seconds between two scans of the processes. ``ledger``, ``ends``, ``token_routes``: what
@@ -63,8 +64,8 @@ class Supervisor:
         gets the kind of a service, and names a file that it reads when it starts as long as the newest content is not
         written; worded to follow "waiting for". ``environment_checks``: see ``Environments``; as long as one of them
         has not succeeded, no service starts. ``before_kill`` gets an instance whose processes hang, and why, before
-        they are sent a signal, which waits for it. ``goes_on``: the beginning of the attempt by an earlier backend on
-        this boot, whose times this one goes on from.
+        they are sent a signal, which waits for it. ``before_start``: see ``asked``; a start waits for it.
+        ``goes_on``: the beginning of the attempt by an earlier backend on this boot, whose times this one goes on from.
 
         Raises:
             OSError: the run directory cannot be written.
@@ -104,6 +105,8 @@ class Supervisor:
         self.turns = StartStagger(plan.settings.replica_stagger, max(2, int(cpu_limits(os.environ).allowed)))
         self._on_change = on_change
         self._before_kill = before_kill
+        self._before_start = before_start
+        self.refusals: dict[str, Cause] = {}  # service -> why ``before_start`` refused its newest start
         self._scheduled = False  # a reconcile is due
         self._populated = False  # every service has its slot; nothing is decided before
         self._closing = False
@@ -163,6 +166,21 @@ class Supervisor:
         if self._before_kill is not None:
             with self.records.guarded():
                 await self._before_kill(instance, why)
+
+    async def before_start(self, instance: Instance) -> None:
+        """Called before an instance is prepared; an error in it is reported, and the service is started.
+
+        Raises:
+            PrepareProblem: it must not be started; ``refusals`` says why.
+        """
+        self.refusals.pop(instance.name, None)
+        cause = None
+        if self._before_start is not None:
+            with self.records.guarded():
+                cause = await self._before_start(instance)
+        if cause is not None:
+            self.refusals[instance.name] = cause
+            raise PrepareProblem(cause.text, final=True)
 
     def reserve_gpus(self, name: str, count: int) -> tuple[str, ...]:
         """Reserve ``count`` GPUs for a service; returns their UUIDs. They are released when it ends.
