@@ -19,7 +19,7 @@ from liverl_tui.text.errors import CliError
 if TYPE_CHECKING:
     from liverl.offline.clean import Outcome
     from liverl.offline.clean_gpu import GpuHolder
-    from liverl.offline.clean_items import Found, Left, Row, What
+    from liverl.offline.clean_items import Found, Row, What
 
 PID_MOST = 1 << 22  # PID_MAX_LIMIT of Linux
 _MOST_LEFT = 20  # lines of what stays; --json has all
@@ -30,6 +30,16 @@ _MOST_LEFT = 20  # lines of what stays; --json has all
 @click.option("--logs", is_flag=True, help="Also remove the logs of the services, of all attempts.")
 @click.option("--trials", is_flag=True, help="Also remove the folders of the trials, with their transcripts.")
 @click.option("--all", "both", is_flag=True, help="Both: --trials and --logs.")
+@click.option(
+    "--sandboxes",
+    is_flag=True,
+    help="Also remove what the trials left in Docker: containers, networks, volumes and images with the run's labels.",
+)
+@click.option(
+    "--kept",
+    is_flag=True,
+    help="With --sandboxes: also those that harbor_agent.environment_delete: false has kept.",
+)
 @click.option(
     "--pid",
     "pids",
@@ -51,6 +61,8 @@ def clean_command(
     logs: bool,
     trials: bool,
     both: bool,
+    sandboxes: bool,
+    kept: bool,
     pids: tuple[int, ...],
     yes: bool,
     as_json: bool,
@@ -65,6 +77,8 @@ def clean_command(
     from liverl.offline.clean import Outcome, find, remove
     from liverl.rundir.index import candidates, default_run_root, find_run
 
+    if kept and not sandboxes:
+        raise CliError("--kept needs --sandboxes; nothing was done", ExitCode.USAGE)
     named = [Path(text) for text in runs] + ([run] if run is not None else [])
     holders = _holders(pids)
     known = candidates(run_root)
@@ -73,7 +87,7 @@ def clean_command(
         wanted.add("logs")
     if trials or both:
         wanted.add("trials")
-    only_processes = bool(pids) and not named and len(wanted) == 1
+    only_processes = bool(pids) and not named and len(wanted) == 1 and not sandboxes
     targets = [find_run(one, run_root).path for one in named]
     if not named and not only_processes:
         targets = [info.run_dir for info in known]
@@ -81,11 +95,11 @@ def clean_command(
     if not targets and root is not None:
         echo(f"no run was found under {root}", err=True)
     with Progress() as progress:
-        found = find(targets, known, wanted, root=root, say=progress.say)
+        found = find(targets, known, wanted, root=root, sandboxes=sandboxes, kept=kept, say=progress.say)
     rows = found.rows()
     if not as_json:
-        _show(rows, found.left, holders)
-    anything = bool(rows or holders)
+        _show(rows, found, holders)
+    anything = bool(rows or holders or found.sandboxes)
     agreed = anything and (yes or (not as_json and _agreed(holders)))
     outcome = Outcome()
     if agreed:
@@ -98,7 +112,8 @@ def clean_command(
         _tell(anything, agreed, outcome, holders)
     refused = bool(named) and bool(found.refused)
     lives = agreed and not all(one.ended for one in holders)
-    return ExitCode.FAILED if outcome.failed or refused or lives else ExitCode.OK
+    wrong = outcome.failed or refused or lives or found.unasked
+    return ExitCode.FAILED if wrong else ExitCode.OK
 
 
 def _holders(pids: tuple[int, ...]) -> tuple[GpuHolder, ...]:
@@ -130,11 +145,16 @@ def _ended(holders: Sequence[GpuHolder], progress: Progress) -> tuple[GpuHolder,
     return tuple(ended)
 
 
-def _show(rows: Sequence[Row], left: Sequence[Left], holders: Sequence[GpuHolder]) -> None:
+def _show(rows: Sequence[Row], found: Found, holders: Sequence[GpuHolder]) -> None:
+    left = found.left
     for line in _table(rows):
         echo(line)
-    for one in holders:
-        echo(f"to be ended: pid {one.pid} of {one.user}, {_memory(one.memory, one.note)}: {one.command}")
+    for one in found.sandbox_rows():
+        echo(f"in Docker: {one.kind} {one.name} of {one.run}, trial {one.trial or 'unknown'}")
+    for holder in holders:
+        echo(
+            f"to be ended: pid {holder.pid} of {holder.user}, {_memory(holder.memory, holder.note)}: {holder.command}"
+        )
     if left:
         echo("left as it is:")
         for stays in left[:_MOST_LEFT]:
@@ -182,6 +202,8 @@ def _tell(anything: bool, agreed: bool, outcome: Outcome, holders: Sequence[GpuH
         without = "" if sys.stdin.isatty() else ": there is no terminal to ask; to remove it, add --yes"
         echo(f"nothing was removed{without}")
     else:
+        if outcome.sandboxes:
+            echo(f"removed {quantity(outcome.sandboxes, 'thing')} from Docker")
         echo(f"freed {quantity(outcome.bytes, 'byte')} in {quantity(outcome.files, 'file')}")
         for one in holders:
             if one.ended:
@@ -202,6 +224,14 @@ def _json(
 
     failed = tuple(outcome.failed)
     report = CleanReport(
-        removed, tuple(rows), tuple(found.left), failed, outcome.files, outcome.bytes, tuple(holders)
+        removed,
+        tuple(rows),
+        tuple(found.left),
+        failed,
+        outcome.files,
+        outcome.bytes,
+        tuple(holders),
+        sandboxes=tuple(found.sandbox_rows()),
+        sandboxes_removed=outcome.sandboxes,
     )
     return msgspec.json.format(msgspec.json.encode(report)).decode()

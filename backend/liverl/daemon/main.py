@@ -128,6 +128,7 @@ async def serve(
     run = Run(plan, run_dir, attempt, None if fresh else history.attempt_started_at, began)
     supervisor = run.supervisor
     directory = OpenDirectory(run_dir)
+    run.sandboxes.directory = lambda: directory.path
     urgent = PastTheLoop(run.outcome, lambda: directory.path)
     server = ControlServer(run_dir, run, on_clients=supervisor.pace.watched_by, watch=watch, urgent=urgent)
     started = False
@@ -144,6 +145,8 @@ async def serve(
         supervisor.spawn_task(_heartbeat(directory))
         supervisor.spawn_task(_watch_directory(run, directory))
         supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
+        if fresh and attempt > 1:
+            await run.sandboxes.before_attempt()
         run.start()
         started = True
         unkilled = await run.outcome.until_over()
@@ -279,7 +282,7 @@ async def _finish(run: Run, server: ControlServer, unkilled: list[str], director
     await _in_time(
         supervisor, run.state_writer.look(), END_LIMIT, late
     )  # report the last symptoms before the end
-    result = run.conclude(unkilled)
+    result = run.conclude(unkilled, await run.sandboxes.end())
     await _clear_ray(run, result, unkilled)
     level: Level = "info" if result.exit_code in (ExitCode.OK, ExitCode.STOPPED) else "error"
     encoded = msgspec.json.format(msgspec.json.encode(result))

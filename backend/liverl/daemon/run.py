@@ -16,6 +16,7 @@ from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.retention import LOOK_S, Removed, Retention
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.sampler import Sampler
+from liverl.daemon.sandboxes import Sandboxes
 from liverl.daemon.second_look import SecondLooks
 from liverl.daemon.snapshot import SnapshotBuilder, events_since
 from liverl.daemon.stack_saver import StackSaver
@@ -26,7 +27,7 @@ from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
 from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.external.repair import Repair
 from liverl.logs.files import ray_logs
-from liverl.model import Cause, Event, Result, Snapshot
+from liverl.model import Cause, Event, Result, SandboxesEnd, Snapshot
 from liverl.notify.notifier import Notifier, Voice
 from liverl.observe.clock_jumps import ClockJumps
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
@@ -131,6 +132,7 @@ class Run:
         )
         self.metrics = MetricsServer(self.snapshot, supervisor.say)
         keep = settings.keep_steps
+        self.sandboxes = Sandboxes(supervisor, settings.sweep_sandboxes)
         self._retention = None if keep is None else Retention(run_dir / "trials", keep)
         self._clocks = ClockJumps()
         self._trackers: dict[str, str] = {}  # those that an event has named
@@ -153,16 +155,18 @@ class Run:
         if self._retention is not None:
             supervisor.spawn_task(supervisor.forever(self._retain))
         supervisor.spawn_task(supervisor.forever(self._serve_metrics))
+        supervisor.spawn_task(supervisor.forever(self.sandboxes.watch))
 
-    def conclude(self, unkilled: list[str]) -> Result:
+    def conclude(self, unkilled: list[str], sandboxes: SandboxesEnd | None = None) -> Result:
         """The attempt's result, without secrets. ``unkilled``: processes that could not be killed; empty if every
-        service has ended."""
+        service has ended. ``sandboxes``: what trials had in Docker."""
         result = self.outcome.conclude(
             unkilled,
             self.snapshots.step() or 0,
             self.state_writer.diagnosis,
             self.sampler.facts.rewards,
             self.snapshots.total_steps(),
+            sandboxes,
         )
         if self.plan.smoke:
             result = msgspec.structs.replace(result, resume=None)  # a smoke run has no next attempt

@@ -12,7 +12,7 @@ from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.daemon.script_event import variables_told
 from liverl.exit_codes import ExitCode
 from liverl.plan import moved
-from liverl.plan.spec import Plan
+from liverl.plan.spec import Plan, Settings
 from liverl.procs import procfs
 from liverl.rundir.journal import JournalContent
 from liverl.rundir.layout import RunDir
@@ -24,6 +24,8 @@ from liverl.supervise.services.state_machine import LIVE
 from liverl.util.modes import new_directory
 from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
+
+SWEEP_S = 30.0  # seconds for a sweep of a run without a plan; the default of sandboxes.stop_timeout
 
 
 class StartProblem(Exception):
@@ -64,7 +66,9 @@ def plan_to_stop(run_dir: Path) -> tuple[Plan, str]:
         why = f"{path} is missing or holds no plan"
     except OSError as error:
         why = f"cannot read {path}: {error.strerror}"
-    return Plan(RunDir(run_dir).name, str(run_dir), "managed", (), (), None, 0), why
+    # What trials had in Docker is found by the run's ledger alone.
+    settings = Settings(sweep_sandboxes=SWEEP_S)
+    return Plan(RunDir(run_dir).name, str(run_dir), "managed", (), (), None, 0, settings=settings), why
 
 
 def read_run(run_dir: Path, run: str, stopping: bool) -> evidence.RunRecord:

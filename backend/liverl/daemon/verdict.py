@@ -20,8 +20,9 @@ from liverl.daemon.exit_zero import judged
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.diagnose.catalogue.agents import with_trials
 from liverl.exit_codes import ExitCode, of_signal
-from liverl.model import Cause, Result, Rewards, RunState, Symptom
+from liverl.model import Cause, Result, Rewards, RunState, SandboxesEnd, Symptom
 from liverl.rundir.commands import resume_command
+from liverl.sandboxes.sweep import command, left_words
 from liverl.serving.registry import ReplicaRegistry
 from liverl.serving.replica_source import ReplicaSource
 from liverl.serving.scaling import Scaling
@@ -311,10 +312,12 @@ class RunOutcome:
         diagnosis: Symptom | None,
         rewards: Rewards,
         total: int | None = None,
+        sandboxes: SandboxesEnd | None = None,
     ) -> Result:
         """Build the attempt's result, after ``until_over``. ``unkilled``: processes that could not be killed.
         ``steps``: number of finished training steps. ``diagnosis``: the root problem, if there is one.
-        ``rewards``: of the whole run; ``total``: the steps that the training owes, None if nobody says."""
+        ``rewards``: of the whole run; ``total``: the steps that the training owes, None if nobody says;
+        ``sandboxes``: what trials had in Docker, None if nothing."""
         verdict = self.verdict or Verdict("stopped", ExitCode.STOPPED)
         if verdict.cause is not None:
             verdict = msgspec.structs.replace(verdict, cause=with_trials(verdict.cause, diagnosis))
@@ -323,6 +326,8 @@ class RunOutcome:
         if unkilled:
             code = ExitCode.LEFT_OVER
             summary = f"{verdict.state}, but some processes could not be killed: {', '.join(unkilled)}"
+        if stays := _left_in_docker(sandboxes, self._supervisor.run_dir):
+            code, summary = ExitCode.LEFT_OVER, f"{summary.rstrip('.')}; {stays}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
         self.result = Result(
             state=state,  # type: ignore[arg-type]
@@ -338,12 +343,23 @@ class RunOutcome:
             steps_by=verdict.steps_by,
             made=verdict.made,
             job=verdict.job,
+            sandboxes=sandboxes,
         )
         return self.result
 
     def _ended_at(self) -> float:
         """Unix time of the end by the clock that told the start; after a reboot it may be another one."""
         return max(self._started_at, self._supervisor.now())
+
+
+def _left_in_docker(end: SandboxesEnd | None, run_dir: Path) -> str:
+    """What a stop has not ended in Docker, and what to do; "" if nothing is left. What nobody could ask about is not
+    called gone."""
+    if end is None or not (end.left or end.unknown):
+        return ""
+    unknown = f"it is not known what is left in Docker: {end.unknown[0]}" if end.unknown else ""
+    said = "; ".join(filter(None, (left_words(end), unknown)))
+    return f"{said}; to remove it: {command(run_dir)}"
 
 
 def _failed(verdict: Verdict) -> bool:

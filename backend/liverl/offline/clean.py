@@ -16,6 +16,7 @@ from typing import Literal
 from liverl.offline.clean_host import collect_host, collect_unfinished
 from liverl.offline.clean_items import Found, Item, Left, What, run_name
 from liverl.offline.clean_run import collect_run, refusal
+from liverl.offline.clean_sandboxes import collect_sandboxes, remove_sandboxes
 from liverl.rundir.cleaned import Removal, add_cleaned
 from liverl.rundir.index import RunInfo
 from liverl.rundir.layout import RunDir
@@ -28,10 +29,11 @@ _HELD = "a backend holds its lock: it has just been started"
 
 @dataclass
 class Outcome:
-    """What was removed. ``failed``: what could not be, and why."""
+    """What was removed. ``sandboxes``: things in Docker; ``failed``: what could not be, and why."""
 
     files: int = 0
     bytes: int = 0
+    sandboxes: int = 0
     failed: list[Left] = field(default_factory=list)
 
 
@@ -41,12 +43,14 @@ def find(
     wanted: Set[What],
     *,
     root: Path | None = None,
+    sandboxes: bool = False,
+    kept: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Found:
     """What can be removed of these runs. ``known``: all runs, whose files others may be using; ``wanted``: ``logs``,
     ``trials`` or both, besides leftovers; ``root``: the run root, where all its projects count; None: only what belongs
-    to ``run_dirs``."""
-    found = Found([], [], {})
+    to ``run_dirs``; ``sandboxes``: also what they have in Docker, with ``kept`` what was kept there on request."""
+    found = Found([], [], {}, kept=kept)
     ended = []
     for run_dir in dict.fromkeys(map(_real, run_dirs)):
         say(f"looking at {run_dir}")
@@ -56,6 +60,8 @@ def find(
         else:
             ended.append(run_dir)
             collect_run(run_dir, wanted, found)
+            if sandboxes:
+                collect_sandboxes(run_dir, found)
     others = dict(found.refused)
     for run_dir in dict.fromkeys(_real(info.run_dir) for info in known):
         if run_dir not in others and run_dir not in ended and (why := refusal(run_dir)):
@@ -106,6 +112,8 @@ def remove(found: Found, say: Callable[[str], None] = lambda _: None) -> Outcome
     by_run: dict[Path | None, list[Item]] = {}
     for item in found.items:
         by_run.setdefault(item.run_dir, []).append(item)
+    for owner in found.sandboxes:
+        by_run.setdefault(owner, [])
     for run_dir, items in by_run.items():
         if run_dir is None:
             _remove_all(items, outcome, [], say)
@@ -115,6 +123,11 @@ def remove(found: Found, say: Callable[[str], None] = lambda _: None) -> Outcome
             if why:
                 outcome.failed.append(Left(str(run_dir), run_name(run_dir), why))
                 continue
+            if run_dir in found.sandboxes:
+                say(f"removing what {run_name(run_dir)} has in Docker")
+                number, failed = remove_sandboxes(run_dir, found.kept)
+                outcome.sandboxes += number
+                outcome.failed += failed
             gone: list[tuple[Item, TreeSize]] = []
             try:
                 _remove_all(items, outcome, gone, say)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from liverl.control.paths import user_name
-from liverl.model import SCHEMA
+from liverl.model import SCHEMA, Sandbox
 from liverl.offline.clean_gpu import GpuHolder
 from liverl.util.checked_path import open_folder
 from liverl.util.tree_size import TreeSize, measure
@@ -51,10 +51,21 @@ class Row(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class SandboxRow(msgspec.Struct, frozen=True):
+    """Something that a run has in Docker, and that would go. ``run``: project/name; ``kind``: container, network,
+    volume or image; ``name``: Docker's; ``trial``: whose it is."""
+
+    run: str
+    kind: str
+    name: str
+    trial: str
+
+
 class CleanReport(msgspec.Struct, frozen=True):
     """What ``clean --json`` prints. ``rows``: what was found to be removed; ``removed``: whether that was tried;
     ``files``, ``bytes``: what went; ``failed``: what could not be removed, and why; ``gpu``: the processes that
-    ``--pid`` names."""
+    ``--pid`` names; ``sandboxes``: with ``--sandboxes``, what was found in Docker; ``sandboxes_removed``: how much of
+    it went."""
 
     removed: bool
     rows: tuple[Row, ...]
@@ -64,15 +75,30 @@ class CleanReport(msgspec.Struct, frozen=True):
     bytes: int
     gpu: tuple[GpuHolder, ...] = ()
     schema: int = SCHEMA
+    sandboxes: tuple[SandboxRow, ...] = ()
+    sandboxes_removed: int = 0
 
 
 @dataclass
 class Found:
-    """What was found. ``refused``: runs, also in ``left``, of which nothing may be removed."""
+    """What was found. ``refused``: runs, also in ``left``, of which nothing may be removed; ``sandboxes``: by run, what
+    goes from Docker; ``kept``: also what ``environment_delete: false`` keeps; ``unasked``: runs, also in ``left``,
+    whose Docker did not answer."""
 
     items: list[Item]
     left: list[Left]
     refused: dict[Path, str]
+    sandboxes: dict[Path, tuple[Sandbox, ...]] = field(default_factory=dict)
+    kept: bool = False
+    unasked: list[Path] = field(default_factory=list)
+
+    def sandbox_rows(self) -> list[SandboxRow]:
+        """What goes from Docker."""
+        return [
+            SandboxRow(run_name(run_dir), one.kind, one.name, one.trial)
+            for run_dir, things in self.sandboxes.items()
+            for one in things
+        ]
 
     def rows(self) -> list[Row]:
         """The table: one row for each run, kind and place, in the order of the items."""

@@ -139,7 +139,7 @@ def overlay(
     """
     # In Compose's files $ begins a variable.
     told = {name: value.replace("$", "$$") for name, value in labels.items()}
-    services = {name: {"labels": told} for name in _names(compose, "services")}
+    services: dict[str, Any] = {name: {"labels": told} for name in _names(compose, "services")}
     services[MAIN] = {
         "init": True,
         "stop_grace_period": _GRACE,
