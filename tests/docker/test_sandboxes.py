@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import uuid
@@ -14,6 +15,7 @@ import pytest
 from kit.docker_kit import Sandboxes, docker, of_project
 
 from liverl.agents.harbor.owned import identity
+from liverl.preflight.sandbox_address import bridge_gateway, is_here
 from liverl.sandboxes.sweep import look, lost_trials, sweep
 
 MORE = (
@@ -187,6 +189,25 @@ def test_no_daemon_is_told_and_not_called_clean(tmp_path: Path, image: str) -> N
     assert end is not None and not end.left
     (unknown,) = end.unknown
     assert "none.sock" in unknown and "1 trial" in unknown
+
+
+def test_containers_reach_the_gateway_that_preflight_proposes(tmp_path: Path, image: str) -> None:
+    """From the network that Compose makes for a trial; 127.0.0.1 is not reached from there."""
+    gateway, why = bridge_gateway(os.environ)
+    assert why == "" and is_here(gateway)
+    ours, trial = Sandboxes(tmp_path / "run", image), name()
+    ours.up(trial)
+    try:
+        (container,) = of_project(trial)["container"]
+        for host, reached in ((gateway, True), ("127.0.0.1", False)):
+            with socket.create_server((host, 0)) as server:
+                ask = f"exec 3<>/dev/tcp/{host}/{server.getsockname()[1]}"
+                words = ["docker", "exec", container, "bash", "-c", ask]
+                assert (subprocess.run(words, capture_output=True, check=False).returncode == 0) is reached, (
+                    host
+                )
+    finally:
+        sweep(ours.run_dir, 30)
 
 
 def _paths() -> dict[str, str]:

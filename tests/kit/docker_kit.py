@@ -13,7 +13,22 @@ from pathlib import Path
 
 from liverl.agents.harbor.owned import Ledger, project_of
 
-_PROGRAMS = ("sh", "sleep", "cat")
+_PROGRAMS = (
+    "sh",
+    "bash",
+    "sleep",
+    "cat",
+    "chmod",
+    "chown",
+    "mkdir",
+    "ls",
+    "tee",
+    "env",
+    "id",
+    "rm",
+    "find",
+    "test",
+)
 
 
 def daemon() -> str:
@@ -41,13 +56,21 @@ def make_image(tag: str) -> None:
     for name in _PROGRAMS:
         program = shutil.which(name)
         assert program is not None
-        told = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        needs = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
         files[f"bin/{name}"] = os.path.realpath(program)
-        files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", told)}
+        files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", needs)}
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", dereference=True) as archive:
         for name, path in files.items():
             archive.add(path, name)
+        for name, text in (("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n"), ("etc/group", b"root:x:0:\n")):
+            told = tarfile.TarInfo(name)
+            told.size, told.mode = len(text), 0o644
+            archive.addfile(told, io.BytesIO(text))
+        for name in ("tmp", "root"):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o777
+            archive.addfile(folder)
     done = subprocess.run(
         ["docker", "import", "--change", "ENV PATH=/bin", "-", tag],
         input=data.getvalue(), capture_output=True, timeout=120, check=False,

@@ -29,7 +29,7 @@ VARIANTS: list[list[str]] = [
     ["agent.command=[agent]", "reward.function=/r.py:f"],
     ["notify.targets=[{command: [tell]}]"],
     ["observe.metrics_port=9464"],
-    ["agent.kind=harbor", "harbor_agent.environment_type=docker"],
+    ["agent.kind=harbor", "harbor_agent.environment_import_path=null"],
 ]
 SESSIONS = [
     "proxy.trials_through=sessions",

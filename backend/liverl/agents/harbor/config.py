@@ -24,7 +24,7 @@ _TURNS = {
 }
 _TEMPERATURE = ("terminus-2", "openhands-sdk")
 # Agents that call the model by LiteLLM in Harbor's own process, where the agent's environment is not read.
-_IN_PROCESS = ("terminus-2",)
+IN_PROCESS = ("terminus-2",)
 _MULTIPLIERS = (
     "agent_setup_timeout_multiplier",
     "agent_timeout_multiplier",
@@ -139,7 +139,7 @@ def _options(trial: HarborTrial, name: str | None, agent: Mapping[str, Any]) -> 
         found[_TURNS[name]] = trial.turns
     if name in _TEMPERATURE:
         found["temperature"] = agent["temperature"]
-    if name in _IN_PROCESS:
+    if name in IN_PROCESS:
         found |= {
             "api_base": trial.openai,
             "llm_kwargs": {"api_key": trial.key},
