@@ -13,7 +13,9 @@ import pytest
 
 from liverl.causes import patterns
 from liverl.causes.catalogue import by_id, rows
+from liverl.causes.match import Matcher
 from liverl.causes.signature import Signature
+from liverl.logs.record import Record
 
 
 def is_near(row: Signature) -> bool:
@@ -35,6 +37,16 @@ def is_near(row: Signature) -> bool:
 def test_a_near_miss_holds_what_the_row_looks_for_first() -> None:
     far = {row.id: row.needle for row in rows() if not is_near(row)}
     assert far == {}, "write a near miss with the needle in it, which the pattern does not match"
+
+
+def test_no_row_is_found_in_its_near_miss() -> None:
+    """As logs are read: a pattern that begins with ``^`` is also tried where the name of an exception begins."""
+    wrong = {}
+    for row in rows():
+        first, *more = row.spares.split("\n")
+        if Matcher([row]).of(Record(0, 1, text=first, more=tuple(more))):
+            wrong[row.id] = row.spares
+    assert wrong == {}
 
 
 # A pattern, as somebody might widen it, of a row whose near miss tells it.
