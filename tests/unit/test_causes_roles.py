@@ -101,3 +101,21 @@ def test_a_traceback_that_is_not_the_cause_is_told_beside_it(tmp_path: Path) -> 
     others = [symptom for symptom in verdict.symptoms if symptom.id == "other-error"]
     assert len(others) == 1 and UNKNOWN in others[0].title
     assert not [one for one in verdict_of(tmp_path, traceback(UNKNOWN)).symptoms if one.id == "other-error"]
+
+
+NETWORK = "Network fix-git_default  Error\n"
+NO_RANGE = (
+    "failed to create network fix-git_default: Error response from daemon: all predefined address pools have been "
+    "fully subnetted\n"
+)
+
+
+@pytest.mark.parametrize("between", [0, 8])
+def test_what_a_program_says_right_behind_its_error_is_why(tmp_path: Path, between: int) -> None:
+    """It says first that something failed, and then what the other program answered."""
+    failed = "2026-11-20 10:00:00,100 ERROR sandboxes: trial fix-git failed to start\n"
+    cause = verdict_of(tmp_path, failed + NETWORK * (1 + between) + NO_RANGE).cause
+    assert cause is not None
+    assert (cause.id == "docker-networks-used-up") == (between == 0), (
+        "so far away it may be of another failure"
+    )

@@ -339,6 +339,23 @@ def test_requests_of_the_proxy_are_compared_with_the_answers_of_its_replicas(run
     assert symptom.title.endswith("too long") and symptom.severity == "warning"
 
 
+def test_complaints_of_verls_engines_are_compared_with_the_answers_of_the_sessions(run: Followed) -> None:
+    """verl's engines are no services, and write into the trainer's log. A model that learns to call tools writes a few
+    calls that nobody can read."""
+    unreadable = (
+        "(vLLMHttpServer pid=7) ERROR 11-28 18:15:26 [x.py:82] Error in extracting tool call from response."
+    )
+    request = '127.0.0.1 "POST /sess/a-1/v1/chat/completions HTTP/1.1"'
+    answered = f"2026-11-28 18:15:05,692 INFO liverl-sessions: {request} 200, 0.4 s"
+    run.write("trainer", *[unreadable] * 10)
+    run.write("sessions", *[answered] * 540)
+    run.look()
+    assert run.symptoms() == {}
+    run.write("trainer", *[unreadable] * 40)
+    run.look()
+    assert set(run.symptoms()) == {"log:vllm-tool-calls-unreadable:trainer"}
+
+
 def test_what_our_own_proxy_counts_has_rules_of_its_own(run: Followed) -> None:
     run.write("proxy", *["liverl-proxy: 401 POST /v1/chat/completions"] * 20)
     run.write("proxy", *["liverl-proxy: 413 POST /v1/chat/completions trial=t replica=None too large"] * 20)

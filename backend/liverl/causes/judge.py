@@ -41,6 +41,7 @@ from liverl.causes.words import explained, of_exits, short
 
 SYMPTOMS = 12  # of one verdict; more help nobody
 NEAR_THE_END = 2048  # bytes of a log, in which a script ends after a command that failed
+RIGHT_BEHIND = 256  # bytes of a log: one or two lines
 
 
 def judge(
@@ -289,9 +290,12 @@ def _waited_for(alive: Sequence[Hit], moments: Sequence[Moment], exits: Sequence
 
 
 def _leads_to(hit: Hit, error: Moment) -> bool:
-    """Whether an error line, which nothing explains, stands right behind a complaint that is not of a request."""
-    record = error.record
-    follows = hit[0].log == error.log and 0 <= record.offset - hit[0].record.end <= NEAR_THE_END
+    """Whether an error line, which nothing explains, stands right behind a complaint that is not of a request, or right
+    before it: a program may say first that something failed, and then what the other program answered."""
+    record, complaint = error.record, hit[0].record
+    behind = 0 <= record.offset - complaint.end <= NEAR_THE_END
+    before = 0 <= complaint.offset - record.end <= RIGHT_BEHIND
+    follows = hit[0].log == error.log and (behind or before)
     plain = record.kind != "traceback" and not any(match.signature.tells for match in error.matched)
     return follows and plain and not hit[1].signature.request
 

@@ -167,11 +167,13 @@ def _settled_at(now: Snapshot) -> float | None:
 
 
 def _answered(window: Window, log: LiveLog, service: ServiceStatus, begin: float) -> int:
-    """Requests that succeeded meanwhile; for what stands in front of the replicas and logs none, what those did."""
+    """Requests that succeeded meanwhile; for what stands in front of the replicas and logs none, what those did; and
+    where the replicas are no services, as in verl, what the sessions or the proxy did."""
     own = log.answered.since(begin)
     if service.kind == "replica":
         return max(0, own)
     names = {s.name for s in window.now.services if s.kind == "replica"}
+    names = names or {s.name for s in window.now.services if s.kind in ("sessions", "proxy")}
     theirs = sum(one.answered.since(begin) for one in window.beside.live_logs if one.service in names)
     return max(0, own, theirs)
 
