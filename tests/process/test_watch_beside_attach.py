@@ -76,7 +76,10 @@ def launch_script(folder: Path) -> Path:
 
 def shows(terminal: Terminal, fact: str, where: str) -> None:
     """Wait until the screen shows it."""
-    wait_until(lambda: re.search(fact, "\n".join(terminal.lines)), PATIENCE, f"{fact!r} on {where}")
+    try:
+        wait_until(lambda: re.search(fact, "\n".join(terminal.lines)), PATIENCE, f"{fact!r} on {where}")
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *terminal.lines])) from None
 
 
 @pytest.mark.slow  # two screens and a run beside other tests: on two busy cores one of them may be a minute late
