@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+import msgspec
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
@@ -189,13 +190,20 @@ class TrajectoryScreen(RunScreen):
         )
         self.pane.set_blocks(blocks)
 
+    def _with_step(self) -> Trajectory | None:
+        """The trajectory with the step that the list has where its own files tell none, as in a flat folder."""
+        step = None if self._head is None else self._head.step
+        if self.trajectory is None or self.trajectory.step is not None or step is None:
+            return self.trajectory
+        return msgspec.structs.replace(self.trajectory, step=step)
+
     def _header(self, width: int, facts: str) -> list[Row]:
         """Return the rows above the trajectory; ``facts`` are the view's words for search and turn."""
         self._place = place, among, missing = self._find_place()
         return header_rows(
             width,
             self.path,
-            self.trajectory,
+            self._with_step(),
             place=place,
             among=among,
             gone=missing,

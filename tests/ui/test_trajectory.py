@@ -576,3 +576,12 @@ def test_a_pasted_text_is_one_line(text: str) -> None:
     prompt = TitlePrompt()
     prompt.paste(text)
     assert prompt.text.isprintable() and one_line(prompt.text) == prompt.text
+
+
+async def test_the_step_of_a_trial_in_a_flat_folder_is_that_of_the_list(tmp_path: Path) -> None:
+    """Scripts may put all trials into one folder; the list knows the step by the time of the trainer's log."""
+    head = trial(1, path="trials/move-003-0000000a")
+    write(tmp_path, head, *conversation(1))
+    async with app_of(tmp_path, head).run_test(size=(120, 30)) as pilot:
+        shown = await opened(pilot, head.path)
+        assert "step 7" in shown.text
