@@ -76,19 +76,10 @@ def status_command(
 
 def _metrics(run: RunDir) -> int:
     """Print the metrics of a run, of one without a backend those of its last state."""
-    from liverl.control.blocking import Connection
-    from liverl.control.messages import BackendDead, BackendOfOther
     from liverl.exposition.series import exposition
-    from liverl.offline.run import OfflineRun
+    from liverl.offline.present import present
 
-    live = True
-    try:
-        with Connection(run.path) as connection:
-            snapshot: Snapshot | None = connection.snapshot()
-    except BackendOfOther:
-        snapshot = run.read_snapshot()
-    except BackendDead:
-        live, snapshot = False, OfflineRun(run.path).poll()
+    snapshot, live = present(run)
     if snapshot is None:
         raise CliError(f"no state of run {run.name} is recorded in {run.path}", ExitCode.FAILED)
     echo_exact(exposition(snapshot, live=live).decode(), nl=False)

@@ -13,15 +13,14 @@ from typing import Any
 
 import msgspec
 
-from liverl.control.blocking import Connection
-from liverl.control.messages import BackendDead, BackendOfOther, ControlError
+from liverl.control.messages import ControlError
 from liverl.daemon.launch import LaunchError
 from liverl.daemon.next_attempt import changed_run
 from liverl.logs.files import log_files
 from liverl.logs.text import plain
 from liverl.model import Evidence, Snapshot, Symptom
 from liverl.observe.metrics.series import SeriesReader, SeriesSet
-from liverl.offline.run import OfflineRun
+from liverl.offline.present import present
 from liverl.rundir.commands import next_command
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, find_run
 from liverl.rundir.layout import RunDir
@@ -118,14 +117,8 @@ def seen(run: RunDir) -> tuple[Snapshot, bool]:
     Raises:
         Refused: no state of it is recorded, or its backend does not answer.
     """
-    live = True
     try:
-        with Connection(run.path) as connection:
-            snapshot: Snapshot | None = connection.snapshot()
-    except BackendOfOther:
-        snapshot = run.read_snapshot()
-    except BackendDead:
-        live, snapshot = False, OfflineRun(run.path).poll()
+        snapshot, live = present(run)
     except ControlError as error:
         raise Refused(_short(f"the backend of run {run.name} does not answer: {error}")) from None
     if snapshot is None:
