@@ -7,17 +7,19 @@ that every call takes).
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kit.harbor_tasks import write_task
 from liverl.agents.harbor.owned import Ledger, identity, project_of
 
 _PROGRAM = """#!{python} -IS
-import fcntl, json, sys, time
+import fcntl, json, os, sys, time
 state, words = {state!r}, sys.argv[1:]
 with open(state + ".calls", "a") as calls:
     calls.write(json.dumps(words) + "\\n")
@@ -48,7 +50,9 @@ with open(state + ".lock", "w") as lock:
             things[key]["state"] = "exited"
         else:
             del things[key]
-    open(state, "w").write(json.dumps(daemon))
+    with open(state + ".new", "w") as new:
+        new.write(json.dumps(daemon))
+    os.replace(state + ".new", state)
     sys.exit(code)
 """
 
@@ -82,7 +86,8 @@ class FakeDocker:
 
     def set(self, **values: object) -> None:
         """Change ``refuse`` or ``hang``."""
-        self._write({**self._read(), **values})
+        with self._held():
+            self._write({**self._read(), **values})
 
     def sandbox(self, run_dir: Path, trial: str, *, kept: bool = False) -> None:
         """A container, a network and an image of a trial, as Compose makes them with our overlay."""
@@ -98,23 +103,32 @@ class FakeDocker:
         self._add(name, {"liverl.run-id": "0" * 32, "liverl.trial": name})
 
     def _add(self, trial: str, labels: dict[str, str]) -> None:
-        state, project = self._read(), project_of(trial)
+        project = project_of(trial)
         labels |= {"com.docker.compose.project": project, "com.docker.compose.service": "main"}
         numbered = {**labels, "com.docker.compose.container-number": "1"}
-        things = state["things"]
-        things.setdefault("container", {})[f"c-{trial}"] = {
-            "name": f"{project}-main-1", "state": "running", "labels": numbered,
-        }  # fmt: skip
-        things.setdefault("network", {})[f"n-{trial}"] = {"name": f"{project}_default", "labels": labels}
-        things.setdefault("image", {})[f"{project}-main"] = {"name": f"{project}-main", "state": "latest"}
-        self._write(state)
+        with self._held():
+            state = self._read()
+            things = state["things"]
+            things.setdefault("container", {})[f"c-{trial}"] = {
+                "name": f"{project}-main-1", "state": "running", "labels": numbered,
+            }  # fmt: skip
+            things.setdefault("network", {})[f"n-{trial}"] = {"name": f"{project}_default", "labels": labels}
+            things.setdefault("image", {})[f"{project}-main"] = {"name": f"{project}-main", "state": "latest"}
+            self._write(state)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """While no ``docker`` changes the state."""
+        with open(f"{self._state}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _read(self) -> dict[str, dict[str, dict[str, object]]]:
         found: dict[str, dict[str, dict[str, object]]] = json.loads(self._state.read_text())
         return found
 
     def _write(self, state: object) -> None:
-        new = self._state.with_suffix(".new")
+        new = Path(f"{self._state}.new")
         new.write_text(json.dumps(state))
         new.rename(self._state)
 

@@ -23,6 +23,7 @@ from liverl.plan.spec import (
     EnvironmentSpec,
     NotifyPlan,
     Plan,
+    Probe,
     Probes,
     RestartPolicy,
     ServiceSpec,
@@ -52,16 +53,17 @@ QUICK_STOP = (
     StopStage("TERM", "tree", 0.3),
     StopStage("KILL", "tree", 3.0),
 )
+DEAF = Probes(startup=Probe(kind="log_line", pattern="^deaf$", interval=0.05))
 QUICK = RestartPolicy(base=0.05, cap=0.2, window=60, max_failures=3)
 
 
 def toy(name: str, *argv: str, **changes: Any) -> ServiceSpec:
-    """A service that runs the toy with these arguments."""
+    """A service that runs the toy with these arguments. One that ignores signals is ready when it does."""
     fields: dict[str, Any] = {
         "name": name,
         "kind": "task",
         "argv": (sys.executable, str(TOY), *argv),
-        "probes": Probes(),
+        "probes": DEAF if argv[:1] == ("deaf",) else Probes(),
         "restart": QUICK,
         "stop": QUICK_STOP,
         **changes,

@@ -85,6 +85,7 @@ def main() -> None:
             import setproctitle
 
             setproctitle.setproctitle("toy-worker-with-a-new-title")
+        print("deaf", flush=True)
         forever()
     if MODE == "tree":
         for number in (signal.SIGTERM, signal.SIGINT):
