@@ -21,7 +21,7 @@ from liverl.diagnose.catalogue.live_logs import (
     SHARE,
     USUAL,
 )
-from liverl.model import StepTrials, TrialsStatus
+from liverl.model import ReplicaSet, ReplicaStatus, ServiceState, StepTrials, TrialsStatus
 from liverl.observe.live_logs.reader import FollowedLog
 from liverl.observe.live_logs.watched import COUNTED, watched
 
@@ -267,6 +267,26 @@ def test_connections_that_are_refused_while_services_start_are_none(
     assert symptom_id in run.symptoms(services=(trainer, long_ago))
     environment = service("env:litellm", "environment", "preparing")
     assert symptom_id in run.symptoms(services=(trainer, replica_, environment))
+
+
+@pytest.mark.parametrize(
+    ("state", "after", "told"),
+    [
+        ("ready", OK, False),
+        ("ready", "", True),  # the replica answers us, and the proxy has not reached it again
+        ("failed", OK, True),  # another replica has answered
+    ],
+)
+def test_a_replica_that_is_reached_again_is_no_symptom(
+    run: Followed, state: ServiceState, after: str, told: bool
+) -> None:
+    """Whoever looks for the first time does not know when the replica became ready."""
+    down = BY_ID["litellm-backend-down"]
+    run.write("proxy", *[down.fires] * threshold(down).least, *([after] if after else []))
+    run.look()
+    items = (ReplicaStatus("r0", state, "http://127.0.0.1:8398", listed=True),)
+    found = run.symptoms(replicas=ReplicaSet(items=items))
+    assert ("log:litellm-backend-down:proxy" in found) == told
 
 
 def test_what_a_server_answers_while_it_loads_is_none(run: Followed) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from liverl.causes.catalogue import rows
 from liverl.causes.finding import Explanation, Verdict
 from liverl.causes.reading import read_log
+from liverl.causes.signature import Signature
 from liverl.model import Evidence, Symptom
 from liverl.offline.doctor import kinds
 from liverl.procs.procfs import Proc
@@ -428,6 +430,20 @@ def test_an_error_that_a_running_trainer_may_have_caught(text: str, tmp_path: Pa
     path = tmp_path / "train.log"
     path.write_text(f"step:1 - actor/loss:0.1\n{text}")
     assert ended_below(read_log(path, "train.log", 0)) is None
+
+
+@pytest.mark.parametrize("row", [row for row in rows() if row.alive], ids=lambda row: row.id)
+def test_one_complaint_of_a_process_that_goes_on_is_no_failure(row: Signature, tmp_path: Path) -> None:
+    """It ended nothing; and how many failed requests are too many, the rules of live logs count."""
+    path = tmp_path / "one.log"
+    path.write_text(f"{row.fires}\n")
+    log = read_log(path, "one.log", 0)
+    verdict = ended_below(log)
+    assert verdict is None or verdict.cause is None or verdict.cause.id != row.id
+    status = path.stat()
+    found = Judge(lambda: [JudgedLog(path, "one.log", "proxy", True, status.st_size, status.st_mtime)]).look()
+    if row.request:
+        assert f"log:{row.id}" not in {one.id for one in found.symptoms}
 
 
 @pytest.mark.parametrize(

@@ -164,13 +164,13 @@ def of_process(log: LogRecords, began: float | None) -> LogRecords:
 def ended_below(log: LogRecords) -> Verdict | None:
     """What the log of a process that runs says of one that has ended below it, with nothing done since: the verdict
     that the log would get at its end. None if that is no error which ends a process: a general one of Python may have
-    been caught, and one that no signature explains may mean anything. Pure."""
+    been caught, one that no signature explains may mean anything, and a complaint is of what goes on. Pure."""
     verdict = judge([log])
     if verdict.cause is None:
         return None
     signature = by_id().get(verdict.cause.id)
     if signature is not None:
-        return verdict if signature.role != "general" and not signature.script else None
+        return verdict if signature.role != "general" and not signature.alive else None
     matched = (match.signature for record in log.records for match in whole().of(record))
     return verdict if any(one.tells for one in matched) else None
 
@@ -195,7 +195,9 @@ def judgement(
     for verdict in below:
         if verdict.cause is not None:
             found.setdefault(f"log:{verdict.cause.id}", symptom(verdict.cause, verdict.guesses))
-    for one in (*early, *ended.symptoms, *going.symptoms):
+    # How many failed requests of a service that goes on are too many, the rules of live logs count.
+    going_on = (one for one in going.symptoms if (row := by_id().get(one.id)) is None or not row.request)
+    for one in (*early, *ended.symptoms, *going_on):
         found.setdefault(f"log:{one.id}", symptom(one, ()))
     return Judgement(tuple(found.values()), failed, text)
 

@@ -144,7 +144,9 @@ def _judged(window: Window, log: LiveLog, service: ServiceStatus, complaint: Com
     begin = now.at - limits.within
     if limits.connects:
         settled = _settled_at(now)
-        if settled is None:
+        if settled is None or (
+            complaint.healthy_since and _answers(now, complaint.groups.get("address", ""))
+        ):
             return None
         begin = max(begin, settled)
     number = complaint.counted.since(begin)
@@ -153,6 +155,11 @@ def _judged(window: Window, log: LiveLog, service: ServiceStatus, complaint: Com
     if not signature.alive and now.at - complaint.last.at < ENDED_S and number < 3:
         return None
     return _Heard(service, complaint, signature, limits, number)
+
+
+def _answers(now: Snapshot, address: str) -> bool:
+    """Whether a replica at ``address`` (HOST:PORT) answers now."""
+    return any(one.state == "ready" and one.address == f"http://{address}" for one in now.replicas.items)
 
 
 def _settled_at(now: Snapshot) -> float | None:
