@@ -18,6 +18,7 @@ from liverl.observe.live_logs.responses import response_of
 
 WAIT = "INFO 07-15 15:33:47 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."
 BAD = 'INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request'
+POLL = 'INFO:     10.0.0.1:4000 - "GET /health HTTP/1.1" 200 OK'
 OK = 'INFO:     10.0.0.1:4000 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
 
 
@@ -209,6 +210,41 @@ def test_only_the_newest_process_of_a_service_is_followed(run: Followed) -> None
     assert one.failed == () and complaints(one) == {"vllm-broadcast-wait": 1}
     live.look([], run.now)
     assert live.facts == ()
+
+
+# --- logs of others, whose lines have no times but those that they state ------------------------------------
+
+
+STAMPED = "{} - LiteLLM Router:ERROR: router.py:1 - BadRequestError: too long"
+
+
+@pytest.mark.parametrize(
+    ("ago", "between", "counted", "undated"),
+    [
+        (60.0, 0, 3, 0),
+        (3000.0, 0, 0, 0),  # before the window, although the log was written just now
+        (3000.0, 1000, 0, 3),  # too far behind the last stamp
+        (60.0, 1000, 0, 3),
+        (None, 0, 0, 3),
+    ],
+)
+def test_requests_of_before_the_watch_have_the_times_of_their_stamps(
+    run: Followed, ago: float | None, between: int, counted: int, undated: int
+) -> None:
+    if ago is not None:
+        run.write("r0", STAMPED.format(time.strftime("%H:%M:%S", time.localtime(run.now - ago))))
+    run.write("r0", *[POLL] * between, *[BAD] * 3)
+    live = LiveLogs(run.run_dir, foreign=True)
+    log = FollowedLog("r0", run.path("r0"))
+    for _ in range(2):
+        live.look([log], run.now)
+    (one,) = live.facts
+    assert (sum(each.counted.since(0.0) for each in one.failed), one.undated) == (counted, undated)
+    run.write("r0", BAD)  # what comes from now on comes now
+    for _ in range(2):
+        live.look([log], run.now + 1)
+    (one,) = live.facts
+    assert (sum(each.counted.since(0.0) for each in one.failed), one.undated) == (counted + 1, undated)
 
 
 # --- restarts of the backend, and large logs --------------------------------------------------------------

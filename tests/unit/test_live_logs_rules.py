@@ -20,9 +20,11 @@ from liverl.diagnose.catalogue.live_logs import (
     SETTLED_S,
     SHARE,
     USUAL,
+    requests_undated,
 )
-from liverl.model import ReplicaSet, ReplicaStatus, ServiceState, StepTrials, TrialsStatus
-from liverl.observe.live_logs.reader import FollowedLog
+from liverl.diagnose.tracker import RunContext, Window
+from liverl.model import ReplicaSet, ReplicaStatus, ServiceState, StepTrials, Symptom, TrialsStatus
+from liverl.observe.live_logs.reader import FollowedLog, LiveLogs
 from liverl.observe.live_logs.watched import COUNTED, watched
 
 DATA = Path(__file__).parents[1] / "data"
@@ -314,6 +316,25 @@ def test_requests_that_fail_alike(run: Followed) -> None:
     assert symptom.evidence[0].log == "attempt_001/logs/r0.1.log"
     assert symptom.evidence[1].value == MANY
     assert symptom.evidence[1].text.startswith("5 times 400 to POST /v1/chat/completions: ValueError")
+
+
+@pytest.mark.parametrize(
+    ("number", "state", "told"), [(5, "ready", True), (4, "ready", False), (5, "failed", False)]
+)
+def test_requests_that_failed_at_unknown_times_are_told(
+    run: Followed, number: int, state: str, told: bool
+) -> None:
+    run.live = LiveLogs(run.run_dir, foreign=True)
+    run.write("proxy", *[answer(500)] * number)
+    run.look()
+    window = Window(
+        run.snapshot(services=run.services(state=state)), None, RunContext(live_logs=run.live.facts)
+    )
+    found = [one for one in requests_undated(window) if isinstance(one, Symptom)]
+    assert [one.id for one in found] == (["requests_undated:proxy"] if told else [])
+    assert run.symptoms() == {}, "no rate without times"
+    run.look(400)
+    assert not run.live.facts[0].undated, "the watch has seen the last minutes itself"
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 413, 418, 422, 429, 500, 502, 503, 504])

@@ -129,5 +129,5 @@ def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
         if service.down_since is not None
         and service.state in ("stopped", "failed")
         and service.kind != "task"
-        and service.name not in judgement.failed
+        and service.name not in judgement.explained
     ]

@@ -142,6 +142,7 @@ class EngineFinder:
         self._all = all_of_them
         self._known: dict[tuple[int, int], Server] = {}
         self._addresses: dict[tuple[int, int], str] = {}
+        self._shown: set[tuple[int, int]] = set()  # which are, or were, replicas on their own
 
     def look(
         self,
@@ -161,7 +162,9 @@ class EngineFinder:
         for key, server in list(self._known.items()):
             if began is not None and self._started(server) < began - 1.0 and not _lives(table, *key):
                 del self._known[key]  # of a launch before
-            elif _with_parents(server.pid, table).isdisjoint(shown):
+            elif not _with_parents(server.pid, table).isdisjoint(shown):
+                self._shown.add(key)
+            elif key not in self._shown:
                 candidates.append(self._candidate(server, table))
         return candidates
 

@@ -4,7 +4,7 @@ last ``MOST`` bytes only; reading takes at most about a tenth of the time."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,10 +43,12 @@ class JudgedLog(msgspec.Struct, frozen=True):
 
 class Judgement(msgspec.Struct, frozen=True):
     """``symptoms``: the cause of a failure first; ``failed``: names of services in whose logs the cause stands;
-    ``left_out``: what was not judged, and why; ``unreadable``: logs that could not be read."""
+    ``explained``: those whose end the symptoms tell, also while their processes still run; ``left_out``: what was not
+    judged, and why; ``unreadable``: logs that could not be read."""
 
     symptoms: tuple[Symptom, ...] = ()
     failed: tuple[str, ...] = ()
+    explained: tuple[str, ...] = ()
     cause: str = ""
     left_out: tuple[str, ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()
@@ -186,20 +188,26 @@ def judgement(
     ``early``: without an error. ``services``: by the logs' shown paths. Pure."""
     found: dict[str, Symptom] = {}
     failed: tuple[str, ...] = ()
-    text = ""
+    text, explained = "", tuple[str, ...]()
     if ended.cause is not None:
-        first = next((one.log for one in ended.cause.evidence if one.log is not None), "")
-        failed = (services[first],) if first in services else ()
+        failed = _services_of(ended.cause, services)
         text = ended.cause.title
         found[f"log:{ended.cause.id}"] = symptom(ended.cause, ended.guesses)
     for verdict in below:
         if verdict.cause is not None:
             found.setdefault(f"log:{verdict.cause.id}", symptom(verdict.cause, verdict.guesses))
+            explained = (*explained, *_services_of(verdict.cause, services))
     # How many failed requests of a service that goes on are too many, the rules of live logs count.
     going_on = (one for one in going.symptoms if (row := by_id().get(one.id)) is None or not row.request)
     for one in (*early, *ended.symptoms, *going_on):
         found.setdefault(f"log:{one.id}", symptom(one, ()))
-    return Judgement(tuple(found.values()), failed, text)
+    return Judgement(tuple(found.values()), failed, (*failed, *explained), text)
+
+
+def _services_of(cause: Explanation, services: Mapping[str, str]) -> tuple[str, ...]:
+    """The service in whose log a cause stands, if it stands in one's. Pure."""
+    first = next((one.log for one in cause.evidence if one.log is not None), "")
+    return (services[first],) if first in services else ()
 
 
 def symptom(explanation: Explanation, guesses: tuple[Explanation, ...]) -> Symptom:

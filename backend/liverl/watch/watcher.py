@@ -117,7 +117,7 @@ class Watcher:
         )
         self._gpus = Background[_Gpus]("gpus", lambda: gpus.sample({}, self._members()), GPUS_S, ((), None))
         self._judge = Background("judge", Judge(self._judged).look, JUDGE_S, Judgement())
-        settings, self._live_logs = SettingsReader(target.folders), LiveLogs(self.run.path)
+        settings, self._live_logs = SettingsReader(target.folders), LiveLogs(self.run.path, foreign=True)
         self._settings = Background(
             "settings", lambda: settings.look(self._scene.value), JUDGE_S, Settings(), SHARE
         )

@@ -272,6 +272,25 @@ def requests_fail(window: Window) -> Iterator[Symptom | Resolved]:
         yield _requests_fail(status, all_of)
 
 
+def requests_undated(window: Window) -> Iterator[Symptom | Resolved]:
+    """Requests failed before the first look at the log of a foreign service, which says of none when."""
+    now = window.now
+    for log in window.beside.live_logs if now.state in GOING else ():
+        service = now.service(log.service)
+        if service is None or service.state not in SERVING or log.undated < MANY:
+            continue
+        where = (Evidence("", log=service.log),) if service.log is not None else ()
+        yield Symptom(
+            id=f"requests_undated:{service.name}",
+            severity="info",
+            title=f"{service.name}: requests have failed, at unknown times",
+            cause=f"{log.undated} failed requests stand in its log from before this watch began, without times",
+            fix="whether requests still fail, a watch of some minutes shows; the end of the log shows the last ones",
+            evidence=where,
+            since=now.at,
+        )
+
+
 def _many(all_of: Sequence[_Failing]) -> bool:
     number = sum(one.number for one in all_of)
     return number >= MANY and number >= SHARE * (number + all_of[0].answered)

@@ -134,4 +134,5 @@ RULES = (
     Rule(ray_waits.actor_waits, hold=ray_waits.HOLD_S, linger=0.0, alerts=(RAY_SHORTAGE,)),
     Rule(live_logs.logged, alerts=("log",)),
     Rule(live_logs.requests_fail, alerts=("responses_*",)),
+    Rule(live_logs.requests_undated, alerts=("requests_undated",)),
 )

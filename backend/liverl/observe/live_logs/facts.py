@@ -56,7 +56,8 @@ class Complaint(msgspec.Struct, frozen=True):
 class LiveLog(msgspec.Struct, frozen=True):
     """A log of one service, over the last ``WINDOW_S``. ``answered``: requests that were answered with 2xx;
     ``healthy_at``: Unix time of the last sign of health, None without one; ``left_out``: bytes that were not read,
-    because the log grew faster than it is read."""
+    because the log grew faster than it is read; ``undated``: requests that failed before the first look at the log,
+    which was in this time, and of which nothing says when they did."""
 
     service: str
     failed: tuple[FailedRequests, ...] = ()
@@ -64,3 +65,4 @@ class LiveLog(msgspec.Struct, frozen=True):
     answered: Counted = Counted()
     healthy_at: float | None = None
     left_out: int = 0
+    undated: int = 0

@@ -9,7 +9,9 @@ Everything here may block: call it in a thread.
 
 from __future__ import annotations
 
+import os
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -26,10 +28,12 @@ from liverl.observe.live_logs.counting import Counter, Counts
 from liverl.observe.live_logs.facts import WINDOW_S, Complaint, FailedRequests, LiveLog, Sighting
 from liverl.observe.live_logs.responses import Response, message_of, response_of, short
 from liverl.observe.live_logs.watched import Watched
+from liverl.util.regular_file import open_binary
 
 MOST = 1 << 20  # bytes of one log that are read at a time; of more, the newest
 MOST_FED = 1 << 18  # of them, bytes of blocks that matter: splitting those into records takes 0.4 s per MiB
 BLOCK = 1 << 16  # bytes that are read or passed over together
+AHEAD_S = 60.0  # seconds by which a stamp may lie ahead of our clock
 OLD_BLOCK = 1 << 12  # the same of what was written before this backend, which has one time each
 LONGEST = 1 << 18  # bytes of an unfinished line that are kept
 MOST_ERRORS = 16  # errors before requests that are answered later
@@ -60,6 +64,35 @@ def _matters(block: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(bare in kinds and (bare == needle or needle in block) for bare, needle in needles)
 
 
+class StampedTimes:
+    """When the lines of a log were written whose times nobody recorded: by their own stamps. Lines without one that
+    stand close behind a stamp are taken to be as old."""
+
+    def __init__(self, path: Path, now: float) -> None:
+        """Reads the last ``MOST`` bytes. ``now``: Unix time.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        self._offsets: list[int] = []
+        self._times: list[float] = []
+        with open_binary(path) as file:
+            status = os.fstat(file.fileno())
+            self.begin = max(0, status.st_size - MOST)
+            file.seek(self.begin)
+            data = file.read(MOST)
+        records = RecordReader(status.st_mtime, self.begin)
+        for record in sorted((*records.feed(data), *records.end()), key=lambda one: one.offset):
+            if record.at is not None and record.at < now + AHEAD_S:
+                self._offsets.append(record.offset)
+                self._times.append(min(now, record.at))
+
+    def at(self, offset: int) -> float | None:
+        """The Unix time of the line with this byte; None if that is not known."""
+        place = bisect_right(self._offsets, offset) - 1
+        return self._times[place] if place >= 0 and offset - self._offsets[place] <= BEFORE else None
+
+
 class _Failed(Struct):
     """``response``: of the newest one; ``sighting``: where it stands."""
 
@@ -75,9 +108,15 @@ class _Complained(Struct):
 
 class LogReader:
     """The log of one process of a service. ``shown``: its path in what is found; ``start``: its first byte in the file;
-    ``now``: Unix time; ``watched``: what is looked for."""
+    ``now``: Unix time; ``watched``: what is looked for; ``foreign``: nobody recorded when its lines were written.
 
-    def __init__(self, path: Path, shown: str, start: int, now: float, watched: Watched) -> None:
+    Raises:
+        OSError: a foreign log cannot be read.
+    """
+
+    def __init__(
+        self, path: Path, shown: str, start: int, now: float, watched: Watched, *, foreign: bool = False
+    ) -> None:
         self._watched = watched
         self.path = path
         self.left_out = 0
@@ -85,7 +124,8 @@ class LogReader:
         self._shown = shown
         self._times = TimeIndex(path)
         self._known = _size(path)  # bytes that were there before this reader
-        begin = max(start, _recent(path, self._times, now))
+        self._stamps = StampedTimes(path, now) if foreign and not self._times.known else None
+        begin = max(start, _recent(path, self._times, now), self._stamps.begin if self._stamps else 0)
         self._follower = Follower(path, begin)
         self._records = RecordReader(None, begin)
         self._now = self._at = now  # of this poll; when the last block was written
@@ -96,6 +136,7 @@ class LogReader:
         self._failed: Counts[tuple[object, ...], _Failed] = Counts()
         self._complaints: Counts[str, _Complained] = Counts()
         self._answered = Counter()
+        self._undated = Counter()
         self._signs = 0  # of health
         self._errors: deque[tuple[int, str]] = deque(maxlen=MOST_ERRORS)  # their ends, and what they say
 
@@ -153,8 +194,9 @@ class LogReader:
             size = BLOCK if offset + place >= self._known else OLD_BLOCK
             end = lines.rfind(b"\n", place, place + size) + 1 or lines.find(b"\n", place) + 1
             block = lines[place:end]
-            at = self._at = self._time(offset + place)
-            if answers := block.count(_POST):
+            known_at = self._time(offset + place)
+            at = self._at = self._now if known_at is None else known_at
+            if (answers := block.count(_POST)) and known_at is not None:
                 self._answered.add(at, answers)  # those that failed are subtracted as they are read
             matters = _matters(block, self._watched.needles)
             if fed >= MOST_FED:
@@ -173,8 +215,13 @@ class LogReader:
             place = end
         return found
 
-    def _time(self, offset: int) -> float:
-        return min(self._now, self._times.time_at(offset)) if offset < self._known else self._now
+    def _time(self, offset: int) -> float | None:
+        """When the line with this byte was written, in Unix time; None if that is not known."""
+        if offset >= self._known:
+            return self._now
+        if self._stamps is not None:
+            return self._stamps.at(offset)
+        return min(self._now, self._times.time_at(offset))
 
     def _sign(self, at: float) -> None:
         self._signs += 1
@@ -186,18 +233,23 @@ class LogReader:
             if _SIGN_IN_LINE.search(record.text):
                 self._sign(at)
             return False
-        if record.offset < self._known:
-            at = self._time(record.offset)
+        known_at = self._time(record.end - 1) if record.offset < self._known else at
+        at = min(self._now, self._times.modified) if known_at is None else known_at
         sighting = Sighting(self._shown, record.offset, short(record.text), at)
         response = response_of(record)
         if response is not None and response.status >= 400:
-            self._fail(response, record, sighting, number)
+            if known_at is None:
+                self._undated.add(self._now, number)
+            else:
+                self._fail(response, record, sighting, number)
             found = True
         else:
             found = False
         if response is None and (record.level in ("warning", "error") or record.raised):
             self._errors.append((record.end, message_of(record)))
         for match in self._watched.matcher.of(record):
+            if known_at is None and match.signature.request:
+                continue  # how many of them are too many within some minutes cannot be told
             text = Sighting(self._shown, record.offset, short(match.text), at)
             complained = _Complained(match.groups, text, self._signs)
             self._complaints.add(match.signature.id, complained, at, number)
@@ -224,6 +276,7 @@ class LogReader:
         for counts in (self._failed, self._complaints):
             counts.expire(now)
         self._answered.expire(now)
+        self._undated.expire(now)
         failed = [
             FailedRequests(
                 one.last.response.status,
@@ -253,6 +306,7 @@ class LogReader:
             self._answered.counted(),
             self.healthy_at,
             self.left_out,
+            self._undated.counted().since(0.0),
         )
 
 
@@ -266,13 +320,13 @@ class FollowedLog(Struct, frozen=True):
 
 class LiveLogs:
     """The logs of all services that run. One ``look`` at a time, in any thread. ``catalogue``: another one than
-    ours."""
+    ours; ``foreign``: of somebody else, whose lines have no times but those that they state."""
 
-    def __init__(self, run_dir: Path, catalogue: Matcher | None = None) -> None:
+    def __init__(self, run_dir: Path, catalogue: Matcher | None = None, *, foreign: bool = False) -> None:
         self._watched = Watched(catalogue or whole())
         self.facts: tuple[LiveLog, ...] = ()  # one for each log
         self.unreadable: dict[Path, OSError] = {}
-        self._run_dir = run_dir
+        self._run_dir, self._foreign = run_dir, foreign
         self._readers: dict[Path, LogReader] = {}
 
     @property
@@ -295,7 +349,8 @@ class LiveLogs:
             reader = self._readers.get(log.path)
             if reader is None:
                 shown = str(log.path).removeprefix(f"{self._run_dir}/")
-                reader = self._readers[log.path] = LogReader(log.path, shown, log.start, now, self._watched)
+                reader = LogReader(log.path, shown, log.start, now, self._watched, foreign=self._foreign)
+                self._readers[log.path] = reader
             return reader.poll(now)
         except OSError as error:
             self.unreadable[log.path] = error
