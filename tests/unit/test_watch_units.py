@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kit.screens import service, snapshot
 
 from liverl.causes.catalogue import rows
 from liverl.causes.finding import Explanation, Verdict
@@ -17,7 +18,7 @@ from liverl.causes.signature import Signature
 from liverl.model import Evidence, Symptom
 from liverl.offline.doctor import kinds
 from liverl.procs.procfs import Proc
-from liverl.watch.alerts import merged, unseen
+from liverl.watch.alerts import ended, merged, unseen
 from liverl.watch.candidates import candidates
 from liverl.watch.folder import LogFound, Surveyor, role_of, trials_root
 from liverl.watch.mirror import Mirror, service_name
@@ -29,7 +30,7 @@ from liverl.watch.router import urls_in
 from liverl.watch.scene import Scene, stat_of
 from liverl.watch.target import Target, WatchError, checked
 from liverl.watch.units import Names, Unit, address_of, belongs, units
-from liverl.watch.verdicts import Judge, JudgedLog, ended_below, judgement, of_process
+from liverl.watch.verdicts import Judge, JudgedLog, Judgement, ended_below, judgement, of_process
 
 DASHBOARD = (
     "/env/bin/python",
@@ -467,6 +468,24 @@ def test_a_training_that_ended_early_is_an_alert(end: str, alive: bool, told: bo
         alert = found["log:ended-early"]
         assert alert.title == "training ended without an error after step 3 of 20"
         assert {one.log for one in alert.evidence} == {"logs/trainer.1.log"}
+
+
+@pytest.mark.parametrize(
+    ("judged", "explained", "seconds", "log", "told"),
+    [
+        (0.0, (), 3.0, "r.log", False),  # its log is judged in a moment
+        (1003.0, (), 3.0, "r.log", True),  # and says nothing
+        (1003.0, ("r",), 3.0, "r.log", False),  # and says more
+        (0.0, (), 60.0, "r.log", True),  # a large log
+        (0.0, (), 3.0, None, True),
+    ],
+)
+def test_an_exit_is_an_alert_once_its_log_was_judged(
+    judged: float, explained: tuple[str, ...], seconds: float, log: str | None, told: bool
+) -> None:
+    one = service("r", "replica", "failed", down_since=1000.0, log=log)
+    now = snapshot(at=1000.0 + seconds, services=(one,))
+    assert bool(ended(now, Judgement(explained=explained, at=judged))) == told
 
 
 def test_what_an_earlier_process_has_appended_is_no_verdict_on_this_one(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ _SAYS_MORE = {
     "log:hangs": {"trainer_stalled:trainer"},
 }
 _OURS_ONLY = ": liverl-tui fix does it"  # the end of what to do about an alert of a run of ours
+JUDGED_S = 15.0  # seconds after an exit in which the log of the process is usually judged
 _RANK = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -113,8 +114,8 @@ def unseen(left_out: Sequence[str], at: float) -> list[Symptom]:
 
 
 def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
-    """Processes that were there and have exited. Where a log holds the cause, that is the alert. A trainer also
-    exits when it is done."""
+    """Processes that were there and have exited. Where a log holds the cause, that is the alert, so that its log is
+    judged first. A trainer also exits when it is done."""
     return [
         Symptom(
             id=f"process_ended:{service.name}",
@@ -130,4 +131,9 @@ def ended(snapshot: Snapshot, judgement: Judgement) -> list[Symptom]:
         and service.state in ("stopped", "failed")
         and service.kind != "task"
         and service.name not in judgement.explained
+        and (
+            service.log is None
+            or judgement.at >= service.down_since
+            or snapshot.at - service.down_since > JUDGED_S
+        )
     ]

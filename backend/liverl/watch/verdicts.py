@@ -44,7 +44,8 @@ class JudgedLog(msgspec.Struct, frozen=True):
 class Judgement(msgspec.Struct, frozen=True):
     """``symptoms``: the cause of a failure first; ``failed``: names of services in whose logs the cause stands;
     ``explained``: those whose end the symptoms tell, also while their processes still run; ``left_out``: what was not
-    judged, and why; ``unreadable``: logs that could not be read."""
+    judged, and why; ``unreadable``: logs that could not be read; ``at``: Unix time at which the newest reading of the
+    logs began."""
 
     symptoms: tuple[Symptom, ...] = ()
     failed: tuple[str, ...] = ()
@@ -52,6 +53,7 @@ class Judgement(msgspec.Struct, frozen=True):
     cause: str = ""
     left_out: tuple[str, ...] = ()
     unreadable: tuple[UnreadableFile, ...] = ()
+    at: float = 0.0
 
 
 class _Read(NamedTuple):
@@ -77,6 +79,7 @@ class Judge:
         self._read_all: _Read | None = None  # what was read last, without what only time tells
         self._said: tuple[Explanation, ...] = ()  # of the ends of the logs
         self._last = Judgement()
+        self._began = 0.0  # the newest reading, Unix time
         self._rest_until = 0.0
 
     def look(self) -> Judgement:
@@ -85,7 +88,7 @@ class Judge:
         key = tuple(sorted((str(log.path), log.size, log.alive) for log in found))
         same = key == self._key and not self._unreadable  # what could not be read is tried again
         if not same and time.monotonic() >= self._rest_until:
-            began = time.monotonic()
+            began, self._began = time.monotonic(), time.time()
             self._read_all, self._key = self._read_logs(found), key
             self._rest_until = time.monotonic() + SHARE * (time.monotonic() - began)
         elif self._read_all is None or self._endings.found(time.time()) == self._said:
@@ -95,7 +98,7 @@ class Judge:
         ends = () if now.ended.cause is not None else self._said
         judged = judgement(now.ended, now.going, now.services, now.below, ends)
         unreadable = tuple(UnreadableFile(str(path), why) for path, why in self._unreadable.items())
-        self._last = replace(judged, left_out=now.left_out, unreadable=unreadable)
+        self._last = replace(judged, left_out=now.left_out, unreadable=unreadable, at=self._began)
         return self._last
 
     def _read_logs(self, found: Sequence[JudgedLog]) -> _Read:
