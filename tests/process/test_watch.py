@@ -277,6 +277,23 @@ def test_lines_until_ctrl_c(started: Started, tmp_path: Path) -> None:
     assert started.processes[0].poll() is None
 
 
+def test_what_it_prints_into_the_folder_is_no_log_of_the_run(started: Started, tmp_path: Path) -> None:
+    started.trainer(started.folder / "exp.log")
+    wait_until(lambda: (started.folder / "exp.log").read_text().count("step:"), 30, "a step")
+    mine = started.folder / "watch.log"
+    with mine.open("wb") as out:
+        watching = subprocess.Popen(
+            [*MAIN, "watch", str(started.folder), "--no-ui", "--json"],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+    lines = wait_until(lambda: (found := mine.read_text().splitlines()[:-1])[3:] and found, 60, "four lines")
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(30) == 130
+    assert {one["name"] for line in lines for one in json.loads(line)["services"]} == {"trainer"}
+
+
 def test_the_interface_is_read_only(started: Started, tmp_path: Path) -> None:
     started.vllm(free_port(), started.folder / "serve.log")
     started.trainer(started.folder / "exp.log")

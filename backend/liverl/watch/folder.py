@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -73,9 +75,10 @@ def role_of(what: str) -> Role:
 
 
 class Surveyor:
-    """Surveys folders repeatedly."""
+    """Surveys folders repeatedly. What this process itself prints into a file there is no log of the run."""
 
     def __init__(self) -> None:
+        self._own = set(_outputs())
         self._kinds: dict[Path, tuple[int, int, str, bool, bool]] = {}  # inode, size, words, log, metrics
         self._left = 0
         self._unreadable: dict[Path, str] = {}
@@ -153,6 +156,8 @@ class Surveyor:
         except OSError as error:
             self._note(path, error.strerror or str(error))
             return None
+        if (status.st_dev, status.st_ino) in self._own:
+            return None
         known = self._kinds.get(path)
         if known is None or known[0] != status.st_ino or (known[1] < SETTLED and known[1] != status.st_size):
             one = look(path, named=False)
@@ -175,6 +180,17 @@ class Surveyor:
         """Note that a file cannot be read, unless nobody would look for a log or for metrics in it."""
         if _LOG_NAME.search(path.name) or path.suffix == ".jsonl":
             self._unreadable[path] = why
+
+
+def _outputs() -> Iterator[tuple[int, int]]:
+    """Device and inode of the files that this process prints to."""
+    for number in (1, 2):
+        try:
+            status = os.fstat(number)
+        except OSError:
+            continue  # closed
+        if stat.S_ISREG(status.st_mode):
+            yield status.st_dev, status.st_ino
 
 
 def trials_root(folder: Path, names: set[str]) -> Path | None:
