@@ -126,7 +126,7 @@ class Replicas:
 
     def counted(self, number: int, name: str) -> float:
         """The sum of one of vLLM's metrics."""
-        with urllib.request.urlopen(f"{self.urls[number]}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.urls[number]}/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name}{{"))
 
