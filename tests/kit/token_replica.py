@@ -44,6 +44,7 @@ class TokenReplica:
         self.version = 1
         self.gate = asyncio.Event()  # samples wait for it
         self.gate.set()
+        self.arrived = 0  # requests for a sample
         self.begun = asyncio.Event()  # a sample waits, or has run
         self.cut_at: list[int] = []  # numbers of ids after which the next samples are aborted
         self.failures: list[int] = []  # statuses that the next samples answer
@@ -63,6 +64,7 @@ class TokenReplica:
         self.kv_usage: float | None = 0.0  # of ``/metrics``; None: the page is missing
         self.capacity = 1000  # blocks of 16 tokens
         self.refusals: dict[str, tuple[int, Any]] = {}  # path -> (status, body) that it answers
+        self.breaks_at: set[str] = set()  # paths at which each connection breaks off
         self.rendered = 0  # ids in all rendered prompts
         self._closed: set[int] = set()  # connections that take no further request
         self._server: TestServer | None = None
@@ -81,6 +83,9 @@ class TokenReplica:
     @web.middleware
     async def _refuse(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if id(request.transport) in self._closed:
+            assert request.transport is not None
+            request.transport.abort()
+        if request.path in self.breaks_at:
             assert request.transport is not None
             request.transport.abort()
         if request.path in self.refusals:
@@ -138,6 +143,7 @@ class TokenReplica:
         body = await request.json()
         if "token_ids" not in body:  # as vLLM
             return web.json_response({"error": {"message": "token_ids: Field required"}}, status=400)
+        self.arrived += 1
         self.begun.set()
         await self.gate.wait()
         if self.breaks:

@@ -22,6 +22,7 @@ from liverl.sessions.admission import Admission, KvCache, QueueFull, Request, Ru
 from liverl.sessions.kv_cache import CONFIG, USAGE, read_kv_cache
 from liverl.sessions.replica_file import Replica
 from liverl.sessions.replicas import ReplicaList
+from liverl.sessions.scheduler import Scheduler
 
 RULES = Rules(high_watermark=0.85, hit_threshold=0.8, idle_grace=60)
 FULL, FREE = KvCache(0.9, 1000), KvCache(0.1, 1000)
@@ -391,3 +392,28 @@ async def test_replicas_that_require_the_runs_token_are_asked_with_it(tmp_path: 
     finally:
         await server.close()
     assert asked == ["Bearer tok", None, "Bearer other"]
+
+
+async def test_a_request_that_waits_lets_others_run_until_one_of_them_wakes_it() -> None:
+    readings = 0
+
+    async def read(_engine: Any) -> KvCache:
+        nonlocal readings
+        readings += 1
+        return FULL
+
+    scheduler, engine, admitted = Scheduler(RULES, 3600.0, read), ReplicaList, asyncio.Event()
+
+    async def second() -> float:
+        async with scheduler.place(engine, Request("second", 0, 10), 5.0) as waited:
+            admitted.set()
+            return waited
+
+    async with scheduler.place(engine, Request("first", 0, 10), 5.0) as waited:
+        assert waited == 0.0
+        waiting = asyncio.ensure_future(second())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert scheduler.waiting == 1 and not admitted.is_set()
+    assert await waiting > 0 and scheduler.waiting == 0
+    assert readings == 1, "the first reading still holds"

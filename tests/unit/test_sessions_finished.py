@@ -169,6 +169,27 @@ def test_rows_beside_the_journals_are_the_owners_and_go_with_their_session(tmp_p
     assert sessions.get("t-5") is not None and last.exists()
 
 
+def test_ten_thousand_sessions_are_answered_for_and_one_more_is_not(tmp_path: Path) -> None:
+    lines = [msgspec.json.encode(ended(number)) + b"\n" for number in range(10_001)]
+    for count, oldest in ((10_000, "t-0"), (10_001, "t-1")):
+        (tmp_path / NAME).write_bytes(b"".join(lines[:count]))
+        sessions = FinishedSessions(tmp_path)
+        sessions.read()
+        kept = [name for name in ("t-0", "t-1", "t-2") if sessions.get(name) is not None]
+        assert kept[0] == oldest and len(sessions) == sessions.total.num_calls == count
+
+
+@pytest.mark.parametrize("at", [0.0, NOW], ids=["unknown end", "known end"])
+def test_rows_of_no_session_go_after_a_day_whether_or_not_the_end_is_known(tmp_path: Path, at: float) -> None:
+    old, new = (keep_rows(tmp_path, name, b"{}") for name in ("t-8", "t-9"))
+    os.utime(old, (NOW - KEPT_S - 60,) * 2)
+    os.utime(new, (NOW - KEPT_S + 3600,) * 2)
+    sessions = read(tmp_path, 2)
+    for number in range(5):
+        sessions.add(ended(number, at))
+    assert not old.exists() and new.exists()
+
+
 # -- of a service
 
 

@@ -36,6 +36,10 @@ def s(text: str) -> dict[str, Any]:
     return {"role": "system", "content": text}
 
 
+def t(text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": "1", "content": text}
+
+
 class Trial:
     """An agent's requests with their replies, each of ids of its own. What a reply says names it."""
 
@@ -229,6 +233,14 @@ STORIES: list[Story] = [
         [["one"], ["two"]],
         {},
     ),
+    (
+        "a tool's result that is sent again as the user's, with the same text: another candidate, and nothing longer",
+        [([START], "!one"), ([START, a("!one", call=True), t("r")], "lost"),
+         ([START, a("!one", call=True), u("r")], "!two")],
+        [["!one"], ["!two"]],
+        [["!one"], ["!two"]],
+        {"aside": SIZE},
+    ),
 ]  # fmt: skip
 
 
@@ -271,6 +283,32 @@ def test_a_journal_of_an_earlier_version_loses_no_token(story: Story) -> None:
         old.apply(msgspec.convert({k: v for k, v in fields.items() if k not in ("request", "calls")}, Turn))
     trained = sum(sum(row.traj_response_mask) for row in old.rows("split"))
     assert trained + sum(old.not_trained("split").values()) == SIZE * len(trial.turns)
+
+
+JOURNAL = (
+    '{"kind":"main","segment":null,"given":[1],"ids":[1000,1001,1002],"logprobs":[-0.5,-0.5,-0.5]'
+    ',"versions":[[1,3]],"head":"2QgZW1GbbBpF1I2KV8xdeQ==","messages":2,"finish":"stop"'
+    ',"reply":"jcVoNqXwxj2VqwoMkSgV5Q==","kept":{},"calls":true,"request":{"order":0'
+    ',"asked":"Tz8kN6Nm6gCeOXwVX7wUlA==","begins":"solve the task","before":"sxCPgq5RPWMgt2OXQ6nkxg=="'
+    ',"last":"H7p49D8UaDg=","size":14}}',
+    '{"kind":"main","segment":0,"given":[1],"ids":[1003,1004,1005],"logprobs":[-0.5,-0.5,-0.5]'
+    ',"versions":[[1,3]],"head":"f7Rdx6+EpCD3oqyY9b9Nug==","messages":4,"finish":"stop"'
+    ',"reply":"ryTGLUEzZc8m5afwSa2ILw==","kept":{},"request":{"order":1,"parent":0'
+    ',"asked":"zh6S9shi38ckn+XmiUD8sQ==","before":"2QgZW1GbbBpF1I2KV8xdeQ==","last":"yzqOB39a3PE="'
+    ',"size":1}}',
+)
+
+
+def test_a_journal_that_was_written_before_an_update_is_continued() -> None:
+    """The digests in journals stay the same over versions: what continues a turn, and what repeats its request with a
+    longer last message, is seen as such."""
+    trial = Trial()
+    for line in JOURNAL:
+        trial.rows.apply(msgspec.json.decode(line, type=Turn))
+    place, _, _ = trial.ask([START, a("!one", call=True), u("r\nNow summarise.")])
+    assert (place.request.parent, place.request.passed) == (0, (1,))
+    place, _, _ = trial.ask([START, a("!one", call=True), u("r"), a("answer"), u("on")])
+    assert (place.segment, place.request.parent) == (0, 1)
 
 
 def test_what_a_client_marks_is_never_the_main_conversations() -> None:

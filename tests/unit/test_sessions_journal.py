@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,21 @@ def test_a_journal_that_was_removed_is_written_anew(tmp_path, what):
     assert read_journal(path).entries == ENTRIES and len(told) == 1
     if what == "link":
         assert (tmp_path / "target").read_text() == "precious"
+
+
+@pytest.mark.parametrize("removed", ["sessions", "run", "."])
+def test_a_journal_whose_folders_were_removed_is_written_anew(tmp_path: Path, removed: str) -> None:
+    top = tmp_path / "top"
+    path = top / "run" / "sessions" / "task-1.jsonl"
+    path.parent.mkdir(parents=True)
+    journal = Journal(path)
+    journal.write(ENTRIES[0])
+    journal.write(ENTRIES[1])
+    journal.whole = lambda: ENTRIES[:2]
+    shutil.rmtree({"sessions": path.parent, "run": top / "run", ".": top}[removed])
+    journal.write(ENTRIES[2])
+    assert read_journal(path).entries == ENTRIES[:3]
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("change", ["appended", "cut", "emptied"])

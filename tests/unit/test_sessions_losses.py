@@ -5,16 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 from kit.waiting import until
 
+from liverl.sessions.canonical import heads
+from liverl.sessions.drafting import Drafter
+from liverl.sessions.engine import EngineLost
+from liverl.sessions.messages import Chat, Message
 from liverl.sessions.replica_file import Replica
+from liverl.sessions.sampling import Limits
+from liverl.sessions.state import SessionState
+from liverl.sessions.wire import Refusal
 
 USER = {"role": "user", "content": "hello"}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -54,6 +62,30 @@ async def test_after_a_round_of_losses_every_replica_is_asked_again(tmp_path: Pa
         assert len(replicas[well].prompts) == 1
         losses = [asked(replica, 1000) for number, replica in enumerate(replicas) if number != well]
         assert all(1 <= count <= 2 for count in losses), "one round, and as much of the next as was needed"
+
+
+@pytest.mark.parametrize("count", [2, 3])
+async def test_a_new_round_begins_elsewhere_than_the_last_one_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr("liverl.sessions.drafting.PAUSE_S", 0.001)
+    order: list[int] = []
+
+    class Failures(list[int]):
+        def __init__(self, number: int) -> None:
+            super().__init__([500] * 3)
+            self.number = number
+
+        def pop(self, index: Any = -1) -> int:
+            order.append(self.number)
+            return super().pop(index)
+
+    async with fleet(tmp_path, count, patience=30.0) as (host, replicas):
+        for number, replica in enumerate(replicas):
+            replica.failures = Failures(number)
+        assert (await host.chat(await host.open(), USER))[0] == 200
+    assert len(order) > 2 * count, "more than two rounds"
+    assert all(one != other for one, other in itertools.pairwise(order)), order
 
 
 async def test_one_replica_is_asked_with_growing_pauses_until_patience_ends(tmp_path: Path) -> None:
@@ -195,6 +227,58 @@ async def test_a_prompt_with_which_replicas_die_takes_no_third_one_along(tmp_pat
         for replica in replicas:
             replica.breaks = 0
         assert (await host.chat(opened, {"role": "user", "content": "another"}))[0] == 200
+
+
+class Mortal:
+    """An engine whose process dies with each sample."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def context(self) -> int:
+        return 1000
+
+    async def render(self, _chat: Chat, *, reply: bool = True) -> list[int]:
+        return [1, 2, 3]
+
+    async def sample(self, _prompt: Any, _parameters: Any) -> Any:
+        self.asked += 1
+        raise EngineLost("it broke off", cut=True)
+
+
+class Mortals:
+    """Three such replicas. That they are dead is told by the next change of the list."""
+
+    def __init__(self) -> None:
+        self.engines = [Mortal() for _ in range(3)]
+        self.size = 3
+        self.told: dict[Mortal, int] = {}
+        self.waited: list[float] = []
+
+    async def pick(self, _session: str, lost: Any, _seconds: float) -> Mortal:
+        return next(each for each in self.engines if each not in lost)
+
+    async def changed(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        self.told = {each: each.asked for each in self.engines}
+
+    def deaths(self, engine: Any) -> int:
+        return self.told.get(engine, 0)
+
+
+@pytest.mark.parametrize("confirm", [0.5, 5.0])
+async def test_a_prompt_is_held_back_for_as_long_as_deaths_may_still_be_told(
+    monkeypatch: pytest.MonkeyPatch, confirm: float
+) -> None:
+    """However short the rest of that time is, no third replica gets it before."""
+    monkeypatch.setattr("liverl.sessions.drafting.CONFIRM_S", confirm)
+    replicas, state = Mortals(), SessionState()
+    chat = Chat((Message("user", "hello"),))
+    place = state.rows.place(chat, heads(chat))
+    with pytest.raises(Refusal, match="poison_request: 2 replicas died"):
+        await Drafter("s", Limits(), state, cast(Any, replicas)).draft(chat, place)
+    assert [each.asked for each in replicas.engines] == [1, 1, 0]
+    assert len(replicas.waited) == 1 and 0 < replicas.waited[0] <= confirm
 
 
 async def test_one_death_that_is_told_late_is_not_counted_twice(

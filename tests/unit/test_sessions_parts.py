@@ -10,21 +10,23 @@ from typing import Any
 import msgspec
 import pytest
 from kit.session_host import SessionHost
-from kit.token_replica import EOS_ID, TokenReplica
+from kit.token_replica import EOS_ID, OTHER_END, TokenReplica
 from kit.waiting import until
 
 from liverl.sessions.asked_fields import MOST_NAMES, BadRequest, read_fields
 from liverl.sessions.canonical import arguments_text
 from liverl.sessions.counters import Counters
 from liverl.sessions.drafting import LONGEST_PAUSE_S, PAUSE_S, _Losses
+from liverl.sessions.engine import EngineLost, Sampled
 from liverl.sessions.history import _alike
 from liverl.sessions.journal import Finished, Journal, Opened, Recorded
-from liverl.sessions.messages import Message
+from liverl.sessions.messages import Chat, Message
 from liverl.sessions.replica_file import Replica, deaths_in, read_replicas, replica_file
 from liverl.sessions.sampling import Overflow, room
 from liverl.sessions.segments import Turn, Versions
 from liverl.sessions.state import SessionState
 from liverl.sessions.wire import Answer
+from liverl.util.decode import DEEPEST
 
 USER = {"role": "user", "content": "hello"}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -32,6 +34,11 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "
 
 def script(_before: str, _turn: int) -> str:
     return "hi"
+
+
+def nested(levels: int) -> str:
+    """A JSON object of so many levels."""
+    return '{"a": ' * levels + "1" + "}" * levels
 
 
 @pytest.mark.parametrize(
@@ -62,6 +69,8 @@ def test_the_file_of_replicas(
         ("{broken", "{broken"),
         ("[1, 2]", "[1, 2]"),
         ("[" * 100_000, "[" * 100_000),
+        (nested(DEEPEST), nested(DEEPEST).replace(" ", "")),
+        (nested(DEEPEST + 1), nested(DEEPEST + 1)),
     ],
 )
 def test_arguments_in_one_spelling_and_what_is_no_object_as_it_stands(arguments: Any, text: str) -> None:
@@ -238,6 +247,26 @@ async def test_where_the_replica_cannot_name_a_token_the_reply_is_whole(
     assert body["choices"][0]["message"]["content"] == "hi"
     (row,) = await host.finish()
     assert row["traj_acc_ids"][row["initial_prompt_token_len"] :] == [*b"hi", EOS_ID]
+
+
+async def test_an_ending_that_a_replica_could_not_name_is_asked_for_again(
+    host: SessionHost, replica: TokenReplica
+) -> None:
+    """An answer with a status leaves it in the text; a connection that breaks off says nothing of the replica's
+    tokens, and another replica may know."""
+    engine = await host.replicas.pick("s", (), 1.0)
+    chat = Chat((Message("user", "hello"),))
+    sampled = Sampled([*b"hi", OTHER_END], [-0.1] * 3, "stop")
+    for status in (500, 503):
+        replica.refusals["/detokenize"] = (status, {"error": {"message": "no"}})
+        assert (await engine.parse(chat, sampled)).text == "hi<|endoftext|>"
+    del replica.refusals["/detokenize"]
+    replica.breaks_at = {"/detokenize"}
+    with pytest.raises(EngineLost) as raised:
+        await engine.parse(chat, sampled)
+    assert raised.value.status is None
+    replica.breaks_at = set()
+    assert (await engine.parse(chat, sampled)).text == "hi"
 
 
 async def test_a_session_that_is_closed_leaves_no_sample_behind(

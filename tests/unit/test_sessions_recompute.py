@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kit.session_host import SessionHost
 from kit.token_replica import OPENING, TokenReplica, call_text
+from kit.waiting import until
 
 from liverl.agents.tool_calls import render_qwen3_coder
 from liverl.embedded.engine.chat import prompt_ids
@@ -18,6 +19,7 @@ from liverl.embedded.tokenizer import EOS_ID
 from liverl.sessions.engine import EngineLost
 from liverl.sessions.kept import Kept
 from liverl.sessions.recompute import Recomputer
+from liverl.sessions.segments import Rewrite
 from liverl.util import clocks
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
@@ -126,6 +128,31 @@ async def test_other_modes_look_for_no_earlier_replies(tmp_path, replica, rewrit
     assert [row["kind"] for row in rows] == (["main"] if rewrite == "split" else []) + ["rewrite"]
     assert replica.scored == []
     assert sum(rows[-1]["traj_response_mask"]) == sum(map(len, replica.replies[3:]))
+
+
+@pytest.mark.parametrize(("rewrite", "kept"), [("recompute", 1), ("split", 0), ("mask", 0)])
+async def test_the_later_of_two_requests_at_once_keeps_the_reply_before_both_where_that_is_recomputed(
+    tmp_path: Path, replica: TokenReplica, rewrite: Rewrite, kept: int
+) -> None:
+    host = SessionHost(tmp_path)
+    host.urls, host.rewrite = [replica.url], rewrite
+    await host.start()
+    opened = await host.open()
+    history = [USER, *await say(host, opened, USER)]
+    replica.gate.clear()
+    both = [
+        asyncio.ensure_future(say(host, opened, *history[:-1], {**history[-1], "content": text}))
+        for text in ("one", "other")
+    ]
+    await until(lambda: replica.arrived == 3)
+    replica.gate.set()
+    await asyncio.gather(*both)
+    first, second = host.store.session(opened["id"]).rows.segments
+    assert (first.kept, second.kind) == (Kept(), "rewrite")
+    assert [span.size for span in second.kept.spans] == [len(replica.replies[0])] * kept
+    await host.finish()
+    assert counted(host, opened) == (kept, 0, 0) and len(replica.scored) == kept
+    await host.stop()
 
 
 async def test_earlier_replies_are_looked_for_once_per_changed_history(host, monkeypatch):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from liverl.sessions.canonical import heads, read_openai
 from liverl.sessions.messages import Message
 from liverl.sessions.segments import Place, Reply, Row, SessionRows, Turn, Versions
+from liverl.sessions.state import SessionState
 
 SYSTEM = {"role": "system", "content": "You are an agent."}
 USER = {"role": "user", "content": "Fix the file."}
@@ -276,3 +277,16 @@ def test_each_sampled_token_is_trained_exactly_once_and_a_journal_gives_the_same
     chat = chat_of(SYSTEM, user("something new"))
     one, other = (rows.place(chat, heads(chat)) for rows in (again, agent.rows))
     assert one.kind == other.kind and one.request.parent == other.request.parent
+
+
+@pytest.mark.parametrize("rows", [SessionRows(), SessionState().rows], ids=["rows", "state"])
+@pytest.mark.parametrize(("changed", "kind"), [(0, "sub"), (255, "sub"), (256, "main"), (299, "main")])
+def test_the_main_agent_is_known_by_the_first_256_characters_of_its_system_prompt(
+    rows: SessionRows, changed: int, kind: str
+) -> None:
+    system = "x" * 300
+    other = system[:changed] + "y" + system[changed + 1 :]
+    chat = chat_of({"role": "system", "content": system}, USER)
+    rows.begin(chat, rows.place(chat, heads(chat)))
+    chat = chat_of({"role": "system", "content": other}, USER)
+    assert rows.place(chat, heads(chat)).kind == kind

@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 from kit.lazily import lazily
 from kit.token_replica import TokenReplica, call_text
+from yarl import URL
 
 from liverl.embedded.tokenizer import EOS_ID, decode
 from liverl.observe.trials.trajectory import read_trajectory
 from liverl.sessions import trial_log
 from liverl.sessions.engine import EngineLost, Sampled
 from liverl.sessions.messages import Chat, Message
+from liverl.sessions.server import AgentRoutes
 from liverl.sessions.store import SILENT
+from liverl.util.http_server import Caller
 
 anthropic, openai = lazily("anthropic"), lazily("openai")
 
@@ -567,6 +570,87 @@ async def test_keys_and_ids(host):
         assert status == 400, body
     again = await host.open()
     assert again["key"] == opened["key"]
+
+
+async def test_the_models_are_listed_for_a_sessions_key_only(host):
+    opened = await host.open()
+    for key, status in ((opened["key"], 200), ("wrong", 401)):
+        async with host.http.get(f"{opened['openai_url']}/models", headers={"x-api-key": key}) as response:
+            body = await response.json()
+            assert response.status == status, body
+        if status == 200:
+            assert [model["id"] for model in body["data"]] == ["m"] and body["object"] == "list"
+
+
+SESSION = "task-00000001"
+UNKEYED = [
+    ("/health", "public", "public"),
+    ("/%68ealth", "public", "public"),
+    *((path, 404, 404) for path in ("/", "/sess", "/v1/models", "/health/", "//health", "/health/sess/x")),
+    *((path, 404, 404) for path in ("/sess/", "/sess/other/v1/models", "/sess//v1/models", "/sess/sess/x")),
+    *((f"{before}/{SESSION}/v1/models", 404, 404) for before in ("/x", "//sess", "/SESS", "/sess/sess")),
+    (f"/sess/{SESSION}%2Fv1/models", 404, 404),
+    *(
+        (path, 401, SESSION)
+        for path in (
+            f"/sess/{SESSION}",
+            f"/sess/{SESSION}/",
+            f"/sess/{SESSION}/v1/models",
+            f"/sess/{SESSION}/v1/messages",
+            f"/sess/{SESSION}/v1/messages/count_tokens?beta=true",
+            f"/sess/{SESSION}/health",
+            f"/%73ess/{SESSION}/v1/models",
+            f"/%73%65%73%73/{SESSION}/v1/chat/completions",
+            "/sess/%74ask-00000001/v1/models",
+            f"http://127.0.0.1/sess/{SESSION}/v1/models",
+            f"http://127.0.0.1/%73ess/{SESSION}/v1/models",
+        )
+    ),
+]
+
+
+async def test_below_a_session_nothing_is_public_however_its_path_is_written(host):
+    """What the gate calls public counts to no key's share of connections and bodies."""
+    opened = await host.open(SESSION)
+    gate = AgentRoutes(host.store).gate
+
+    def judged(path: str, headers: dict[str, str]) -> Any:
+        caller = gate(SimpleNamespace(rel_url=URL(path, encoded=True), headers=headers))
+        if not isinstance(caller, Caller):
+            return caller.status
+        return caller.key if caller.proven else "public"
+
+    for path, without, with_key in UNKEYED:
+        assert judged(path, {}) == judged(path, {"x-api-key": "wrong"}) == without, path
+        assert judged(path, {"x-api-key": opened["key"]}) == with_key, path
+
+
+@pytest.mark.parametrize("written", ["sess", "%73ess"])
+async def test_connections_of_a_key_are_counted_however_the_path_is_written(host, written):
+    opened = await host.open()
+    url = URL(f"{host.address}/{written}/{opened['id']}/v1/models", encoded=True)
+    async with host.http.get(url, headers={"x-api-key": opened["key"]}) as response:
+        assert response.status == 200
+    (connection,) = [each.connection for each in host.agents._known.values()]
+    assert connection.key == opened["id"]
+
+
+async def test_sixteen_replies_of_a_session_are_sampled_at_once_and_further_requests_wait(host, replica):
+    opened = await host.open()
+    session = host.store.session(opened["id"])
+    replica.gate.clear()
+
+    def ask(number: int) -> Any:
+        return asyncio.ensure_future(host.chat(opened, {"role": "user", "content": f"question {number}"}))
+
+    asked = [ask(number) for number in range(16)]
+    await until(lambda: replica.arrived == 16)
+    assert session._in_flight.locked()
+    asked.append(ask(16))
+    await until(lambda: session.waiting == 17)
+    assert replica.arrived == 16
+    replica.gate.set()
+    assert {(await each)[0] for each in asked} == {200} and replica.arrived == 17
 
 
 async def test_a_streamed_reply_that_takes_long_shows_signs_of_life_and_errors_later_as_an_event(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Sequence
@@ -17,9 +18,9 @@ from kit.recorded_turns import KEY, TOOL, asked, recorded, said
 from liverl.observe.trials.scanner import LineReader
 from liverl.observe.trials.trajectory import Trajectory, read_trajectory
 from liverl.observe.trials.trial import Trial
-from liverl.sessions import trial_log
+from liverl.sessions import joined_turns, trial_log
 from liverl.sessions.finished import Ended
-from liverl.sessions.joined_turns import recorded_requests
+from liverl.sessions.joined_turns import LONGEST_LINE, recorded_requests
 from liverl.sessions.journal import Journal, Opened, Recorded, read_journal
 from liverl.sessions.messages import Chat, Message, openai_message
 from liverl.sessions.result import SessionResult
@@ -264,6 +265,27 @@ def test_a_trial_of_which_only_such_a_turn_is_left_may_have_been_offered_tools(t
     trial.check(LineReader(), 2e9)
     assert (trial.head().turns, trial.head().tools_offered) == (1, None)
     assert trial_log.last_conversation(tmp_path) == trial_log.Conversation()
+
+
+def test_one_gibibyte_of_a_trials_file_is_read_and_the_line_in_which_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, dialogue(2))
+    lines = path.read_bytes().splitlines(keepends=True)
+    piece = bytes(LONGEST_LINE)  # of a line without an end
+    pieces = [*[piece] * (2**30 // LONGEST_LINE - 1), piece[:-2] + b"\n", *lines, b""]
+
+    class File(contextlib.nullcontext[None]):
+        def __enter__(self) -> Any:
+            return self
+
+        def readline(self, _size: int) -> bytes:
+            return pieces.pop(0)
+
+    monkeypatch.setattr(joined_turns, "open_binary", lambda _path, inside: File())
+    first = records(path)[0]["response_body"]["id"]
+    assert [each.answer for each in recorded_requests(path)] == [first]
+    assert len(pieces) == 2, "what comes behind it was not asked for"
 
 
 def test_a_damaged_line_is_told_once(tmp_path: Path) -> None:

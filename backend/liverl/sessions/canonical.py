@@ -38,7 +38,7 @@ def read_body(data: bytes) -> dict[str, Any]:
         body = decode_loose_json(data)
     except JsonRefused as error:
         raise BadRequest(str(error)) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise BadRequest(f"the body is {kind_of(body)}, not a JSON object")
@@ -145,7 +145,7 @@ def arguments_text(value: Any) -> str:
     if isinstance(value, str):
         try:
             parsed = decode_loose_json(value)
-        except (ValueError, RecursionError):
+        except ValueError:
             return value
         if not isinstance(parsed, dict):
             return value
@@ -191,7 +191,7 @@ def object_text(value: Any) -> str:
 def _is_object(text: str) -> bool:
     try:
         return isinstance(decode_loose_json(text), dict)
-    except (ValueError, RecursionError):
+    except ValueError:
         return False
 
 

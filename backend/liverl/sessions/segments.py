@@ -27,6 +27,8 @@ from liverl.sessions.short_floats import short_floats
 # client marks as auxiliary: kept, never trained. A journal has the kind as it looked when the reply was recorded; a row
 # has the one that it turned out to be (``history``).
 Kind = Literal["main", "rewrite", "sub", "aside", "hidden"]
+# Characters at the beginning of the system prompt by which the main agent is known, where nothing is configured.
+PREFIX_MATCH = 256
 _LINEAGE: tuple[Kind, ...] = ("main", "rewrite")  # the conversation and what became of it
 # What becomes of segments whose history was changed later. ``split``: each has a row; ``mask``: those have none;
 # ``recompute``: only the last one has a row, in which earlier replies that its prompt still has count as sampled, with
@@ -226,7 +228,7 @@ def _cut(versions: Iterable[Versions], most: int) -> Iterator[Versions]:
 class SessionRows:
     """All segments of a session."""
 
-    def __init__(self, prefix_match: int = 256) -> None:
+    def __init__(self, prefix_match: int = PREFIX_MATCH) -> None:
         """``prefix_match``: characters at the beginning of the system prompt that the main agent keeps; a request with
         another beginning is a sub-agent's."""
         self.segments: list[Segment] = []

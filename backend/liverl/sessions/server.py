@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
-from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
@@ -71,12 +70,16 @@ class AgentRoutes:
         return app
 
     def gate(self, request: web.BaseRequest) -> Caller | web.Response:
-        """Who sends a request to the application, by its path and its key: see ``http_server``."""
-        parts = request.rel_url.raw_parts
-        if len(parts) < 3 or parts[1] != "sess":
+        """Who sends a request to the application, by its path and its key: see ``http_server``. Only ``/health`` needs
+        no key; what has no route is refused here."""
+        parts = request.rel_url.parts  # decoded, as the routes compare them: /%73ess/ID is /sess/ID
+        if parts == ("/", "health"):
             return PUBLIC
+        if len(parts) < 3 or parts[1] != "sess":
+            words = "there is nothing at this path; a session's URL is /sess/ID/v1, with /messages or /chat/completions"
+            return _refused("openai", Refusal(404, words))
         try:
-            return Caller(key=self._session_of(unquote(parts[2]), request).id)
+            return Caller(key=self._session_of(parts[2], request).id)
         except Refusal as refusal:
             return _refused("anthropic" if "messages" in parts else "openai", refusal)
 

@@ -27,7 +27,16 @@ from liverl.sessions.recompute import Recomputer
 from liverl.sessions.result import MANY_ROWS, SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
-from liverl.sessions.segments import Asides, Place, Reply, Rewrite, Scored, SessionRows, Turn
+from liverl.sessions.segments import (
+    PREFIX_MATCH,
+    Asides,
+    Place,
+    Reply,
+    Rewrite,
+    Scored,
+    SessionRows,
+    Turn,
+)
 from liverl.sessions.state import SessionState, Unreceived
 from liverl.sessions.stops import cut_at_stop, first_call_only
 from liverl.sessions.time_limit import time_limit
@@ -79,7 +88,7 @@ class Session:
         journal: Journal,
         replicas: Replicas,
         told: Told,
-        prefix_match: int = 256,
+        prefix_match: int = PREFIX_MATCH,
         *,
         rewrite: Rewrite = "split",
         asides: Asides = "skip",

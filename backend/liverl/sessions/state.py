@@ -10,7 +10,7 @@ import msgspec
 from liverl.sessions.counters import Counters
 from liverl.sessions.journal import Counted, Delivered, Entry, Finished, Recorded
 from liverl.sessions.messages import Api, Chat, Message
-from liverl.sessions.segments import SessionRows
+from liverl.sessions.segments import PREFIX_MATCH, SessionRows
 
 
 class Unreceived(msgspec.Struct):
@@ -26,7 +26,7 @@ class Unreceived(msgspec.Struct):
 class SessionState:
     """The state of one session, as its journal has it."""
 
-    def __init__(self, prefix_match: int = 256) -> None:
+    def __init__(self, prefix_match: int = PREFIX_MATCH) -> None:
         """``prefix_match``: see ``SessionRows``."""
         self.rows = SessionRows(prefix_match)
         self.counters = Counters()

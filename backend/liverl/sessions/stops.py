@@ -56,7 +56,7 @@ def _parts(call: Call) -> Iterator[str]:
     yield call.name
     try:
         parsed = decode_loose_json(call.arguments)
-    except (ValueError, RecursionError):
+    except ValueError:
         parsed = call.arguments
     yield from _texts(parsed)
 

@@ -30,7 +30,7 @@ from liverl.sessions.messages import Api, Chat, quoted
 from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits, overridden
 from liverl.sessions.scheduler import Scheduler
-from liverl.sessions.segments import Asides, Rewrite
+from liverl.sessions.segments import PREFIX_MATCH, Asides, Rewrite
 from liverl.sessions.session import IN_FLIGHT, MOST_ROWS, Session
 from liverl.sessions.wire import Refusal
 from liverl.util import clocks
@@ -84,7 +84,7 @@ class Store:
         roots: tuple[Path, ...],
         replicas: ServedReplicas,
         *,
-        prefix_match: int = 256,
+        prefix_match: int = PREFIX_MATCH,
         rewrite: Rewrite = "split",
         asides: Asides = "skip",
         scheduler: Scheduler | None = None,
