@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from liverl.causes.chain import telling
 from liverl.causes.errors import (
+    causes_of,
     evidence_of,
     first_error,
     is_own,
@@ -63,7 +64,7 @@ def judge(
     """
     known = bool(exits) or failed_anyway
     moments = _without_stops([m for m in timeline(logs, matcher) if m.record.kind != "healthy"])
-    hits = [(m, match) for m in moments for match in _causes(m)]
+    hits = [(m, match) for m in moments for match in causes_of(m)]
     open_hits = [
         (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
     ]
@@ -102,12 +103,6 @@ def judge(
     return Verdict(cause, more, symptoms)
 
 
-def _causes(moment: Moment) -> list[Match]:
-    """The causes that a record names, without those in a line that is known to explain nothing."""
-    noise = {match.text for match in moment.matched if match.signature.role == "noise"}
-    return [match for match in moment.matched if match.signature.explains and match.text not in noise]
-
-
 def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
     """The records without what the processes of an engine report of each other once it was asked to stop. Nothing in
     its log is known to have ended it then."""
@@ -120,7 +115,7 @@ def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
         if any(match.signature.stop_asked for match in moment.matched):
             stopping.add(moment.log)
         roles = {match.signature.role for match in moment.matched}
-        if moment.log not in stopping or "consequence" not in roles or _causes(moment):
+        if moment.log not in stopping or "consequence" not in roles or causes_of(moment):
             kept.append(replace(moment, outlived=True))
     return kept
 
