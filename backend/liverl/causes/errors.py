@@ -92,9 +92,16 @@ def of_a_request(record: Record) -> bool:
     return _HANDLED.search(record.whole) is not None
 
 
+def causes_of(moment: Moment) -> list[Match]:
+    """The causes that a record names, without those in a line that is known to explain nothing."""
+    noise = {match.text for match in moment.matched if match.signature.role == "noise"}
+    return [match for match in moment.matched if match.signature.explains and match.text not in noise]
+
+
 def role_of(moment: Moment) -> str:
     """What the catalogue takes a record for, the strongest role first; "" if it does not know it."""
-    roles = {"cause" if match.signature.explains else match.signature.role for match in moment.matched}
+    roles = {match.signature.role for match in moment.matched if not match.signature.explains}
+    roles |= {"cause"} if causes_of(moment) else set()
     return next((role for role in ("cause", "noise", "consequence") if role in roles), "")
 
 

@@ -21,12 +21,14 @@ from msgspec.structs import replace
 
 from liverl.causes.chain import telling
 from liverl.causes.errors import (
+    causes_of,
     evidence_of,
     first_error,
     is_own,
     is_weak,
     of_a_request,
     role_of,
+    weight_of,
     without_speculation,
 )
 from liverl.causes.finding import Evidence, Exit, Explanation, LogRecords, Verdict
@@ -62,7 +64,7 @@ def judge(
     """
     known = bool(exits) or failed_anyway
     moments = _without_stops([m for m in timeline(logs, matcher) if m.record.kind != "healthy"])
-    hits = [(m, match) for m in moments for match in _causes(m)]
+    hits = [(m, match) for m in moments for match in causes_of(m)]
     open_hits = [
         (m, match) for m, match in hits if not m.survived and m.record.kind not in ("ignored", "thread")
     ]
@@ -101,12 +103,6 @@ def judge(
     return Verdict(cause, more, symptoms)
 
 
-def _causes(moment: Moment) -> list[Match]:
-    """The causes that a record names, without those in a line that is known to explain nothing."""
-    noise = {match.text for match in moment.matched if match.signature.role == "noise"}
-    return [match for match in moment.matched if match.signature.explains and match.text not in noise]
-
-
 def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
     """The records without what the processes of an engine report of each other once it was asked to stop. Nothing in
     its log is known to have ended it then."""
@@ -119,7 +115,7 @@ def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
         if any(match.signature.stop_asked for match in moment.matched):
             stopping.add(moment.log)
         roles = {match.signature.role for match in moment.matched}
-        if moment.log not in stopping or "consequence" not in roles or _causes(moment):
+        if moment.log not in stopping or "consequence" not in roles or causes_of(moment):
             kept.append(replace(moment, outlived=True))
     return kept
 
@@ -301,8 +297,8 @@ def _leads_to(hit: Hit, error: Moment) -> bool:
 
 
 def _reported(moments: Sequence[Moment], alive: Sequence[Hit], exits: Sequence[Exit]) -> Explanation | None:
-    """The newest complaint before the error that a process ended with, where that error reports such complaints: all
-    trials of a batch failed, for example, each as its own line says."""
+    """The newest complaint before the error that a process ended with, where that error reports such complaints
+    (``of``); or, where a line sums up that all trials failed, the complaint that most of them made."""
     error = first_error(moments)
     if error is None:
         return None
@@ -310,7 +306,39 @@ def _reported(moments: Sequence[Moment], alive: Sequence[Hit], exits: Sequence[E
         before = [h for h in alive if h[0].at <= error.at and h[1].signature.id in match.signature.of]
         if before:
             return _with_proof(before[-1], before, moments, exits)
-    return None
+    return _summed_up(moments, alive, exits)
+
+
+def _summed_up(moments: Sequence[Moment], alive: Sequence[Hit], exits: Sequence[Exit]) -> Explanation | None:
+    """What most trials complained of before a line which says that all of them failed. Nothing, if at least as many
+    errors that no row explains stand before that line: then these may be what the trials failed with."""
+    summary = next((m for m in moments if not m.survived and _sums_up(m)), None)
+    if summary is None:
+        return None
+    before = [hit for hit in alive if hit[0].at <= summary.at and not hit[0].survived]
+    # Of one record, what only names the trial gives way to what tells why it failed.
+    ranks: dict[tuple[str, int], tuple[bool, bool]] = {}
+    for hit in before:
+        place = (hit[0].log, hit[0].record.offset)
+        ranks[place] = min(_rank(hit), ranks.get(place, _rank(hit)))
+    before = [hit for hit in before if _rank(hit) == ranks[hit[0].log, hit[0].record.offset]]
+    before = [hit for hit in before if hit[1].signature.severity != "info"]
+    often = Counter[str]()
+    for moment, match in before:
+        often[match.signature.id] += 1 + moment.record.repeated
+    errors = [m for m in moments if m.at <= summary.at and not m.matched and weight_of(m) in (0, 1)]
+    most = max(often.values(), default=0)
+    if most <= sum(1 + moment.record.repeated for moment in errors):
+        return None
+    newest = next(hit for hit in reversed(before) if often[hit[1].signature.id] == most)
+    return _with_proof(newest, before, moments, exits)
+
+
+def _sums_up(moment: Moment) -> bool:
+    """Whether a record says that all trials of a batch failed."""
+    rows = [match.signature for match in moment.matched]
+    sums_up = any(row.role == "consequence" and row.request and not row.alive for row in rows)
+    return sums_up and weight_of(moment) is not None
 
 
 def _script_failed(

@@ -270,9 +270,11 @@ def _inside(one: ReadRow) -> Iterator[Fault]:
         yield one.fault(
             "gives_way_to", "rows with effect = true have it, unless their role is general, and only those"
         )
-    for key in ("script", "request", "slips"):
+    for key in ("script", "slips"):
         if getattr(row, key) and not row.alive:
             yield one.fault(key, "only rows with alive = true have it")
+    if row.request and not row.alive and row.role != "consequence":
+        yield one.fault("request", "only rows with alive = true and consequences have it")
     if row.live is not None and row.live.least <= row.slips:
         yield one.fault("live", f"least is {row.live.least}, and slips says that {row.slips} are no symptom")
     if not row.needle and row.role != "noise":

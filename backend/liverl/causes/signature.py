@@ -56,7 +56,9 @@ class Signature(msgspec.Struct, frozen=True):
     ``alive``: the process goes on after it, so that it is a symptom of a living run and explains no exit. ``script``:
     of those, what launch scripts and tools of sandboxes complain of, which tells nothing of a service that prints it.
     ``request``: of those, a request or a trial failed, so that it is why a process ended only if that reports it
-    (``of``). ``slips``: how many of these in one log are no symptom, since models and agents make such mistakes.
+    (``of``). A consequence that is not ``alive`` has it if it sums up what became of many trials: why they failed is
+    the complaint that was made most often before it. ``slips``: how many of these in one log are no symptom, since
+    models and agents make such mistakes.
     ``live``: when it is a symptom of a service that runs, if that differs from the usual limits of its severity, or
     though the process need not go on after it. ``told_by``: the alert that tells the same from better facts; empty:
     none.

@@ -41,7 +41,8 @@ def of_trials(log: LogRecords, matcher: Matcher | None = None) -> LogRecords:
     """A transcript of a trial without what its task did: an agent's commands and tests fail all the time, and only what
     is known to fail a whole trial is a failure of the run."""
     of = (matcher or whole()).of
-    kept = [record for record in log.records if any(one.signature.request for one in of(record))]
+    rows = {record.offset: [match.signature for match in of(record)] for record in log.records}
+    kept = [one for one in log.records if any(row.request and row.alive for row in rows[one.offset])]
     return msgspec.structs.replace(log, records=tuple(kept))
 
 
