@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from kit.cli import MAIN, run_cli
+from kit.made_checkpoints import cut, embedded, fsdp, megatron, merger
 from kit.runs import make_run, toy
 from kit.waiting import wait_until
-from unit.test_checkpoint_files import cut, embedded, fsdp, megatron
 
 from liverl.observe.checkpoints import LATEST
 from liverl.offline.checkpoints import list_checkpoints, prune
@@ -234,31 +234,6 @@ def test_what_cannot_be_done_is_said(template: Path, args: tuple[str, ...], code
 
 
 # --- export ---------------------------------------------------------------------------------------------
-
-# In the place of an interpreter with verl: it checks what verl's parser checks, and writes a model.
-MERGER = """#!{python}
-import json, os, struct, sys
-words = sys.argv[1:]
-assert words[:3] == ["-m", "verl.model_merger", "merge"], words
-options = dict(zip(words[3::2], words[4::2]))
-assert options["--backend"] in ("fsdp", "megatron") and os.path.isdir(options["--local_dir"])
-assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
-target = options["--target_dir"]
-os.makedirs(target)
-head = json.dumps({{"w": {{"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}}}).encode()
-with open(target + "/model.safetensors", "wb") as file:
-    file.write(struct.pack("<Q", len(head)) + head + b"1234"[: {bytes}])
-open(target + "/config.json", "w").write("{{}}")
-print("Loading 2 FSDP shards")
-{then}
-"""
-
-
-def merger(folder: Path, then: str = "", written: int = 4) -> Path:
-    path = folder / "python-with-verl"
-    path.write_text(MERGER.format(python=sys.executable, then=then, bytes=written))
-    path.chmod(0o755)
-    return path
 
 
 def test_export_runs_verls_merger_for_this_checkpoint(ended: Path, tmp_path: Path) -> None:

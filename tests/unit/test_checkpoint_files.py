@@ -2,72 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.made_checkpoints import cut, embedded, fsdp, megatron
 
-from liverl.embedded.policy import Policy
-from liverl.embedded.trainer.checkpoint import DataState, commit, prepare
-from liverl.embedded.trainer.grpo import AdamState
 from liverl.observe.checkpoint_files import CheckpointFiles, checkpoint_steps, latest_step, read_checkpoint
 from liverl.observe.checkpoints import LATEST
-
-KINDS = ("model", "optim", "extra_state")
-
-
-def saved(path: Path) -> None:
-    """A file as torch.save writes it: a ZIP archive."""
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("archive/data.pkl", b"x" * 600)
-
-
-def fsdp(base: Path, step: int, gpus: int = 2, roles: tuple[str, ...] = ("actor",)) -> Path:
-    """A checkpoint as verl's FSDP engine writes it."""
-    folder = base / f"global_step_{step}"
-    for role in roles:
-        (folder / role / "huggingface").mkdir(parents=True)
-        (folder / role / "huggingface" / "config.json").write_text('{"architectures": ["X"]}')
-        for kind in KINDS:
-            for rank in range(gpus):
-                saved(folder / role / f"{kind}_world_size_{gpus}_rank_{rank}.pt")
-        (folder / role / "fsdp_config.json").write_text(
-            json.dumps({"FSDP_version": 2, "world_size": gpus}, indent=4)
-        )
-    saved(folder / "data.pt")
-    (base / LATEST).write_text(str(step))
-    return folder
-
-
-def megatron(base: Path, step: int) -> Path:
-    """A checkpoint as verl's Megatron engine writes it."""
-    folder = base / f"global_step_{step}"
-    parts = {"model": "model/dist_ckpt", "optimizer": "optimizer/dist_ckpt", "hf_config": "model/huggingface"}
-    for place in parts.values():
-        (folder / "actor" / place).mkdir(parents=True)
-        (folder / "actor" / place / "config.json").write_text("{}")
-    contents = {name: {"path": place} for name, place in parts.items()}
-    manifest = {"schema_version": 2, "framework": "megatron", "world_size": 16, "contents": contents}
-    (folder / "actor" / "ckpt_contents.json").write_text(json.dumps(manifest))
-    saved(folder / "data.pt")
-    (base / LATEST).write_text(str(step))
-    return folder
-
-
-def embedded(base: Path, step: int) -> Path:
-    """A checkpoint that the embedded trainer writes."""
-    return commit(prepare(base, Policy(), AdamState(), DataState(global_step=step)))
 
 
 def looked_at(base: Path, step: int) -> CheckpointFiles:
     return read_checkpoint(step, checkpoint_steps(base)[step], *latest_step(base))
-
-
-def cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
 
 
 Damage = Callable[[Path, Path], object]

@@ -18,6 +18,7 @@ from liverl.observe.checkpoint_files import CheckpointFiles, checkpoint_steps, l
 from liverl.offline.checkpoints import NoCheckpoints, add_export, place_of, plan_of
 from liverl.plan.spec import Plan
 from liverl.preflight.weights import judged
+from liverl.rundir.layout import RunDir
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_loose_json
 from liverl.util.modes import make_directory
@@ -61,7 +62,7 @@ def plan_export(
     """
     found = _chosen(run_dir, step)
     actor = Path(found.path, "actor")
-    target = (target or run_dir / "exports" / f"global_step_{found.step}").absolute()
+    target = (target or RunDir(run_dir).exports / f"global_step_{found.step}").absolute()
     run = f"{run_dir.parent.name}/{run_dir.name}"
     if found.format == "embedded":
         raise CannotExport(
@@ -81,7 +82,7 @@ def plan_export(
     if target.exists():
         raise CannotExport(f"{target} exists; name a new folder with --to")
     command = [
-        str(_there(python, "name the interpreter that has verl with --python") if python else _python(plan_of(run_dir))),
+        str(_interpreter(run_dir, python)),
         "-m",
         "verl.model_merger",
         "merge",
@@ -124,6 +125,12 @@ def _chosen(run_dir: Path, step: int | None) -> CheckpointFiles:
     raise CannotExport(f"no checkpoint in {base} is complete; liverl-tui checkpoints ls says why")
 
 
+def _interpreter(run_dir: Path, python: Path | None) -> Path:
+    if python is not None:
+        return _there(python, "name the interpreter that has verl with --python")
+    return _python(plan_of(run_dir))
+
+
 def _python(plan: Plan | None) -> Path:
     """The interpreter of the environment in which the run's trainer has verl."""
     if plan is None:
@@ -145,15 +152,14 @@ def _python(plan: Plan | None) -> Path:
             "the run's trainer has no environment with verl; name its interpreter with --python"
         )
     return _there(
-        place.python, f"environment {spec.name!r} is not built on this host; to build it: liverl-tui envs sync {spec.name}"
+        place.python,
+        f"environment {spec.name!r} is not built on this host; to build it: liverl-tui envs sync {spec.name}",
     )
 
 
 def _there(python: Path, otherwise: str) -> Path:
     if not os.access(python, os.X_OK):
-        raise CannotExport(
-            f"there is no program {python}: {otherwise}"
-        )
+        raise CannotExport(f"there is no program {python}: {otherwise}")
     return python
 
 

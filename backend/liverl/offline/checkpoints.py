@@ -39,7 +39,6 @@ from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
 from liverl.util.tree_size import measure
 
-_EXPORTS = "exports.json"
 _READS = 4096  # of the metrics, at most: 64 KiB or more each
 # The validation that verl itself puts first; see ``chart_name``.
 _SCORES = "val-core/"
@@ -280,7 +279,7 @@ def read_exports(run_dir: Path) -> tuple[Export, ...]:
     Raises:
         NoCheckpoints: the record cannot be read, so that nobody can tell what was exported.
     """
-    path = run_dir / _EXPORTS
+    path = RunDir(run_dir).exported
     try:
         return decode_json(read_regular(path), type=tuple[Export, ...])
     except FileNotFoundError:
@@ -299,7 +298,7 @@ def add_export(run_dir: Path, step: int, target: Path) -> None:
     """
     others = [one for one in read_exports(run_dir) if (one.step, one.target) != (step, str(target))]
     data = msgspec.json.encode([*others, Export(step, str(target), time.time())])
-    write_atomic(run_dir / _EXPORTS, msgspec.json.format(data), inside=run_dir)
+    write_atomic(RunDir(run_dir).exported, msgspec.json.format(data), inside=run_dir)
 
 
 def _by_step(exports: tuple[Export, ...]) -> dict[int, tuple[str, ...]]:
