@@ -1,4 +1,4 @@
-"""What preflight found, on the whole screen, before a run is started: the worst first, then what will be started."""
+"""What preflight found, on the whole screen, before a run is started: the worst first."""
 
 from __future__ import annotations
 
@@ -18,51 +18,69 @@ from liverl_tui.widgets.base.wrapping import wrapped
 
 _GLYPHS = {"fail": SEVERITY_GLYPH["critical"], "warn": SEVERITY_GLYPH["warning"], "skipped": "-", "ok": "✔"}
 _STYLES = {"fail": "bad", "warn": "warn", "skipped": "dim", "ok": "ok"}
-_STATUS = 10  # columns of glyph and status
+_STATUS = 11  # columns of glyph and status
 _NAME = 24  # columns of a check's name, at most
 _NARROW = 60  # columns: with fewer, what was found stands below the name
 
 
-def check_rows(checks: Sequence[Check], width: int) -> Iterator[Row]:
-    """A row for each check; below one that is not ``ok`` its evidence, fix and patch."""
-    names = max((len(check.name) for check in checks), default=0)
+def check_rows(checks: Sequence[Check], width: int, names: int) -> Iterator[Row]:
+    """A row for each of ``checks``, in their order; below it evidence, fix and patch. ``names``: columns of the longest
+    name of all."""
     name = min(names, _NAME)
-    for check in worst_first(checks):
+    for check in checks:
         style = _STYLES[check.status]
         row = Row().add(f" {_GLYPHS[check.status]} {STATUSES[check.status]}", style, width=_STATUS)
         text = "dim" if check.status in ("ok", "skipped") else "text"
-        indent = "  " if width < _NARROW else " " * (_STATUS + name + 2)
+        indent = "  " if width < _NARROW else " " * (_STATUS + name + 3)
         if width < _NARROW:
             yield row.add(f" {check.name}", "strong" if text == "text" else text)
             yield from wrapped([Row((indent, text), (check.text, text))], width)
         else:
-            row.add(" ").add(check.name, "strong" if text == "text" else text, width=name).add(" ")
+            row.add(" ").add(check.name, "strong" if text == "text" else text, width=name).add("  ")
             yield from wrapped([row.add(check.text, text)], width)
         for line in details(check):
             mark, _, rest = line.strip().partition(" ")
-            yield from wrapped([Row((indent, "dim"), (f"{mark:<5} ", "dim"), (rest.strip(), "dim"))], width)
+            yield from wrapped(
+                [
+                    Row(
+                        (indent, "dim"),
+                        (f"{mark:<5} ", "dim"),
+                        (rest.strip(), "dim" if mark == "seen:" else "text"),
+                    )
+                ],
+                width,
+            )
 
 
 class ChecksPane(ScrollPane):
-    """``checks`` and, below them, ``brief``: lines that say what will be started."""
+    """What fails and warns; ``brief``, lines that say what will be started, unless a check failed; the other checks."""
 
     title = "Before the start"
 
     def __init__(self, checks: Sequence[Check], brief: str) -> None:
         super().__init__(id="checks")
-        self._checks, self._brief = checks, brief
+        self._checks, self._brief = worst_first(checks), brief
 
     def heading(self) -> tuple[str, str]:
         """The counts of the checks."""
-        return "", counted(self._checks)
+        return "", counted(self._checks).partition(": ")[2]
 
     def lines(self, width: int, height: int) -> list[Row]:
-        """Checks, and what will be started."""
-        rows = [*check_rows(self._checks, width), Row(), Row((" What will be started", "title"))]
+        """All rows."""
+        names = max((len(check.name) for check in self._checks), default=0)
+        loud = [check for check in self._checks if check.status in ("fail", "warn")]
+        rows = [*check_rows(loud, width, names), Row()]
+        if all(check.status != "fail" for check in loud):
+            rows += [*self._brief_rows(width), Row()]
+        quiet = [check for check in self._checks if check not in loud]
+        return [*rows, *check_rows(quiet, width, names)]
+
+    def _brief_rows(self, width: int) -> Iterator[Row]:
+        yield Row((" What will be started", "title"))
         for line in self._brief.splitlines():
-            name, _, rest = line.partition("  ")
-            rows += wrapped([Row((f" {name}".ljust(12), "dim"), (rest.strip(), "text"))], width)
-        return rows
+            name, gap, rest = line.partition("  ")
+            label = (f" {name}".ljust(_STATUS + 1), "dim") if gap else (" ", "dim")
+            yield from wrapped([Row(label, (rest.strip() or line, "text" if gap else "warn"))], width)
 
 
 class Answers(CellPanel):
