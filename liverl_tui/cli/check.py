@@ -14,11 +14,12 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
-from liverl_tui.cli.check_table import GUESS, counted, table
+from liverl_tui.cli.check_table import table
 from liverl_tui.cli.numbers import Number
 from liverl_tui.cli.options import UpOptions, config_options, run_options, trust_option
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.progress import Progress
+from liverl_tui.text.checks import GUESS, counted
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:

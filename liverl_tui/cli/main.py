@@ -43,6 +43,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ls": ("ls", "List runs, live and ended."),
     "archive": ("archive", "Keep what is worth keeping of a run that has ended."),
     "clean": ("clean", "Remove what runs that have ended left behind; on request logs and trials."),
+    "checkpoints": (
+        "checkpoints",
+        "List a run's checkpoints, remove those that nobody needs, and export one as a model.",
+    ),
     "config": ("config", "Print the default configuration with comments, or a resolved one."),
     "schema": ("schema", "Print the JSON Schema of the configuration file, or of what scripts read."),
     "mcp": ("mcp", "Answer questions of agents about runs (Model Context Protocol), read-only."),

@@ -27,6 +27,7 @@ def seconds(least: float = 0) -> Number:
     return Number(least, MOST_SECONDS)
 
 
+COUNT = click.IntRange(1, MOST_LINES)  # how many things to keep
 LINES = click.IntRange(0, MOST_LINES)  # how many lines or events to print
 VERSION = click.IntRange(0, 2**31)  # of the JSON that scripts read
 EVENT = click.IntRange(0, 2**53)  # the number of an event

@@ -165,7 +165,9 @@ def up_options(function: F) -> F:
             type=click.Choice(["ready", "done"]),
             help="With --detach: return when the run is ready or done.",
         ),
-        click.option("--yes", is_flag=True, help="Start on GPUs without asking."),
+        click.option(
+            "--yes", is_flag=True, help="Start without asking, on GPUs and after warnings of the checks."
+        ),
         click.option(
             "--resume-or-start",
             is_flag=True,

@@ -11,10 +11,11 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl_tui.cli.check import ELSEWHERE, GPU_MEMORY, Host, checks_of
-from liverl_tui.cli.check_table import counted, table
+from liverl_tui.cli.check_table import table
 from liverl_tui.cli.options import UpOptions, config_options, run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.target import load_target, stored_plan
+from liverl_tui.text.checks import counted
 
 
 @click.command("plan")

@@ -27,6 +27,9 @@ from liverl_tui.text.errors import CliError
 from liverl_tui.text.words import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from liverl.config import LoadedConfig
     from liverl.config.schema import RunConfig
     from liverl.daemon.plan_change import PlanChange
     from liverl.model import Check
@@ -190,8 +193,9 @@ def _from_config(options: UpOptions) -> int:
 
     plan = target.plan()
     try:
-        checks = _preflight(plan, target.loaded.config)  # before the question: it may fail
-        _confirm(plan, target.loaded.config, options)
+        checks = _preflight(plan, target.loaded, options)  # before the question: it may fail
+        if not _opens(checks, options):
+            _confirm(plan, target.loaded.config, options)
         create_run(target.loaded, plan, target.run_dir, checks)
     except (CliError, LaunchError):
         # Another command may have created the same run since, and its services may hold the ports.
@@ -229,22 +233,47 @@ def _confirm(plan: Plan, config: RunConfig, options: UpOptions) -> None:
         raise click.Abort
 
 
-def _preflight(plan: Plan, config: RunConfig) -> list[Check]:
-    """Make the checks, and print those that warn or fail.
+def _preflight(plan: Plan, loaded: LoadedConfig, options: UpOptions) -> list[Check]:
+    """Make the checks. Those that warn or fail are shown in the interface, with the question whether to start the run,
+    or printed.
 
     Raises:
         CliError: a check failed.
+        click.Abort: the user does not want to start the run.
     """
-    checks = checks_of(plan, config)
-    for line in warnings(checks):
-        echo(line, err=True)
+    checks = checks_of(plan, loaded.config)
     failed = sum(check.status == "fail" for check in checks)
+    opens = _opens(checks, options)
+    agreed = not opens or _asked(plan, loaded, checks)
+    if failed or not opens:  # the interface leaves nothing on the terminal
+        for line in warnings(checks):
+            echo(line, err=True)
     if failed:
         raise CliError(
             f"{quantity(failed, 'preflight check')} failed; nothing was started",
             ExitCode.PREFLIGHT,
         )
+    if not agreed:
+        raise click.Abort
     return checks
+
+
+def _opens(checks: Sequence[Check], options: UpOptions) -> bool:
+    """Whether the interface opens on the checks before the run starts: one warns or fails, and somebody is there."""
+    shows = _mode(options) == "interface" and not options.detach and not options.yes
+    return shows and any(check.status in ("warn", "fail") for check in checks)
+
+
+def _asked(plan: Plan, loaded: LoadedConfig, checks: Sequence[Check]) -> bool:
+    from liverl.plan.render import plan_brief
+    from liverl_tui.app.settings import before_textual
+    from liverl_tui.keys import in_force
+
+    in_force.install(table_of(loaded))  # before any widget is imported
+    before_textual()
+    from liverl_tui.app.before_start import ask
+
+    return ask(checks, plan_brief(plan), loaded.config.ui.theme, mouse=loaded.config.ui.mouse)
 
 
 def _continue(run: RunDir, options: UpOptions) -> int:
@@ -359,7 +388,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
         check_theme(loaded.config.ui.theme)
     table_of(loaded)
     check_muted(loaded)
-    record.write(run, _preflight(change.plan, loaded.config))
+    record.write(run, _preflight(change.plan, loaded, options))
     return change
 
 

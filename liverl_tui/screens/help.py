@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
@@ -20,10 +19,10 @@ from liverl_tui.text import words
 from liverl_tui.widgets.base.cells import Row
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.base.pane import WHEEL, Pane
+from liverl_tui.widgets.base.wrapping import wrapped
 
 _KEYS = 14  # columns of the keys
 _LABEL = 18  # columns of the label
-_LEAST = 12  # columns; in fewer a text is cut, not wrapped
 
 _BACK = ("Esc", "clear the search or filter; else go back one screen, or restore the pane")
 STATES: dict[str, str] = {
@@ -112,21 +111,6 @@ def matching(rows: Sequence[Row], text: str) -> list[Row]:
                 heading = None
             matches.append(row)
     return matches
-
-
-def wrapped(rows: Iterable[Row], width: int) -> Iterator[Row]:
-    """Yield the rows in ``width`` columns. The last text of a row is wrapped, and goes on below in its own column."""
-    for row in rows:
-        *before, (text, style) = row.spans
-        column = sum(len(part) for part, _ in before)
-        if column + len(text) <= width or width - column < _LEAST:
-            yield row
-            continue
-        blank = len(text) - len(text.lstrip())
-        first, *further = textwrap.wrap(text.strip(), width - column - blank)
-        yield Row(*before, (" " * blank + first, style))
-        for line in further:
-            yield Row((" " * (column + blank), style), (line, style))
 
 
 class HelpPane(Pane):

@@ -27,6 +27,8 @@ from liverl.importing import Imported
 from liverl.model import SCHEMA, Check, Event, Result
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
+from liverl.offline.checkpoint_export import ExportReport
+from liverl.offline.checkpoints import CheckpointList, Export, PruneReport
 from liverl.offline.clean_items import CleanReport
 from liverl.offline.doctor.report import DoctorReport
 from liverl.offline.envs_gc import GcReport
@@ -96,6 +98,10 @@ def introspected() -> dict[str, Any]:
         "preflight.json": dict(fields(Preflight)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),
+        "checkpoints ls --json": dict(fields(CheckpointList)),
+        "checkpoints prune --json": dict(fields(PruneReport)),
+        "checkpoints export --json": dict(fields(ExportReport)),
+        "exports.json": dict(fields(tuple[Export, ...])),
         "envs ls --json": dict(fields(tuple[EnvListed, ...])),
         "envs show --json": dict(fields(tuple[EnvShown, ...])),
         "envs localize --json": dict(fields(tuple[Localized, ...])),

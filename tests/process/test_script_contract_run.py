@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from kit import contract
 from kit.contract import ON_PURPOSE, problems
+from kit.made_checkpoints import fsdp, merger
 from kit.receivers import keeper_of, kept
 from kit.runs import WEB, ToyRun, make_run, toy
 from kit.venvs import make_venv
@@ -130,6 +131,7 @@ def _ended(told: Told) -> None:
     told.outputs["preflight.json"].append(json.loads(RunDir(copy).preflight.read_bytes()))
     told.outputs["clean --json"] = [printed("clean", "--json", "--logs", "--yes", copy)]
     told.outputs["cleaned.json"] = [json.loads((copy / "cleaned.json").read_bytes())]
+    _checkpoints(told, copy)
     launch = copy / "launch.sh"
     launch.write_text(LAUNCH)
     told.outputs["import --json"] = [printed("import", "--json", launch)]
@@ -148,6 +150,18 @@ def _ended(told: Told) -> None:
         lines = (run.run_dir / name).read_text().splitlines()
         told.outputs[name] = [json.loads(line) for line in lines]
     told.stopped = shell("wait", "--for", "done", run.run_dir).returncode
+
+
+def _checkpoints(told: Told, run_dir: Path) -> None:
+    for step in (1, 2, 3):
+        fsdp(run_dir / "checkpoints", step)
+    exported = printed("checkpoints", "export", "--json", "--python", merger(run_dir), run_dir, "2")
+    told.outputs["checkpoints export --json"] = [exported]
+    told.outputs["exports.json"] = [json.loads((run_dir / "exports.json").read_bytes())]
+    told.outputs["checkpoints ls --json"] = [printed("checkpoints", "ls", "--json", run_dir)]
+    pruned = printed("checkpoints", "prune", "--json", "--yes", "--keep", "1", run_dir)
+    assert [row["step"] for row in pruned["rows"]] == [1]
+    told.outputs["checkpoints prune --json"] = [pruned]
 
 
 LAUNCH = """export NCCL_DEBUG=INFO
@@ -210,7 +224,7 @@ def test_it_says_its_schema(told: Told) -> None:
 
 # What this run need not have: what ``up`` writes, that of a trainer and of LiteLLM, sockets of what has ended, and what
 # comes with time.
-ELSEWHERE = ("cleaned.json",
+ELSEWHERE = ("cleaned.json", "exports.json", "exports",
              "attempt_NNN/logs/SERVICE.GENERATION.log.idx", "attempt_NNN/metrics", "attempt_NNN/stacks", "checkpoints",
              "attempt_NNN/.on_signal", "config.yaml", "control.sock", "history.old.jsonl", "keeper.sock",
              "metrics.jsonl", "notify", "preflight.json", "proxy", "trainer.json", "trials")  # fmt: skip

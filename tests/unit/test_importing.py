@@ -123,7 +123,8 @@ def test_each_key_of_the_table_is_the_one_that_our_plan_sets(tmp_path: Path) -> 
              "verl.device": "cpu", "verl.agent_loop": "tool_agent", "vllm.dtype": "float16",
              "algorithm.loss_agg_mode": "token-mean", "algorithm.policy_loss_mode": "vanilla",
              "algorithm.adv_estimator": "rloo", "model.tool_parser": "hermes", "training.total_steps": "7",
-             "infrastructure.nnodes": "2", "vllm.max_model_length": "200000"}  # fmt: skip
+             "infrastructure.nnodes": "2", "vllm.max_model_length": "200000",
+             "training.keep_checkpoints": "2"}  # fmt: skip
     off = {"infrastructure.nnodes", "ray.num_cpus", "ray.object_store_memory", "data.val_index", "data.train_index",
            "verl.disable_cascade_attn", "verl.wandb_proxy", "agent.tools", "agent.functions", "verl.device",
            "vllm.enable_chunked_prefill", "infrastructure.ngpus_per_node"}  # fmt: skip

@@ -98,6 +98,10 @@ LANDING = {
     "training.total_epochs": (9, {"trainer.total_epochs": "9"}),
     "training.total_steps": (6, {"trainer.total_training_steps": "6"}),
     "training.save_freq": (3, {"trainer.save_freq": "3"}),
+    "training.keep_checkpoints": (
+        2,
+        {"trainer.max_actor_ckpt_to_keep": "2", "trainer.max_critic_ckpt_to_keep": "2"},
+    ),
     "training.test_freq": (3, {"trainer.test_freq": "3"}),
     "training.val_before_train": (True, {"trainer.val_before_train": "True"}),
     "algorithm.adv_estimator": ("rloo", {"algorithm.adv_estimator": "rloo"}),

@@ -64,6 +64,7 @@ KEYS: dict[str, str] = {
     "trainer.total_epochs": "training.total_epochs",
     "trainer.total_training_steps": "training.total_steps",
     "trainer.save_freq": "training.save_freq",
+    "trainer.max_actor_ckpt_to_keep": "training.keep_checkpoints",
     "trainer.test_freq": "training.test_freq",
     "trainer.val_before_train": "training.val_before_train",
     "trainer.wandb_proxy": "verl.wandb_proxy",
@@ -87,6 +88,7 @@ DEFAULTS: dict[str, str] = {
     "training.total_epochs": "30",
     "training.total_steps": "null",
     "training.save_freq": "-1",
+    "training.keep_checkpoints": "null",
     "training.test_freq": "-1",
     "training.val_before_train": "true",
     "algorithm.learning_rate": "1.0e-6",
@@ -125,6 +127,7 @@ FOLLOWS: dict[str, str] = {
     f"{_ACTOR}.fsdp_config.optimizer_offload": "training.actor_offload",
     f"{_ACTOR}.fsdp_config.use_torch_compile": "verl.use_torch_compile",
     "actor_rollout_ref.ref.fsdp_config.use_torch_compile": "verl.use_torch_compile",
+    "trainer.max_critic_ckpt_to_keep": "training.keep_checkpoints",
 }
 
 # verl's keys that a run of ours decides itself, and why.

@@ -268,6 +268,8 @@ def trainer(c: RunConfig) -> Iterator[Override]:
             "total_epochs": training.total_epochs,
             "total_training_steps": training.total_steps,
             "save_freq": training.save_freq,
+            "max_actor_ckpt_to_keep": training.keep_checkpoints,
+            "max_critic_ckpt_to_keep": training.keep_checkpoints,
             "test_freq": training.test_freq,
             "val_before_train": training.val_before_train,
             "default_local_dir": "{run_dir}/checkpoints",

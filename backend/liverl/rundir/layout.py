@@ -80,6 +80,16 @@ class RunDir:
         return self.path / "cleaned.json"
 
     @property
+    def exports(self) -> Path:
+        """Models that ``checkpoints export`` has made of checkpoints: ``global_step_N/``."""
+        return self.path / "exports"
+
+    @property
+    def exported(self) -> Path:
+        """Which checkpoints were exported, and where to (``offline.checkpoints``); exists once one was."""
+        return self.path / "exports.json"
+
+    @property
     def journal(self) -> Path:
         """Durable log of the backend's actions on processes (see ``rundir.journal``)."""
         return self.path / "journal.jsonl"

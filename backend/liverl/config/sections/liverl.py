@@ -97,6 +97,7 @@ class Training(Struct, frozen=True, kw_only=True):
     total_epochs: Count
     total_steps: Count | None  # ours; None = determined by total_epochs
     save_freq: Frequency
+    keep_checkpoints: Count | None  # ours; None = verl removes none
     test_freq: Frequency
     val_before_train: bool
 

@@ -1,0 +1,281 @@
+"""``checkpoints``: list the checkpoints of a run, remove those that nobody needs, and export one as a model."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from liverl.exit_codes import ExitCode
+from liverl.util.plural import quantity
+from liverl_tui.cli.numbers import COUNT
+from liverl_tui.cli.options import as_path, named_run, run_options
+from liverl_tui.cli.output import echo, echo_exact, echo_json
+from liverl_tui.text.errors import CliError
+
+if TYPE_CHECKING:
+    from liverl.offline.checkpoint_export import ExportReport
+    from liverl.offline.checkpoints import CheckpointList, CheckpointRow
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("checkpoints")
+def checkpoints_command() -> None:
+    """List the checkpoints of a run, remove those that nobody needs, and export one as a model."""
+
+
+@checkpoints_command.command("ls")
+@named_run
+@_as_json
+@run_options
+def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
+    """List the checkpoints: step, size, whether they are complete and why not, the newest, the best, exported ones.
+
+    Without RUN: of the live run, or of the run that has ended last. The best is the one with the largest first
+    val-core/ metric after its step.
+    """
+    found = _found(_run_dir(run, run_root))
+    if as_json:
+        return _print(found)
+    for line in _lines(found):
+        echo(line)
+    return ExitCode.OK
+
+
+@checkpoints_command.command("prune")
+@named_run
+@click.option(
+    "--keep", metavar="N", type=COUNT, required=True, help="Keep the newest N complete checkpoints."
+)
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON; nothing is asked, so that only --yes removes."
+)
+@run_options
+def prune_command(run: Path | None, run_root: Path | None, keep: int, yes: bool, as_json: bool) -> int:
+    """Remove all checkpoints but the newest N complete ones. It lists them with their sizes, and asks.
+
+    Never removed: the newest complete one, the best by validation, exported ones, what the trainer of a live run may be
+    writing, and what is neither known to be complete nor known to be broken.
+    """
+    import msgspec
+
+    from liverl.offline.checkpoints import Failed, PruneReport, prune, to_prune
+    from liverl_tui.cli.progress import Progress
+
+    run_dir = _run_dir(run, run_root)
+    found = _found(run_dir)
+    going = to_prune(found.rows, keep)
+    steps = {row.step for row in going}
+    stay = tuple(
+        msgspec.structs.replace(row, keeps=row.keeps or f"one of the newest {keep} complete ones")
+        for row in found.rows
+        if row.step not in steps
+    )
+    if not as_json:
+        for line in _prune_lines(found, going, stay):
+            echo(line)
+    anything = bool(going or found.half_removed)
+    if anything and found.best_unknown:
+        words = f"which one is the best by validation is not known: {found.no_score}; nothing was removed"
+        raise CliError(words)
+    agreed = anything and (yes or (not as_json and _agreed()))
+    freed, failed = 0, tuple[Failed, ...]()
+    if agreed:
+        with Progress() as progress:
+            freed, failed = prune(run_dir, keep, found, progress.say)
+    if as_json:
+        report = PruneReport(found.run, found.folder, agreed, going, stay, found.half_removed, freed, failed)
+        return _print(report) or (ExitCode.FAILED if failed else ExitCode.OK)
+    if not anything:
+        echo("nothing to remove")
+    elif agreed:
+        echo(f"freed {quantity(freed, 'byte')}")
+    else:
+        without = "" if sys.stdin.isatty() else ": there is no terminal to ask; to remove them, add --yes"
+        echo(f"nothing was removed{without}")
+    for one in failed:
+        echo(f"could not remove {one.path}: {one.why}", err=True)
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+@checkpoints_command.command("export")
+@click.argument("named", metavar="[RUN]")
+@click.argument("step", metavar="[STEP]", required=False)
+@click.option(
+    "--to",
+    "target",
+    metavar="DIR",
+    callback=as_path,
+    help="The new folder of the model; by default in the run's exports/.",
+)
+@click.option(
+    "--python",
+    metavar="FILE",
+    callback=as_path,
+    help="The interpreter that has verl; by default the trainer's.",
+)
+@click.option("--print", "only_print", is_flag=True, help="Print the command, and run nothing.")
+@_as_json
+@click.option("--run-root", metavar="DIR", callback=as_path, help="Directory of the runs.")
+def export_command(
+    named: str,
+    step: str | None,
+    run_root: Path | None,
+    target: Path | None,
+    python: Path | None,
+    only_print: bool,
+    as_json: bool,
+) -> int:
+    """Merge a checkpoint to a model that vLLM and transformers load, with verl's model_merger.
+
+    Without STEP: the newest complete one. The merger runs on the CPU, in the environment of the run's trainer, and
+    needs as much memory as the checkpoint's weights take. An exported checkpoint is never removed by prune.
+    """
+    from liverl.offline.checkpoint_export import CannotExport, plan_export, require_room, run_export
+    from liverl.offline.checkpoints import NoCheckpoints
+    from liverl_tui.cli.progress import Progress
+
+    run_dir = _run_dir(Path(named), run_root)
+    try:
+        export = plan_export(run_dir, _step(step), target, python)
+        if not only_print:
+            require_room(export)
+            if not as_json:
+                for line in _export_lines(export):
+                    echo(line)
+            with Progress() as progress:
+                export = run_export(run_dir, export, progress.say)
+    except (CannotExport, NoCheckpoints) as error:
+        raise CliError(str(error)) from error
+    if as_json:
+        return _print(export)
+    if only_print:
+        for note in export.notes:
+            echo(note, err=True)
+        echo_exact(shlex.join(export.command) if export.command else export.target)
+    else:
+        echo(f"step {export.step} is exported: {export.target}")
+    return ExitCode.OK
+
+
+def _step(text: str | None) -> int | None:
+    """``12``, or as its folder is called: ``global_step_12``.
+
+    Raises:
+        CliError: it is no step.
+    """
+    if text is None:
+        return None
+    digits = text.removeprefix("global_step_")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise CliError(f"STEP: {text!r} is no step: a whole number, as in global_step_12", ExitCode.USAGE)
+    return int(digits)
+
+
+def _run_dir(run: Path | None, run_root: Path | None) -> Path:
+    """The named run; without a name the live one, else the one that has ended last.
+
+    Raises:
+        RunLookupError: there is none, or several are live.
+    """
+    from liverl.rundir.index import candidates, find_run
+
+    if run is None:
+        known = candidates(run_root)
+        if known and not any(one.state in ("live", "orphaned") for one in known):
+            return known[0].run_dir
+    return find_run(run, run_root).path
+
+
+def _found(run_dir: Path) -> CheckpointList:
+    """
+    Raises:
+        CliError: there are none, or they cannot be read.
+    """
+    from liverl.offline.checkpoints import NoCheckpoints, list_checkpoints
+
+    try:
+        return list_checkpoints(run_dir)
+    except NoCheckpoints as error:
+        raise CliError(f"{run_dir.parent.name}/{run_dir.name}: {error}") from error
+
+
+def _lines(found: CheckpointList) -> Iterator[str]:
+    from liverl_tui.text.words import size
+
+    yield f"{found.run}: {found.folder}"
+    if found.live:
+        yield f"the run has not ended: {found.live}"
+    yield from _table(found.rows)
+    if not found.rows:
+        yield "no checkpoint is there"
+    best = f"best by {found.score}" if found.score else f"no best one: {found.no_score}"
+    count = quantity(len(found.rows), "checkpoint")
+    yield f"{count}, {size(found.bytes)}; {size(found.free)} free on that disk; {best}"
+    for path in found.half_removed:
+        yield f"left by an interrupted prune: {path}"
+
+
+def _table(rows: tuple[CheckpointRow, ...]) -> Iterator[str]:
+    from liverl_tui.text.words import size
+
+    if not rows:
+        return
+    yield f"{'STEP':>6}  {'SIZE':>6}  {'FORMAT':<8}  {'GPUS':>4}  {'VALIDATION':>10}  STATE"
+    for row in rows:
+        gpus = "-" if row.world_size is None else str(row.world_size)
+        score = "-" if row.validation is None else f"{row.validation:.4g}"
+        marks = [row.state]
+        marks += ["newest"] if row.newest else []
+        marks += ["best"] if row.best else []
+        marks += [f"exported to {row.exported[-1]}"] if row.exported else []
+        why = f": {row.why}" if row.why else ""
+        yield (
+            f"{row.step:>6}  {size(row.bytes):>6}  {row.format:<8}  {gpus:>4}  {score:>10}  {', '.join(marks)}{why}"
+        )
+
+
+def _prune_lines(
+    found: CheckpointList, going: tuple[CheckpointRow, ...], stay: tuple[CheckpointRow, ...]
+) -> Iterator[str]:
+    from liverl_tui.text.words import size
+
+    yield f"{found.run}: {found.folder}"
+    yield from _table(going)
+    if going:
+        yield f"in all {quantity(len(going), 'checkpoint')}, {size(sum(row.bytes for row in going))}"
+    for path in found.half_removed:
+        yield f"left by an interrupted prune, goes too: {path}"
+    if stay:
+        yield "stays:"
+        for row in stay:
+            yield f"  step {row.step}, {size(row.bytes)}: {row.keeps}"
+
+
+def _export_lines(export: ExportReport) -> Iterator[str]:
+    from liverl_tui.text.words import size
+
+    yield from export.notes
+    if export.command:
+        yield f"running, with {size(export.needs)} of weights: {shlex.join(export.command)}"
+
+
+def _agreed() -> bool:
+    """Whether the user types y; False without a terminal."""
+    if not sys.stdin.isatty():
+        return False
+    echo("Remove these checkpoints? [y/N] ", err=True, nl=False)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _print(document: object) -> int:
+    import msgspec
+
+    echo_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    return ExitCode.OK

@@ -1,0 +1,146 @@
+"""What preflight found, on the whole screen, before a run is started: the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from textual.app import ComposeResult
+from textual.screen import Screen
+
+from liverl.model import Check
+from liverl.util.plural import quantity
+from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.text.checks import STATUSES, counted, details, worst_first
+from liverl_tui.text.words import SEVERITY_GLYPH
+from liverl_tui.widgets.base.cells import CellPanel, Row
+from liverl_tui.widgets.base.scroll import ScrollPane
+from liverl_tui.widgets.base.wrapping import wrapped
+
+_GLYPHS = {"fail": SEVERITY_GLYPH["critical"], "warn": SEVERITY_GLYPH["warning"], "skipped": "-", "ok": "✔"}
+_STYLES = {"fail": "bad", "warn": "warn", "skipped": "dim", "ok": "ok"}
+_STATUS = 11  # columns of glyph and status
+_NAME = 24  # columns of a check's name, at most
+_NARROW = 60  # columns: with fewer, what was found stands below the name
+
+
+def check_rows(checks: Sequence[Check], width: int, names: int) -> Iterator[Row]:
+    """A row for each of ``checks``, in their order; below it evidence, fix and patch. ``names``: columns of the longest
+    name of all."""
+    name = min(names, _NAME)
+    for check in checks:
+        style = _STYLES[check.status]
+        row = Row().add(f" {_GLYPHS[check.status]} {STATUSES[check.status]}", style, width=_STATUS)
+        text = "dim" if check.status in ("ok", "skipped") else "text"
+        indent = "  " if width < _NARROW else " " * (_STATUS + name + 3)
+        if width < _NARROW:
+            yield row.add(f" {check.name}", "strong" if text == "text" else text)
+            yield from wrapped([Row((indent, text), (check.text, text))], width)
+        else:
+            row.add(" ").add(check.name, "strong" if text == "text" else text, width=name).add("  ")
+            yield from wrapped([row.add(check.text, text)], width)
+        for line in details(check):
+            mark, _, rest = line.strip().partition(" ")
+            yield from wrapped(
+                [
+                    Row(
+                        (indent, "dim"),
+                        (f"{mark:<5} ", "dim"),
+                        (rest.strip(), "dim" if mark == "seen:" else "text"),
+                    )
+                ],
+                width,
+            )
+
+
+class ChecksPane(ScrollPane):
+    """What fails and warns; ``brief``, lines that say what will be started, unless a check failed; the other checks."""
+
+    title = "Before the start"
+
+    def __init__(self, checks: Sequence[Check], brief: str) -> None:
+        super().__init__(id="checks")
+        self._checks, self._brief = worst_first(checks), brief
+
+    def heading(self) -> tuple[str, str]:
+        """The counts of the checks."""
+        return "", counted(self._checks).partition(": ")[2]
+
+    def lines(self, width: int, height: int) -> list[Row]:
+        """All rows."""
+        names = max((len(check.name) for check in self._checks), default=0)
+        loud = [check for check in self._checks if check.status in ("fail", "warn")]
+        rows = [*check_rows(loud, width, names), Row()]
+        if all(check.status != "fail" for check in loud):
+            rows += [*self._brief_rows(width), Row()]
+        quiet = [check for check in self._checks if check not in loud]
+        return [*rows, *check_rows(quiet, width, names)]
+
+    def _brief_rows(self, width: int) -> Iterator[Row]:
+        yield Row((" What will be started", "title"))
+        for line in self._brief.splitlines():
+            name, gap, rest = line.partition("  ")
+            label = (f" {name}".ljust(_STATUS + 1), "dim") if gap else (" ", "dim")
+            yield from wrapped([Row(label, (rest.strip() or line, "text" if gap else "warn"))], width)
+
+
+class Answers(CellPanel):
+    """The line at the bottom: what Enter and Esc do. ``failed``: checks that failed."""
+
+    DEFAULT_CSS = "Answers { height: 1; dock: bottom; }"
+
+    def __init__(self, failed: int) -> None:
+        super().__init__(id="answers")
+        self._failed = failed
+
+    def compose_rows(self, width: int, height: int) -> Iterable[Row]:
+        """One row."""
+        start, close = find("dialog", "pick").name, find("dialog", "cancel").name
+        row = Row()
+        if self._failed:
+            row.add(f" {quantity(self._failed, 'check')} failed: nothing is started  ", "bad")
+            yield row.add(f" {close}", "key").add(" close", "dim")
+            return
+        row.add(f" {start}", "key").add(" start the run  ", "text")
+        yield row.add(f" {close}", "key").add(" cancel: nothing is started", "dim")
+
+
+class BeforeStart(Screen[None]):
+    """``answered`` is called with whether the run is to be started: never if a check failed."""
+
+    ALLOW_SELECT = False
+    BINDINGS = bindings("dialog")
+    AUTO_FOCUS = "#checks"
+    DEFAULT_CSS = """
+    BeforeStart { layout: vertical; background: $background; }
+    BeforeStart #checks { height: 1fr; }
+    """
+
+    def __init__(self, checks: Sequence[Check], brief: str, answered: Callable[[bool], object]) -> None:
+        super().__init__()
+        self._checks, self._brief, self._answered = checks, brief, answered
+        self._failed = sum(check.status == "fail" for check in checks)
+
+    def compose(self) -> ComposeResult:
+        """The list and the line at the bottom."""
+        yield ChecksPane(self._checks, self._brief)
+        yield Answers(self._failed)
+
+    def action_pick(self) -> None:
+        """Enter: start, or close if a check failed."""
+        self._answered(not self._failed)
+
+    def action_cancel(self) -> None:
+        """Esc: start nothing."""
+        self._answered(False)
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C, Ctrl-Q or q: start nothing."""
+        self._answered(False)
+
+    def action_switch(self) -> None:
+        """Nothing can be switched here."""
+
+    def action_answer(self, answer: str) -> None:
+        """``y`` and ``n`` as in other questions."""
+        if answer in ("yes", "no"):
+            self._answered(answer == "yes" and not self._failed)

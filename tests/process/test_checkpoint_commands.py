@@ -1,0 +1,335 @@
+"""``checkpoints ls``, ``prune`` and ``export``, with real runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.cli import MAIN, run_cli
+from kit.made_checkpoints import cut, embedded, fsdp, megatron, merger
+from kit.runs import make_run, toy
+from kit.waiting import wait_until
+
+from liverl.observe.checkpoints import LATEST
+from liverl.offline.checkpoints import list_checkpoints, prune
+from liverl.plan.spec import RestartPolicy
+
+NEVER = RestartPolicy(mode="never")
+SCORE = "val-core/task/reward/mean@1"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    trainer = toy("trainer", "exit", "0", kind="trainer", ends_run=True, restart=NEVER)
+    run = make_run(tmp_path_factory.mktemp("template"), [trainer], name="done")
+    try:
+        run.start()
+        run.result()
+        yield run.run_dir
+    finally:
+        run.end()
+
+
+@pytest.fixture
+def ended(template: Path, tmp_path: Path) -> Path:
+    """A run that has ended, with the checkpoints 1 to 6: 2 is the best, 4 is cut off, 6 is not confirmed."""
+    run_dir = tmp_path / "tests" / "ended"
+    shutil.copytree(template, run_dir, symlinks=True)
+    fill(run_dir)
+    return run_dir
+
+
+def fill(run_dir: Path) -> None:
+    base = run_dir / "checkpoints"
+    base.mkdir(exist_ok=True)
+    for step in range(1, 7):
+        fsdp(base, step)
+    cut(base / "global_step_4" / "actor" / "model_world_size_2_rank_1.pt")
+    (base / LATEST).write_text("5")
+    scores = {1: 0.25, 2: 0.75, 3: 0.5, 4: 0.9, 5: 0.5}
+    lines = [
+        json.dumps({"step": step, "data": {"critic/score/mean": 0.1, SCORE: s}}) for step, s in scores.items()
+    ]
+    (run_dir / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def asked(*args: object, code: int = 0) -> dict[str, Any]:
+    done = run_cli("checkpoints", *args, "--json")
+    assert done.returncode == code, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def steps_of(run_dir: Path) -> list[int]:
+    return sorted(
+        int(name.rpartition("_")[2]) for name in os.listdir(run_dir / "checkpoints") if name[0] == "g"
+    )
+
+
+def test_ls_says_what_each_one_is(ended: Path) -> None:
+    told = asked("ls", ended)
+    rows = {row["step"]: row for row in told["rows"]}
+    assert [rows[step]["state"] for step in range(1, 7)] == [
+        "complete",
+        "complete",
+        "complete",
+        "incomplete",
+        "complete",
+        "unknown",
+    ]
+    assert [step for step, row in rows.items() if row["newest"]] == [5]
+    assert [step for step, row in rows.items() if row["best"]] == [2], "4 has a better score, and is cut off"
+    assert (told["score"], told["latest"], told["live"]) == (SCORE, 5, "")
+    shown = run_cli("checkpoints", "ls", ended).stdout
+    assert "complete, best" in shown and "model_world_size_2_rank_1.pt is cut off" in shown
+    assert "6 checkpoints" in shown and f"best by {SCORE}" in shown
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, [2, 5, 6]), (2, [2, 3, 5, 6]), (9, [1, 2, 3, 5, 6])])
+def test_prune_leaves_what_somebody_needs(ended: Path, keep: int, left: list[int]) -> None:
+    """4 goes always: it is broken."""
+    before = asked("prune", ended, "--keep", keep)
+    assert not before["removed"] and steps_of(ended) == [1, 2, 3, 4, 5, 6]
+    told = asked("prune", ended, "--keep", keep, "--yes")
+    assert steps_of(ended) == left and told["removed"] and not told["failed"]
+    assert [row["step"] for row in told["rows"]] == [row["step"] for row in before["rows"]]
+    assert told["bytes"] == sum(row["bytes"] for row in before["rows"]) > 0
+    kept = {row["step"]: row["keeps"] for row in told["kept"]}
+    assert "from which the trainer resumes" in kept[5] and "best by validation" in kept[2]
+    assert "not confirmed" in kept[6]
+    assert not asked("prune", ended, "--keep", keep, "--yes")["rows"], "a second time nothing goes"
+
+
+def test_exported_ones_stay(ended: Path) -> None:
+    record = [{"step": 1, "target": "/models/first", "at": 1.0}]
+    (ended / "exports.json").write_text(json.dumps(record))
+    told = asked("prune", ended, "--keep", 1, "--yes")
+    assert steps_of(ended) == [1, 2, 5, 6]
+    assert "exported to /models/first" in {row["keeps"] for row in told["kept"]}
+    (ended / "exports.json").write_text("[{")
+    done = run_cli("checkpoints", "prune", ended, "--keep", "1", "--yes")
+    assert done.returncode == 1 and "exports.json cannot be read" in done.stderr
+    assert steps_of(ended) == [1, 2, 5, 6]
+
+
+def test_nothing_goes_while_the_best_is_not_known(ended: Path) -> None:
+    metrics = ended / "metrics.jsonl"
+    metrics.unlink()
+    metrics.mkdir()
+    done = run_cli("checkpoints", "prune", ended, "--keep", "1", "--yes")
+    assert done.returncode == 1 and "best by validation is not known" in done.stderr, done
+    assert steps_of(ended) == [1, 2, 3, 4, 5, 6]
+    metrics.rmdir()
+    told = asked("ls", ended)
+    assert not told["best_unknown"] and told["no_score"] == "its metrics have no validation"
+
+
+def test_a_live_run_loses_nothing_that_may_be_being_written(tmp_path: Path) -> None:
+    trainer = toy("trainer", "sleep", kind="trainer", ends_run=True, restart=NEVER)
+    run = make_run(tmp_path, [trainer], name="live")
+    run.start()
+    try:
+        fill(run.run_dir)
+        half = run.run_dir / "checkpoints" / "global_step_7" / "actor"
+        half.mkdir(parents=True)
+        told = asked("prune", run.run_dir, "--keep", 1, "--yes")
+        assert steps_of(run.run_dir) == [2, 5, 6, 7]
+        kept = {row["step"]: row["keeps"] for row in told["kept"]}
+        assert kept[7].startswith("it may be being written: it is running")
+    finally:
+        run.end()
+    asked("prune", run.run_dir, "--keep", 1, "--yes")
+    assert steps_of(run.run_dir) == [2, 5, 6], "once it has ended, an unfinished one is of no use"
+
+
+def test_an_attempt_that_begins_meanwhile_is_waited_for_by_nobody(ended: Path) -> None:
+    shown = list_checkpoints(ended)
+    with (ended / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        freed, failed = prune(ended, 1, shown)
+    assert freed == 0 and "has just begun" in failed[0].why
+    assert steps_of(ended) == [1, 2, 3, 4, 5, 6]
+
+
+def test_only_what_was_shown_goes(ended: Path) -> None:
+    shown = list_checkpoints(ended)
+    for step in (7, 8):
+        fsdp(ended / "checkpoints", step)
+    prune(ended, 1, shown)
+    assert steps_of(ended) == [2, 5, 6, 7, 8], "5 was the newest when it was shown, and 7 was not shown"
+
+
+def test_a_prune_that_was_killed_leaves_no_half_checkpoint(ended: Path) -> None:
+    """It gets another name before anything of it goes; the next prune removes the rest."""
+    base = ended / "checkpoints"
+    many = base / "global_step_1" / "actor" / "many"
+    many.mkdir()
+    for number in range(20_000):
+        os.mknod(many / f"{number:05}")
+    process = subprocess.Popen(
+        [*MAIN, "checkpoints", "prune", str(ended), "--keep", "1", "--yes"], stdout=subprocess.DEVNULL
+    )
+    try:
+        wait_until(lambda: (base / ".global_step_1.removed").exists() or process.poll() is not None, 60)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    assert 1 not in steps_of(ended)
+    left = asked("ls", ended)["half_removed"]
+    assert left == [str(base / ".global_step_1.removed")], "it was killed in the middle"
+    asked("prune", ended, "--keep", 1, "--yes")
+    assert not asked("ls", ended)["half_removed"] and steps_of(ended) == [2, 5, 6]
+
+
+def test_it_asks_in_a_terminal(ended: Path) -> None:
+    for answer, left in (("n\n", [1, 2, 3, 4, 5, 6]), ("y\n", [2, 5, 6])):
+        main, inner = pty.openpty()
+        with os.fdopen(main, "r+b", buffering=0) as terminal:
+            process = subprocess.Popen(
+                [*MAIN, "checkpoints", "prune", str(ended), "--keep", "1"],
+                stdin=inner,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            os.close(inner)
+            terminal.write(answer.encode())
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 0 and b"[y/N]" in err, err
+        assert steps_of(ended) == left, out
+
+
+def test_files_of_another_user_stay(ended: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    os.chown(ended / "checkpoints" / "global_step_1" / "data.pt", 12345, -1)
+    told = asked("prune", ended, "--keep", 1, "--yes", code=1)
+    assert "belongs to" in told["failed"][0]["why"] and steps_of(ended) == [1, 2, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("ls", "{run}"), 1, "no checkpoint was written yet"),
+        (("export", "{run}"), 1, "no checkpoint was written yet"),
+        (("prune", "{run}"), 2, "--keep"),
+        (("prune", "{run}", "--keep", "0"), 2, "--keep"),
+        (("export", "{run}", "last"), 2, "'last' is no step"),
+    ],
+)
+def test_what_cannot_be_done_is_said(template: Path, args: tuple[str, ...], code: int, words: str) -> None:
+    done = run_cli("checkpoints", *(arg.format(run=template) for arg in args))
+    assert done.returncode == code and words in done.stderr, done
+    assert "Traceback" not in done.stderr
+
+
+# --- export ---------------------------------------------------------------------------------------------
+
+
+def test_export_runs_verls_merger_for_this_checkpoint(ended: Path, tmp_path: Path) -> None:
+    python = merger(tmp_path)
+    printed = run_cli("checkpoints", "export", ended, "3", "--python", python, "--print")
+    actor, target = ended / "checkpoints/global_step_3/actor", ended / "exports/global_step_3"
+    assert printed.stdout.split() == [
+        str(python), "-m", "verl.model_merger", "merge", "--backend", "fsdp",
+        "--local_dir", str(actor), "--target_dir", str(target),
+    ]  # fmt: skip
+    assert not target.exists() and not (ended / "exports.json").exists(), "it only prints"
+    told = asked("export", ended, "3", "--python", python)
+    assert told["done"] and sorted(os.listdir(target)) == ["config.json", "model.safetensors"]
+    assert os.listdir(target.parent) == ["global_step_3"]
+    asked("prune", ended, "--keep", 1, "--yes")
+    assert steps_of(ended) == [2, 3, 5, 6]
+    again = run_cli("checkpoints", "export", ended, "3", "--python", python)
+    assert again.returncode == 1 and "exists; name a new folder with --to" in again.stderr
+    newest = asked("export", ended, "--python", python, "--to", tmp_path / "model")
+    assert newest["step"] == 5 and (tmp_path / "model" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("then", "written", "words"),
+    [
+        (
+            "raise SystemExit('the shards do not fit')",
+            4,
+            "failed (exit 1):\n  Loading 2 FSDP shards\n  the shards do",
+        ),
+        ("os.kill(os.getpid(), 9)", 4, "was ended by SIGKILL"),
+        ("", 2, "reports no error, but"),
+    ],
+)
+def test_a_merger_that_fails_leaves_nothing(
+    ended: Path, tmp_path: Path, then: str, written: int, words: str
+) -> None:
+    done = run_cli("checkpoints", "export", ended, "3", "--python", merger(tmp_path, then, written))
+    assert done.returncode == 1 and words in done.stderr, done.stderr
+    assert os.listdir(ended / "exports") == [] and not (ended / "exports.json").exists()
+
+
+def _tied(run_dir: Path) -> None:
+    config = run_dir / "checkpoints/global_step_8/actor/model/huggingface/config.json"
+    config.write_text('{"text_config": {"tie_word_embeddings": true}, "auto_map": {}}')
+
+
+CASES: dict[str, tuple[Callable[[Path], object], str, list[str], str]] = {
+    "cut off": (lambda run: None, "4", [], "is cut off"),
+    "no such step": (
+        lambda run: None,
+        "12",
+        [],
+        "there is no checkpoint of step 12; there are: 1, 2, 3, 4, 5, 6",
+    ),
+    "embedded": (lambda run: embedded(run / "checkpoints", 8), "8", [], "there is no model to export"),
+    "no environment": (lambda run: None, "3", [], "name its interpreter with --python"),
+    "no such interpreter": (
+        lambda run: None,
+        "3",
+        ["--python", "/none/python"],
+        "there is no program /none/python",
+    ),
+    "no description of the model": (
+        lambda run: (run / "checkpoints/global_step_3/actor/huggingface/config.json").unlink(),
+        "3",
+        ["--python", sys.executable],
+        "huggingface/config.json, which describes the model, cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_be_exported_is_refused(ended: Path, case: str) -> None:
+    prepare, step, more, words = CASES[case]
+    prepare(ended)
+    done = run_cli("checkpoints", "export", ended, step, *more)
+    assert done.returncode == 1 and words in done.stderr, done.stderr
+    assert not (ended / "exports").exists()
+
+
+def test_megatrons_command(ended: Path) -> None:
+    megatron(ended / "checkpoints", 8)
+    _tied(ended)
+    told = asked("export", ended, "global_step_8", "--python", sys.executable, "--print")
+    assert told["command"][4:6] == ["--backend", "megatron"]
+    assert told["command"][-2:] == ["--tie-word-embedding", "--trust-remote-code"]
+    assert any("auto_map" in note for note in told["notes"]) and not told["done"]
+
+
+def test_weights_that_are_merged_already_are_named(ended: Path, tmp_path: Path) -> None:
+    """With hf_model in save_contents verl writes the model beside its shards."""
+    model = ended / "checkpoints/global_step_3/actor/huggingface"
+    asked("export", ended, "2", "--python", merger(tmp_path))
+    shutil.copy(ended / "exports/global_step_2/model.safetensors", model)
+    told = asked("export", ended, "3")
+    assert (told["target"], told["command"], told["done"]) == (str(model), [], True)
+    asked("prune", ended, "--keep", 1, "--yes")
+    assert steps_of(ended) == [2, 3, 5, 6]
