@@ -1,5 +1,5 @@
 """What is found before the start, under every topology: each fault is a real file, port or directory. SIMULATED are
-the GPUs (NVML) and the hub (a server on this host, at the address that huggingface_hub would ask)."""
+the GPUs (NVML), the cluster (kubectl) and the hub (a server on this host, at the address that huggingface_hub would ask)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kit import checked_runs
 from kit.checked_runs import GIB, TOPOLOGIES, TwoGpus, safetensors, tree
 
 from liverl.observe.gpu import sampler
+from liverl.preflight import cluster
 from liverl_tui.cli import main as cli
 
 SERVING = ("managed", "verl", "in_process")
@@ -57,6 +58,25 @@ class Place(NamedTuple):
         file.write_text(json.dumps({key: value for key, value in merged.items() if value is not None}))
 
 
+# SIMULATED: the cluster. What kubectl does when it is asked for nodes, and for the right to create pods.
+NODES = """{"items": [{"status": {"conditions": [{"type": "Ready", "status": "%s"}]}}]}"""
+HEALTHY = (f"echo '{NODES % True}'", """echo '{"status": {"allowed": true}}'""")
+
+
+def kubectl(folder: Path, nodes: str, access: str) -> None:
+    """A kubectl in the place of the real one."""
+    (folder / "bin").mkdir(exist_ok=True)
+    program = folder / "bin" / "kubectl"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *nodes*) {nodes};; *) cat >/dev/null; {access};; esac\n')
+    program.chmod(0o755)
+
+
+def plug_in(p: Place) -> None:
+    """A plug-in for credentials that does not answer, as one that waits for a browser."""
+    kubectl(p.folder, "sleep 4711 & wait", HEALTHY[1])
+    p.env.setattr(cluster, "SECONDS", 0.5)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Place]:
     """Makes a place. Nothing of it is outside of the test's folder."""
@@ -78,6 +98,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pl
     def make(topology: str) -> Place:
         (tmp_path / "home").mkdir()
         checked_runs.configured(tmp_path, topology)
+        kubectl(tmp_path, *HEALTHY)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
         return Place(tmp_path, topology, [], gpus, monkeypatch)
 
     return make
@@ -397,6 +419,17 @@ FAULTS = (
           "script-paths", "has no bin/python", "correct environment.venv_path"),
     Fault("no kubeconfig", ("script",), lambda p: gone(p.folder / "kubeconfig"), "script-paths",
           "kubeconfig does not exist (K8S_KUBECONFIG", "correct k8s.kubeconfig"),
+    Fault("a kubeconfig whose plug-in hangs", ("script",), plug_in, "cluster",
+          "no answer within 0.5 s: the program sleep 4711, which it started, has not ended", "correct k8s.kubeconfig"),
+    Fault("no cluster", ("script",), lambda p: kubectl(p.folder, "echo 'The connection was refused' >&2; exit 1", ""),
+          "cluster", "kubeconfig: The connection was refused", "correct k8s.kubeconfig"),
+    Fault("no node is ready", ("script",), lambda p: kubectl(p.folder, f"echo '{NODES % False}'", HEALTHY[1]),
+          "cluster", "none of its 1 nodes is ready", "wait for a node"),
+    Fault("no right to create pods", ("script",),
+          lambda p: kubectl(p.folder, HEALTHY[0], """echo '{"status": {"allowed": false}}'"""),
+          "cluster", "may not create pods in namespace default", "k8s.namespace"),
+    Fault("rights that are not told", ("script",), lambda p: kubectl(p.folder, HEALTHY[0], "echo no >&2; exit 1"),
+          "cluster", "whether it permits pods in namespace default is not known: no", status="skipped"),
     Fault("a variable of the user's own", ("script",), lambda p: p.set("trainer.env={MODEL_PATH: /no/such}"),
           "script-paths", "/no/such does not exist (MODEL_PATH", "correct"),
 )  # fmt: skip
