@@ -1,5 +1,6 @@
 """What is found before the start, under every topology: each fault is a real file, port or directory. SIMULATED are
-the GPUs (NVML), the cluster (kubectl) and the hub (a server on this host, at the address that huggingface_hub would ask)."""
+the GPUs (NVML), the cluster (kubectl) and the hub (a server on this host, at the address that huggingface_hub would
+ask)."""
 
 from __future__ import annotations
 
@@ -229,6 +230,7 @@ def cached(p: Place, **config: Any) -> None:
     p.set(f"model.model_path={HUB}")
 
 
+SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 512}
 FAULTS = (
     # --- the model's folder
     Fault("no folder", SERVING, lambda p: p.set("model.model_path=/no/such"), "model",
@@ -252,6 +254,24 @@ FAULTS = (
     Fault("a typing error, and nothing like the rest", SERVING,
           lambda p: p.set("model.model_path={folder}/models/toy-1b/step-9"), "model", "No such file",
           "the path exists up to {folder}/models, which has no 'toy-1b'; set model.model_path"),
+    # --- experts
+    Fault("experts that cannot be split", ("managed", "verl"),
+          lambda p: (p.config(**SIZES, num_experts=4, moe_intermediate_size=33), p.set("vllm.gen_tp=2")), "experts",
+          "vllm.gen_tp is 2, but experts that are 33 wide cannot be split over 2 GPUs", "set vllm.gen_tp to 1",
+          {"vllm.gen_tp": "1"}),
+    Fault("experts of a model for text and pictures", ("managed",),
+          lambda p: (p.config(text_config={**SIZES, "num_experts": 4, "moe_intermediate_size": 33,
+                                           "num_attention_heads": 8, "num_key_value_heads": 4}),
+                     p.set("vllm.gen_tp=2")), "experts", "33 wide cannot be split", patch={"vllm.gen_tp": "1"}),
+    Fault("experts that are kept whole", ("verl",),
+          lambda p: (p.config(**SIZES, num_experts=4, moe_intermediate_size=33), p.set("vllm.gen_tp=2"),
+                     p.set("trainer.overrides={actor_rollout_ref.rollout.expert_parallel_size: 2}")), "experts",
+          "expert_parallel_size keeps each expert whole", status="skipped"),
+    Fault("routing replay of a dense model", ("script",),
+          lambda p: (p.config(**SIZES), p.set("trainer.env={ENABLE_R3: 'True'}")), "experts",
+          "ENABLE_R3 is on, but {folder}/models/Toy-1B has no experts", "set ENABLE_R3 to False"),
+    Fault("routing replay of a model that does not tell", ("script",),
+          lambda p: p.set("trainer.env={ENABLE_R3: 'True'}"), "experts", "is not known", status="skipped"),
     # --- heads and GPUs of a replica
     Fault("the nearest size below", OF_VERL,
           lambda p: (p.config(num_attention_heads=6, num_key_value_heads=6), p.set("vllm.gen_tp=4"),
@@ -689,3 +709,21 @@ def test_a_script_that_is_checked_is_not_executed(
     run.env.setenv("BASH_ENV", str(run.folder / "first"))
     code, checks = checked(run, capsys)
     assert code == 0 and {c["id"]: c["status"] for c in checks}["script-syntax"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("topology", "more", "words"),
+    [
+        ("managed", "vllm.gen_tp=2", "4 experts, each 64 wide: 32 on each of 2 GPUs"),
+        ("script", "trainer.env={ENABLE_R3: 'True'}", "ENABLE_R3 replays the routing of 4 experts"),
+    ],
+)
+def test_experts_that_fit_are_told(
+    place: Callable[[str], Place], capsys: pytest.CaptureFixture[str], topology: str, more: str, words: str
+) -> None:
+    run = place(topology)
+    run.config(**SIZES, num_experts=4, moe_intermediate_size=64)
+    run.set(more)
+    _, checks = checked(run, capsys)
+    found = [(check["status"], check["text"]) for check in checks if check["id"] == "experts"]
+    assert found == [("ok", words)]

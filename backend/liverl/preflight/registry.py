@@ -80,6 +80,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("harbor", "harbor:checks", when.harbor, environment=HARBOR, seconds=PROGRAMS),
     Entry("sandbox-address", "sandbox_address:checks", when.harbor, host=True, seconds=15.0),
     Entry("model", "model:checks", when.not_command, seconds=15.0),
+    Entry("experts", "experts:checks", seconds=15.0),
     Entry("model-weights", "weights:checks", when.not_command, seconds=30.0),
     Entry("model-files", "model_files:of_files", when.not_command),
     Entry("memory", "memory:checks", when.not_command, seconds=30.0),
