@@ -94,6 +94,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("launch-script", "launch_script:checks", when.command),
     Entry("script-syntax", "script_syntax:checks", when.command),
     Entry("script-paths", "script_paths:checks", when.command),
+    Entry("script-ports", "ports:script_ports", when.command, host=True, changes=True),
     Entry("cluster", "cluster:checks", when.command, host=True, seconds=25.0),
     Entry("pins", "repository:pins", when.command, host=True),
     Entry("script-modules", "repository:modules", when.command, host=True, seconds=PROGRAMS),
