@@ -1,5 +1,6 @@
 """What is found before the start, under every topology: each fault is a real file, port or directory. SIMULATED are
-the GPUs (NVML) and the hub (a server on this host, at the address that huggingface_hub would ask)."""
+the GPUs (NVML), the cluster (kubectl) and the hub (a server on this host, at the address that huggingface_hub would
+ask)."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from kit import checked_runs
 from kit.checked_runs import GIB, TOPOLOGIES, TwoGpus, safetensors, tree
 
 from liverl.observe.gpu import sampler
+from liverl.preflight import cluster
 from liverl_tui.cli import main as cli
 
 SERVING = ("managed", "verl", "in_process")
@@ -57,6 +59,25 @@ class Place(NamedTuple):
         file.write_text(json.dumps({key: value for key, value in merged.items() if value is not None}))
 
 
+# SIMULATED: the cluster. What kubectl does when it is asked for nodes, and for the right to create pods.
+NODES = """{"items": [{"status": {"conditions": [{"type": "Ready", "status": "%s"}]}}]}"""
+HEALTHY = (f"echo '{NODES % True}'", """echo '{"status": {"allowed": true}}'""")
+
+
+def kubectl(folder: Path, nodes: str, access: str) -> None:
+    """A kubectl in the place of the real one."""
+    (folder / "bin").mkdir(exist_ok=True)
+    program = folder / "bin" / "kubectl"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *nodes*) {nodes};; *) cat >/dev/null; {access};; esac\n')
+    program.chmod(0o755)
+
+
+def plug_in(p: Place) -> None:
+    """A plug-in for credentials that does not answer, as one that waits for a browser."""
+    kubectl(p.folder, "sleep 4711 & wait", HEALTHY[1])
+    p.env.setattr(cluster, "SECONDS", 0.5)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Place]:
     """Makes a place. Nothing of it is outside of the test's folder."""
@@ -78,6 +99,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pl
     def make(topology: str) -> Place:
         (tmp_path / "home").mkdir()
         checked_runs.configured(tmp_path, topology)
+        kubectl(tmp_path, *HEALTHY)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
         return Place(tmp_path, topology, [], gpus, monkeypatch)
 
     return make
@@ -207,6 +230,7 @@ def cached(p: Place, **config: Any) -> None:
     p.set(f"model.model_path={HUB}")
 
 
+SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 512}
 FAULTS = (
     # --- the model's folder
     Fault("no folder", SERVING, lambda p: p.set("model.model_path=/no/such"), "model",
@@ -230,6 +254,24 @@ FAULTS = (
     Fault("a typing error, and nothing like the rest", SERVING,
           lambda p: p.set("model.model_path={folder}/models/toy-1b/step-9"), "model", "No such file",
           "the path exists up to {folder}/models, which has no 'toy-1b'; set model.model_path"),
+    # --- experts
+    Fault("experts that cannot be split", ("managed", "verl"),
+          lambda p: (p.config(**SIZES, num_experts=4, moe_intermediate_size=33), p.set("vllm.gen_tp=2")), "experts",
+          "vllm.gen_tp is 2, but experts that are 33 wide cannot be split over 2 GPUs", "set vllm.gen_tp to 1",
+          {"vllm.gen_tp": "1"}),
+    Fault("experts of a model for text and pictures", ("managed",),
+          lambda p: (p.config(text_config={**SIZES, "num_experts": 4, "moe_intermediate_size": 33,
+                                           "num_attention_heads": 8, "num_key_value_heads": 4}),
+                     p.set("vllm.gen_tp=2")), "experts", "33 wide cannot be split", patch={"vllm.gen_tp": "1"}),
+    Fault("experts that are kept whole", ("verl",),
+          lambda p: (p.config(**SIZES, num_experts=4, moe_intermediate_size=33), p.set("vllm.gen_tp=2"),
+                     p.set("trainer.overrides={actor_rollout_ref.rollout.expert_parallel_size: 2}")), "experts",
+          "expert_parallel_size keeps each expert whole", status="skipped"),
+    Fault("routing replay of a dense model", ("script",),
+          lambda p: (p.config(**SIZES), p.set("trainer.env={ENABLE_R3: 'True'}")), "experts",
+          "ENABLE_R3 is on, but {folder}/models/Toy-1B has no experts", "set ENABLE_R3 to False"),
+    Fault("routing replay of a model that does not tell", ("script",),
+          lambda p: p.set("trainer.env={ENABLE_R3: 'True'}"), "experts", "is not known", status="skipped"),
     # --- heads and GPUs of a replica
     Fault("the nearest size below", OF_VERL,
           lambda p: (p.config(num_attention_heads=6, num_key_value_heads=6), p.set("vllm.gen_tp=4"),
@@ -397,6 +439,22 @@ FAULTS = (
           "script-paths", "has no bin/python", "correct environment.venv_path"),
     Fault("no kubeconfig", ("script",), lambda p: gone(p.folder / "kubeconfig"), "script-paths",
           "kubeconfig does not exist (K8S_KUBECONFIG", "correct k8s.kubeconfig"),
+    Fault("a kubeconfig whose plug-in hangs", ("script",), plug_in, "cluster",
+          "no answer within 0.5 s: the program sleep 4711, which it started, has not ended", "correct k8s.kubeconfig"),
+    Fault("a script's LiteLLM of an earlier launch", ("script",), lambda p: hold(p, "infrastructure.litellm_port"),
+          "script-ports", "trials would reach that one", "set infrastructure.litellm_port to another port",
+          status="warn"),
+    Fault("a script's Ray of an earlier launch", ("script",), lambda p: hold(p, "infrastructure.ray_port"),
+          "script-ports", "held by pid", "set infrastructure.ray_port to another port", status="warn"),
+    Fault("no cluster", ("script",), lambda p: kubectl(p.folder, "echo 'The connection was refused' >&2; exit 1", ""),
+          "cluster", "kubeconfig: The connection was refused", "correct k8s.kubeconfig"),
+    Fault("no node is ready", ("script",), lambda p: kubectl(p.folder, f"echo '{NODES % False}'", HEALTHY[1]),
+          "cluster", "none of its 1 nodes is ready", "wait for a node"),
+    Fault("no right to create pods", ("script",),
+          lambda p: kubectl(p.folder, HEALTHY[0], """echo '{"status": {"allowed": false}}'"""),
+          "cluster", "may not create pods in namespace default", "k8s.namespace"),
+    Fault("rights that are not told", ("script",), lambda p: kubectl(p.folder, HEALTHY[0], "echo no >&2; exit 1"),
+          "cluster", "whether it permits pods in namespace default is not known: no", status="skipped"),
     Fault("a variable of the user's own", ("script",), lambda p: p.set("trainer.env={MODEL_PATH: /no/such}"),
           "script-paths", "/no/such does not exist (MODEL_PATH", "correct"),
 )  # fmt: skip
@@ -656,3 +714,21 @@ def test_a_script_that_is_checked_is_not_executed(
     run.env.setenv("BASH_ENV", str(run.folder / "first"))
     code, checks = checked(run, capsys)
     assert code == 0 and {c["id"]: c["status"] for c in checks}["script-syntax"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("topology", "more", "words"),
+    [
+        ("managed", "vllm.gen_tp=2", "4 experts, each 64 wide: 32 on each of 2 GPUs"),
+        ("script", "trainer.env={ENABLE_R3: 'True'}", "ENABLE_R3 replays the routing of 4 experts"),
+    ],
+)
+def test_experts_that_fit_are_told(
+    place: Callable[[str], Place], capsys: pytest.CaptureFixture[str], topology: str, more: str, words: str
+) -> None:
+    run = place(topology)
+    run.config(**SIZES, num_experts=4, moe_intermediate_size=64)
+    run.set(more)
+    _, checks = checked(run, capsys)
+    found = [(check["status"], check["text"]) for check in checks if check["id"] == "experts"]
+    assert found == [("ok", words)]

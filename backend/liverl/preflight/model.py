@@ -87,6 +87,8 @@ def _embedded(key: str, name: str) -> Check:
     except (OSError, ValueError) as error:
         if not name.startswith(BUILTIN) and not os.path.isdir(name):
             return _missing(key, Path(name), f"there is no directory {name}")
+        if isinstance(error, PermissionError):
+            return _unreadable(f"cannot read {error.filename}: {error.strerror}")
         return Check(NAME, "fail", f"{name}: {error}", fix=_FOLDER.format(key=key))
     return Check(NAME, "ok", f"{name}: packaged" if name.startswith(BUILTIN) else name)
 
@@ -115,6 +117,8 @@ def _file(config: RunConfig, key: str, folder: Path, file: Path, where: str) -> 
     """What the config.json of a model in ``folder`` says."""
     try:
         heads = read_heads(file)
+    except PermissionError as error:
+        yield _unreadable(f"cannot read {file}: {error.strerror}")
     except OSError as error:
         yield _missing(key, folder, f"cannot read {file}: {os.strerror(error.errno or 0)}")
     except ValueError as error:
@@ -122,6 +126,11 @@ def _file(config: RunConfig, key: str, folder: Path, file: Path, where: str) -> 
         yield Check(NAME, "fail", f"cannot parse {file}: {error}", fix=fix)
     else:
         yield from _split(config, where, heads, str(file))
+
+
+def _unreadable(text: str) -> Check:
+    """That this user may not read what is there."""
+    return Check(NAME, "fail", text, fix="make the folder and its files readable for this user")
 
 
 def _missing(key: str, folder: Path, text: str) -> Check:

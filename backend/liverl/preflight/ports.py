@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan, ServiceSpec
-from liverl.preflight.subject import Ours
+from liverl.preflight.script_paths import elsewhere
+from liverl.preflight.subject import Ours, variables_of
 from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, find_run, indexed_runs
 from liverl.rundir.layout import read_backend
@@ -24,6 +27,14 @@ _RAY_HINT = (
     ": a Ray cluster is running there; set ray.address to use it, or set infrastructure.ray_port and "
     "infrastructure.ray_dashboard_port to other ports"
 )
+
+
+# LiveRL's variables that name a port on which its script starts a service, and the keys that set them.
+_OF_SCRIPT = {
+    "LITELLM_PORT": "infrastructure.litellm_port",
+    "RAY_PORT": "infrastructure.ray_port",
+    "RAY_DASHBOARD_PORT": "infrastructure.ray_dashboard_port",
+}
 
 
 def port_checks(plan: Plan, ours: Ours | None = None) -> list[Check]:
@@ -49,6 +60,34 @@ def port_checks(plan: Plan, ours: Ours | None = None) -> list[Check]:
                 fix = f"--set {key}=0 takes any free port" if patch else ""
                 checks.append(Check(name, "fail", _held(spec, port.name, holder), fix=fix, patch=patch))
     return checks
+
+
+def script_ports(
+    plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ, ours: Ours | None = None
+) -> Iterator[Check]:
+    """The ports that a launch script gets in variables. One that is held is a warning, as in LiveRL's dryrun.sh: some
+    scripts end what an earlier launch has left there. Those that the script chooses itself are not known."""
+    script = next(service for service in plan.services if service.ends_run)
+    variables = variables_of(script, env)
+    for name, key in _OF_SCRIPT.items():
+        value = variables.get(name, "")
+        if not (value.isascii() and value.isdigit() and 0 < int(value) < 1 << 16):
+            continue
+        title = f"port {value} ({name})"
+        if elsewhere(config):
+            yield Check(title, "skipped", "the command runs on another host")
+            continue
+        holder = procfs.port_holder(int(value))
+        if holder is None:
+            yield Check(title, "ok", "free")
+        elif ours is not None and ours.has(holder.pid, plan):
+            yield Check(title, "ok", f"held by this run (pid {holder.pid})")
+        else:
+            run = run_of(holder.pid) if holder.pid is not None else None
+            owner = f", of run {_name(run)}" if run is not None else ""
+            then = ": trials would reach that one" if name == "LITELLM_PORT" else ""
+            fix = f"if nobody needs it, end it; or set {key} to another port"
+            yield Check(title, "warn", f"held by {holder.words()}{owner}{then}", fix=fix)
 
 
 def _held(spec: ServiceSpec, port: str, holder: procfs.Holder) -> str:
