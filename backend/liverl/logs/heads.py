@@ -53,7 +53,8 @@ _STYLES = tuple(
     )
 )
 _MAY = re.compile(r"[\[\d]|[A-Z]{4}|[DIWEFC]\d{3}|[A-Z][a-z]{2} |[\w.-]{1,120}:\d+:\d+ \[")
-_CANCELLED = re.compile(rf"(?:slurmstepd|srun): .{{0,200}}?CANCELLED AT {DATED}")  # "*** STEP 1.0 ON node7"
+# "*** STEP 1.0 ON node7"
+_CANCELLED = re.compile(rf"(?:slurmstepd(?:-\S{{1,64}})?|srun): .{{0,200}}?CANCELLED AT {DATED}")
 LONGEST_HEAD = 400  # characters
 
 

@@ -14,7 +14,7 @@ POLL_LINES = re.compile(
 _IDLE = re.compile(
     r"generation throughput: 0\.0+ tokens/s|gen throughput \(token/s\): 0\.0+\b|#running-req: 0, |"
     r"No available shared memory broadcast block found in \d|\(autoscaler \+|(?i:\bheartbeat\b|\bkeep-?alive\b)|"
-    r"\bslurmstepd: error: |"
+    r"\bslurmstepd(?:-\S{1,64})?: error: |"
     r"(?i:\bstill waiting\b|\bhealth.?check\b)|"
     # verl's transfer queue prints these three lines every 300 s, also if nothing but its heartbeat used it.
     r"\[Performance\] Total success requests: |Time range: last [\d.]+ minutes|Per-operation statistics: "

@@ -89,7 +89,7 @@ _CONTENT = (
     ),
     (re.compile(rb"oom-kill:|Out of memory: Killed process|NVRM: Xid"), Kind("kernel log", True)),
 )
-_SLURM = re.compile(rb"^(?:slurmstepd|srun|slurm_script|sbatch): ", re.M)
+_SLURM = re.compile(rb"^(?:slurmstepd(?:-[^\s:]{1,64})?|srun|slurm_script|sbatch): ", re.M)
 _OWN_LOG = re.compile(r"[\w-]+\.\d+\.log$")
 # Of a file in a form that is not read, whose content cannot tell
 _MAY_BE_LOG = re.compile(
