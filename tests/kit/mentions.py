@@ -224,6 +224,8 @@ OTHERS: dict[str, str] = {
     "data.prompt_key": "the name of the column with the messages, in verl's configuration",
     "trainer.default_local_dir": "the directory of the checkpoints, in verl's configuration",
     "trainer.logger": "where metrics are logged, in verl's configuration",
+    "trainer.max_actor_ckpt_to_keep": "how many checkpoints stay, in verl's configuration",
+    "data.pt": "a file of verl's checkpoints",
     "trainer.save_freq": "steps between two checkpoints, in verl's configuration",
     "trainer.resume_from_path": "the checkpoint to resume from, in verl's configuration",
     "verl.trainer.ppo.v1.trainer_separate_async": "the name of a logger of verl's",
@@ -346,6 +348,8 @@ OPTIONS_OF_OTHERS = {
     "--init": "of docker",
     "--update-documents": "of the tests",
     "--build-arg": "of docker",
+    "--cache-dir": "of kubectl",
+    "--request-timeout": "of kubectl",
 }
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 
