@@ -21,7 +21,16 @@ def cut_off(trials: TrialsStatus) -> TrialsStatus:
         """A step whose running trials are cut off too."""
         calling = step.calling - step.calling_now if step.calling is not None else None
         return msgspec.structs.replace(
-            step, cut_off=step.total - step.finished, calling=calling, calling_now=0
+            step,
+            cut_off=step.total - step.finished,
+            calling=calling,
+            calling_now=0,
+            slowest=tuple(
+                msgspec.structs.replace(slow, state="cut_off", waits_for="")
+                if slow.state == "running"
+                else slow
+                for slow in step.slowest
+            ),
         )
 
     calling = trials.calling - trials.calling_now if trials.calling is not None else None
@@ -38,7 +47,7 @@ def cut_off(trials: TrialsStatus) -> TrialsStatus:
 
 def cut_off_head(head: TrialHead) -> TrialHead:
     """Mark one trial as cut off, if it is unfinished."""
-    return msgspec.structs.replace(head, state="cut_off") if head.state == "running" else head
+    return msgspec.structs.replace(head, state="cut_off", waits_for="") if head.state == "running" else head
 
 
 def with_starts(heads: Iterable[TrialHead], starts: TrainerStarts) -> list[TrialHead]:
