@@ -13,6 +13,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
 from liverl_tui.cli.numbers import LINES, STEP
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 NEWEST = 50  # trials that ``ls`` prints without -n
 TAIL = 10  # ended trials that ``tail`` begins with
+ENDING_S = 10.0  # the longest time from a backend's ``bye`` to the end of its process
 INTERVAL_S = 1.0  # between two looks of ``tail``
 WAITS = ("queue", "sandbox", "model", "tool", "agent", "verifier")
 
@@ -139,17 +141,9 @@ def ls_command(
 
         _print(table(found.trials, time.time(), _width()))
     if found.matched < found.total or len(found.trials) < found.matched:
-        of = (
-            f"all {found.total} of step {found.step}"
-            if found.step is not None
-            else f"{found.total} of the run"
-        )
-        more = (
-            ""
-            if len(found.trials) == found.matched
-            else f"; {found.matched - len(found.trials)} more with -n"
-        )
-        echo(f"{len(found.trials)} of {of}{more}", err=True)
+        of = f"step {found.step}" if found.step is not None else "the run"
+        more = "" if len(found.trials) == found.matched else f"; -n {found.matched} shows more"
+        echo(f"{len(found.trials)} of {quantity(found.total, 'trial')} of {of}{more}", err=True)
     elif not found.trials:
         echo(f"run {run_dir.name} has no trials yet", err=True)
     return ExitCode.OK
@@ -299,7 +293,7 @@ def _follow(run: RunDir, tail: _Tail, *, follow: bool) -> None:
     Raises:
         ControlError: its backend does not answer, or has died without a result.
     """
-    from liverl.control.blocking import Connection
+    from liverl.control.blocking import Connection, await_gone
     from liverl.control.messages import NO_EVENTS, BackendDead, BackendOfOther
     from liverl.offline.present import present
 
@@ -310,6 +304,7 @@ def _follow(run: RunDir, tail: _Tail, *, follow: bool) -> None:
                 while (message := connection.read(None)) is not None and message.bye is None:
                     if message.snapshot is not None:
                         tail.take(message.snapshot)
+            await_gone(run.path, ENDING_S)  # it says bye before its files have its last words
         except BackendOfOther as error:
             echo(f"{error}: this is what its files record; it is not followed", err=True)
         except BackendDead:
