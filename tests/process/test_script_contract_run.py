@@ -22,7 +22,8 @@ from kit import contract
 from kit.contract import ON_PURPOSE, problems
 from kit.receivers import keeper_of, kept
 from kit.runs import WEB, ToyRun, make_run, toy
-from kit.trial_folders import FILE, call, lines
+from kit.trial_folders import FILE, call
+from kit.trial_folders import lines as lines_of
 from kit.venvs import make_venv
 from kit.waiting import wait_until
 from msgspec.structs import replace
@@ -148,7 +149,7 @@ def _ended(told: Told) -> None:
     folder = run.run_dir / "trials" / "step_0001" / "one-0a1b2c"
     folder.mkdir(parents=True)
     (folder / "result.json").write_text(TRIAL)
-    (folder / FILE).write_text(lines(call(duration_ms=500)))
+    (folder / FILE).write_text(lines_of(call(duration_ms=500)))
     told.outputs["trials ls --json"] = [
         printed("trials", "ls", "--json", "--step", "1", "--run", run.run_dir)
     ]

@@ -82,8 +82,9 @@ def test_trials_of_a_live_run_and_of_one_that_has_ended(run: ToyRun) -> None:
     assert steps.startswith(
         "step 1: 2 of 3 trials finished, 1 cut off, mean reward 1.000\n  ended by: submit 2\n"
     )
-    again = run_cli("trials", "tail", "-n", "1", *which)
-    assert [line.split()[0] for line in again.stdout.splitlines()] == ["NAME", "cut-0a1b2c"]
+    again = run_cli("trials", "tail", "-n", "9", *which)
+    names = sorted(line.split()[0] for line in again.stdout.splitlines())
+    assert names == ["NAME", "cut-0a1b2c", "one-0a1b2c", "two-0a1b2c"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,10 @@ class Phases(msgspec.Struct, frozen=True):
 def harbor_spans(result: Mapping[str, Any]) -> Spans:
     """The phases in Harbor's ``result.json``; of a task with several steps those of all steps together."""
     parts = result.get("step_results")
-    documents = [result, *(part for part in (parts if isinstance(parts, list) else ()) if _is_object(part))]
+    documents = [
+        result,
+        *(part for part in (parts if isinstance(parts, list) else ()) if isinstance(part, dict)),
+    ]
     named: tuple[tuple[Phase, tuple[str, ...]], ...] = (
         ("setup", _SETUPS),
         ("agent", ("agent_execution",)),
@@ -93,7 +96,7 @@ def phases_of(result: Mapping[str, Any] | None, begun: Mapping[str, Any], queued
         return Phases({}, None, None)
     ended_at = moment(result.get("finished_at")) if result is not None else None
     last = _last(spans, _failed_at(result))
-    seconds = {
+    seconds: dict[str, float] = {
         phase: round(total, 3)
         for phase in PHASES
         if (total := _seconds(spans.get(phase, ()), ended_at if phase == last else None)) is not None
@@ -211,7 +214,7 @@ def _took(head: TrialHead) -> float | None:
 
 def _failed_at(result: Mapping[str, Any] | None) -> float | None:
     info = result.get("exception_info") if result is not None else None
-    return moment(info.get("occurred_at")) if _is_object(info) else None
+    return moment(info.get("occurred_at")) if isinstance(info, dict) else None
 
 
 def _last(spans: Spans, failed_at: float | None) -> Phase | None:
@@ -230,12 +233,7 @@ def _seconds(spans: Iterable[tuple[float, float | None]], ended_at: float | None
 
 
 def _span(value: object) -> tuple[float, float | None] | None:
-    if not _is_object(value):
+    if not isinstance(value, dict):
         return None
-    assert isinstance(value, dict)
     began = moment(value.get("started_at"))
     return None if began is None else (began, moment(value.get("finished_at")))
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
