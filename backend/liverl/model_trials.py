@@ -61,9 +61,44 @@ class TrialHead(msgspec.Struct, frozen=True):
     # What its recorded requests ask for, ascending; without those that ask for nothing.
     temperatures: tuple[float, ...] = ()
     top_ps: tuple[float, ...] = ()
+    # Seconds of each phase that has ended: queue (from the trainer's request to its begin), setup (its sandbox, and the
+    # agent in it), agent, verifier. A phase of which nothing is known is missing.
+    phases: dict[str, float] = {}
+    phase: str | None = (
+        None  # in which it is, or in which its error was raised, else its last; None: not known
+    )
+    phase_since: UnixTime | None = None  # when that began
+    rewards: dict[str, float] = {}  # all finite numbers of its verifier, by name; capped
+    error: str = ""  # type of the exception that ended it; "" without one
+    model_seconds: float | None = None  # in which at least one of its calls was answered; None: not recorded
+    # What it waits for now: queue, sandbox, model, tool or verifier; "" if that is not known, and once it has ended.
+    waits_for: str = ""
+    # What most of its time went to, in the same words, or ``agent``; "" while it runs, and if that is not known.
+    spent_on: str = ""
     # Only its row in verl's dump of the step is known: input, output and reward. What such a row does not have (turns,
     # tool calls, tokens, times) is 0 or None.
     dumped: bool = False
+
+
+class PhaseTimes(msgspec.Struct, frozen=True):
+    """A phase of the trials of one step: how many have ended it, and their seconds."""
+
+    trials: int
+    mean: float
+    longest: float
+
+
+class SlowTrial(msgspec.Struct, frozen=True):
+    """One of the slowest trials of a step, see ``TrialHead``. ``seconds``: that it took; None while it runs."""
+
+    name: str
+    path: str
+    state: Literal["running", "finished", "cut_off"]
+    started_at: UnixTime | None = None
+    seconds: float | None = None
+    phase: str | None = None
+    waits_for: str = ""
+    spent_on: str = ""
 
 
 class StepTrials(msgspec.Struct, frozen=True):
@@ -91,6 +126,10 @@ class StepTrials(msgspec.Struct, frozen=True):
     endings: dict[str, int] = {}  # "<TrialHead.cause> <TrialHead.outcome>" -> trials
     dumped: int = 0  # those of ``finished`` that are known from verl's dump only, see ``TrialHead.dumped``
     damaged: dict[str, int] = {}  # zero_logprobs, mask_mismatch, unreadable (``TrialHead.flags``) -> trials
+    ended_by: dict[str, int] = {}  # ``TrialHead.ended_by`` of the finished trials that say it -> trials
+    failed_in: dict[str, int] = {}  # phase in which an error ended a trial -> trials
+    phases: dict[str, PhaseTimes] = {}  # queue, setup, agent, verifier -> the times of those that have ended
+    slowest: tuple[SlowTrial, ...] = ()  # those that run first, the oldest first; then the longest; at most 3
 
     @property
     def running(self) -> int:

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("attach", "Show a run, or how it ended. Detaching never stops it."),
     "status": ("status", "Show the current state, as a table or JSON."),
     "events": ("events", "Print the events, one per line."),
+    "trials": ("trials", "List trials, show one, follow those that end, and sum up steps."),
     "logs": ("logs", "Print the logs of the services, merged."),
     "restart": ("services", "Restart a service."),
     "start": ("services", "Start a stopped service."),

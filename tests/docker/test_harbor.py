@@ -17,8 +17,10 @@ from kit.harbor_tasks import write_task
 
 from liverl.agents.harbor.config import HarborTrial, runner_environment, trial_config
 from liverl.agents.harbor.owned import Ledger, identity, read_ledgers
+from liverl.observe.trials.steps import head_at
 from liverl.sandboxes.sweep import lost_trials, sweep
 from liverl.verl_runtime.kinds.harbor_runner import HarborRunner, RunnerDied
+from liverl_tui.text.trial_phases import phase_words
 
 PYTHON = os.environ.get("LIVERL_TEST_HARBOR_PYTHON")
 pytestmark = pytest.mark.skipif(
@@ -60,6 +62,7 @@ class Trials:
         self.runner = HarborRunner(str(PYTHON), 2, folder / "log", env)
         self.ledger = Ledger(self.run, "worker-1", "attempt_001", os.environ)
         self.kept = not delete
+        self.phases: list[str] = []  # as they began
 
     async def trial(self, name: str) -> None:
         overlay = self.ledger.begin(name, self.task, kept=self.kept)
@@ -69,8 +72,11 @@ class Trials:
             anthropic="http://h", key="k", model="m", turns=1, context=100, reply=10, overlay=str(overlay),
         )  # fmt: skip
         late = asyncio.get_running_loop().time() + 300
+        config = trial_config(described, self.settings)
         try:
-            ended = await self.runner.run(trial_config(described, self.settings), late, asyncio.Event())
+            ended = await self.runner.run(
+                config, late, asyncio.Event(), lambda phase, at: self.phases.append(phase)
+            )
         except RunnerDied:
             self.ledger.lost(name)
             raise
@@ -79,9 +85,13 @@ class Trials:
 
 
 async def test_harbor_ends_its_own_within_seconds(tmp_path: Path, image: str) -> None:
-    trials = Trials(tmp_path, image, 0)
+    trials = Trials(tmp_path, image, 2)
     await trials.trial("t-1a2b3c4d")
     await trials.runner.close()
+    head = head_at(trials.run, "trials/t-1a2b3c4d")
+    assert head is not None and trials.phases == ["setup", "agent", "verifier"] == list(head.phases)
+    assert 2.0 <= head.phases["agent"] < 60 and head.rewards == {"reward": 1.0}
+    print(f"phases of a trial in Docker: {phase_words(head.phases, None)}")
     assert of_project("t-1a2b3c4d") == {} and lost_trials(trials.run) == frozenset()
     assert [entry.event for entry in read_ledgers(trials.run)] == ["begun", "over"]
 

@@ -24,7 +24,7 @@ from liverl.control.messages import PROTOCOL
 from liverl.environments.reports import EnvListed, EnvShown, Localized
 from liverl.exit_codes import rows
 from liverl.importing import Imported
-from liverl.model import SCHEMA, Check, Event, Result
+from liverl.model import SCHEMA, Check, Event, Result, TrialHead
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
 from liverl.offline.checkpoint_export import ExportReport
@@ -32,6 +32,7 @@ from liverl.offline.checkpoints import CheckpointList, Export, PruneReport
 from liverl.offline.clean_items import CleanReport
 from liverl.offline.doctor.report import DoctorReport
 from liverl.offline.envs_gc import GcReport
+from liverl.offline.trials import StepsListed, TrialShown, TrialsListed
 from liverl.plan.spec import Plan
 from liverl.preflight.record import Preflight, Report
 from liverl.rundir.cleaned import Removal
@@ -107,6 +108,10 @@ def introspected() -> dict[str, Any]:
         "envs localize --json": dict(fields(tuple[Localized, ...])),
         "envs gc --json": dict(fields(GcReport)),
         "import --json": dict(fields(Imported)),
+        "trials ls --json": dict(fields(TrialsListed)),
+        "trials show --json": dict(fields(TrialShown)),
+        "trials steps --json": dict(fields(StepsListed)),
+        "trials tail --json": dict(fields(TrialHead)),
         "rules check --json": dict(fields(RulesChecked)),
         "rules ls --json": dict(fields(tuple[RowListed, ...])),
     }

@@ -391,8 +391,12 @@ def _wrong_options(text: Text) -> list[str]:
     rest = re.sub(_PROGRAMS, " ", text.text)
     wrong = []
     for match in _OPTION.finditer(rest):
-        before = re.search(r"([a-z][a-z-]*) $", rest[: match.start()])
-        allowed = options(before[1]) if before and before[1] in COMMANDS else any_option()
+        before = re.search(r"(?:([a-z][a-z-]*) )?([a-z][a-z-]*) $", rest[: match.start()])
+        allowed = any_option()
+        if before and before[2] in COMMANDS:
+            allowed = options(before[2])
+        if before and before[1] in COMMANDS and before[2] in getattr(commands()[before[1]], "commands", {}):
+            allowed = options(before[1])  # "trials ls --step": of an action
         if match[0] in OPTIONS_OF_OTHERS:
             continue
         if match[0] not in allowed and not text.where.startswith(tuple(_IMITATED)):

@@ -23,6 +23,8 @@ from kit.contract import ON_PURPOSE, problems
 from kit.made_checkpoints import fsdp, merger
 from kit.receivers import keeper_of, kept
 from kit.runs import WEB, ToyRun, make_run, toy
+from kit.trial_folders import FILE, call
+from kit.trial_folders import lines as lines_of
 from kit.venvs import make_venv
 from kit.waiting import wait_until
 from msgspec.structs import replace
@@ -146,6 +148,18 @@ def _ended(told: Told) -> None:
     rules.write_text('silence = ["nccl-watchdog"]\n')
     told.outputs["rules check --json"] = [printed("rules", "check", "--json", rules)]
     told.outputs["rules ls --json"] = [printed("rules", "ls", "--json", "nccl")]
+    folder = run.run_dir / "trials" / "step_0001" / "one-0a1b2c"
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text(TRIAL)
+    (folder / FILE).write_text(lines_of(call(duration_ms=500)))
+    told.outputs["trials ls --json"] = [
+        printed("trials", "ls", "--json", "--step", "1", "--run", run.run_dir)
+    ]
+    told.outputs["trials steps --json"] = [printed("trials", "steps", "--json", "--run", run.run_dir)]
+    told.outputs["trials show --json"] = [
+        printed("trials", "show", "--json", folder.name, "--run", run.run_dir)
+    ]
+    told.outputs["trials tail --json"] = [printed("trials", "tail", "--json", "--run", run.run_dir)]
     for name in ("events.jsonl", "history.jsonl", "journal.jsonl"):
         lines = (run.run_dir / name).read_text().splitlines()
         told.outputs[name] = [json.loads(line) for line in lines]
@@ -164,6 +178,7 @@ def _checkpoints(told: Told, run_dir: Path) -> None:
     told.outputs["checkpoints prune --json"] = [pruned]
 
 
+TRIAL = '{"ended_by": "submit", "verifier_result": {"rewards": {"reward": 1, "style": 2}}}'
 LAUNCH = """export NCCL_DEBUG=INFO
 NAME=n-$(date)
 python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo trainer.experiment_name=$NAME data.seed=1

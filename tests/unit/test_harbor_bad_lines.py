@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 import textwrap
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -52,6 +53,7 @@ REWARDS = {
     "whole": {"reward": 1},
     "number-name": {7: 0.5},
     "none": None,
+    "phases": {"reward": 1},
 }
 EXCEPTIONS = {
     "surrogate": N(exception_type="OSError", exception_message="no file caf\udce9"),
@@ -85,13 +87,23 @@ def result(kind):
 
 QUEUE = """
 import asyncio, os
+from types import SimpleNamespace
 from .values import result
 
 class TrialQueue:
     def __init__(self, n_concurrent, retry_config):
-        pass
+        self.told = {}
+
+    def on_environment_started(self, callback):
+        self.told["environment"] = callback
+
+    def on_agent_started(self, callback):
+        self.told["agent"] = callback  # a version that tells no start of a verifier
 
     async def submit(self, config):
+        if config["trial_name"] == "phases":
+            for callback in self.told.values():
+                await callback(SimpleNamespace(config=SimpleNamespace(trial_name="phases")))
         while config["trial_name"] == "healthy" and not os.path.exists(os.environ["GO"]):
             await asyncio.sleep(0.01)
         return result(config["trial_name"])
@@ -198,6 +210,19 @@ async def test_a_bad_value_costs_its_own_trial_only(runner: HarborRunner, tmp_pa
     assert not healthy.done()  # by the process of all the others
     (tmp_path / "go").touch()
     assert await healthy == Ended(rewards={"reward": 1.0})
+
+
+async def test_phases_are_told_as_harbor_begins_them(runner: HarborRunner) -> None:
+    """Harbor's process is the real ``runner.py``."""
+    told: list[str] = []
+    began, late = time.time(), asyncio.get_running_loop().time() + 60
+
+    def begins(phase: str, at: float) -> None:
+        assert began - 1 <= at <= time.time() + 1
+        told.append(phase)
+
+    ended = await runner.run({"trial_name": "phases"}, late, asyncio.Event(), begins)
+    assert ended == Ended(rewards={"reward": 1.0}) and told == ["setup", "agent"]
 
 
 # --- lines of another runner, such as a patched one -------------------------------------------------------------------

@@ -4,6 +4,7 @@ simulated."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from liverl.verl_runtime.carriers import Endpoints, Lengths, Line
 from liverl.verl_runtime.kinds import harbor
 from liverl.verl_runtime.kinds.base import Result, Rules, Trial, Where
 from liverl.verl_runtime.kinds.harbor import Place, admit, close, failure, rules
-from liverl.verl_runtime.kinds.harbor_runner import Ended, RunnerDied
+from liverl.verl_runtime.kinds.harbor_runner import Begins, Ended, RunnerDied
 
 NO_LIMITS = dict.fromkeys(
     (
@@ -39,12 +40,18 @@ class Runner:
 
     answer: Callable[[Path], Ended] = staticmethod(lambda _: Ended())
 
+    phases: tuple[tuple[str, float], ...] = ()  # that each trial begins
+
     def __init__(self, *how: Any) -> None:
         self.how = how
         self.asked: list[tuple[dict[str, Any], float, asyncio.Event]] = []
         self.closed = False
 
-    async def run(self, config: dict[str, Any], deadline: float, late: asyncio.Event) -> Ended:
+    async def run(
+        self, config: dict[str, Any], deadline: float, late: asyncio.Event, begins: Begins
+    ) -> Ended:
+        for phase, at in self.phases:
+            begins(phase, at)
         self.asked.append((config, deadline, late))
         return self.answer(Path(config["trials_dir"]) / config["trial_name"])
 
@@ -420,3 +427,26 @@ async def test_a_result_of_more_than_16_mib_is_not_read(
 
     _, conversation, _ = await ran(runner, tmp_path, write)
     assert conversation.waited_seconds == seconds
+
+
+async def test_when_its_phases_began_is_written_while_it_runs(tmp_path: Path, runner: type[Runner]) -> None:
+    def seen(directory: Path) -> Ended:
+        assert json.loads((directory / "phases.json").read_text()) == {"setup": 5.0, "agent": 9.5}
+        return Ended(rewards={"reward": 1.0})
+
+    runner.phases = (("setup", 5.0), ("agent", 9.5), ("agent", 20.0))  # a task may have several steps
+    found, _, _ = await ran(runner, tmp_path, seen)
+    assert found == Result(1.0, True)
+
+
+async def test_a_trial_goes_on_whose_phases_cannot_be_written(
+    tmp_path: Path, runner: type[Runner], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(harbor, "write_json", full)
+    runner.phases = (("setup", 5.0),)
+    found, _, _ = await ran(runner, tmp_path, Ended(rewards={"reward": 1.0}))
+    assert found == Result(1.0, True)
+    assert "phases.json: No space left on device" in caplog.text

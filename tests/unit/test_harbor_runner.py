@@ -40,6 +40,11 @@ for line in sys.stdin:
     if request["do"] == "cancel":
         if trial != "deaf":
             ended(trial, cancelled=True)
+    elif trial == "phases":
+        tell(event="phase", trial="another", phase="setup", at=1.0)
+        tell(event="phase", trial=trial, phase="setup", at=2.5)
+        tell(event="phase", trial=trial, phase="agent", at=7)
+        ended(trial, rewards={"reward": 0.5})
     elif trial == "good":
         tell(event="ended", trial="another", rewards={"reward": 9})
         ended(trial, rewards={"reward": 0.5})
@@ -95,6 +100,16 @@ async def test_trials_end_as_the_process_says(runner: HarborRunner) -> None:
     assert good == Ended(rewards={"reward": 0.5})
     assert bad == Ended(exception=("KeyError", "x"), retry=True)
     assert unmade == Ended(exception=("ValueError", "no task"), begun=False)
+
+
+async def test_a_trial_is_told_its_phases_as_they_begin(runner: HarborRunner) -> None:
+    told: list[tuple[str, float]] = []
+    late = asyncio.get_running_loop().time() + 30
+    ended = await runner.run(
+        {"trial_name": "phases"}, late, asyncio.Event(), lambda phase, at: told.append((phase, at))
+    )
+    assert told == [("setup", 2.5), ("agent", 7.0)] and ended == Ended(rewards={"reward": 0.5})
+    assert await run(runner, "phases") == ended, "nobody has to listen"
 
 
 async def test_how_the_process_is_started(

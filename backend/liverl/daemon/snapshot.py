@@ -14,6 +14,7 @@ from liverl.external.launch_script import LaunchScript
 from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe.boot.stages import Stage
 from liverl.observe.trials.cut_off import cut_off
+from liverl.observe.trials.phases import seen_by_sessions
 from liverl.rundir.layout import hostname
 from liverl.serving.registry import ReplicaRegistry
 from liverl.supervise.services import state_machine
@@ -51,7 +52,11 @@ class SnapshotBuilder:
         services += self._script.services() if self._script is not None else ()
         replicas = self._replicas.status(self._stages())
         services = _replicas_together(services, [replica.name for replica in replicas.items])
+        sessions = self._replicas.sessions_status()
         trials = cut_off(facts.trials) if self._outcome.result is not None else facts.trials
+        if sessions is not None:
+            silent = sessions.silent
+            trials = seen_by_sessions(trials, (one.id for one in silent), len(silent))
         total = self.total_steps()
         return Snapshot(
             seq=supervisor.records.events.seq,
@@ -82,7 +87,7 @@ class SnapshotBuilder:
             services=tuple(services),
             replicas=replicas,
             proxy=self._replicas.proxy_status(),
-            sessions=self._replicas.sessions_status(),
+            sessions=sessions,
             carrier=supervisor.plan.carrier,
             step=self.step(),
             total_steps=total,

@@ -356,13 +356,14 @@ async def run_trial(
     rules = kind.rules(settings.agent, settings.trial_timeout)
     counts = of_step(Path(settings.attempt_dir), where.step, where.worker, settings.step_trials)
     counted: set[str] = set()  # endings of this trial
+    asked = time.time()
     for repeat in range(settings.max_retries + 1):
         counts.begin(again=repeat > 0)
         same = ""
         try:
             # Left before the step's other trials are waited for, which may need the place.
             async with kind.admit(settings.agent, where) as place:
-                ran = await _run(_Attempt(settings, prompt, rules, place, repeat), carrier, tools)
+                ran = await _run(_Attempt(settings, prompt, rules, place, repeat, asked), carrier, tools)
             same = counts_together(ran.ended)
         finally:
             counts.end("" if same in counted else same)
@@ -373,17 +374,20 @@ async def run_trial(
         outcome = await _outcome(ran, tools, counts)
         if outcome.ending.outcome != "repeated":
             break
+        asked = time.time()
     return outcome
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """One time that a trial is run. ``repeat``: how many times it was run before."""
+    """One time that a trial is run. ``repeat``: how many times it was run before; ``asked``: Unix seconds from which
+    on it waited for its place."""
 
     settings: LoopSettings
     prompt: Prompt
     rules: Rules
     place: Any
     repeat: int
+    asked: float
 
 
 @dataclass
@@ -495,7 +499,7 @@ def _begin(attempt: _Attempt) -> tuple[str, Path, dict[str, Any]]:
     again = {"repeat": attempt.repeat, "repeat_of": prompt.name()} if attempt.repeat else {}
     # Written before the first request: LiteLLM takes the trial's sampling parameters from it.
     own = {"task": _task(prompt), "agent": prompt.kind, "sampling": prompt.sampling}
-    facts = {**_split(prompt), **own, **place, **again}
+    facts = {**_split(prompt), **own, **place, **again, "queued_at": round(attempt.asked, 3)}
     write_facts(directory, facts)
     return name, directory, facts
 

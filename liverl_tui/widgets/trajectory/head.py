@@ -8,6 +8,7 @@ from liverl.agents.endings import CAUSES
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.util.plural import quantity
 from liverl_tui.data.view import Link
+from liverl_tui.text.trial_phases import phase_words
 from liverl_tui.text.words import count, duration, one_line
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.fitting import Part, pack
@@ -65,6 +66,8 @@ def header_rows(
         rows.append(Row((f"▲ {problem}; showing what was read before", "warn")))
     if trajectory.exception is not None:
         rows.append(Row((f"✖ {one_line(trajectory.exception)}", "bad")))
+    if words := phase_words(trajectory.phases.seconds, trajectory.model_seconds):
+        rows.append(Row((fit(words, min(len(words), width)), "dim")))
     rows += _end_rows(trajectory)
     if hidden:
         rows.append(Row((f"hidden: {', '.join(sorted(hidden))}", "info")))

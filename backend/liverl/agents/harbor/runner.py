@@ -12,6 +12,8 @@ On stdout, where only this module writes (what Harbor and agents print goes to s
   "cancelled": BOOL}``: ``retry``: Harbor would repeat a trial with this exception
 - ``{"trial": NAME, "event": "failed", "exception": [TYPE, MESSAGE]}``: it could not be begun
 
+- ``{"trial": NAME, "event": "phase", "phase": "setup", "agent" or "verifier", "at": UNIX SECONDS}``: it began
+
 Rewards are finite numbers: a trial whose verifier gave anything else has the exception ``RewardError`` and no rewards.
 Texts have no lone surrogates, and lines have at most ``_LINE`` bytes.
 
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -29,12 +32,15 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
 _LINE = 64 << 20  # bytes of a line at most
 _MESSAGE = 1 << 20  # characters of an exception's message that are handed on
 _SHOWN = 60  # characters of a value that is no reward
+# Harbor's events -> the phase that begins with them.
+_PHASES = {"environment_started": "setup", "agent_started": "agent", "verification_started": "verifier"}
 _MOST_REWARDS = 10_000  # of one trial
 
 
@@ -49,7 +55,17 @@ class Runner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Harbor would repeat a trial under its name, and remove the directory of the failed one.
         self._queue = TrialQueue(n_concurrent=concurrent, retry_config=RetryConfig(max_retries=0))
+        # By name: a version of Harbor may lack one of them.
+        for event, phase in _PHASES.items():
+            add = getattr(self._queue, f"on_{event}", None)
+            if add is not None:
+                add(functools.partial(self._begins, phase))
         self._final = set(RetryConfig().exclude_exceptions or ())
+
+    async def _begins(self, phase: str, event: Any) -> None:
+        """Tell that a trial begins with a phase."""
+        told = {"event": "phase", "phase": phase, "at": time.time()}
+        self._tell({"trial": event.config.trial_name, **told})
 
     async def serve(self) -> None:
         """Take requests until stdin ends."""

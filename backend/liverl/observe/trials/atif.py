@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
+from liverl.observe.trials.moments import moment
 from liverl.observe.trials.preview import call_preview, text_preview
-from liverl.observe.trials.records import ProxyTrajectory, count, moment, parse_object
+from liverl.observe.trials.records import ProxyTrajectory, count, parse_object
 from liverl.observe.trials.turns import Turn, turns_of_messages
 
 ATIF = "agent/trajectory.json"

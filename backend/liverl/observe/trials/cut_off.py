@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.model_trials import SlowTrial
+from liverl.observe.trials.phases import slow_trial
 from liverl.observe.trials.starts import TrainerStarts
 from liverl.observe.trials.step_times import StepTimes
 from liverl.observe.trials.tallies import WentBack
@@ -17,11 +19,24 @@ def cut_off(trials: TrialsStatus) -> TrialsStatus:
     if not trials.running:
         return trials
 
+    newest = tuple(map(cut_off_head, trials.newest))
+    cut = {head.path: slow_trial(head) for head in newest if head.state == "cut_off"}
+
+    def slow_ended(slow: SlowTrial) -> SlowTrial:
+        if slow.state != "running":
+            return slow
+        # Of one that is not among the newest it is not known for how long it ran.
+        return cut.get(slow.path, msgspec.structs.replace(slow, state="cut_off", waits_for=""))
+
     def ended(step: StepTrials) -> StepTrials:
         """A step whose running trials are cut off too."""
         calling = step.calling - step.calling_now if step.calling is not None else None
         return msgspec.structs.replace(
-            step, cut_off=step.total - step.finished, calling=calling, calling_now=0
+            step,
+            cut_off=step.total - step.finished,
+            calling=calling,
+            calling_now=0,
+            slowest=tuple(map(slow_ended, step.slowest)),
         )
 
     calling = trials.calling - trials.calling_now if trials.calling is not None else None
@@ -31,14 +46,14 @@ def cut_off(trials: TrialsStatus) -> TrialsStatus:
         calling=calling,
         calling_now=0,
         cut_off=trials.cut_off + trials.running,
-        newest=tuple(map(cut_off_head, trials.newest)),
+        newest=newest,
         steps=tuple(map(ended, trials.steps)),
     )
 
 
 def cut_off_head(head: TrialHead) -> TrialHead:
     """Mark one trial as cut off, if it is unfinished."""
-    return msgspec.structs.replace(head, state="cut_off") if head.state == "running" else head
+    return msgspec.structs.replace(head, state="cut_off", waits_for="") if head.state == "running" else head
 
 
 def with_starts(heads: Iterable[TrialHead], starts: TrainerStarts) -> list[TrialHead]:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from liverl.agents.endings import CAUSES, OUTCOMES
+from liverl.observe.trials.moments import finite, moment
 from liverl.observe.trials.preview import call_preview, short, text_preview
 from liverl.observe.trials.session_facts import TurnSession, turn_session
 from liverl.util.decode import JsonDecoder, decode_json, decode_loose_json
 
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
+MOST_REWARDS = 32  # of one trial that its head has
 CLIENT_GONE = "client_disconnected"  # error type of a call whose client disconnected
-_EPOCH_MS = 1e11  # Unix times above are in milliseconds (since 1973), below in seconds (for 3,000 years)
 
 
 class Message(msgspec.Struct):
@@ -50,6 +50,7 @@ class RecordedTurn(msgspec.Struct, frozen=True):
     answer: Message | None = None
     session: TurnSession | None = None
     sampling: dict[str, float] = {}  # parameters that its request asks for: temperature, top_p
+    seconds: float | None = None  # that it took
 
 
 class ProxyTrajectory(msgspec.Struct, frozen=True):
@@ -82,6 +83,9 @@ class TrialResult(msgspec.Struct, frozen=True):
     aside_tokens: int = 0  # sampled beside its main conversation, and not trained
     row: str = ""  # its key in verl's dumps, see ``dumps.DumpRow.trial``
     no_reward: str = ""  # why its rewards give none, although it has some
+    rewards: dict[str, float] = {}  # all finite numbers of its verifier, by name
+    error: str = ""  # type of the exception that ended it; "" without one
+    queued_at: float | None = None  # when the trainer asked for it, Unix seconds
 
 
 class _Choice(msgspec.Struct):
@@ -163,7 +167,13 @@ def parse_turn(data: bytes | bytearray, start: int = 0, end: int | None = None) 
         answer=_answer(body) if body is not None and record.success else None,
         session=turn_session(record.session),
         sampling=_sampling(record.request_body),
+        seconds=_call_seconds(record.duration_ms),
     )
+
+
+def _call_seconds(milliseconds: object) -> float | None:
+    known = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
+    return finite(milliseconds / 1000) if known and isinstance(milliseconds, int | float) else None
 
 
 def _sampling(request: object) -> dict[str, float]:
@@ -175,7 +185,7 @@ def _sampling(request: object) -> dict[str, float]:
 
 def _number(raw: msgspec.Raw) -> float | None:
     try:
-        return _finite(decode_json(raw, type=float)) if bytes(raw) else None
+        return finite(decode_json(raw, type=float)) if bytes(raw) else None
     except msgspec.DecodeError:
         return None
 
@@ -338,10 +348,18 @@ def _of_messages(messages: list[Message], tokens: int, offered: bool | None) -> 
 
 def parse_result(data: bytes, facts: dict[str, Any] | None = None) -> TrialResult | None:
     """Parse a ``result.json``; None while it is not a complete JSON object. ``facts``: the trial's ``liverl.json``."""
+    document = result_document(data, facts or {})
+    return None if document is None else result_of(document)
+
+
+def result_document(data: bytes, facts: dict[str, Any]) -> dict[str, Any] | None:
+    """The JSON object in a ``result.json``, with what ``facts`` say of the trial; None while it is none."""
     document = parse_object(data)
-    if document is None:
-        return None
-    document = with_told(document, facts or {})
+    return None if document is None else with_told(document, facts)
+
+
+def result_of(document: dict[str, Any]) -> TrialResult:
+    """What a ``result_document`` says."""
     step = document.get("step")
     return TrialResult(
         task=_task(document.get("task_name")),
@@ -357,6 +375,8 @@ def parse_result(data: bytes, facts: dict[str, Any] | None = None) -> TrialResul
         cause=_word_of(document, "cause", CAUSES),
         outcome=_word_of(document, "outcome", OUTCOMES),
         aside_tokens=_aside_tokens(document.get("not_trained")),
+        rewards=numeric_rewards(_rewards(document)),
+        error=error_type(document),
     )
 
 
@@ -372,6 +392,7 @@ def parse_config(data: bytes) -> TrialResult | None:
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
         group=_group(document),
         row=_row(document),
+        queued_at=moment(document.get("queued_at")),
     )
 
 
@@ -392,6 +413,23 @@ def _rewards(document: dict[str, Any]) -> dict[str, Any]:
     return rewards if isinstance(rewards, dict) else {}
 
 
+def numeric_rewards(rewards: dict[str, Any]) -> dict[str, float]:
+    """The finite numbers among a verifier's rewards, by name; the first ``MOST_REWARDS``."""
+    numbers: dict[str, float] = {}
+    for name, value in rewards.items():
+        number = finite(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        if number is not None and len(numbers) < MOST_REWARDS:
+            numbers[short(str(name))] = number
+    return numbers
+
+
+def error_type(document: dict[str, Any]) -> str:
+    """The type of the exception in a ``result.json``; "" without one."""
+    info = document.get("exception_info")
+    kind = info.get("exception_type") if isinstance(info, dict) else None
+    return short(kind) if isinstance(kind, str) else ""
+
+
 def parse_object(data: bytes) -> dict[str, Any] | None:
     """Decode a JSON object; None if it is invalid or not an object."""
     try:
@@ -404,7 +442,7 @@ def parse_object(data: bytes) -> dict[str, Any] | None:
 def parse_reward(data: bytes) -> float | None:
     """Parse the number in a ``reward.txt``; None if it is not one."""
     try:
-        return _finite(float(data[:64]))
+        return finite(float(data[:64]))
     except ValueError:
         return None
 
@@ -412,24 +450,6 @@ def parse_reward(data: bytes) -> float | None:
 def count(value: object) -> int:
     """Return a count; 0 if ``value`` is not one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def moment(value: object) -> float | None:
-    """Return the Unix seconds of an ISO time, or of a number of seconds or milliseconds since 1970; None if
-    it is neither."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float):
-        number = _finite(value)
-        if number is None or number < 1e9:  # a duration, not a point in time
-            return None
-        return number / 1000 if number >= _EPOCH_MS else number
-    if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError, OSError):
-            return None
-    return None
 
 
 def _started(record: _Record) -> float | None:
@@ -457,7 +477,7 @@ def _reward(verdict: object) -> float | None:
     value = rewards.get("reward", next(iter(rewards.values())) if len(rewards) == 1 else None)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return _finite(value)
+    return finite(value)
 
 
 def no_reward(document: dict[str, Any]) -> str:
@@ -521,11 +541,3 @@ def _task(value: object) -> str | None:
     if isinstance(value, dict):
         value = value.get("name") or value.get("path")
     return value if isinstance(value, str) and value else None
-
-
-def _finite(value: float) -> float | None:
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if number - number == 0 else None

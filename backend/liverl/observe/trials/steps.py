@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from liverl.model import TrialHead
-from liverl.observe.trials.cut_off import age_of, in_step, with_starts
+from liverl.observe.trials.cut_off import age_of, ended_with, in_step, with_starts
 from liverl.observe.trials.dumps import dump_of, dumped_steps
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.scanner import TRIALS, LineReader, first_line
@@ -71,6 +71,26 @@ def heads_of_step(run_dir: str | os.PathLike[str], step: int) -> list[TrialHead]
         key=lambda head: (age_of(head), head.path),
         reverse=True,
     )
+
+
+def head_at(run_dir: str | os.PathLike[str], path: str) -> TrialHead | None:
+    """The head of the trial at ``path``, relative to the run's directory, with the step that it counts for; None if it
+    is not there.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    root, _, inner = path.partition("/")
+    match = STEP_DIR.fullmatch(inner.partition("/")[0])
+    trial = Trial(os.path.join(run_dir, root), inner, int(match[1]) if match else None)
+    head = _head(trial, LineReader(), time.time())
+    if head is None:
+        return None
+    tools, starts, times = ToolsOffered(run_dir), TrainerStarts(run_dir), StepTimes(run_dir)
+    starts.poll()
+    times.poll()
+    tools.hear(head)
+    return tools.judged(ended_with(in_step(head, starts, times)[0], starts))
 
 
 def _head(trial: Trial, read: LineReader, now: float) -> TrialHead | None:

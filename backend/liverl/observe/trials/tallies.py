@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from liverl.model import StepTrials, TrialHead
+from liverl.model_trials import PhaseTimes, SlowTrial
+from liverl.observe.trials.phases import PHASES, slow_trial, slowness
 from liverl.observe.trials.rows import DAMAGED
 from liverl.observe.trials.tools_offered import ZERO
 
 STEPS = 50  # maximum steps shown
+SLOWEST = 3  # trials of a step that are named
 
 
 @dataclass(slots=True)
@@ -36,6 +39,12 @@ class Tally:
     failures: dict[str, int] = field(default_factory=dict)
     endings: dict[str, int] = field(default_factory=dict)
     damaged: dict[str, int] = field(default_factory=dict)
+    ended_by: dict[str, int] = field(default_factory=dict)
+    failed_in: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, tuple[int, float, float]] = field(
+        default_factory=dict
+    )  # -> trials, their sum, the longest
+    slowest: list[SlowTrial] = field(default_factory=list)
 
     def add(self, head: TrialHead) -> None:
         """Count one trial."""
@@ -56,6 +65,14 @@ class Tally:
         if head.failure:
             kind = head.failure.partition(":")[0]
             self.failures[kind] = self.failures.get(kind, 0) + 1
+        if head.state == "finished" and head.ended_by is not None:
+            self.ended_by[head.ended_by] = self.ended_by.get(head.ended_by, 0) + 1
+        if head.error and head.phase is not None:
+            self.failed_in[head.phase] = self.failed_in.get(head.phase, 0) + 1
+        for phase, seconds in head.phases.items():
+            self._take_phase(phase, (1, seconds, seconds))
+        if not head.dumped:
+            self._take_slowest([slow_trial(head)])
         for flag in DAMAGED.intersection(head.flags):
             self.damaged[flag] = self.damaged.get(flag, 0) + 1
         if head.cause and head.outcome:
@@ -70,6 +87,13 @@ class Tally:
             self.session_tokens += head.completion_tokens
             self.sub_tokens += head.sub_tokens or 0
             self.aside_tokens += head.aside_tokens
+
+    def _take_phase(self, phase: str, times: tuple[int, float, float]) -> None:
+        trials, total, longest = self.phases.get(phase, (0, 0.0, 0.0))
+        self.phases[phase] = (trials + times[0], total + times[1], max(longest, times[2]))
+
+    def _take_slowest(self, slow: Iterable[SlowTrial]) -> None:
+        self.slowest = sorted([*self.slowest, *slow], key=slowness)[:SLOWEST]
 
     def add_dumped(self, score: float | None) -> None:
         """Count one trial of which only its row in verl's dump is known."""
@@ -103,9 +127,15 @@ class Tally:
             (self.failures, other.failures),
             (self.endings, other.endings),
             (self.damaged, other.damaged),
+            (self.ended_by, other.ended_by),
+            (self.failed_in, other.failed_in),
         ):
             for name, number in others.items():
                 mine[name] = mine.get(name, 0) + number
+
+        for phase, times in other.phases.items():
+            self._take_phase(phase, times)
+        self._take_slowest(other.slowest)
 
     def without(self, unknown: bool) -> int:
         """How many trials called no tool. ``unknown``: also of those that may have been offered none."""
@@ -197,5 +227,14 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         failures=tally.failures,
         endings=tally.endings,
         damaged=tally.damaged,
+        ended_by=tally.ended_by,
+        failed_in=tally.failed_in,
+        phases={
+            phase: PhaseTimes(trials, total / trials, longest)
+            for phase in PHASES
+            for trials, total, longest in (tally.phases.get(phase, (0, 0.0, 0.0)),)
+            if trials
+        },
+        slowest=tuple(tally.slowest),
         dumped=tally.dumped,
     )

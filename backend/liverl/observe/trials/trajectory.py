@@ -15,9 +15,12 @@ from liverl.agents.endings import Ending, told
 from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials import documents
 from liverl.observe.trials.files import TrialFile, list_files
+from liverl.observe.trials.moments import moment
+from liverl.observe.trials.phases import FILE as PHASES_FILE
+from liverl.observe.trials.phases import Busy, Phases, phases_of
 from liverl.observe.trials.records import (
     count,
-    moment,
+    error_type,
     no_reward,
     parse_object,
     parse_reward,
@@ -72,6 +75,9 @@ class Trajectory(msgspec.Struct, frozen=True):
         str, ...
     ] = ()  # see ``Turn.overridden``, of all turns and of the result; not those of ``session``
     dumped: bool = False  # known from verl's dump only, see ``TrialHead.dumped``
+    phases: Phases = Phases()
+    model_seconds: float | None = None  # see ``TrialHead.model_seconds``
+    error: str = ""  # type of the exception that ended it; "" without one
 
     @property
     def tool_calls(self) -> int:
@@ -161,7 +167,8 @@ class TrajectoryReader:
             ended=result is not None or (whole and document is not None and document.at_end),
             source=source,
             rewards=rewards,
-            files=list_files(self.path, leave_out=(source, FACTS, "config.json", "result.json")),
+            files=list_files(self.path, leave_out=(source, FACTS, PHASES_FILE, "config.json", "result.json")),
+            phases=phases_of(result, self._object(PHASES_FILE) or {}, moment(config.get("queued_at"))),
             bad_records=self._builder.bad,
             torn=self._torn,
             note=note,
@@ -280,6 +287,13 @@ class TrajectoryReader:
             self._offset += len(line)
 
 
+def _model_seconds(turns: tuple[Turn, ...]) -> float | None:
+    busy = Busy()
+    for turn in turns:
+        busy.add(turn.started_at, turn.seconds)
+    return busy.total
+
+
 def _assemble(
     path: Path,
     config: dict[str, Any],
@@ -315,6 +329,8 @@ def _assemble(
         policy_version=_int(document.get("policy_version")),
         ended_by=document["ended_by"] if isinstance(document.get("ended_by"), str) else None,
         exception=_exception(document.get("exception_info")),
+        error=error_type(document),
+        model_seconds=_model_seconds(turns),
         **_ending(document),
         overridden=_overridden(turns, document, session),
         told_turns=count(document.get("turns")),

@@ -8,10 +8,23 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from liverl.engines.tool_formats import FORMATS, ToolFormat, resembling
 from liverl.model import TrialHead
 from liverl.observe.trials import documents
 from liverl.observe.trials.documents import PROXY_TRAJECTORY
+from liverl.observe.trials.phases import (
+    FILE,
+    Busy,
+    Phases,
+    phases_of,
+    spent_on,
+    waits_for,
+)
+from liverl.observe.trials.phases import (
+    LARGEST as LARGEST_PHASES,
+)
 from liverl.observe.trials.record_forms import parse_record
 from liverl.observe.trials.records import (
     Message,
@@ -19,9 +32,10 @@ from liverl.observe.trials.records import (
     RecordedTurn,
     parse_config,
     parse_object,
-    parse_result,
     parse_reward,
     preview_of,
+    result_document,
+    result_of,
     unreadable_document,
 )
 from liverl.observe.trials.rows import BAD_ROWS, UNREADABLE, flags_of
@@ -67,7 +81,10 @@ class Trial:
 
     __slots__ = (
         "_answer",
+        "_begun",
         "_begun_at",
+        "_begun_mtime",
+        "_busy",
         "_called_at",
         "_config",
         "_dir_mtime",
@@ -75,6 +92,7 @@ class Trial:
         "_facts",
         "_names",
         "_offset",
+        "_queued_at",
         "_result_at",
         "_size",
         "_told_at",
@@ -92,6 +110,7 @@ class Trial:
         "ended",
         "ended_at",
         "ended_by",
+        "error",
         "failed",
         "failure",
         "finish_reason",
@@ -103,10 +122,12 @@ class Trial:
         "offered",
         "outcome",
         "path",
+        "phases",
         "preview",
         "repeated",
         "replica",
         "reward",
+        "rewards",
         "rewrites",
         "root",
         "row",
@@ -163,6 +184,13 @@ class Trial:
         self._config = False
         self._answer: Message | None = None  # the newest one, until its preview is made
         self._result_at: float | None = None
+        self._queued_at: float | None = None
+        self._begun: dict[str, Any] = {}  # its ``phases.json``
+        self._begun_mtime = -1
+        self._busy = Busy()
+        self.phases = Phases()
+        self.rewards: dict[str, float] = {}
+        self.error = ""  # type of the exception that ended it
 
     @property
     def zero_tool_calls(self) -> bool:
@@ -203,6 +231,8 @@ class Trial:
         self.updated_at = max(self.updated_at, mtime / 1e9)
         if not self._config and (FACTS in self._names or "config.json" in self._names):
             self._read_config(directory, now)
+        if self._result_at is None and FILE in self._names:
+            self._read_begun(directory)
         if self._result_at is None and "result.json" in self._names and self._is_told(directory):
             self._read_result(directory, now)
         grown = self._read_trajectory(directory, lines, now)
@@ -214,6 +244,7 @@ class Trial:
         if self.reward is None and self._over and "verifier" in self._names:
             data, _ = self._read(f"{directory}/verifier/reward.txt")
             self.reward = parse_reward(data) if data else None
+            self.rewards = {"reward": self.reward} if self.reward is not None else self.rewards
         if not grown and self._settled(now):
             self._close(directory, lines)
         idle = 0.0 if self._size < 0 else now - self.updated_at
@@ -230,7 +261,7 @@ class Trial:
             *((flag, True) for flag in self.row_flags),
             ("no_reward", bool(self.no_reward)),
         )
-        return TrialHead(
+        head = TrialHead(
             name=self.name,
             step=self.step,
             task=self.task,
@@ -261,7 +292,16 @@ class Trial:
             temperatures=self.sampling.get("temperature", ()),
             top_ps=self.sampling.get("top_p", ()),
             earlier=self.repeated,
+            phases=self.phases.seconds,
+            phase=self.phases.last,
+            phase_since=self.phases.since,
+            rewards=self.rewards,
+            error=self.error,
+            model_seconds=None if self._busy.total is None else round(self._busy.total, 3),
         )
+        waits = waits_for(head)
+        spent = "" if head.state == "running" else spent_on(head.phases, head.model_seconds)
+        return msgspec.structs.replace(head, waits_for=waits, spent_on=spent) if waits or spent else head
 
     def _settled(self, now: float) -> bool:
         """Whether nothing more will be written of it."""
@@ -341,6 +381,7 @@ class Trial:
         self.abandoned = turn.abandoned
         self._called_at = self._called_at if self._called_at is not None else turn.started_at
         self._note(turn.sampling)
+        self._busy.add(turn.started_at, turn.seconds)
         if turn.success:
             self._add_turn(turn)
 
@@ -381,18 +422,20 @@ class Trial:
         self.rewrites = self.sub_tokens = self.offered = None
         self.preview = ""
         self.sampling = {}
+        self._busy = Busy()
         self._offset = self._size = 0
 
     def _read_result(self, directory: str, now: float) -> None:
         data, mtime = self._read(f"{directory}/result.json", most=LARGEST_RESULT)
         if data is None or mtime is None:
             return
-        result = parse_result(data, self._facts)
-        if result is None:
+        document = result_document(data, self._facts)
+        if document is None:
             if age_of(mtime, now) < SETTLE:  # still being written
                 return
             self.bad += 1
         else:
+            result = result_of(document)
             self.task = result.task or self.task
             self.step = self.step if self.step is not None else result.step
             self.reward = result.reward
@@ -405,9 +448,24 @@ class Trial:
             self.aside_tokens = result.aside_tokens
             self.repeated = result.repeated
             self.ended_at = result.ended_at
+            self.rewards, self.error = result.rewards, result.error
+            self.phases = phases_of(document, self._begun, self._queued_at)
         self.ended_at = self.ended_at if self.ended_at is not None else mtime
         self._result_at = mtime
         self.updated_at = max(self.updated_at, mtime)
+
+    def _read_begun(self, directory: str) -> None:
+        """Read when its phases began, unless that has not changed."""
+        try:
+            mtime = os.stat(f"{directory}/{FILE}").st_mtime_ns
+        except FileNotFoundError:
+            return
+        if mtime == self._begun_mtime:
+            return
+        self._begun_mtime = mtime
+        data, _ = self._read(f"{directory}/{FILE}", most=LARGEST_PHASES)
+        self._begun = (parse_object(data) if data else None) or self._begun
+        self.phases = phases_of(None, self._begun, self._queued_at)
 
     def _is_told(self, directory: str) -> bool:
         """Whether the trial has ended: of one that Harbor ran its ``liverl.json`` says so, behind Harbor's result. Only
@@ -436,6 +494,7 @@ class Trial:
         if config is not None:
             self._begun_at = mtime  # written when the trial begins, and never again
             self.group, self.row = config.group, config.row
+            self._queued_at = config.queued_at
             self.task = config.task or self.task
             self.step = self.step if self.step is not None else config.step
 

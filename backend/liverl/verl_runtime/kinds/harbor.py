@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import time
@@ -31,6 +32,7 @@ from liverl.agents.trial_files import RESULT
 from liverl.util import clocks
 from liverl.util.checked_path import RESOLVED
 from liverl.util.decode import decode_json
+from liverl.util.json_file import write_json
 from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
 from liverl.verl_runtime.carriers import Carrier
@@ -39,6 +41,9 @@ from liverl.verl_runtime.kinds.harbor_runner import Ended, HarborRunner, RunnerD
 from liverl.verl_runtime.kinds.rewards import as_reward, reward_error
 from liverl.verl_runtime.kinds.tail_kill import StepTail, TailRules
 
+logger = logging.getLogger(__name__)
+
+PHASES = "phases.json"  # in a trial's directory; read by ``observe.trials.phases``
 FOLDER = "harbor"  # in the run directory: logs of the runners, counts of steps
 # Seconds beside the agent's own time: Harbor limits them by the task's times for build, setup and verifier.
 _AROUND_S = 2 * 3600.0
@@ -112,7 +117,7 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     began = time.monotonic()
     deadline = asyncio.get_running_loop().time() + trial.deadline - clocks.ran()
     try:
-        ended = await place.runner.run(config, deadline, place.late)
+        ended = await place.runner.run(config, deadline, place.late, _Begun(trial.directory))
     except RunnerDied as error:
         if ledger is not None:
             ledger.lost(trial.name)
@@ -131,6 +136,21 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
             same="timeout",
         )  # fmt: skip
     return _result(conversation, ended)
+
+
+class _Begun:
+    """Writes when the phases of a trial began. One that cannot be written is logged: it only cannot be shown."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / PHASES
+        self._times: dict[str, float] = {}
+
+    def __call__(self, phase: str, at: float) -> None:
+        self._times.setdefault(phase, at)  # a task may have several steps
+        try:
+            write_json(self._file, self._times, inside=RESOLVED)
+        except OSError as error:
+            logger.warning("%s: %s", self._file, error.strerror or error)
 
 
 def _result(conversation: Conversation, ended: Ended) -> Result:

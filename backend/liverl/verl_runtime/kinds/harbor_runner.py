@@ -39,6 +39,10 @@ _TRIAL = re.compile(rb'"trial"\s*:\s*("(?:[^"\\]|\\.){1,1000}")')
 _MODELS = ("OPENAI_", "ANTHROPIC_", "CLAUDE_", "LLM_", "MSWEA_", "HOSTED_VLLM_", "AWS_BEARER_TOKEN_")
 
 
+_PHASE = "phase"  # the event that a trial has begun with one
+Begins = Callable[[str, float], None]  # phase, Unix seconds at which it began
+
+
 class RunnerDied(Exception):
     """The process has ended, or cannot be started; the text says why."""
 
@@ -65,10 +69,14 @@ class HarborRunner:
         self._python, self._concurrent, self._log, self._env = python, concurrent, log, env
         self._starting: asyncio.Task[asyncio.subprocess.Process] | None = None
         self._waiting: dict[str, asyncio.Future[Ended]] = {}
+        self._begins: dict[str, Begins] = {}
         self._reading: asyncio.Task[None] | None = None
 
-    async def run(self, config: dict[str, Any], deadline: float, late: asyncio.Event) -> Ended:
+    async def run(
+        self, config: dict[str, Any], deadline: float, late: asyncio.Event, begins: Begins | None = None
+    ) -> Ended:
         """Run a trial, cancelled at ``deadline`` (of the loop's clock), once ``late`` is set, and with its caller.
+        ``begins``: is told each of its phases as it begins.
 
         Raises:
             RunnerDied: the process ended before the trial.
@@ -77,6 +85,8 @@ class HarborRunner:
         process = await self._running()
         ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self._waiting[name] = ended
+        if begins is not None:
+            self._begins[name] = begins
         lateness = asyncio.ensure_future(late.wait())
         try:
             await self._send(process, {"do": "submit", "config": config})
@@ -93,6 +103,7 @@ class HarborRunner:
         finally:
             lateness.cancel()
             self._waiting.pop(name, None)
+            self._begins.pop(name, None)
 
     async def close(self) -> None:
         """End the process with its trials."""
@@ -206,6 +217,11 @@ class HarborRunner:
         """Take one event. A line that is none fails the trial that it names, and no other."""
         try:
             event = decode_json(line)
+            if event["event"] == _PHASE:
+                begins = self._begins.get(event["trial"])
+                if begins is not None:
+                    begins(str(event["phase"]), float(event["at"]))
+                return
             ended = self._waiting.get(event["trial"])
             if ended is not None and not ended.done():
                 ended.set_result(_EVENTS[event["event"]](event))

@@ -1,0 +1,335 @@
+"""Trials of a run for scripts and plain text: those that filters leave, one in all its parts, and its steps.
+
+Read-only, with a backend or without: the state of the run has its newest trials, its files have all of one step.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from liverl.model import SCHEMA, Snapshot, StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.dumped_trajectory import reader_of
+from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
+from liverl.observe.trials.root import STEP_DIR
+from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
+from liverl.observe.trials.trajectory import Trajectory
+from liverl.observe.trials.trial import TRUNCATED
+from liverl.rundir.layout import RunDir
+from liverl.util import redact
+
+# What a trial may be marked with, as ``--flag`` takes it: the flags of its head, and what its other fields say.
+FLAGS = (
+    "zero_tool_calls",
+    "failed_turns",
+    "moved_replica",
+    "mostly_sub",
+    "no_reward",
+    "zero_logprobs",
+    "mask_mismatch",
+    "unreadable",
+    "truncated",
+    "error",
+)
+STATES = ("running", "finished", "cut_off")
+_LOOKED_AT = 10_000  # folders of steps in which a name is looked for
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which trials are wanted. ``task``, ``name``: part of it, whatever its case; ``flags``: it has at least one of
+    them; ``waits``: what it waits for, or waited for most."""
+
+    task: str = ""
+    flags: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    error: str = ""
+    waits: str = ""
+
+
+class TrialsListed(msgspec.Struct, frozen=True):
+    """``trials ls --json``. ``step``: of which all trials were looked at; None: the newest ones of the run were, of
+    which it has ``total``; ``matched``: those that the filters leave, of which ``trials`` may be the first."""
+
+    run: str
+    run_dir: str
+    live: bool
+    step: int | None
+    total: int
+    matched: int
+    trials: tuple[TrialHead, ...]
+    schema: int = SCHEMA
+
+
+class StepsListed(msgspec.Struct, frozen=True):
+    """``trials steps --json``: counts, endings, times of phases and slowest trials of each step, the newest first."""
+
+    run: str
+    run_dir: str
+    live: bool
+    steps: tuple[StepTrials, ...]
+    schema: int = SCHEMA
+
+
+class TurnShown(msgspec.Struct, frozen=True):
+    """One call of the model. Times are Unix seconds, durations seconds; None: not recorded."""
+
+    number: int
+    success: bool
+    started_at: float | None
+    seconds: float | None
+    tool_calls: int
+    finish_reason: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    replica: str | None
+
+
+class FileShown(msgspec.Struct, frozen=True):
+    """A file of a trial: its name in the trial's directory, its bytes."""
+
+    name: str
+    size: int
+
+
+class TrialShown(msgspec.Struct, frozen=True):
+    """``trials show --json``. ``exception``: type and message; ``ending``: who caused its end, why, and what became of
+    it, in words; ``note``: what is missing, or could not be read; each "" where there is none."""
+
+    run: str
+    run_dir: str
+    trial: TrialHead
+    exception: str
+    ending: str
+    note: str
+    turns: tuple[TurnShown, ...]
+    files: tuple[FileShown, ...]
+    schema: int = SCHEMA
+
+
+class NoSuchTrial(Exception):
+    """A trial of that name is not there; the text says what is."""
+
+
+def marks_of(head: TrialHead) -> frozenset[str]:
+    """Which of ``FLAGS`` a trial has."""
+    marks = set(head.flags)
+    if head.finish_reason in TRUNCATED:
+        marks.add("truncated")
+    if head.error or head.failure:
+        marks.add("error")
+    return frozenset(marks)
+
+
+def is_wanted(head: TrialHead, wanted: Wanted) -> bool:
+    """Whether a trial is one of those that are wanted."""
+    return (
+        wanted.task.lower() in head.task.lower()
+        and wanted.error.lower() in head.error.lower()
+        and (not wanted.flags or not marks_of(head).isdisjoint(wanted.flags))
+        and (not wanted.states or head.state in wanted.states)
+        and (not wanted.waits or wanted.waits in (head.waits_for, head.spent_on))
+    )
+
+
+def took(head: TrialHead, now: float) -> float | None:
+    """Seconds that a trial took, or has taken at ``now`` (Unix seconds); None if it is not known when it began."""
+    if head.started_at is None:
+        return None
+    end = now if head.state == "running" else head.ended_at if head.ended_at is not None else head.updated_at
+    return max(0.0, end - head.started_at)
+
+
+def slowest_first(heads: Iterable[TrialHead], now: float) -> list[TrialHead]:
+    """Trials by the time that they took, or have taken at ``now``; last those of which it is not known."""
+    return sorted(heads, key=lambda head: -(took(head, now) or 0.0))
+
+
+def listed(
+    run: RunDir,
+    state: Snapshot | None,
+    live: bool,
+    wanted: Wanted,
+    step: int | None,
+    most: int,
+    *,
+    slow: bool,
+) -> TrialsListed:
+    """The trials of a run that are wanted, at most ``most``, the newest first; with ``slow`` the slowest first.
+    ``state``: of the run, None if none is recorded; ``step``: look at all of its trials, not at the newest of the run.
+
+    Raises:
+        NoSuchTrial: the step has no trials.
+        OSError: the storage failed.
+    """
+    trials = state.trials if state is not None else TrialsStatus()
+    if step is None:
+        heads, total = list(trials.newest), trials.total
+    else:
+        heads = heads_of_step(run.path, step)
+        if not heads:
+            raise NoSuchTrial(_no_step(run, step))
+        if not live:
+            heads = [_cut_off(head) for head in heads]
+        total = len(heads)
+        if state is not None and state.sessions is not None:
+            silent = state.sessions.silent
+            seen = seen_by_sessions(TrialsStatus(newest=tuple(heads)), (s.id for s in silent), len(silent))
+            heads = list(seen.newest)
+    found = [head for head in heads if is_wanted(head, wanted)]
+    if slow:
+        found = slowest_first(found, time.time())
+    return TrialsListed(run.name, str(run.path), live, step, total, len(found), tuple(found[:most]))
+
+
+def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialShown:
+    """One trial. ``name``: its name, or its path in the run's directory.
+
+    Raises:
+        NoSuchTrial: there is none, or several have the name.
+        OSError: the storage failed.
+    """
+    path = _path_of(run, state, name)
+    trajectory = reader_of(run.path / path).read()
+    head = _head(run, state, path, trajectory)
+    if not live:
+        head = _cut_off(head)
+    turns = tuple(
+        TurnShown(
+            turn.number, turn.success, turn.started_at, turn.seconds, turn.calls, turn.finish_reason,
+            turn.prompt_tokens, turn.completion_tokens, turn.replica,
+        )
+        for turn in trajectory.turns
+    )  # fmt: skip
+    return TrialShown(
+        run.name,
+        str(run.path),
+        head,
+        trajectory.exception or "",
+        trajectory.ending,
+        trajectory.note,
+        turns,
+        tuple(FileShown(file.name, file.size) for file in trajectory.files),
+    )
+
+
+def steps_listed(run: RunDir, state: Snapshot | None, live: bool, step: int | None) -> StepsListed:
+    """The newest steps of a run, or one of them.
+
+    Raises:
+        NoSuchTrial: it is not among those that the run's state has.
+    """
+    steps = state.trials.steps if state is not None else ()
+    if step is not None:
+        steps = tuple(one for one in steps if one.step == step)
+        if not steps:
+            raise NoSuchTrial(_no_step(run, step))
+    return StepsListed(run.name, str(run.path), live, steps)
+
+
+def encoded(document: msgspec.Struct) -> bytes:
+    """A document of this module as JSON without secrets: what an agent or an exception says may quote some."""
+    return redact.data(msgspec.json.encode(document))
+
+
+def encoded_head(head: TrialHead) -> bytes:
+    """One trial as JSON without secrets, a line of ``trials tail --json``."""
+    return redact.data(msgspec.json.encode(head))
+
+
+class NewEnds:
+    """Which trials have ended since the last look, oldest first. ``missed``: how many more did than a state names."""
+
+    def __init__(self, trials: TrialsStatus, most: int) -> None:
+        """``trials``: now; of those that have ended, the newest ``most`` count as new."""
+        ended = _ended(trials)
+        self._told = {head.path for head in ended[: max(0, len(ended) - most)]}
+        self._count = trials.finished + trials.cut_off - len(ended) + len(self._told)
+        self.missed = 0
+
+    def new(self, trials: TrialsStatus) -> list[TrialHead]:
+        """Those that have ended since."""
+        ended = _ended(trials)
+        new = [head for head in ended if head.path not in self._told]
+        self._told = {head.path for head in ended} | (self._told & {head.path for head in trials.newest})
+        count = trials.finished + trials.cut_off
+        self.missed += max(0, count - self._count - len(new))
+        self._count = max(self._count, count)
+        return new
+
+
+def _ended(trials: TrialsStatus) -> list[TrialHead]:
+    ended = [head for head in trials.newest if head.state != "running"]
+    return sorted(ended, key=lambda head: head.ended_at if head.ended_at is not None else head.updated_at)
+
+
+def _cut_off(head: TrialHead) -> TrialHead:
+    return replace(head, state="cut_off", waits_for="") if head.state == "running" else head
+
+
+def _head(run: RunDir, state: Snapshot | None, path: str, trajectory: Trajectory) -> TrialHead:
+    """The head of a trial, as the run's state has it, else read from its files."""
+    newest = state.trials.newest if state is not None else ()
+    known = next((head for head in newest if head.path == path), None)
+    head = known or head_at(run.path, path)
+    if head is None:
+        raise NoSuchTrial(f"the directory of trial {path} was removed")
+    return replace(
+        head,
+        waits_for=head.waits_for or waits_for(head),
+        spent_on=head.spent_on or ("" if trajectory.running else spent_on(head.phases, head.model_seconds)),
+    )
+
+
+def _path_of(run: RunDir, state: Snapshot | None, name: str) -> str:
+    """The path of a trial in the run's directory."""
+    newest = state.trials.newest if state is not None else ()
+    asked = name.rstrip("/")
+    known = {head.path for head in newest if asked in (head.name, head.path, head.path.partition("/")[2])}
+    found = known or set(_on_disk(run, asked))
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        raise NoSuchTrial(
+            f"{len(found)} trials have the name {name}: {', '.join(sorted(found)[:5])}; give a path"
+        )
+    from liverl.util.nearest import did_you_mean
+
+    hint = did_you_mean(asked.rpartition("/")[2], [head.name for head in newest])
+    raise NoSuchTrial(f"run {run.name} has no trial {name!r}" + (f": {hint}" if hint else ""))
+
+
+def _on_disk(run: RunDir, name: str) -> Iterator[str]:
+    parts = Path(name).parts
+    if not parts or ".." in parts or os.path.isabs(name):
+        return
+    for root in run.trial_roots():
+        inner = Path(*parts[1:]) if parts[0] == root.name and len(parts) > 1 else Path(name)
+        places = [inner] if len(inner.parts) > 1 else [inner, *(Path(step) / inner for step in _steps(root))]
+        for place in places:
+            if len(place.parts) <= 2 and STEP_DIR.fullmatch(place.name) is None and _is_folder(root / place):
+                yield f"{root.name}/{place}"
+
+
+def _steps(root: Path) -> list[str]:
+    try:
+        with os.scandir(root) as entries:
+            return sorted(e.name for e in entries if STEP_DIR.fullmatch(e.name))[-_LOOKED_AT:]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _no_step(run: RunDir, step: int) -> str:
+    steps = steps_on_disk(run.path)
+    if not steps:
+        return f"run {run.name} has no trials yet"
+    several = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
+    return f"step {step} of run {run.name} has no trials; there are trials of {several}"

@@ -1,0 +1,352 @@
+"""``trials``: list a run's trials, show one, follow those that end, and sum up its steps."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from liverl.exit_codes import ExitCode
+from liverl.rundir.index import find_run
+from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
+from liverl_tui.cli.numbers import LINES, STEP
+from liverl_tui.cli.options import run_options
+from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.text.errors import CliError
+
+if TYPE_CHECKING:
+    from liverl.model import Snapshot, TrialHead
+    from liverl.offline.trials import Wanted
+    from liverl.rundir.layout import RunDir
+
+NEWEST = 50  # trials that ``ls`` prints without -n
+TAIL = 10  # ended trials that ``tail`` begins with
+ENDING_S = 10.0  # the longest time from a backend's ``bye`` to the end of its process
+INTERVAL_S = 1.0  # between two looks of ``tail``
+WAITS = ("queue", "sandbox", "model", "tool", "agent", "verifier")
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class _Actions(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Fail with the closest name when ``args`` begins with an unknown one."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], self.commands)
+            ctx.fail(
+                f"trials has no {args[0]!r}" + (f": {hint}" if hint else f": {', '.join(self.commands)}")
+            )
+        return super().resolve_command(ctx, args)
+
+
+def _filters(function: Any) -> Any:
+    for option in (
+        click.option(
+            "--waits-for", type=click.Choice(WAITS), help="Only those that wait for this, or did mostly."
+        ),
+        click.option(
+            "--error", metavar="TYPE", default="", help="Only those with an error whose type contains TYPE."
+        ),
+        click.option(
+            "--state",
+            "states",
+            type=click.Choice(["running", "finished", "cut_off"]),
+            multiple=True,
+            help="Only those in this state; repeatable.",
+        ),
+        click.option(
+            "--flag",
+            "flags",
+            metavar="FLAG",
+            multiple=True,
+            callback=_known_flags,
+            help="Only those with this flag, such as zero_tool_calls or error; repeatable: with any of them.",
+        ),
+        click.option("--task", metavar="TEXT", default="", help="Only those whose task contains TEXT."),
+    ):
+        function = option(function)
+    return function
+
+
+def _known_flags(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    if not values:
+        return ()
+    from liverl.offline.trials import FLAGS
+
+    known = {flag.replace("-", "_"): flag for flag in FLAGS}
+    found = []
+    for value in values:
+        flag = known.get(value.replace("-", "_"))
+        if flag is None:
+            hint = did_you_mean(value, FLAGS)
+            raise click.BadParameter(f"no flag {value!r}: " + (hint or f"one of {', '.join(FLAGS)}"))
+        found.append(flag)
+    return tuple(found)
+
+
+@click.group("trials", cls=_Actions)
+def trials_command() -> None:
+    """List the trials of a run, show one, follow those that end, and sum up steps.
+
+    Of a run that is live, and of one that has ended. The time of a trial is told by phase: queue (until it got its
+    place), setup (of its sandbox, and of the agent in it), agent and verifier, as far as its files tell them.
+    """
+
+
+@trials_command.command("ls")
+@click.option("--step", type=STEP, metavar="N", help="All trials of step N, not the newest ones of the run.")
+@_filters
+@click.option("--slowest", is_flag=True, help="The slowest first, not the newest.")
+@click.option(
+    "-n", "--lines", "most", type=LINES, default=NEWEST, show_default=True, metavar="N", help="At most N."
+)
+@_as_json
+@run_options
+def ls_command(
+    run: Path | None,
+    run_root: Path | None,
+    step: int | None,
+    task: str,
+    flags: tuple[str, ...],
+    states: tuple[str, ...],
+    error: str,
+    waits_for: str | None,
+    slowest: bool,
+    most: int,
+    as_json: bool,
+) -> int:
+    """List trials, the newest first.
+
+    Without --step, the newest 200 of the run are looked at. A time that ends with + goes on.
+    """
+    from liverl.offline.trials import Wanted, encoded, listed
+
+    run_dir, state, live = _present(run, run_root)
+    wanted = Wanted(task, flags, states, error, waits_for or "")
+    found = _asked(lambda: listed(run_dir, state, live, wanted, step, most, slow=slowest))
+    if as_json:
+        echo_json(encoded(found).decode())
+        return ExitCode.OK
+    if found.trials:
+        from liverl_tui.cli.trials_table import table
+
+        _print(table(found.trials, time.time(), _width()))
+    if found.matched < found.total or len(found.trials) < found.matched:
+        of = f"step {found.step}" if found.step is not None else "the run"
+        more = "" if len(found.trials) == found.matched else f"; -n {found.matched} shows more"
+        echo(f"{len(found.trials)} of {quantity(found.total, 'trial')} of {of}{more}", err=True)
+    elif not found.trials:
+        echo(f"run {run_dir.name} has no trials yet", err=True)
+    return ExitCode.OK
+
+
+@trials_command.command("show")
+@click.argument("trial")
+@_as_json
+@run_options
+def show_command(run: Path | None, run_root: Path | None, trial: str, as_json: bool) -> int:
+    """Show one trial: phases, rewards, error, turns and files.
+
+    TRIAL is its name, or its path in the directory of the run.
+    """
+    from liverl.offline.trials import encoded, shown
+
+    run_dir, state, live = _present(run, run_root)
+    found = _asked(lambda: shown(run_dir, state, live, trial))
+    if as_json:
+        echo_json(encoded(found).decode())
+        return ExitCode.OK
+    from liverl_tui.cli.trials_table import shown_lines
+
+    _print(shown_lines(found, time.time()))
+    return ExitCode.OK
+
+
+@trials_command.command("tail")
+@_filters
+@click.option(
+    "-n",
+    "--lines",
+    "most",
+    type=LINES,
+    default=TAIL,
+    show_default=True,
+    metavar="N",
+    help="Begin with the last N.",
+)
+@click.option("--no-follow", is_flag=True, help="Print those, and return.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@run_options
+def tail_command(
+    run: Path | None,
+    run_root: Path | None,
+    task: str,
+    flags: tuple[str, ...],
+    states: tuple[str, ...],
+    error: str,
+    waits_for: str | None,
+    most: int,
+    no_follow: bool,
+    as_json: bool,
+) -> int:
+    """Print trials as they end, until the run ends. Ctrl-C ends only this command."""
+    from liverl.offline.trials import Wanted
+
+    run_dir = find_run(run, run_root)
+    tail = _Tail(Wanted(task, flags, states, error, waits_for or ""), most, as_json)
+    _follow(run_dir, tail, follow=not no_follow)
+    if tail.missed:
+        echo(
+            f"{tail.missed} more trials ended, faster than they could be printed: "
+            "liverl-tui trials ls --step N shows all of a step",
+            err=True,
+        )
+    return ExitCode.OK
+
+
+@trials_command.command("steps")
+@click.option("--step", type=STEP, metavar="N", help="Only step N.")
+@click.option(
+    "-n", "--lines", "most", type=LINES, default=5, show_default=True, metavar="N", help="The newest N."
+)
+@_as_json
+@run_options
+def steps_command(run: Path | None, run_root: Path | None, step: int | None, most: int, as_json: bool) -> int:
+    """Sum up the trials of each step: how they ended, the times of their phases, and the slowest trials with what each
+    waits for."""
+    from msgspec.structs import replace
+
+    from liverl.offline.trials import encoded, steps_listed
+
+    run_dir, state, live = _present(run, run_root)
+    found = _asked(lambda: steps_listed(run_dir, state, live, step))
+    found = replace(found, steps=found.steps[:most])
+    if as_json:
+        echo_json(encoded(found).decode())
+        return ExitCode.OK
+    from liverl_tui.cli.trials_table import step_lines
+
+    for one in found.steps:
+        _print(step_lines(one, time.time()))
+    if not found.steps:
+        echo(f"run {run_dir.name} has no trials of a step yet", err=True)
+    return ExitCode.OK
+
+
+class _Tail:
+    """Prints trials that have ended, as rows of one table or as lines of JSON."""
+
+    def __init__(self, wanted: Wanted, most: int, as_json: bool) -> None:
+        self._wanted, self._most, self._as_json = wanted, most, as_json
+        self._ends: Any = None
+        self._rows: Any = None
+
+    @property
+    def missed(self) -> int:
+        """How many trials have ended that could not be printed."""
+        return self._ends.missed if self._ends is not None else 0
+
+    def take(self, state: Snapshot) -> None:
+        """Print those that have ended since the last state."""
+        from liverl.offline.trials import NewEnds, is_wanted
+
+        if self._ends is None:
+            self._ends = NewEnds(state.trials, 0)
+            ended = [
+                h
+                for h in reversed(state.trials.newest)
+                if h.state != "running" and is_wanted(h, self._wanted)
+            ]
+            ended.sort(key=lambda head: head.ended_at if head.ended_at is not None else head.updated_at)
+            self._show(ended[max(0, len(ended) - self._most) :])
+        self._show([head for head in self._ends.new(state.trials) if is_wanted(head, self._wanted)])
+
+    def _show(self, heads: list[TrialHead]) -> None:
+        if self._as_json:
+            from liverl.offline.trials import encoded_head
+
+            for head in heads:
+                echo_json(encoded_head(head).decode())
+        elif heads or self._rows is None:
+            from liverl_tui.cli.trials_table import Rows
+
+            now = time.time()
+            if self._rows is None:
+                self._rows = Rows(heads, now, _width())
+                echo(self._rows.titles)
+            for head in heads:
+                echo(_safe(self._rows.line(head, now)))
+        sys.stdout.flush()
+
+
+def _follow(run: RunDir, tail: _Tail, *, follow: bool) -> None:
+    """Hand over the run's state, and each new one until its backend says bye.
+
+    Raises:
+        ControlError: its backend does not answer, or has died without a result.
+    """
+    from liverl.control.blocking import Connection, await_gone
+    from liverl.control.messages import NO_EVENTS, BackendDead, BackendOfOther
+    from liverl.offline.present import present
+
+    if follow:
+        try:
+            with Connection(run.path) as connection:
+                connection.subscribe(NO_EVENTS, snapshots=True, interval=INTERVAL_S)
+                while (message := connection.read(None)) is not None and message.bye is None:
+                    if message.snapshot is not None:
+                        tail.take(message.snapshot)
+            await_gone(run.path, ENDING_S)  # it says bye before its files have its last words
+        except BackendOfOther as error:
+            echo(f"{error}: this is what its files record; it is not followed", err=True)
+        except BackendDead:
+            if run.read_result() is None:
+                echo(f"run {run.name} has no live backend: this is what its files record", err=True)
+    state, _ = present(run)  # its last trials, too
+    if state is not None:
+        tail.take(state)
+
+
+def _present(run: Path | None, run_root: Path | None) -> tuple[RunDir, Snapshot | None, bool]:
+    from liverl.offline.present import present
+
+    run_dir = find_run(run, run_root)
+    return run_dir, *present(run_dir)
+
+
+def _asked(ask: Any) -> Any:
+    """What ``ask`` returns.
+
+    Raises:
+        CliError: there is no such trial or step.
+    """
+    from liverl.offline.trials import NoSuchTrial
+
+    try:
+        return ask()
+    except NoSuchTrial as error:
+        raise CliError(str(error), ExitCode.NO_RUN) from None
+
+
+def _width() -> int | None:
+    """Columns of the terminal; None where nothing needs to be left out."""
+    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
+
+
+def _safe(line: str) -> str:
+    from liverl.util import redact
+
+    return redact.value(line)
+
+
+def _print(lines: list[str]) -> None:
+    echo("\n".join(map(_safe, lines)))

@@ -1,0 +1,320 @@
+"""``trials``: which trials are listed, how one is found by its name, and what the tables say."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.trial_folders import FILE, T, call, lines, put
+from msgspec.structs import replace
+
+from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.model_trials import PhaseTimes, SlowTrial
+from liverl.offline.run import OfflineRun
+from liverl.offline.trials import (
+    NewEnds,
+    NoSuchTrial,
+    TrialShown,
+    Wanted,
+    encoded,
+    is_wanted,
+    listed,
+    marks_of,
+    shown,
+    slowest_first,
+    steps_listed,
+)
+from liverl.rundir.layout import RunDir
+from liverl_tui.cli.trials_table import Rows, shown_lines, slow_words, step_lines, table
+from liverl_tui.text.trial_phases import phase_words
+
+
+def head(name: str = "a", **more: Any) -> TrialHead:
+    values: dict[str, Any] = {
+        "name": name, "step": 1, "task": "fix-it", "state": "finished", "turns": 3, "tool_calls": 2, "reward": 1.0,
+        "finish_reason": "stop", "completion_tokens": 9, "replica": None, "started_at": T, "updated_at": T + 30,
+        "path": f"trials/step_0001/{name}", "ended_at": T + 30,
+    }  # fmt: skip
+    return TrialHead(**{**values, **more})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "more", "is_one"),
+    [
+        (Wanted(), {}, True),
+        (Wanted(task="FIX"), {}, True), (Wanted(task="other"), {}, False),
+        (Wanted(flags=("error",)), {"failure": "OSError: x"}, True), (Wanted(flags=("error",)), {}, False),
+        (Wanted(flags=("truncated",)), {"finish_reason": "length"}, True),
+        (Wanted(flags=("no_reward", "zero_tool_calls")), {"flags": ("zero_tool_calls",)}, True),
+        (Wanted(flags=("no_reward",)), {"flags": ("zero_tool_calls",)}, False),
+        (Wanted(states=("running",)), {}, False), (Wanted(states=("running", "finished")), {}, True),
+        (Wanted(error="timeout"), {"error": "AgentTimeoutError"}, True), (Wanted(error="timeout"), {}, False),
+        (Wanted(waits="model"), {"waits_for": "model"}, True), (Wanted(waits="model"), {"spent_on": "model"}, True),
+        (Wanted(waits="model"), {"spent_on": "tool"}, False),
+        (Wanted(task="fix", error="x"), {"error": "y"}, False),
+    ],
+)  # fmt: skip
+def test_filters(wanted: Wanted, more: dict[str, Any], is_one: bool) -> None:
+    assert is_wanted(head(**more), wanted) is is_one
+
+
+def test_the_slowest_come_first_and_those_of_unknown_time_last() -> None:
+    heads = [
+        head("a"),
+        head("b", started_at=None),
+        head("c", state="running", ended_at=None),
+        head("d", ended_at=T + 50),
+    ]
+    assert [one.name for one in slowest_first(heads, T + 40)] == ["d", "c", "a", "b"]
+
+
+EVERY = Wanted()
+
+
+class Run:
+    """The directory of a run that has ended, or of one that was killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.dir = RunDir(folder / "liverl" / "one")
+        self.dir.path.mkdir(parents=True)
+        self.dir.config.write_text("run: {name: one}\n")
+        self.dir.journal.write_text("")
+
+    def trial(self, path: str, result: dict[str, Any] | None = None, **more: Any) -> None:
+        folder = self.dir.trials / path
+        put(folder / FILE, lines(call(request_time=T, duration_ms=2000, calls=1, **more)), T)
+        if result is not None:
+            put(folder / "result.json", json.dumps(result), T + 30)
+        os.utime(folder, (T, T))
+
+    def ls(
+        self, wanted: Wanted = EVERY, step: int | None = None, most: int = 50, slow: bool = False
+    ) -> list[str]:
+        found = listed(self.dir, OfflineRun(self.dir.path).poll(), False, wanted, step, most, slow=slow)
+        return [f"{one.name} {one.state}" for one in found.trials]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+ENDED = {
+    "started_at": T,
+    "finished_at": T + 30,
+    "ended_by": "submit",
+    "verifier_result": {"rewards": {"reward": 1}},
+}
+
+
+def test_trials_of_a_step_are_all_looked_at(run: Run) -> None:
+    run.trial("step_0001/a-0a1b2c", ENDED)
+    run.trial("step_0001/b-0a1b2c")
+    run.trial("step_0002/c-0a1b2c", {**ENDED, "finished_at": T + 300})
+    run.trial("d-0a1b2c", ENDED)
+    assert sorted(run.ls(step=1)) == ["a-0a1b2c finished", "b-0a1b2c cut_off"]
+    assert run.ls(Wanted(states=("cut_off",)), step=1) == ["b-0a1b2c cut_off"]
+    assert len(run.ls(step=1, most=1)) == 1
+    found = listed(run.dir, None, False, Wanted(task="a"), 1, 50, slow=False)
+    assert (found.step, found.total, found.matched) == (1, 2, 1)
+    with pytest.raises(NoSuchTrial) as raised:
+        run.ls(step=7)
+    assert str(raised.value) == "step 7 of run liverl/one has no trials; there are trials of steps 1 to 2"
+    with pytest.raises(NoSuchTrial) as raised:
+        listed(RunDir(run.dir.path.parent / "none"), None, False, Wanted(), 1, 5, slow=False)
+    assert str(raised.value) == "run liverl/none has no trials yet"
+
+
+def show(run: Run, name: str) -> TrialShown:
+    return shown(run.dir, None, False, name)
+
+
+def test_a_trial_is_found_by_its_name_and_its_path(run: Run) -> None:
+    run.trial("step_0001/a-0a1b2c", ENDED)
+    run.trial("flat-0a1b2c")
+    run.trial("step_0001/twice-0a1b2c", ENDED)
+    run.trial("step_0002/twice-0a1b2c", ENDED)
+    for name in ("a-0a1b2c", "step_0001/a-0a1b2c", "trials/step_0001/a-0a1b2c", "a-0a1b2c/"):
+        found = show(run, name).trial
+        assert (found.path, found.step, found.state) == ("trials/step_0001/a-0a1b2c", 1, "finished")
+    assert show(run, "trials/flat-0a1b2c").trial.path == "trials/flat-0a1b2c"
+    assert show(run, "flat-0a1b2c").trial.state == "cut_off"
+    assert show(run, "step_0002/twice-0a1b2c").trial.step == 2
+    with pytest.raises(NoSuchTrial, match=r"2 trials have the name twice-0a1b2c: .*give a path"):
+        show(run, "twice-0a1b2c")
+
+
+@pytest.mark.parametrize(
+    "name", ["none", "", "..", "../one", "/etc", "step_0001", "trials", "trials/step_0001", "\0"]
+)
+def test_what_is_no_trial_is_none(run: Run, name: str) -> None:
+    run.trial("step_0001/a-0a1b2c", ENDED)
+    with pytest.raises(NoSuchTrial):
+        show(run, name)
+
+
+def test_no_trial_is_shown_through_a_link(run: Run, tmp_path: Path) -> None:
+    run.trial("step_0001/a-0a1b2c", ENDED)
+    (run.dir.trials / "step_0001" / "link").symlink_to(tmp_path)
+    with pytest.raises(NoSuchTrial):
+        show(run, "link")
+
+
+def test_one_trial_in_all_its_parts_without_secrets(run: Run) -> None:
+    failed = {
+        "exception_type": "OSError",
+        "exception_message": "api_key=sk-abcdefghijklmnop1234",
+        "occurred_at": T + 9,
+    }
+    rewards = {"verifier_result": {"rewards": {"reward": 0.5, "style": 2}}}
+    run.trial("step_0001/a-0a1b2c", {**ENDED, **rewards, "exception_info": failed})
+    put(run.dir.trials / "step_0001" / "a-0a1b2c" / "verifier" / "test-stdout.txt", "x" * 3000)
+    found = show(run, "a-0a1b2c")
+    assert found.trial.rewards == {"reward": 0.5, "style": 2.0} and found.trial.error == "OSError"
+    assert found.trial.phases == {"agent": 30.0} and found.trial.model_seconds == 2.0
+    assert [(turn.number, turn.seconds, turn.tool_calls) for turn in found.turns] == [(1, 2.0, 1)]
+    assert [(file.name, file.size) for file in found.files] == [("verifier/test-stdout.txt", 3000)]
+    assert b"sk-abcdefghijklmnop1234" not in encoded(found) and b"OSError" in encoded(found)
+    text = "\n".join(shown_lines(found, T + 60))
+    for words in (
+        "rewards:    reward 0.5, style 2",
+        "phases:     agent 30s (model 2.0s, tools 28s)",
+        "most time:  for a tool",
+        "TURN      AT   TIME   CALLS",
+        "verifier/test-stdout.txt",
+    ):
+        assert words in text, text
+
+
+def test_steps_are_those_of_the_runs_state(run: Run) -> None:
+    run.trial("step_0001/a-0a1b2c", ENDED)
+    run.trial("step_0002/b-0a1b2c", ENDED)
+    state = OfflineRun(run.dir.path).poll()
+    assert [one.step for one in steps_listed(run.dir, state, False, None).steps] == [2, 1]
+    (only,) = steps_listed(run.dir, state, False, 1).steps
+    assert only.ended_by == {"submit": 1}
+    assert steps_listed(run.dir, None, False, None).steps == ()
+    with pytest.raises(NoSuchTrial):
+        steps_listed(run.dir, state, False, 9)
+
+
+def status(*heads: TrialHead, more: int = 0) -> TrialsStatus:
+    ended = sum(one.state != "running" for one in heads)
+    return TrialsStatus(len(heads) + more, len(heads) - ended, ended + more, newest=heads)
+
+
+def test_trials_are_told_once_as_they_end() -> None:
+    a, b, c = head("a", ended_at=T + 9), head("b", state="running", ended_at=None), head("c", state="cut_off")
+    first = status(a, b)
+    ends = NewEnds(first, 0)
+    assert ends.new(first) == []
+    done = replace(b, state="finished", ended_at=T + 20)
+    assert ends.new(status(c, done, a)) == [done, c]
+    assert ends.new(status(c, done, a)) == [] and ends.missed == 0
+    late = head("d", ended_at=T + 5)
+    assert ends.new(status(late, c, done, a, more=3)) == [late], "three others are no longer among the newest"
+    assert ends.missed == 3
+    assert [one.name for one in NewEnds(status(a, done), 1).new(status(a, done))] == ["b"]
+
+
+def test_columns_are_left_out_where_a_terminal_is_narrow() -> None:
+    heads = [
+        head("long-name-0a1b2c", phases={"setup": 9.2, "agent": 30.0}, spent_on="tool", ended_by="submit"),
+        head(
+            "b",
+            state="running",
+            ended_at=None,
+            phase="setup",
+            phase_since=T + 4,
+            reward=None,
+            waits_for="sandbox",
+        ),
+        head(
+            "c",
+            reward=0.51234,
+            rewards={"reward": 0.51234},
+            error="OSError",
+            failure="OSError: x",
+            dumped=True,
+        ),
+        head(
+            "d",
+            reward=None,
+            rewards={"a": 1.0, "b": 2.0},
+            flags=("zero_tool_calls",),
+            step=None,
+            finish_reason="length",
+        ),
+    ]
+    titles, *rows = table(heads, T + 20)
+    words = [" ".join(row.split()) for row in rows]
+    assert titles.split() == [
+        "NAME", "STEP", "STATE", "REWARD", "TURNS", "CALLS", "TIME", "QUEUE", "SETUP", "AGENT", "VERIFIER",
+        "WAITS-FOR", "MOSTLY", "ENDED-BY", "FLAGS",
+    ]  # fmt: skip
+    assert words[0] == "long-name-0a1b2c 1 finished 1 3 2 30s - 9.2s 30s - - tool submit -"
+    assert words[1] == "b 1 running - 3 2 20s - 16s+ - - sandbox - - -"
+    assert words[2] == "c 1 finished 0.512 - - 30s - - - - - - OSError -"
+    assert words[3] == "d - finished 2 others 3 2 30s - - - - - - - truncated,zero_tool_calls"
+    for width in (150, 120, 100, 80, 60, 40, 1):
+        narrow = table(heads, T + 20, width)
+        assert max(map(len, narrow)) <= max(width, len(narrow[0])) and narrow[0].split()[0] == "NAME"
+        assert "TIME" in narrow[0] and "STATE" in narrow[0]
+    assert "QUEUE" not in table(heads, T + 20, 130)[0] and "SETUP" in table(heads, T + 20, 100)[0]
+    some = Rows([], T, None)
+    assert len(some.titles.split()) == 15 and some.line(heads[0], T + 20).split() == rows[0].split()
+
+
+def test_a_step_in_sentences() -> None:
+    step = StepTrials(
+        3, 8, 5, 0, 0.25, cut_off=1, ended_by={"submit": 3, "AgentTimeoutError": 2},
+        failures={"AgentTimeoutError": 2}, failed_in={"agent": 2},
+        phases={"setup": PhaseTimes(5, 8.0, 40.0), "agent": PhaseTimes(5, 30.0, 600.0)},
+        slowest=(SlowTrial("a", "p/a", "running", T, None, "agent", "tool"),),
+    )  # fmt: skip
+    assert step_lines(step, T + 100) == [
+        "step 3: 5 of 8 trials finished, 2 running, 1 cut off, mean reward 0.250",
+        "  ended by: submit 3, AgentTimeoutError 2",
+        "  errors: AgentTimeoutError 2",
+        "  errors in: agent 2",
+        "  setup: mean 8.0s, longest 40s (5 trials)",
+        "  agent: mean 30s, longest 10m00s (5 trials)",
+        "  slow: a has run for 1m40s, waits for a tool",
+    ]
+    assert step_lines(StepTrials(1, 1, 1, 0, None), T) == ["step 1: 1 of 1 trial finished"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        (SlowTrial("a", "a", "running"), "slow: a runs, what it waits for is not known"),
+        (SlowTrial("a", "a", "running", T, waits_for="sandbox"), "slow: a has run for 9s, waits for its sandbox"),
+        (SlowTrial("a", "a", "finished", T, 61.0, spent_on="model"), "slow: a took 1m01s, most of it for the model"),
+        (SlowTrial("a", "a", "finished", T, 3.0), "slow: a took 3.0s"),
+        (SlowTrial("a", "a", "cut_off", T, 3.0), "slow: a was cut off after 3.0s"),
+    ],
+)  # fmt: skip
+def test_a_slow_trial_in_words(slow: SlowTrial, words: str) -> None:
+    assert slow_words(slow, T + 9) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "model", "words"),
+    [
+        ({}, 3.0, ""),
+        ({"queue": 1.0, "setup": 8.14, "agent": 30.0, "verifier": 3.0}, 20.0,
+         "queue 1.0s, setup 8.1s, agent 30s (model 20s, tools 10s), verifier 3.0s"),
+        ({"agent": 2.0}, 9.0, "agent 2.0s (model 2.0s, tools 0.0s)"), ({"agent": 2.0}, None, "agent 2.0s"),
+    ],
+)  # fmt: skip
+def test_phases_in_words(seconds: dict[str, float], model: float | None, words: str) -> None:
+    assert phase_words(seconds, model) == words
+
+
+def test_marks_are_flags_and_what_other_fields_say() -> None:
+    assert marks_of(head(flags=("moved_replica",), finish_reason="max_tokens", error="E")) == {
+        "moved_replica", "truncated", "error",
+    }  # fmt: skip
