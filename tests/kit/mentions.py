@@ -223,6 +223,8 @@ OTHERS: dict[str, str] = {
     "ray.kill": "Ray's function that ends an actor, in its words about one that has ended",
     "data.prompt_key": "the name of the column with the messages, in verl's configuration",
     "trainer.default_local_dir": "the directory of the checkpoints, in verl's configuration",
+    "data.pt": "the state of the data in a checkpoint of verl's",
+    "trainer.max_actor_ckpt_to_keep": "how many checkpoints verl keeps, in verl's configuration",
     "trainer.logger": "where metrics are logged, in verl's configuration",
     "trainer.max_actor_ckpt_to_keep": "how many checkpoints stay, in verl's configuration",
     "data.pt": "a file of verl's checkpoints",
@@ -341,6 +343,12 @@ _OPTION = re.compile(r"(?<![\w/=-])--[a-z][\w-]*")
 _PROFILE = re.compile(r"--profile ([a-z]\w*(?:-\w+)+|[a-z]\w*(?=[`);,]|$))")
 OPTIONS_OF_OTHERS = {
     "--tool-call-parser": "vLLM's, in advice for a foreign run",
+    "--request-timeout": "of kubectl",
+    "--cache-dir": "of kubectl",
+    "--kubeconfig": "of kubectl",
+    "--backend": "of verl's model_merger",
+    "--tie-word-embedding": "of verl's model_merger",
+    "--trust-remote-code": "of verl's model_merger",
     "--release": "of .ci/dist",
     "--draft": "of towncrier",
     "--from": "of uvx",

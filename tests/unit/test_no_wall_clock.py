@@ -44,6 +44,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/observe/trials/steps.py": (2, STAMPS),
     "backend/liverl/observe/trials/trajectory.py": (1, STAMPS),
     "backend/liverl/offline/archive.py": (1, SHOWN),
+    "backend/liverl/offline/checkpoints.py": (1, SHOWN),
     "backend/liverl/offline/clean.py": (1, SHOWN),
     "backend/liverl/offline/clean_host.py": (1, STAMPS),
     "backend/liverl/offline/envs_gc.py": (1, STAMPS),
