@@ -189,15 +189,21 @@ def test_a_needle_is_more_than_a_number() -> None:
     assert {row: text for row, text in bare.items() if len(text) < 5} == {}
 
 
+FRONT = re.compile(
+    r"^(?:\(\?:\(\?<=: \)\|\(\?<!\[(?:[^\]\\]|\\.)+\]\)\)|\(\?<!(?:\\S|\[(?:[^\]\\]|\\.)+\])\))(?=\(\?P<|\\S\{)"
+)
+
+
 def test_no_lookaround_of_a_pattern_is_idle() -> None:
-    """Without it, the row would match its near miss, the text of another row, or one of ``NEAR``."""
+    """Without it, the row would match its near miss, the text of another row, or one of ``NEAR``; but for one that
+    keeps a run of characters at the front from being tried anew from each of them (tests/bench/slow_patterns.py)."""
     idle = []
     for one in rows():
         others = [one.spares, *NEAR.get(one.id, ()), *(row.fires for row in rows() if row is not one)]
         assert not any(re.search(one.pattern, text) for text in NEAR.get(one.id, ()))
         idle += [
             (one.id, wider)
-            for wider in regexes.without_lookarounds(one.pattern)
+            for wider in regexes.without_lookarounds(FRONT.sub("", one.pattern))
             if not any(re.search(wider, text) for text in others)
         ]
     assert idle == []
