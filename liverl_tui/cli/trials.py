@@ -206,8 +206,7 @@ def tail_command(
     _follow(run_dir, tail, follow=not no_follow)
     if tail.missed:
         echo(
-            f"{tail.missed} more trials ended, faster than they could be printed: "
-            "liverl-tui trials ls --step N shows all of a step",
+            f"{tail.missed} more trials ended, faster than they could be printed; `trials ls` has them",
             err=True,
         )
     return ExitCode.OK

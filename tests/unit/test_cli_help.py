@@ -44,6 +44,7 @@ def test_every_command_has_help_and_light_imports(command):
         "demo",
         "doctor",
         "rules",
+        "trials",
         "watch",
         "envs",
         "schema",

@@ -43,6 +43,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/observe/trials/scanner.py": (1, STAMPS),
     "backend/liverl/observe/trials/steps.py": (2, STAMPS),
     "backend/liverl/observe/trials/trajectory.py": (1, STAMPS),
+    "backend/liverl/agents/harbor/runner.py": (1, SHOWN),
     "backend/liverl/offline/archive.py": (1, SHOWN),
     "backend/liverl/offline/checkpoints.py": (1, SHOWN),
     "backend/liverl/offline/clean.py": (1, SHOWN),
@@ -53,6 +54,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/offline/doctor/trials.py": (1, STAMPS),
     "backend/liverl/offline/job_end.py": (1, SHOWN),
     "backend/liverl/offline/run.py": (1, STAMPS),
+    "backend/liverl/offline/trials.py": (1, STAMPS),
     "backend/liverl/preflight/record.py": (1, SHOWN),
     "backend/liverl/proxy/runtime/assignments.py": (
         2,
@@ -94,6 +96,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "liverl_tui/cli/notify.py": (1, SHOWN),
     "liverl_tui/cli/plain.py": (1, SHOWN),
     "liverl_tui/cli/status.py": (1, SHOWN),
+    "liverl_tui/cli/trials.py": (4, STAMPS),
     "liverl_tui/cli/target.py": (1, SHOWN),
     "liverl_tui/screens/entries.py": (1, SHOWN),
     "liverl_tui/widgets/log/session.py": (1, STAMPS),

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from kit.screens import gpu, replica, service, snapshot
 from msgspec.structs import replace
 
-from liverl.model import ReplicaSet, Result, Snapshot, Symptom
+from liverl.model import ReplicaSet, Result, Snapshot, Symptom, TrialsStatus
+from liverl.observe.trials.scanner import TrialScanner
 from liverl.offline.run import OfflineRun
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
@@ -276,6 +277,22 @@ def test_what_nobody_will_finish_is_cut_off(tmp_path: Path, has_result: bool) ->
     assert (trials.total, trials.running, trials.finished, trials.cut_off) == (2, 0, 1, 1)
     assert {head.name: head.state for head in trials.newest} == {"whole-0": "finished", "open-0": "cut_off"}
     assert [(s.total, s.finished, s.cut_off) for s in trials.steps] == [(2, 1, 1)]
+
+
+def test_folders_that_are_not_listed_yet_do_not_count_as_without_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow storage ends a scan before it has listed the steps."""
+    write_trials(tmp_path)
+    shown = write_snapshot(tmp_path, trials=TrialsStatus(total=2, finished=1, running=1), result=None)
+    scan = TrialScanner.scan
+    run = OfflineRun(tmp_path)
+    monkeypatch.setattr(TrialScanner, "scan", lambda self, now: scan(self, 0.0, now))
+    first = run.poll()
+    assert first is not None and first.trials.total == shown.trials.total == 2
+    monkeypatch.setattr(TrialScanner, "scan", scan)
+    then = run.poll()
+    assert then is not None and [step.total for step in then.trials.steps] == [2]
 
 
 def test_trials_go_on_while_something_lives(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:

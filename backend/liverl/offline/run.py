@@ -221,7 +221,7 @@ class OfflineRun:
     def _scan(self, last: Snapshot | None, now: float) -> TrialsStatus:
         trials = self._files.trials.scan(now=now)
         # The first scan of many trials may take several polls; until then the last snapshot has the better count.
-        complete = self._files.trials.unread == 0 or last is None or trials.total >= last.trials.total
+        complete = self._files.trials.complete or last is None or trials.total >= last.trials.total
         return trials if complete or last is None else last.trials
 
     # --- parts ---
