@@ -226,8 +226,6 @@ OTHERS: dict[str, str] = {
     "data.pt": "the state of the data in a checkpoint of verl's",
     "trainer.max_actor_ckpt_to_keep": "how many checkpoints verl keeps, in verl's configuration",
     "trainer.logger": "where metrics are logged, in verl's configuration",
-    "trainer.max_actor_ckpt_to_keep": "how many checkpoints stay, in verl's configuration",
-    "data.pt": "a file of verl's checkpoints",
     "trainer.save_freq": "steps between two checkpoints, in verl's configuration",
     "trainer.resume_from_path": "the checkpoint to resume from, in verl's configuration",
     "verl.trainer.ppo.v1.trainer_separate_async": "the name of a logger of verl's",
@@ -356,8 +354,6 @@ OPTIONS_OF_OTHERS = {
     "--init": "of docker",
     "--update-documents": "of the tests",
     "--build-arg": "of docker",
-    "--cache-dir": "of kubectl",
-    "--request-timeout": "of kubectl",
 }
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 

@@ -22,8 +22,8 @@ from liverl.plan.spec import Probe, RayPlan, StopStage
 from liverl.sessions.routes import DERENDER, GENERATE, RENDER, RouteProblem, check_routes
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.probes import Http, Refusal, Target, check
-from liverl.verl.discovery.assess import Rank
-from liverl.verl.replicas import VerlReplicas
+from liverl.verl.discovery.assess import Rank, RankVerdict, Stage
+from liverl.verl.replicas import ENDING_S, VerlReplicas
 
 DISABLED = (403, {"error": {"message": f"{TEXT}.", "code": 403}})
 ABSENT = (404, {"detail": "Not Found"})
@@ -207,6 +207,33 @@ async def test_a_replica_of_verl_serves_once_its_routes_were_seen_without_sampli
         assert replicas.endpoints()[0].state == "ready"
         assert scripted.rendered == rendered > 0, "it is checked once"
         assert replicas.cause is None and not said and not scripted.replies
+    finally:
+        await replicas._supervisor.http.close()
+        await scripted.stop()
+
+
+@pytest.mark.parametrize(
+    ("finishing", "gone_at", "stage", "fails"),
+    [
+        (True, 0.0, "dead", False),  # verl ends its replicas, and itself a while later
+        (True, 0.0, "lost", False),
+        (True, 1.0 - ENDING_S, "dead", True),  # it hangs at its end
+        (True, 0.0, "pending", True),
+        (False, 0.0, "dead", True),
+    ],
+)
+async def test_a_replica_that_goes_behind_the_last_step_is_no_failure(
+    tmp_path: Path, finishing: bool, gone_at: float, stage: Stage, fails: bool
+) -> None:
+    scripted = replica()
+    replicas, _ = verl_replicas(tmp_path, await scripted.start(), "m")
+    replicas.finishing = lambda: finishing
+    ends: Any = replicas._discovery
+    ends.ranks = [Rank(0, "replica-0", stage, "", gone_at, generation=1)]
+    ends.verdict = RankVerdict(0, stage, "vllm_server_0_0 is DEAD")
+    try:
+        await replicas.look()
+        assert (replicas.cause is not None) == fails
     finally:
         await replicas._supervisor.http.close()
         await scripted.stop()

@@ -103,6 +103,8 @@ class Run:
             outputs=OutputLinks(run_dir, plan.script) if plan.script is not None else None,
         )
         supervisor.end_causes.strangers = sampler.strangers
+        if isinstance(source, VerlReplicas):
+            source.finishing = self._finishing
         self.scaling = scaling = Scaling(
             supervisor, plan, replicas, sampler.look_at_gpus_now, replica_bytes=sampler.replica_bytes
         )
@@ -231,6 +233,12 @@ class Run:
 
     def _found_serving(self) -> int:
         return self.source.serving() if self.source is not None else 0
+
+    def _finishing(self) -> bool:
+        """Whether the trainer has made all the steps that it owes."""
+        metrics = self.sampler.facts.metrics
+        total = self.plan.total_steps or (self.source.total_steps if self.source is not None else None)
+        return metrics is not None and total is not None and (metrics.step or 0) >= total
 
     async def _look_at_replicas(self) -> float:
         facts, trainer = self.sampler.facts, None

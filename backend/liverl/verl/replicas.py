@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from liverl.supervise.services import prepare, state_machine
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.verl.activity import ReplicaActivity
 from liverl.verl.discovery.address_client import AddressClientGone, Command, address_argv
-from liverl.verl.discovery.assess import Expectation, Rank
+from liverl.verl.discovery.assess import Expectation, Rank, RankVerdict
 from liverl.verl.discovery.discovery import Discovery
 from liverl.verl.discovery.layout import highest_found
 from liverl.verl.route_checks import RouteChecks
@@ -55,12 +55,14 @@ _NOT_BY_ITSELF = re.compile(
 # What Ray says of actors whose driver exited: causes OWNER_DIED and INTENDED_USER_EXIT.
 _EXITED = "exited with the trainer"
 _WITH_TRAINER = ("its owner has died", "because its job has finished")
+ENDING_S = 300.0  # seconds that verl may take from the end of its replicas to its own, on a busy host
 IDLE = 1.0  # seconds between looks while no trainer runs
 
 
 class VerlReplicas:
     """The replicas of the run's trainer. ``cause``: why the run fails; set once a replica was lost and not replaced,
-    or a deadline has passed. ``count``: the number that is expected."""
+    or a deadline has passed. ``count``: the number that is expected. ``finishing``: whether the trainer has made all
+    the steps that it owes, so that its replicas end with it."""
 
     def __init__(
         self, supervisor: Supervisor, ray: RayPlan, replica_token_file: str = "", sessions_model: str = ""
@@ -68,6 +70,7 @@ class VerlReplicas:
         """``replica_token_file``: as in ``Plan``. ``sessions_model``: the served name, if the trials go through
         sessions."""
         self.cause: Cause | None = None
+        self.finishing: Callable[[], bool] = lambda: False
         self._supervisor = supervisor
         self._ray = ray
         self.count = ray.expected
@@ -119,12 +122,20 @@ class VerlReplicas:
             self._supervisor.pace.changed()  # so that it is diagnosed now
         self._short = short
         verdict = self._discovery.verdict
-        if verdict is not None and self.cause is None and not self._supervisor.stopping:
+        judged = self.cause is None and not self._supervisor.stopping
+        if verdict is not None and judged and not self._ends(verdict):
             text = verdict.text if verdict.rank is None else f"replica {verdict.text}"
             self.cause = self._explained(Cause("trainer", text, self._supervisor.now()))
         self._fail_if_refused()
         self._supervisor.kick()
         return pause
+
+    def _ends(self, verdict: RankVerdict) -> bool:
+        """Whether a replica has gone because the training is over: verl takes its time to exit behind that."""
+        if verdict.stage not in ("dead", "lost") or not self.finishing():
+            return False
+        gone = next((one.since for one in self._discovery.ranks if one.rank == verdict.rank), 0.0)
+        return self._supervisor.now() - gone < ENDING_S
 
     @property
     def ray_load(self) -> RayLoad | None:
