@@ -85,6 +85,19 @@ def configured(folder: Path, topology: str) -> Path:
     return file
 
 
+# SIMULATED: the cluster. What kubectl does when it is asked for nodes, and for the right to create pods.
+NODES = """{"items": [{"status": {"conditions": [{"type": "Ready", "status": "%s"}]}}]}"""
+CLUSTER = (f"echo '{NODES % True}'", """echo '{"status": {"allowed": true}}'""")
+
+
+def kubectl(folder: Path, nodes: str, access: str) -> None:
+    """Put a kubectl into ``folder``/bin, for PATH: what is said there must not depend on this host's."""
+    (folder / "bin").mkdir(exist_ok=True)
+    program = folder / "bin" / "kubectl"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *nodes*) {nodes};; *) cat >/dev/null; {access};; esac\n')
+    program.chmod(0o755)
+
+
 TOPOLOGIES = ("embedded", "managed", "verl", "in_process", "script")
 
 

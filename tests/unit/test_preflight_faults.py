@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from kit import checked_runs
-from kit.checked_runs import GIB, TOPOLOGIES, TwoGpus, safetensors, tree
+from kit.checked_runs import CLUSTER, GIB, NODES, TOPOLOGIES, TwoGpus, kubectl, safetensors, tree
 
 from liverl.observe.gpu import sampler
 from liverl.preflight import cluster
@@ -59,22 +59,9 @@ class Place(NamedTuple):
         file.write_text(json.dumps({key: value for key, value in merged.items() if value is not None}))
 
 
-# SIMULATED: the cluster. What kubectl does when it is asked for nodes, and for the right to create pods.
-NODES = """{"items": [{"status": {"conditions": [{"type": "Ready", "status": "%s"}]}}]}"""
-HEALTHY = (f"echo '{NODES % True}'", """echo '{"status": {"allowed": true}}'""")
-
-
-def kubectl(folder: Path, nodes: str, access: str) -> None:
-    """A kubectl in the place of the real one."""
-    (folder / "bin").mkdir(exist_ok=True)
-    program = folder / "bin" / "kubectl"
-    program.write_text(f'#!/bin/sh\ncase "$*" in *nodes*) {nodes};; *) cat >/dev/null; {access};; esac\n')
-    program.chmod(0o755)
-
-
 def plug_in(p: Place) -> None:
     """A plug-in for credentials that does not answer, as one that waits for a browser."""
-    kubectl(p.folder, "sleep 4711 & wait", HEALTHY[1])
+    kubectl(p.folder, "sleep 4711 & wait", CLUSTER[1])
     p.env.setattr(cluster, "SECONDS", 0.5)
 
 
@@ -99,7 +86,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pl
     def make(topology: str) -> Place:
         (tmp_path / "home").mkdir()
         checked_runs.configured(tmp_path, topology)
-        kubectl(tmp_path, *HEALTHY)
+        kubectl(tmp_path, *CLUSTER)
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
         return Place(tmp_path, topology, [], gpus, monkeypatch)
 
@@ -448,12 +435,12 @@ FAULTS = (
           "script-ports", "held by pid", "set infrastructure.ray_port to another port", status="warn"),
     Fault("no cluster", ("script",), lambda p: kubectl(p.folder, "echo 'The connection was refused' >&2; exit 1", ""),
           "cluster", "kubeconfig: The connection was refused", "correct k8s.kubeconfig"),
-    Fault("no node is ready", ("script",), lambda p: kubectl(p.folder, f"echo '{NODES % False}'", HEALTHY[1]),
+    Fault("no node is ready", ("script",), lambda p: kubectl(p.folder, f"echo '{NODES % False}'", CLUSTER[1]),
           "cluster", "none of its 1 nodes is ready", "wait for a node"),
     Fault("no right to create pods", ("script",),
-          lambda p: kubectl(p.folder, HEALTHY[0], """echo '{"status": {"allowed": false}}'"""),
+          lambda p: kubectl(p.folder, CLUSTER[0], """echo '{"status": {"allowed": false}}'"""),
           "cluster", "may not create pods in namespace default", "k8s.namespace"),
-    Fault("rights that are not told", ("script",), lambda p: kubectl(p.folder, HEALTHY[0], "echo no >&2; exit 1"),
+    Fault("rights that are not told", ("script",), lambda p: kubectl(p.folder, CLUSTER[0], "echo no >&2; exit 1"),
           "cluster", "whether it permits pods in namespace default is not known: no", status="skipped"),
     Fault("a variable of the user's own", ("script",), lambda p: p.set("trainer.env={MODEL_PATH: /no/such}"),
           "script-paths", "/no/such does not exist (MODEL_PATH", "correct"),

@@ -241,6 +241,8 @@ def run(
 
     def make(topology: str) -> Run:
         checked_runs.configured(tmp_path, topology)
+        checked_runs.kubectl(tmp_path, *checked_runs.CLUSTER)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
         return Run(tmp_path, check)
 
     return make
