@@ -128,16 +128,19 @@ def sync_command(names: tuple[str, ...], wheels: Path | None, **values: Any) -> 
     from liverl.environments.wheels import missing, require_wheels
 
     specs = _specs(names, values)
+    if wheels is not None:  # also where all is built: the next host gets the same command
+        try:
+            require_wheels(wheels)
+        except BuildError as error:
+            raise CliError(str(error)) from error
     for spec in specs:
         said = _sayer(spec.name)
         try:
             plan = resolve(spec, default_cache_dir())
-            if wheels is not None and plan.kind == "built" and not plan.published:
-                require_wheels(wheels)
-                if plan.lock is not None:
-                    gone = asyncio.run(missing(plan, spec.python, wheels.absolute(), said))
-                    if gone:
-                        raise CliError(_missing_words(spec.name, wheels, gone))
+            if wheels is not None and plan.kind == "built" and not plan.published and plan.lock is not None:
+                gone = asyncio.run(missing(plan, spec.python, wheels.absolute(), said))
+                if gone:
+                    raise CliError(_missing_words(spec.name, wheels, gone))
             folder = wheels.absolute() if wheels is not None else None
             python = asyncio.run(ensure(spec, default_cache_dir(), said, wheels=folder))
         except BuildError as error:
@@ -421,7 +424,7 @@ def _listed(spec: EnvironmentSpec) -> tuple[EnvListed, EnvPlan]:
     try:
         plan = resolve(spec, default_cache_dir())
     except BuildError as error:
-        raise CliError(str(error), ExitCode.USAGE) from error
+        raise CliError(str(error)) from error
     lock = plan.lock
     return EnvListed(
         name=spec.name,

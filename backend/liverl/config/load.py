@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -20,9 +21,12 @@ from liverl.config.layers import Layer, Setting, from_environment, from_sets, fr
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, is_open, leaves, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
+from liverl.util.answered import NoAnswer, answered
+from liverl.util.file_systems import file_system
 from liverl.util.regular_file import open_binary, read_pipe
 
 MAX_BYTES = 4 * 1024 * 1024
+ANSWER_S = 10.0  # seconds that the file system of a configuration file has
 PIPE_S = 5.0  # seconds that the writer of a FIFO given as configuration has
 # Layers whose inert keys cause a warning: the user wrote the key on purpose.
 _BY_HAND = ("file", "env", "set")
@@ -235,15 +239,17 @@ def _read(path: Path, problems: list[Problem]) -> str:
     """The file's text; "" with an entry in ``problems`` if the file cannot be read."""
     where = Where(str(path))
     try:
-        if path.is_dir():
-            hint = f"did you mean {path / 'config.yaml'}?" if (path / "config.yaml").is_file() else ""
-            problems.append(Problem(where, "", "this is a directory, not a configuration file", hint=hint))
-            return ""
-        if path.is_fifo():  # bash's <(command)
-            data = read_pipe(path, MAX_BYTES, PIPE_S)
-        else:
-            with open_binary(path) as file:
-                data = file.read(MAX_BYTES + 1)
+        data = answered(lambda: _content(path), ANSWER_S)
+    except IsADirectoryError as error:
+        hint = f"did you mean {error.filename}?" if error.filename else ""
+        problems.append(Problem(where, "", "this is a directory, not a configuration file", hint=hint))
+        return ""
+    except NoAnswer:
+        disk = file_system(path, followed=False)
+        words = f"no answer within {ANSWER_S:g} s from {disk or 'its file system'}"
+        hint = "see that its server and the network are up, or copy the file to another disk"
+        problems.append(Problem(where, "", words, hint=hint))
+        return ""
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         problems.append(Problem(where, "", f"cannot read the file: {reason}"))
@@ -269,6 +275,18 @@ def _read(path: Path, problems: list[Problem]) -> str:
             )
         )
         return ""
+
+
+def _content(path: Path) -> bytes:
+    """The file's bytes, or one more than a configuration may have. Of a directory the file that may be meant is
+    ``filename`` of the error."""
+    if path.is_dir():
+        inside = path / "config.yaml"
+        raise IsADirectoryError(errno.EISDIR, "a directory", str(inside) if inside.is_file() else None)
+    if path.is_fifo():  # bash's <(command)
+        return read_pipe(path, MAX_BYTES, PIPE_S)
+    with open_binary(path) as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def _build(settings: Mapping[KeyPath, Setting]) -> RunConfig:

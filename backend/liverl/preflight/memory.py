@@ -99,7 +99,8 @@ def checks(
         shape = read_shape(folder / "config.json")
         parts = tensors(folder) or of_shape(shape)
     except (OSError, ValueError) as error:
-        yield Check(NAME, "skipped", f"not estimated: {folder / 'config.json'}: {error}")
+        why = (error.strerror or error) if isinstance(error, OSError) else error
+        yield Check(NAME, "skipped", f"not estimated: {folder / 'config.json'}: {why}")
         return
     gpu = None if elsewhere and gpu_memory is None else gpu_of(gpu_memory, env, nvml)
     if gpu is None:

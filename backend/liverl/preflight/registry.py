@@ -51,6 +51,7 @@ def own_verl(c: RunConfig) -> bool:
 CHECKS: tuple[Entry, ...] = (
     Entry("ports", "ports:port_checks", host=True, changes=True),
     Entry("unguarded-ports", "host:unguarded_ports"),
+    Entry("storage", "storage:checks", host=True),
     Entry("run-directory", "host:run_directory", host=True, changes=True),
     Entry("open-files", "host:open_files", host=True),
     Entry("replicas", "host:replicas", host=True),

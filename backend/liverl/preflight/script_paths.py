@@ -20,6 +20,7 @@ NAME = "what the script starts"
 # The variables of LiveRL's that name a file, and those that name a directory.
 _FILES = ("TRAIN_INDEX", "VAL_INDEX", "TRAIN_FILES", "VAL_FILES", "K8S_KUBECONFIG", "TRAJECTORY_LOGGER_SRC")
 _FOLDERS = ("MODEL_PATH", "DATA_DIR", "VENV_PATH")
+_DENIED = "permission denied"
 _KUBERNETES = "K8S_KUBECONFIG"
 _SANDBOXES = "HARBOR_ENVIRONMENT_IMPORT_PATH"
 # Programs that run their command on another host, whose files and GPUs are not those of this one.
@@ -70,6 +71,8 @@ def _path(plan: Plan, name: str, value: str, cwd: Path) -> Check:
     where = variables.given.get(name, ("", ""))[1] if variables is not None else ""
     origin = f" ({name} of the launch script, set by {where})" if where else f" ({name} of the launch script)"
     ways = f"correct {key}" if key else f"correct {name} in trainer.env"
+    if why.endswith(_DENIED):
+        ways = f"make it readable for this user, or {ways}"
     by_key = bool(key) and not where.startswith("trainer.env")
     patch = {key: near} if near is not None and by_key else {}
     return Check(
@@ -89,15 +92,16 @@ def _fault(name: str, path: Path) -> str:
     except FileNotFoundError:
         return f"{path} does not exist"
     except OSError as error:
-        return f"{path} cannot be reached: {os.strerror(error.errno or 0)}"
+        denied = isinstance(error, PermissionError)
+        return f"{path} cannot be reached: {_DENIED if denied else os.strerror(error.errno or 0)}"
     if name in _FILES:
         if not stat.S_ISREG(mode):
             return f"{path} is a directory" if stat.S_ISDIR(mode) else f"{path} is no regular file"
-        return "" if os.access(path, os.R_OK) else f"{path} is not readable"
+        return "" if os.access(path, os.R_OK) else f"{path} cannot be read: {_DENIED}"
     if not stat.S_ISDIR(mode):
         return f"{path} is not a directory"
     if not os.access(path, os.R_OK | os.X_OK):
-        return f"{path} cannot be entered: permission denied"
+        return f"{path} cannot be entered: {_DENIED}"
     if name == "VENV_PATH" and not os.access(path / "bin" / "python", os.X_OK):
         return f"{path} is no Python environment: it has no bin/python"
     if name == "MODEL_PATH" and not os.listdir(path):

@@ -67,16 +67,19 @@ class FileSystem(msgspec.Struct, frozen=True):
         return f"{self.kind}, mounted at {self.mount}"
 
 
-def file_system(path: str | os.PathLike[str], mounts: str | None = None) -> FileSystem | None:
+def file_system(
+    path: str | os.PathLike[str], mounts: str | None = None, *, followed: bool = True
+) -> FileSystem | None:
     """The file system of a path, which need not exist: that of its nearest mount. ``mounts``: a mountinfo (None: of
-    this process). Links are followed, so that a file system that hangs delays it. None where the kernel tells nothing.
+    this process). Links are followed, so that a file system that hangs delays it; not with ``followed`` False. None
+    where the kernel tells nothing.
     """
     if mounts is None:
         try:
             mounts = kernel_text(MOUNTS)
         except OSError:
             return None
-    place = Path(os.path.realpath(path))
+    place = Path(os.path.realpath(path) if followed else os.path.abspath(path))
     found: FileSystem | None = None
     for line in mounts.splitlines():
         left, separator, right = line.partition(" - ")
