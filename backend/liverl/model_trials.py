@@ -79,6 +79,10 @@ class TrialHead(msgspec.Struct, frozen=True):
     # tool calls, tokens, times) is 0 or None.
     dumped: bool = False
 
+    def __hash__(self) -> int:
+        """What is drawn of trials is kept by them."""
+        return hash((self.path, self.name, self.state, self.turns, self.updated_at))
+
 
 class PhaseTimes(msgspec.Struct, frozen=True):
     """A phase of the trials of one step: how many have ended it, and their seconds."""
