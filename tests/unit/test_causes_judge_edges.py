@@ -74,8 +74,8 @@ def named(found: Verdict) -> str:
 
 # Scripts: what a shell complains of counts as the last thing before the end.
 
-COMMAND = row("command", r"(?P<what>\w+): not found", alive=True, script=True, printer="shell")
-FOLDER = row("folder", r"no such folder", alive=True, script=True, printer="shell")
+COMMAND = row("command", r"(?P<what>\w+): not found", fails="command", printer="shell")
+FOLDER = row("folder", r"no such folder", fails="command", printer="shell")
 REPORT = row("report", "the job ended", role="consequence")
 SCRIPTS = (COMMAND, FOLDER, REPORT)
 
@@ -153,9 +153,9 @@ def test_two_complaints_in_one_record_are_told_by_the_first() -> None:
 
 # What a living process complains of, and an error line beside it.
 
-FULL = row("full", "the queue is full", alive=True)
-BUSY = row("busy", "the server is busy", alive=True, request=True)
-TOLD = row("told", "rank 3 ended first", role="consequence", tells=True)
+FULL = row("full", "the queue is full", fails="part")
+BUSY = row("busy", "the server is busy", fails="request")
+TOLD = row("told", "rank 3 ended first", role="consequence", facts=("ended-first",))
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_a_symptom_is_told_by_its_first_and_its_last_record() -> None:
         log.healthy()
     log.say("the disk is slow")
     log.healthy()
-    rows = (row("full", "the queue is full", alive=True), row("slow", "the disk is slow", alive=True))
+    rows = (row("full", "the queue is full", fails="part"), row("slow", "the disk is slow", fails="part"))
     found = verdict(rows, log, exits=(Exit("trainer", "a.log", 0),))
     proofs = {symptom.id: [proof.text for proof in symptom.evidence] for symptom in found.symptoms}
     offsets = [proof.offset for symptom in found.symptoms for proof in symptom.evidence]
@@ -377,7 +377,7 @@ def test_a_symptom_is_told_by_its_first_and_its_last_record() -> None:
 
 def test_no_more_symptoms_are_told_than_help() -> None:
     log = Log()
-    rows = [row(f"slow-{n}", rf"disk {n:02} is slow", alive=True) for n in range(SYMPTOMS + 3)]
+    rows = [row(f"slow-{n}", rf"disk {n:02} is slow", fails="part") for n in range(SYMPTOMS + 3)]
     for number in range(SYMPTOMS + 3):
         log.say(f"disk {number:02} is slow")
     log.raised(Raised("ValueError", "bad"))
@@ -395,7 +395,7 @@ def test_no_more_symptoms_are_told_than_help() -> None:
 def test_what_another_failure_may_bring_about_is_no_symptom_beside_it() -> None:
     rows = (
         row("oom", "out of memory"),
-        row("slow", "the disk is slow", alive=True, effect=True, gives_way_to=("cuda",)),
+        row("slow", "the disk is slow", fails="part", effect=True, gives_way_to=("cuda",)),
     )
     log = Log()
     log.say("the disk is slow")
@@ -432,7 +432,7 @@ def test_health_is_no_sign_where_the_server_answers_without_its_engine(answers_o
     log = Log()
     log.error("the engine has ended")
     log.healthy()
-    rows = (row("ended", "the engine has ended", role="consequence", answers_on=answers_on),)
+    rows = (row("ended", "the engine has ended", role="consequence", facts=("answers-on",) * answers_on),)
     assert named(verdict(rows, log, exits=())) == ("unknown" if answers_on else "")
 
 

@@ -170,9 +170,9 @@ def ended_below(log: LogRecords) -> Verdict | None:
         return None
     signature = by_id().get(verdict.cause.id)
     if signature is not None:
-        return verdict if signature.role != "general" and not signature.script else None
+        return verdict if signature.role != "general" and signature.fails != "command" else None
     matched = (match.signature for record in log.records for match in whole().of(record))
-    return verdict if any(one.tells for one in matched) else None
+    return verdict if any("ended-first" in one.facts for one in matched) else None
 
 
 def judgement(
