@@ -467,6 +467,24 @@ def test_which_ends_are_failures(exit_: Exit, failed: bool) -> None:
     assert (verdict((), log, exits=(exit_,)).cause is not None) == failed
 
 
+@pytest.mark.parametrize(
+    ("beside", "cause"), [("consequence", "silent-exit"), ("unknown", "unknown"), ("both", "oom")]
+)
+def test_an_error_of_its_own_counts_though_a_program_was_asked_to_stop(beside: str, cause: str) -> None:
+    rows = (
+        row("asked", "shutdown was asked for", role="noise", facts=("stop-asked",)),
+        row("died", "the engine died", role="consequence"),
+        row("oom", "out of memory"),
+    )
+    log = Log()
+    log.say("shutdown was asked for")
+    if beside == "unknown":
+        log.raised(Raised("ValueError", "bad shard"))
+    else:
+        log.error("the engine died" + " of out of memory" * (beside == "both"))
+    assert named(verdict(rows, log)) == cause
+
+
 # How a process ended, without an error in its log.
 
 
