@@ -47,7 +47,7 @@ ROWS = (
     row("watchdog", "Watchdog caught collective", printer="nccl"),
     row("engine-dead", "EngineDeadError|Engine core initialization failed", role="consequence"),
     row("actor-died", "ActorDiedError", role="consequence", printer="ray", of=("watchdog",)),
-    row("pending", "No available node types", printer="ray", alive=True),
+    row("pending", "No available node types", printer="ray", fails="part"),
     row("leak", "resource_tracker", role="noise"),
 )
 
@@ -361,7 +361,7 @@ def test_an_exception_of_a_program_says_where_to_look_and_is_not_guessed_at(say:
 
 
 def test_a_failure_that_reports_complaints_is_told_by_the_newest_of_them(say: Maker) -> None:
-    trial = row("trial", "trial .* failed", printer="liverl", alive=True, request=True, title="trials fail")
+    trial = row("trial", "trial .* failed", printer="liverl", fails="request", title="trials fail")
     all_failed = row("all-failed", "no trajectories", role="consequence", of=("trial",))
     lines = [say("trial a failed: Old", at=1.0), say("trial b failed: New", at=2.0)]
     end = say.raised("RuntimeError: no trajectories", at=3.0)
@@ -377,7 +377,7 @@ def test_a_failure_that_reports_complaints_is_told_by_the_newest_of_them(say: Ma
 
 @pytest.mark.parametrize(("count", "told"), [(2, False), (3, True)])
 def test_slips_are_no_symptom(say: Maker, count: int, told: bool) -> None:
-    slip = row("slip", "cannot be read", alive=True, request=True, slips=2)
+    slip = row("slip", "cannot be read", fails="request", slips=2)
     lines = [record for _ in range(count) for record in (say("a call cannot be read"), say.healthy())]
     elsewhere = log(say("a call cannot be read"), name="b.log")
     found = judge_with([log(*lines), elsewhere], [], Matcher((slip,)))
@@ -386,7 +386,7 @@ def test_slips_are_no_symptom(say: Maker, count: int, told: bool) -> None:
 
 
 def test_lines_that_ray_merged_into_one_count_each(say: Maker) -> None:
-    slip = row("slip", "cannot be read", alive=True, request=True, slips=2)
+    slip = row("slip", "cannot be read", fails="request", slips=2)
     for repeated, told in ((1, False), (2, True)):
         found = judge_with([log(say("a call cannot be read", repeated=repeated))], [], Matcher((slip,)))
         assert [one.id for one in (found.cause, *found.symptoms) if one is not None] == ["slip"] * told
@@ -450,7 +450,7 @@ def test_a_request_that_failed_is_told_of_what_is_known_to_have_failed(say: Make
 
 REPORTED = (
     row("reported", "docker failed", role="consequence", of=("name-taken",)),
-    row("name-taken", "name is taken", printer="host", alive=True),
+    row("name-taken", "name is taken", printer="host", fails="part"),
 )
 
 
@@ -469,7 +469,9 @@ def test_a_complaint_is_the_cause_of_what_is_known_to_report_it(say: Maker) -> N
 def test_what_an_engine_says_of_its_processes_once_it_was_asked_to_stop_is_no_failure(
     say: Maker, asked: bool
 ) -> None:
-    matcher = Matcher((*ROWS, row("asked", "shutdown triggered", role="noise", stop_asked=asked)))
+    matcher = Matcher(
+        (*ROWS, row("asked", "shutdown triggered", role="noise", facts=("stop-asked",) * asked))
+    )
     records = (say("[shutdown] API server: shutdown triggered"), say.error(DEAD))
     cause = judge_with([log(*records)], [], matcher).cause
     assert (cause is None) is asked
@@ -483,7 +485,10 @@ def test_what_ray_says_of_the_worker_of_a_task_that_it_runs_again_is_no_cause(
     say: Maker, again: bool
 ) -> None:
     matcher = Matcher(
-        (row("broken", "worker broke"), row("again", "will be retried", role="noise", retried=again))
+        (
+            row("broken", "worker broke"),
+            row("again", "will be retried", role="noise", facts=("retried",) * again),
+        )
     )
     records = (say.error("worker broke", writer="w"), say.error("the task will be retried", writer="w"))
     cause = judge_with([log(*records)], [], matcher).cause

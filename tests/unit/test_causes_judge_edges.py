@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from liverl.causes.errors import told_of
 from liverl.causes.finding import Exit, LogRecords, Verdict
@@ -14,6 +15,7 @@ from liverl.causes.frames import Frame, Origin, frames_of, told_place
 from liverl.causes.judge import NEAR_THE_END, RIGHT_BEHIND, SYMPTOMS, judge
 from liverl.causes.match import Matcher
 from liverl.causes.signature import Signature
+from liverl.causes.timeline import timeline
 from liverl.logs.record import Raised, Record
 
 TRAINER = Exit("trainer", "a.log", 1)
@@ -72,8 +74,8 @@ def named(found: Verdict) -> str:
 
 # Scripts: what a shell complains of counts as the last thing before the end.
 
-COMMAND = row("command", r"(?P<what>\w+): not found", alive=True, script=True, printer="shell")
-FOLDER = row("folder", r"no such folder", alive=True, script=True, printer="shell")
+COMMAND = row("command", r"(?P<what>\w+): not found", fails="command", printer="shell")
+FOLDER = row("folder", r"no such folder", fails="command", printer="shell")
 REPORT = row("report", "the job ended", role="consequence")
 SCRIPTS = (COMMAND, FOLDER, REPORT)
 
@@ -151,9 +153,9 @@ def test_two_complaints_in_one_record_are_told_by_the_first() -> None:
 
 # What a living process complains of, and an error line beside it.
 
-FULL = row("full", "the queue is full", alive=True)
-BUSY = row("busy", "the server is busy", alive=True, request=True)
-TOLD = row("told", "rank 3 ended first", role="consequence", tells=True)
+FULL = row("full", "the queue is full", fails="part")
+BUSY = row("busy", "the server is busy", fails="request")
+TOLD = row("told", "rank 3 ended first", role="consequence", facts=("ended-first",))
 
 
 @pytest.mark.parametrize(
@@ -365,15 +367,17 @@ def test_a_symptom_is_told_by_its_first_and_its_last_record() -> None:
         log.healthy()
     log.say("the disk is slow")
     log.healthy()
-    rows = (row("full", "the queue is full", alive=True), row("slow", "the disk is slow", alive=True))
+    rows = (row("full", "the queue is full", fails="part"), row("slow", "the disk is slow", fails="part"))
     found = verdict(rows, log, exits=(Exit("trainer", "a.log", 0),))
     proofs = {symptom.id: [proof.text for proof in symptom.evidence] for symptom in found.symptoms}
+    offsets = [proof.offset for symptom in found.symptoms for proof in symptom.evidence]
+    assert offsets == [log.records[place].offset for place in (0, 4, 6)]
     assert proofs == {"full": ["0: the queue is full", "2: the queue is full"], "slow": ["the disk is slow"]}
 
 
 def test_no_more_symptoms_are_told_than_help() -> None:
     log = Log()
-    rows = [row(f"slow-{n}", rf"disk {n:02} is slow", alive=True) for n in range(SYMPTOMS + 3)]
+    rows = [row(f"slow-{n}", rf"disk {n:02} is slow", fails="part") for n in range(SYMPTOMS + 3)]
     for number in range(SYMPTOMS + 3):
         log.say(f"disk {number:02} is slow")
     log.raised(Raised("ValueError", "bad"))
@@ -391,7 +395,7 @@ def test_no_more_symptoms_are_told_than_help() -> None:
 def test_what_another_failure_may_bring_about_is_no_symptom_beside_it() -> None:
     rows = (
         row("oom", "out of memory"),
-        row("slow", "the disk is slow", alive=True, effect=True, gives_way_to=("cuda",)),
+        row("slow", "the disk is slow", fails="part", effect=True, gives_way_to=("cuda",)),
     )
     log = Log()
     log.say("the disk is slow")
@@ -428,7 +432,7 @@ def test_health_is_no_sign_where_the_server_answers_without_its_engine(answers_o
     log = Log()
     log.error("the engine has ended")
     log.healthy()
-    rows = (row("ended", "the engine has ended", role="consequence", answers_on=answers_on),)
+    rows = (row("ended", "the engine has ended", role="consequence", facts=("answers-on",) * answers_on),)
     assert named(verdict(rows, log, exits=())) == ("unknown" if answers_on else "")
 
 
@@ -463,7 +467,114 @@ def test_which_ends_are_failures(exit_: Exit, failed: bool) -> None:
     assert (verdict((), log, exits=(exit_,)).cause is not None) == failed
 
 
+@pytest.mark.parametrize(
+    ("beside", "cause"), [("consequence", "silent-exit"), ("unknown", "unknown"), ("both", "oom")]
+)
+def test_an_error_of_its_own_counts_though_a_program_was_asked_to_stop(beside: str, cause: str) -> None:
+    rows = (
+        row("asked", "shutdown was asked for", role="noise", facts=("stop-asked",)),
+        row("died", "the engine died", role="consequence"),
+        row("oom", "out of memory"),
+    )
+    log = Log()
+    log.say("shutdown was asked for")
+    if beside == "unknown":
+        log.raised(Raised("ValueError", "bad shard"))
+    else:
+        log.error("the engine died" + " of out of memory" * (beside == "both"))
+    assert named(verdict(rows, log)) == cause
+
+
+# How a process ended, without an error in its log.
+
+
+def test_an_exit_without_an_error_is_told_with_the_last_line() -> None:
+    log = Log()
+    log.say("loading shard 3")
+    found = verdict((), log).cause
+    assert found is not None and found.id == "silent-exit"
+    assert found.title.endswith(
+        "exited with code 1 without an error in its log; its last line is: loading shard 3"
+    )
+    log.healthy()
+    found = verdict((), log).cause
+    assert found is not None and found.title.endswith("its log says nothing about it")
+
+
+def test_a_process_that_crashed_is_named_before_one_that_was_asked_to_stop() -> None:
+    asked, crashed = Exit("trainer", "a.log", None, 15), Exit("replica-0", "b.log", None, 11)
+    for exits in ((asked, crashed), (crashed, asked)):
+        found = verdict((), exits=exits).cause
+        assert found is not None and found.title.startswith("replica-0 was killed by SIGSEGV")
+
+
+def test_a_shell_tells_of_a_crash_unless_an_error_stands_before_it() -> None:
+    shell = "line 1: 99 Segmentation fault (core dumped) python x.py"
+    for before, cause in (("", "killed"), ("loading", "killed"), ("traceback", "unknown")):
+        log = Log()
+        if before == "traceback":
+            log.raised(Raised("ValueError", "bad shard"))
+        elif before:
+            log.say(before)
+        log.say(shell, kind="shell", level="error")
+        assert named(verdict((), log, exits=())) == cause
+
+
+# When a record was written.
+
+
+@pytest.mark.parametrize(("newest", "at"), [(220.0, 100.0), (221.0, 221.0)])
+def test_a_line_without_a_time_has_that_of_its_process_if_it_is_not_long_ago(
+    newest: float, at: float
+) -> None:
+    log = Log()
+    log.say("one", at=100.0, writer="a")
+    log.say("two", at=newest, writer="b")
+    log.say("three", writer="a")
+    (moment,) = (one for one in timeline([log.read()], Matcher(())) if one.record.text == "three")
+    assert moment.at == at
+
+
+@pytest.mark.parametrize(("modified", "at"), [(0.0, 0.0), (7.0, 7.0)])
+def test_a_log_without_times_has_that_of_its_file_or_none(modified: float, at: float) -> None:
+    record = Record(0, 4, "one")
+    (moment,) = timeline([LogRecords("a.log", (record,), record, modified=modified)], Matcher(()))
+    assert moment.at == at
+
+
+@pytest.mark.parametrize(("survived", "expected"), [(-1, False), (0, True), (1, True)])
+def test_what_stands_before_the_work_that_was_seen_was_survived_with_any_health(
+    survived: int, expected: bool
+) -> None:
+    log = Log()
+    error = log.error("bad shard")
+    log.healthy()
+    read = replace(log.read(), survived=error.end + survived)
+    assert timeline([read], Matcher(()))[0].survived is expected
+
+
 # Rows in one record.
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "told"),
+    [
+        ("Last error:\nboom\nmore", r"Last error:\nboom", "Last error: boom"),
+        ("Last error:\nboom\nmore", r"Last error:", "Last error:"),
+        ("first\n  boom  \nmore", r"boom", "boom"),
+    ],
+)
+def test_a_line_that_announces_the_next_is_quoted_with_it(text: str, pattern: str, told: str) -> None:
+    first, *more = text.split("\n")
+    (match,) = Matcher((row("boom", pattern),)).of(Record(0, 9, first, more=tuple(more)))
+    assert match.text == told
+
+
+def test_an_exception_of_several_lines_is_quoted_with_the_one_that_matches() -> None:
+    log = Log()
+    log.raised(Raised("ValueError", "several:\n  one\n  the needle is here\n  three"))
+    (match,) = Matcher((row("needle", "needle is", where="exception"),)).of(log.records[0])
+    assert match.text == "ValueError: several: the needle is here"
 
 
 def test_rows_stand_as_their_texts_do() -> None:

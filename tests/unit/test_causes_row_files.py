@@ -104,8 +104,8 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a number for a text": ('"seen"', "7", "x.toml:9: gone: source: found 7: Expected `str`, got `int`"),
     "a text for a switch": (
         'source = "seen"',
-        'source = "seen"\nalive = "yes"',
-        "x.toml:10: gone: alive: found 'yes': Expected `bool`, got `str`",
+        'source = "seen"\neffect = "yes"',
+        "x.toml:10: gone: effect: found 'yes': Expected `bool`, got `str`",
     ),
     "a missing key": ('source = "seen"\n', "", "x.toml:1: gone: source: it is missing"),
     "no needle": (
@@ -138,14 +138,25 @@ WRONG: dict[str, tuple[str, str, str]] = {
         'source = "seen"\neffect = true\ngives_way_to = ["y"]',
         "x.toml:11: gone: gives_way_to: there is no file y.toml",
     ),
-    "a script that ends": (
+    "slips of a process that ends": (
         'source = "seen"',
-        'source = "seen"\nscript = true',
-        "x.toml:10: gone: script: only rows with alive = true have it",
+        'source = "seen"\nslips = 4',
+        "x.toml:10: gone: slips: only rows whose process goes on have it (fails: part, command or request)",
+    ),
+    "a cause that sums up": (
+        'source = "seen"',
+        'source = "seen"\nfails = "batch"',
+        "x.toml:10: gone: fails: only a consequence sums up a batch, and this is a row of role cause",
+    ),
+    "another thing that fails": (
+        'source = "seen"',
+        'source = "seen"\nfails = "requests"',
+        "x.toml:10: gone: fails: found 'requests', expected one of process, part, command, request, batch; "
+        "did you mean request?",
     ),
     "limits below its slips": (
         'source = "seen"',
-        'source = "seen"\nalive = true\nslips = 4\nlive = { least = 4, within = 60.0 }',
+        'source = "seen"\nfails = "part"\nslips = 4\nlive = { least = 4, within = 60.0 }',
         "x.toml:12: gone: live: least is 4, and slips says that 4 are no symptom",
     ),
     "a wrong limit": (

@@ -395,7 +395,7 @@ def test_a_row_of_several_texts_is_a_rule_for_each() -> None:
 
 
 def test_a_running_service_raises_an_alert_by_a_rule(tmp_path: Path) -> None:
-    text = ROW.replace("source =", "alive = true\nsource =")
+    text = ROW.replace("source =", 'fails = "part"\nsource =')
     run = Followed(tmp_path, time.time())
     run.live = LiveLogs(tmp_path, Matcher(rules(text).rows))
     run.write("replica-1", "INFO start")

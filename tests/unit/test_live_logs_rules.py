@@ -69,7 +69,7 @@ def service_of(signature: Signature) -> str:
 
 
 def test_every_row_of_a_process_that_goes_on_is_looked_for() -> None:
-    alive = {one.id for one in rows() if one.alive and not one.script}
+    alive = {one.id for one in rows() if one.alive and one.fails != "command"}
     counted = {one.id for one in rows() if one.told_by in COUNTED}
     assert counted and counted < alive
     assert (alive - counted) | {one.id for one in rows() if one.live} == {one.id for one in WATCHED}

@@ -110,3 +110,10 @@ def test_the_autoscaler_says_the_same_only_if_ray_does_not(tmp_path: Path) -> No
 
     assert told(None) == ["log:ray-no-node-type:trainer"]
     assert told(LOAD) == []
+
+
+def test_what_no_process_holds_is_all_free() -> None:
+    found = shortage(RayLoad({}, {"CPU": 4.0}, ({"CPU": 6.0},)))
+    assert found is not None
+    assert found.title == "An actor waits for 6 CPUs, and Ray has 4 of 4 CPUs free"
+    assert found.cause.startswith("0 of 4 CPUs of the cluster are in use.")

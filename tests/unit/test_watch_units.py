@@ -443,7 +443,7 @@ def test_one_complaint_of_a_process_that_goes_on_is_no_failure(row: Signature, t
     assert verdict is None or verdict.cause is None or verdict.cause.id != row.id
     status = path.stat()
     found = Judge(lambda: [JudgedLog(path, "one.log", "proxy", True, status.st_size, status.st_mtime)]).look()
-    if row.request:
+    if row.fails == "request":
         assert f"log:{row.id}" not in {one.id for one in found.symptoms}
 
 

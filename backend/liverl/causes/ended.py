@@ -130,7 +130,7 @@ def error_behind_success(ended: Ended, *, unfinished: bool, matcher: Matcher | N
 def _goes_on(cause: str, matcher: Matcher | None) -> bool:
     """Whether a cause (its id) is what a process complains of, and goes on: no reason why it ended."""
     row = (matcher or whole()).by_id.get(cause)
-    return row is not None and row.request
+    return row is not None and row.fails == "request"
 
 
 def _record_of(cause: Explanation, logs: Sequence[LogRecords]) -> Record:

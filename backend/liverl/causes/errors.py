@@ -61,7 +61,7 @@ def weight_of(moment: Moment) -> int | None:
     record, role = moment.record, role_of(moment)
     if moment.survived or role == "noise" or record.kind in ("ignored", "thread", "healthy", "shell"):
         return None
-    if any(match.signature.tells for match in moment.matched):
+    if any("ended-first" in match.signature.facts for match in moment.matched):
         return 2
     if record.kind != "traceback" and (record.level != "error" or not _LETTER.search(record.text)):
         return None
@@ -131,7 +131,7 @@ def is_wrapped(record: Record) -> bool:
 
 def line_of(record: Record, matched: Sequence[Match]) -> str:
     """The line that stands in the log."""
-    ended = next((m.text for m in matched if m.signature.tells), None)
+    ended = next((m.text for m in matched if "ended-first" in m.signature.facts), None)
     if ended is not None:
         return without_speculation(ended)
     if record.raised:
@@ -147,7 +147,7 @@ def line_of(record: Record, matched: Sequence[Match]) -> str:
 def told_of(record: Record, matched: Sequence[Match]) -> str:
     """That line, and for an exception without words the place where it was raised."""
     line = line_of(record, matched)
-    if not record.raised or any(match.signature.tells for match in matched):
+    if not record.raised or any("ended-first" in match.signature.facts for match in matched):
         return line
     return line + _place(record.raised[telling(record.raised)])
 

@@ -75,8 +75,10 @@ def judge(
         and not (of_a_request(hit[0].record) or _mentioned(*hit))
         and (known or not _harmless(*hit))
     ]
-    alive = _without_slips([hit for hit in hits if hit[1].signature.alive and not hit[1].signature.script])
-    scripts = [hit for hit in open_hits if hit[1].signature.script]
+    alive = _without_slips(
+        [hit for hit in hits if hit[1].signature.alive and hit[1].signature.fails != "command"]
+    )
+    scripts = [hit for hit in open_hits if hit[1].signature.fails == "command"]
     failed = [e for e in exits if _failed(e)]
     over = not exits or bool(failed)
     counted = oom or next((e.oom for e in failed if e.oom), "")
@@ -106,13 +108,13 @@ def judge(
 def _without_stops(moments: Sequence[Moment]) -> list[Moment]:
     """The records without what the processes of an engine report of each other once it was asked to stop. Nothing in
     its log is known to have ended it then."""
-    asked = {m.log for m in moments if any(match.signature.stop_asked for match in m.matched)}
+    asked = {m.log for m in moments if any("stop-asked" in match.signature.facts for match in m.matched)}
     kept, stopping = [], set()
     for moment in moments:
         if moment.log not in asked:
             kept.append(moment)
             continue
-        if any(match.signature.stop_asked for match in moment.matched):
+        if any("stop-asked" in match.signature.facts for match in moment.matched):
             stopping.add(moment.log)
         roles = {match.signature.role for match in moment.matched}
         if moment.log not in stopping or "consequence" not in roles or causes_of(moment):
@@ -143,7 +145,7 @@ def _harmless(moment: Moment, match: Match) -> bool:
 def _went_well(moment: Moment) -> bool:
     """Whether its log ends with a sign of health. That of vLLM's server may do so after a record which tells that a
     process of its engine ended: it answers some requests without one, and prints the throughput of the last seconds."""
-    return moment.outlived and not any(match.signature.answers_on for match in moment.matched)
+    return moment.outlived and not any("answers-on" in match.signature.facts for match in moment.matched)
 
 
 def _mentioned(moment: Moment, match: Match) -> bool:
@@ -171,7 +173,7 @@ def _catalogued(
         return None
     best = min(_rank(hit) for hit in fatal)
     first = next(hit for hit in fatal if _rank(hit) == best)
-    if first[1].signature.from_outside:
+    if "from-outside" in first[1].signature.facts:
         before = _unexplained_before(first[0], moments)
         if before:
             return None
@@ -186,11 +188,12 @@ def _catalogued(
 
 def _without_later_ends(fatal: Sequence[Hit]) -> Sequence[Hit]:
     """Causes without the ends from outside that came after an error of the run in another log."""
-    own = [hit for hit in fatal if not hit[1].signature.from_outside]
+    own = [hit for hit in fatal if "from-outside" not in hit[1].signature.facts]
     return [
         hit
         for hit in fatal
-        if not hit[1].signature.from_outside or not any(is_older(error, hit[0]) for error, _ in own)
+        if "from-outside" not in hit[1].signature.facts
+        or not any(is_older(error, hit[0]) for error, _ in own)
     ]
 
 
@@ -208,7 +211,10 @@ def _lasted(hit: Hit, alive: Sequence[Hit], served: Mapping[str, int]) -> bool:
     moment, match = hit
     if moment.survived:
         return False
-    if match.signature.request and not -1 <= served.get(moment.log, moment.record.end) < moment.record.offset:
+    if (
+        match.signature.fails == "request"
+        and not -1 <= served.get(moment.log, moment.record.end) < moment.record.offset
+    ):
         return False
     return not moment.outlived or sum(other.signature.id == match.signature.id for _, other in alive) > 1
 
@@ -292,8 +298,10 @@ def _leads_to(hit: Hit, error: Moment) -> bool:
     behind = 0 <= record.offset - complaint.end <= NEAR_THE_END
     before = 0 <= complaint.offset - record.end <= RIGHT_BEHIND
     follows = hit[0].log == error.log and (behind or before)
-    plain = record.kind != "traceback" and not any(match.signature.tells for match in error.matched)
-    return follows and plain and not hit[1].signature.request
+    plain = record.kind != "traceback" and not any(
+        "ended-first" in match.signature.facts for match in error.matched
+    )
+    return follows and plain and hit[1].signature.fails != "request"
 
 
 def _reported(moments: Sequence[Moment], alive: Sequence[Hit], exits: Sequence[Exit]) -> Explanation | None:
@@ -337,7 +345,7 @@ def _summed_up(moments: Sequence[Moment], alive: Sequence[Hit], exits: Sequence[
 def _sums_up(moment: Moment) -> bool:
     """Whether a record says that all trials of a batch failed."""
     rows = [match.signature for match in moment.matched]
-    sums_up = any(row.role == "consequence" and row.request and not row.alive for row in rows)
+    sums_up = any(row.fails == "batch" for row in rows)
     return sums_up and weight_of(moment) is not None
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 
 import msgspec
 
+from liverl.causes import patterns
 from liverl.causes.catalogue import rows
 from liverl.causes.needles import Needles
 from liverl.causes.signature import Alert, Signature
@@ -19,6 +20,7 @@ SEARCHED = (
 )  # characters of a record that are searched: a pattern must not take long on a dump of megabytes
 NAMES = 100  # names of exceptions in one line, its first ones, behind which it is searched:
 EACH = 1024  # characters behind each of them, and all behind the first one
+SHORT = 2048  # characters of a text that is searched from its begin to its end
 _FORM = re.compile(
     r"(?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:\(\w+\))?(?::\s|$)"
 )  # "torch.OutOfMemoryError: ..."
@@ -39,6 +41,25 @@ class Match(msgspec.Struct, frozen=True):
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+def find(signature: Signature, text: str) -> re.Match[str] | None:
+    """The first match of a row in a text. Of a long text only what is near the row's needle is read: many patterns
+    begin with a name of any length, and would try it from each character on."""
+    pattern = _compiled(signature.pattern)
+    reach = _reach(signature.pattern, signature.needle) if len(text) > SHORT else None
+    if reach is None:
+        return pattern.search(text)
+    first = text.find(signature.needle)
+    if first < 0:
+        return None
+    end = text.rfind(signature.needle) + len(signature.needle) + reach
+    return pattern.search(text, max(0, first - reach), end)
+
+
+@cache
+def _reach(pattern: str, needle: str) -> int | None:
+    return patterns.reach(pattern, needle)
 
 
 class Matcher:
@@ -127,21 +148,20 @@ def whole() -> Matcher:
 
 
 def _match(record: Record, whole: str, signature: Signature) -> Match | None:
-    pattern = _compiled(signature.pattern)
     if signature.where == "exception":
         for index, raised in enumerate(record.raised):
             text = raised.text[:SEARCHED]
-            if found := pattern.search(text):
+            if found := find(signature, text):
                 return Match(signature, _quoted(text, found), _groups(found), index, found.start())
         for start, line in _lines_of_exceptions(record, whole):
-            if found := pattern.search(line):
+            if found := find(signature, line):
                 return Match(signature, line.strip(), _groups(found), start=start + found.start())
         return None
-    found = pattern.search(whole)
+    found = find(signature, whole)
     if found is None:
         return None
     for index, raised in enumerate(record.raised):
-        if inner := pattern.search(raised.text[:SEARCHED]):
+        if inner := find(signature, raised.text[:SEARCHED]):
             return Match(signature, _quoted(raised.text, inner), _groups(inner), index, inner.start())
     if signature.pattern.startswith(r"\A"):  # it reads the frames before its line, and ends in that line
         line = _line(whole, found.end())

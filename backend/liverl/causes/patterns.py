@@ -12,6 +12,7 @@ from typing import Any
 LONG = 1000  # characters: a longer repetition counts as one without end
 # What a search may try from each place where a match can begin: with it, 64 KiB of the worst text take about a second.
 MOST_STEPS = 1000
+MOST_REACH = 8192  # characters: a search that may look farther reads all of a text
 _ENDLESS = 10**9  # steps: more are not counted
 _AT_ONCE = 16  # literal characters that count as one step
 _REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)
@@ -43,6 +44,37 @@ def _literals(items: Any, runs: list[str]) -> None:
             _literals(argument[3], runs)
         elif code not in (codes.ASSERT, codes.ASSERT_NOT, codes.AT):
             runs.append("")
+
+
+def reach(pattern: str, needle: str) -> int | None:
+    """How far from the places of ``needle`` a search must look, in characters: each match begins at most so far before
+    one, and reads at most so far behind one. None if it may be farther than ``MOST_REACH``, or the needle is not sure
+    to stand within the match."""
+    if not needle or not any(needle in run for run in literals(pattern)):
+        return None
+    parsed = parser.parse(pattern)
+    width = int(parsed.getwidth()[1]) + sum(_ahead(parsed)) + 1
+    return width if width <= MOST_REACH else None
+
+
+def _ahead(items: Any) -> Iterator[int]:
+    """The widths of the lookarounds, which a match does not contain."""
+    for code, argument in items:
+        if code in (codes.ASSERT, codes.ASSERT_NOT):
+            yield int(argument[1].getwidth()[1])
+            yield from _ahead(argument[1])
+        elif code is codes.SUBPATTERN:
+            yield from _ahead(argument[3])
+        elif code is codes.ATOMIC_GROUP:
+            yield from _ahead(argument)
+        elif code in _REPEATS:
+            yield from _ahead(argument[2])
+        elif code is codes.BRANCH:
+            for branch in argument[1]:
+                yield from _ahead(branch)
+        elif code is codes.GROUPREF_EXISTS:
+            for branch in argument[1:]:
+                yield from _ahead(branch or ())
 
 
 def certain_groups(pattern: str) -> set[str]:

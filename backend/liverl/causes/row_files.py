@@ -270,11 +270,10 @@ def _inside(one: ReadRow) -> Iterator[Fault]:
         yield one.fault(
             "gives_way_to", "rows with effect = true have it, unless their role is general, and only those"
         )
-    for key in ("script", "slips"):
-        if getattr(row, key) and not row.alive:
-            yield one.fault(key, "only rows with alive = true have it")
-    if row.request and not row.alive and row.role != "consequence":
-        yield one.fault("request", "only rows with alive = true and consequences have it")
+    if row.slips and not row.alive:
+        yield one.fault("slips", "only rows whose process goes on have it (fails: part, command or request)")
+    if row.fails == "batch" and row.role != "consequence":
+        yield one.fault("fails", f"only a consequence sums up a batch, and this is a row of role {row.role}")
     if row.live is not None and row.live.least <= row.slips:
         yield one.fault("live", f"least is {row.live.least}, and slips says that {row.slips} are no symptom")
     if not row.needle and row.role != "noise":

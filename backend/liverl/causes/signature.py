@@ -7,6 +7,11 @@ from typing import Literal
 import msgspec
 
 Role = Literal["cause", "waits", "general", "consequence", "noise"]
+# What has failed, as a line says it: the process that prints it, which ends of that; a part that it goes on without; a
+# command of a launch script, or a tool of a sandbox; one request or trial; all trials of a batch.
+Fails = Literal["process", "part", "command", "request", "batch"]
+# What a line tells besides of the ends of processes.
+Fact = Literal["ended-first", "answers-on", "gone", "from-outside", "stop-asked", "retried"]
 # Alerts that tell the same as a row, from better facts than a line of a log.
 Alert = Literal[
     "",
@@ -53,27 +58,26 @@ class Signature(msgspec.Struct, frozen=True):
     nothing. ``title``: one line, at most 80 characters; ``cause``: a sentence; ``fix``: what to do, a sentence;
     ``patch``: our configuration's keys to the values that mend it; ``command``: to copy into a shell.
 
-    ``alive``: the process goes on after it, so that it is a symptom of a living run and explains no exit. ``script``:
-    of those, what launch scripts and tools of sandboxes complain of, which tells nothing of a service that prints it.
-    ``request``: of those, a request or a trial failed, so that it is why a process ended only if that reports it
-    (``of``). A consequence that is not ``alive`` has it if it sums up what became of many trials: why they failed is
-    the complaint that was made most often before it. ``slips``: how many of these in one log are no symptom, since
-    models and agents make such mistakes.
+    ``fails``: what has failed. After all but the failure of a ``process`` that process goes on: the line is a symptom
+    of a living run, and explains no exit but that of one which went on complaining until the end. A ``command`` tells
+    nothing of a service that prints it. A ``request`` is why a process ended only if that reports it (``of``). A
+    ``batch`` sums up many trials, of which the complaint that was made most often before it tells why they failed.
+    ``slips``: how many of these in one log are no symptom, since models and agents make such mistakes.
     ``live``: when it is a symptom of a service that runs, if that differs from the usual limits of its severity, or
     though the process need not go on after it. ``told_by``: the alert that tells the same from better facts; empty:
     none.
 
-    ``gone``: it tells that a process or host was ended from outside, which explains ``waits`` of others.
+    ``facts``: what it tells besides. ``gone``: a process or host was ended from outside, which explains ``waits`` of
+    others. ``from-outside``: somebody or a batch system ended the job, which an error of the run before it may be the
+    reason of. ``ended-first``: of consequences, which process ended first; whatever its level, it precedes those that
+    only report an error. ``answers-on``: the server that printed it may still answer requests, which is no sign of
+    health. ``stop-asked``: the program was asked to stop; what its processes report of each other from then on is no
+    failure. ``retried``: a task runs again, so that what was reported of its worker just before ended nothing.
     ``ended_process``: who is gone, in words, where a row says that a process ended and not why: the kernel may have
     ended it for memory; empty: it does not say that. ``gpu_memory``: a GPU's memory was short, in which other processes
     on it may have a part. ``effect``: a cause that another one may bring about, or name better: it is not told beside
     any, and gives way to those of the programs in ``gives_way_to``, or, if ``general``, to those of its record.
-    ``tells``: of consequences, it tells which process ended first, whatever its level, and precedes those that only
-    report an error. ``answers_on``: the server that printed it may still answer requests, which is no sign of health.
-    ``from_outside``: somebody or a batch system ended the job, which an error of the run before it may be the reason
-    of. ``of_versions``: the packages of the traceback cause it if their versions do not fit each other.
-    ``stop_asked``: the program was asked to stop; what its processes report of each other from then on is no failure.
-    ``retried``: a task runs again, so that what was reported of its worker just before ended nothing.
+    ``of_versions``: the packages of the traceback cause it if their versions do not fit each other.
 
     ``source``: where the row comes from; ``fires`` and ``spares``: a text that it matches and a near miss that it does
     not; ``recorded``: ``fires`` was printed by the program itself, not taken from a report or its source.
@@ -98,25 +102,23 @@ class Signature(msgspec.Struct, frozen=True):
     before: tuple[str, ...] = ()
     gives_way_to: tuple[str, ...] = ()
     severity: Literal["info", "warning", "critical"] = "critical"
-    alive: bool = False
-    script: bool = False
-    request: bool = False
+    fails: Fails = "process"
     slips: int = 0
     live: Live | None = None
     told_by: Alert = ""
-    gone: bool = False
+    facts: tuple[Fact, ...] = ()
     ended_process: str = ""
     gpu_memory: bool = False
-    tells: bool = False
-    answers_on: bool = False
     effect: bool = False
-    from_outside: bool = False
     of_versions: bool = False
-    stop_asked: bool = False
-    retried: bool = False
     recorded: bool = False
 
     @property
     def explains(self) -> bool:
         """Whether it says why something failed, and not only that it did."""
         return self.role in ("cause", "waits", "general")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process goes on after it."""
+        return self.fails in ("part", "command", "request")

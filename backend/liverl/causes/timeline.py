@@ -86,7 +86,7 @@ def _retried(records: Sequence[Record], matched: Sequence[Sequence[Match]]) -> I
     """The places of what Ray reports of tasks that it runs again: their last attempt would be reported otherwise."""
     newest: dict[str, int] = {}
     for place, (record, found) in enumerate(zip(records, matched, strict=True)):
-        if any(match.signature.retried for match in found):
+        if any("retried" in match.signature.facts for match in found):
             if record.writer in newest:
                 yield newest[record.writer]
         else:

@@ -151,7 +151,7 @@ def unexplained(
     if killed is not None:
         return killed, ()
     what = "" if known is None else f": {point(known.title)}"
-    if known is None or not any(match.signature.tells for match in first.matched):
+    if known is None or not any("ended-first" in match.signature.facts for match in first.matched):
         what += f"; {FIRST_ERROR}{short(text)}"
     number = None if exit_ is None else signal_of(exit_)
     # A process that reports its own exception and exits was ended by it, and not by the kernel.
@@ -289,4 +289,7 @@ def _tells(moment: Moment) -> bool:
     names what failed."""
     if role_of(moment) != "consequence":
         return True
-    return any(one.signature.tells for one in moment.matched) and reported_signal(moment.record.whole) is None
+    return (
+        any("ended-first" in one.signature.facts for one in moment.matched)
+        and reported_signal(moment.record.whole) is None
+    )

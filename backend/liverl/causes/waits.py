@@ -31,7 +31,7 @@ def without_waits(fatal: Sequence[Hit], alive: Sequence[Hit], moments: Sequence[
     if own or not left:
         return left
     logs = {moment.log for moment, _ in fatal}
-    gone = [hit for hit in alive if hit[1].signature.gone and logs != {hit[0].log}]
+    gone = [hit for hit in alive if "gone" in hit[1].signature.facts and logs != {hit[0].log}]
     return gone or left
 
 

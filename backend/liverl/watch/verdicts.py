@@ -177,7 +177,7 @@ def ended_below(log: LogRecords) -> Verdict | None:
     if signature is not None:
         return verdict if signature.role != "general" and not signature.alive else None
     matched = (match.signature for record in log.records for match in whole().of(record))
-    return verdict if any(one.tells for one in matched) else None
+    return verdict if any("ended-first" in one.facts for one in matched) else None
 
 
 def judgement(
@@ -201,7 +201,7 @@ def judgement(
             found.setdefault(f"log:{verdict.cause.id}", symptom(verdict.cause, verdict.guesses))
             explained = (*explained, *_services_of(verdict.cause, services))
     # How many failed requests of a service that goes on are too many, the rules of live logs count.
-    going_on = (one for one in going.symptoms if (row := by_id().get(one.id)) is None or not row.request)
+    going_on = (one for one in going.symptoms if (row := by_id().get(one.id)) is None or row.fails != "request")
     for one in (*early, *ended.symptoms, *going_on):
         found.setdefault(f"log:{one.id}", symptom(one, ()))
     return Judgement(tuple(found.values()), failed, (*failed, *explained), text)

@@ -248,7 +248,7 @@ class LogReader:
         if response is None and (record.level in ("warning", "error") or record.raised):
             self._errors.append((record.end, message_of(record)))
         for match in self._watched.matcher.of(record):
-            if known_at is None and match.signature.request:
+            if known_at is None and match.signature.fails == "request":
                 continue  # how many of them are too many within some minutes cannot be told
             text = Sighting(self._shown, record.offset, short(match.text), at)
             complained = _Complained(match.groups, text, self._signs)

@@ -39,5 +39,5 @@ def watched(rows: Iterable[Signature]) -> tuple[Signature, ...]:
     return tuple(
         one
         for one in rows
-        if one.live is not None or (one.alive and not one.script and one.told_by not in COUNTED)
+        if one.live is not None or (one.alive and one.fails != "command" and one.told_by not in COUNTED)
     )

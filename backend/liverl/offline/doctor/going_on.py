@@ -42,7 +42,7 @@ def of_trials(log: LogRecords, matcher: Matcher | None = None) -> LogRecords:
     is known to fail a whole trial is a failure of the run."""
     of = (matcher or whole()).of
     rows = {record.offset: [match.signature for match in of(record)] for record in log.records}
-    kept = [one for one in log.records if any(row.request and row.alive for row in rows[one.offset])]
+    kept = [one for one in log.records if any(row.fails == "request" for row in rows[one.offset])]
     return msgspec.structs.replace(log, records=tuple(kept))
 
 

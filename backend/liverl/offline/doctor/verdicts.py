@@ -89,12 +89,12 @@ def _gives_way(cause: Explanation | None, matcher: Matcher) -> bool:
     if cause is None or cause.id in UNEXPLAINED:
         return True
     row = matcher.by_id.get(cause.id)
-    return row is not None and row.request
+    return row is not None and row.fails == "request"
 
 
 def _is_from_outside(cause: Explanation, matcher: Matcher) -> bool:
     row = matcher.by_id.get(cause.id)
-    return row is not None and row.from_outside
+    return row is not None and "from-outside" in row.facts
 
 
 def _each_once(cause: Explanation | None, found: Iterable[Explanation]) -> Iterable[Explanation]:
