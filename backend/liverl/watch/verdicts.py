@@ -201,7 +201,9 @@ def judgement(
             found.setdefault(f"log:{verdict.cause.id}", symptom(verdict.cause, verdict.guesses))
             explained = (*explained, *_services_of(verdict.cause, services))
     # How many failed requests of a service that goes on are too many, the rules of live logs count.
-    going_on = (one for one in going.symptoms if (row := by_id().get(one.id)) is None or row.fails != "request")
+    going_on = (
+        one for one in going.symptoms if (row := by_id().get(one.id)) is None or row.fails != "request"
+    )
     for one in (*early, *ended.symptoms, *going_on):
         found.setdefault(f"log:{one.id}", symptom(one, ()))
     return Judgement(tuple(found.values()), failed, (*failed, *explained), text)
