@@ -1,5 +1,5 @@
 """``check`` with one place on storage that hangs: ``python preflight_storage_inside.py CASE FOLDER``. Run by
-test_preflight_storage.py. FUSE is real; its server is stopped with SIGSTOP."""
+test_preflight_storage.py. FUSE is real; its server is stopped."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from kit import checked_runs
 from kit.cli import MAIN
 from kit.mounts import own_mounts
+from kit.processes import stop_process
 from kit.slow_files import slow_files
 
 UNAVAILABLE = 77  # exit code: no mounts or no FUSE here
@@ -45,7 +46,7 @@ def main(case: str, folder: Path) -> None:
             shutil.move(folder / moved, target)
         sets = ["--set", f"{key}={target}"] if key else []
         argv = [*MAIN, "check", "--json", "--config", str(config if key else target), *sets]
-        os.kill(files.process.pid, signal.SIGSTOP)
+        stop_process(files.process.pid)
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
         finally:

@@ -22,7 +22,16 @@ BASES = (ROOT, ROOT / "backend" / "liverl")  # what paths in the papers are rela
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+(?:\.py|\.toml|\.md|\.yaml|/)")
-_OF_RUNS = ("agent/", "attempt_", "checkpoints/", "proxy/litellm.yaml", "sandbox/", "trials/", "verifier/")
+_OF_RUNS = (
+    "agent/",
+    "attempt_",
+    "checkpoints/",
+    "exports/",
+    "proxy/litellm.yaml",
+    "sandbox/",
+    "trials/",
+    "verifier/",
+)
 
 
 def text(page: str) -> str:
