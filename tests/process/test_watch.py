@@ -140,6 +140,7 @@ def test_a_replica_that_is_unwell_exits_and_comes_back(
     first.kill()
     first.wait()
     wait_until(lambda: replica("failed"), 30, "failed")
+    wait_until(lambda: watcher.poll().symptoms, 30, "the alert, once its log was judged")
     gone = watcher.poll()
     assert [s.name for s in gone.services] == ["replica-0"]  # its log is no service of its own
     assert [(s.id, s.severity) for s in gone.symptoms] == [("process_ended:replica-0", "critical")]
