@@ -79,6 +79,19 @@ class TrialHead(msgspec.Struct, frozen=True):
     # tool calls, tokens, times) is 0 or None.
     dumped: bool = False
 
+    @property
+    def last_at(self) -> float:
+        """Unix seconds of its end; of its last change where that is not known."""
+        return self.ended_at if self.ended_at is not None else self.updated_at
+
+    def took(self, now: float, *, over: bool = False) -> float | None:
+        """Seconds that it took, or has taken at ``now`` (Unix seconds); None if it is not known when it began.
+        ``over``: the run has ended, so that nothing runs any more."""
+        if self.started_at is None:
+            return None
+        end = now if self.state == "running" and not over else self.last_at
+        return max(0.0, end - self.started_at)
+
     def __hash__(self) -> int:
         """What is drawn of trials is kept by them."""
         return hash((self.path, self.name, self.state, self.turns, self.updated_at))

@@ -12,6 +12,7 @@ import click
 
 from liverl.exit_codes import ExitCode
 from liverl.util.plural import quantity
+from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.numbers import COUNT
 from liverl_tui.cli.options import as_path, named_run, run_options
 from liverl_tui.cli.output import echo, echo_exact, echo_json
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group("checkpoints")
+@click.group("checkpoints", cls=Actions)
 def checkpoints_command() -> None:
     """List the checkpoints of a run, remove those that nobody needs, and export one as a model."""
 
@@ -179,7 +180,7 @@ def _step(text: str | None) -> int | None:
 
 
 def _run_dir(run: Path | None, run_root: Path | None) -> Path:
-    """The named run; without a name the live one, else the one that has ended last.
+    """The run of this name. Without a name: the live run; where none is live, the one that ended last.
 
     Raises:
         RunLookupError: there is none, or several are live.

@@ -11,6 +11,7 @@ import click
 from liverl.exit_codes import ExitCode
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
+from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 
@@ -23,18 +24,7 @@ _with_rules = click.option(
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-class _Actions(click.Group):
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Fail with the closest name when ``args`` begins with an unknown one."""
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], self.commands)
-            ctx.fail(f"rules has no {args[0]!r}" + (f": {hint}" if hint else f": {', '.join(self.commands)}"))
-        return super().resolve_command(ctx, args)
-
-
-@click.group("rules", cls=_Actions)
+@click.group("rules", cls=Actions)
 def rules_command() -> None:
     """Check and try rules of your own, which explain lines of logs, and look into those that are built in.
 

@@ -14,6 +14,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import find_run
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
+from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.numbers import LINES, STEP
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
@@ -31,19 +32,6 @@ INTERVAL_S = 1.0  # between two looks of ``tail``
 WAITS = ("queue", "sandbox", "model", "tool", "agent", "verifier")
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-class _Actions(click.Group):
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Fail with the closest name when ``args`` begins with an unknown one."""
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], self.commands)
-            ctx.fail(
-                f"trials has no {args[0]!r}" + (f": {hint}" if hint else f": {', '.join(self.commands)}")
-            )
-        return super().resolve_command(ctx, args)
 
 
 def _filters(function: Any) -> Any:
@@ -93,7 +81,7 @@ def _known_flags(
     return tuple(found)
 
 
-@click.group("trials", cls=_Actions)
+@click.group("trials", cls=Actions)
 def trials_command() -> None:
     """List the trials of a run, show one, follow those that end, and sum up steps.
 
@@ -265,7 +253,7 @@ class _Tail:
                 for h in reversed(state.trials.newest)
                 if h.state != "running" and is_wanted(h, self._wanted)
             ]
-            ended.sort(key=lambda head: head.ended_at if head.ended_at is not None else head.updated_at)
+            ended.sort(key=lambda head: head.last_at)
             self._show(ended[max(0, len(ended) - self._most) :])
         self._show([head for head in self._ends.new(state.trials) if is_wanted(head, self._wanted)])
 

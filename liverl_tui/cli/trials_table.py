@@ -9,7 +9,7 @@ from typing import NamedTuple
 from liverl.model import StepTrials, TrialHead
 from liverl.model_trials import SlowTrial
 from liverl.observe.trials.phases import PHASES
-from liverl.offline.trials import TrialShown, marks_of, took
+from liverl.offline.trials import TrialShown, marks_of
 from liverl.util.plural import quantity
 from liverl_tui.text.trial_phases import WAITED, phase_words, short_time
 from liverl_tui.text.words import UNKNOWN, duration, number, one_line, size
@@ -51,7 +51,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("REWARD", lambda head, now: reward_cell(head), 0, right=True),
     Column("TURNS", lambda head, now: UNKNOWN if head.dumped else str(head.turns), 6, right=True),
     Column("CALLS", lambda head, now: UNKNOWN if head.dumped else str(head.tool_calls), 7, right=True),
-    Column("TIME", lambda head, now: short_time(took(head, now)), 0, right=True, least=6),
+    Column("TIME", lambda head, now: short_time(head.took(now)), 0, right=True, least=6),
     Column("QUEUE", _phase("queue"), 10, right=True, least=6),
     Column("SETUP", _phase("setup"), 4, right=True, least=6),
     Column("AGENT", _phase("agent"), 4, right=True, least=6),
@@ -188,7 +188,7 @@ def shown_lines(shown: TrialShown, now: float) -> list[str]:
         ("rewards", rewards or (reward_cell(head) if head.reward is not None else "none")),
         ("no reward", head.no_reward),
         ("started", _stamp(head.started_at)),
-        ("time", short_time(took(head, now))),
+        ("time", short_time(head.took(now))),
         ("phases", phase_words(head.phases, head.model_seconds)),
         ("phase", _phase_now(head, now)),
         ("waits for", WAITED.get(head.waits_for, "not known" if head.state == "running" else "")),

@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kit import checked_runs
 from kit.cli import MAIN
+from kit.inside import UNAVAILABLE
 from kit.mounts import own_mounts
 from kit.processes import stop_process
 from kit.slow_files import slow_files
 
-UNAVAILABLE = 77  # exit code: no mounts or no FUSE here
 SECONDS = 120  # no check has more than 75
 # Case -> topology, what is moved to the storage, and the key that names it.
 CASES = {

@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from kit.inside import UNAVAILABLE
 from kit.mounts import own_mounts
 from kit.runs import ToyRun, make_run, toy
 from kit.slow_files import SlowFiles, slow_files
@@ -23,8 +24,6 @@ from liverl.offline.stop import stop_run
 from liverl.plan.spec import Dependency, PortSpec
 from liverl.procs import procfs
 from liverl.proxy.config import parse_backends
-
-UNAVAILABLE = 77  # exit code: no mounts or no FUSE here
 
 
 @contextmanager

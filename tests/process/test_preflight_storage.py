@@ -13,21 +13,15 @@ from pathlib import Path
 import pytest
 from kit import checked_runs
 from kit.cli import MAIN
+from kit.inside import run_on_slow_files
 
 INSIDE = Path(__file__).with_name("preflight_storage_inside.py")
-UNAVAILABLE = 77
 NO_OVERRIDE = "-dac_override,-dac_read_search"
 
 
 @pytest.mark.parametrize("case", ["model", "kubeconfig", "run", "config"])
 def test_a_mount_that_does_not_answer_is_named(case: str, tmp_path: Path) -> None:
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
-        pytest.skip("FUSE needs root here")
-    argv = [sys.executable, str(INSIDE), case, str(tmp_path)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
-    if done.returncode == UNAVAILABLE:
-        pytest.skip("FUSE cannot be mounted here")
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    run_on_slow_files(INSIDE, case, tmp_path)
 
 
 def unprivileged(*args: object) -> subprocess.CompletedProcess[str]:

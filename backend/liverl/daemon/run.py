@@ -236,9 +236,8 @@ class Run:
 
     def _finishing(self) -> bool:
         """Whether the trainer has made all the steps that it owes."""
-        metrics = self.sampler.facts.metrics
-        total = self.plan.total_steps or (self.source.total_steps if self.source is not None else None)
-        return metrics is not None and total is not None and (metrics.step or 0) >= total
+        total = self.snapshots.total_steps()
+        return total is not None and (self.snapshots.step() or 0) >= total
 
     async def _look_at_replicas(self) -> float:
         facts, trainer = self.sampler.facts, None

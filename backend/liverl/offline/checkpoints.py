@@ -5,12 +5,11 @@ trainer of a live run may be writing; and what is not known to be broken or conf
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -34,7 +33,7 @@ from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.checked_path import open_folder
 from liverl.util.decode import decode_json
-from liverl.util.lock_file import open_lock
+from liverl.util.lock_file import held_lock
 from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
 from liverl.util.tree_size import measure
@@ -359,24 +358,10 @@ def _remove(path: Path, base: Path) -> int:
     return size.bytes
 
 
-@contextmanager
-def _steady(run_dir: Path, live: str) -> Iterator[str]:
+def _steady(run_dir: Path, live: str) -> AbstractContextManager[str]:
     """Holds the lock of a run that has ended, so that no attempt begins meanwhile; why nothing may be removed, else
     empty. A live run's lock is its backend's."""
     if live:
-        yield ""
-        return
-    try:
-        fd = open_lock(RunDir(run_dir).lock, only_locked=True)
-    except OSError as error:
-        yield f"its lock cannot be opened: {error.strerror or error}"
-        return
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield "an attempt of the run has just begun; look again with liverl-tui checkpoints ls"
-        else:
-            yield ""
-    finally:
-        os.close(fd)
+        return nullcontext("")
+    busy = "an attempt of the run has just begun; look again with liverl-tui checkpoints ls"
+    return held_lock(RunDir(run_dir).lock, busy, only_locked=True)

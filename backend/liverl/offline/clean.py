@@ -3,12 +3,10 @@ is removed; checkpoints, environments, results, reports and metrics never are.""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -20,7 +18,7 @@ from liverl.offline.clean_sandboxes import collect_sandboxes, remove_sandboxes
 from liverl.rundir.cleaned import Removal, add_cleaned
 from liverl.rundir.index import RunInfo
 from liverl.rundir.layout import RunDir
-from liverl.util.lock_file import open_lock
+from liverl.util.lock_file import held_lock
 from liverl.util.remove_tree import remove_tree
 from liverl.util.tree_size import TreeSize, measure
 
@@ -118,7 +116,7 @@ def remove(found: Found, say: Callable[[str], None] = lambda _: None) -> Outcome
         if run_dir is None:
             _remove_all(items, outcome, [], say)
             continue
-        with _held(run_dir) as why:
+        with held_lock(RunDir(run_dir).lock, _HELD, only_locked=True) as why:
             why = why or refusal(run_dir)
             if why:
                 outcome.failed.append(Left(str(run_dir), run_name(run_dir), why))
@@ -134,25 +132,6 @@ def remove(found: Found, say: Callable[[str], None] = lambda _: None) -> Outcome
             finally:  # also after Ctrl-C: what has gone is missed
                 _note(run_dir, gone, outcome)
     return outcome
-
-
-@contextmanager
-def _held(run_dir: Path) -> Iterator[str]:
-    """Holds a run's lock; why it cannot, in words, else empty."""
-    try:
-        fd = open_lock(RunDir(run_dir).lock, only_locked=True)
-    except OSError as error:
-        yield f"its lock cannot be opened: {error.strerror or error}"
-        return
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield _HELD
-        else:
-            yield ""
-    finally:
-        os.close(fd)
 
 
 def _note(run_dir: Path, gone: Sequence[tuple[Item, TreeSize]], outcome: Outcome) -> None:

@@ -3,11 +3,9 @@ builders left. What a run that may still be going on names is never removed."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +21,7 @@ from liverl.procs.path_users import users_of
 from liverl.rundir.index import RunInfo
 from liverl.rundir.layout import RunDir
 from liverl.util.ages import ago
-from liverl.util.lock_file import open_lock
+from liverl.util.lock_file import held_lock
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
@@ -195,7 +193,7 @@ def _changed(path: Path) -> float:
 def remove(unused: Unused) -> str:
     """Remove one; why it was left, or "" if it is gone. It is left if somebody makes or uses it since it was found."""
     path = Path(unused.path)
-    with _held(Path(unused.lock)) as why:
+    with held_lock(unused.lock, "another process is making it") as why:
         if why:
             return why
         used = next((u for p, _, _, u in _again(path) if p == path), None)
@@ -215,22 +213,3 @@ def remove(unused: Unused) -> str:
 def _again(path: Path) -> Iterator[tuple[Path, Kind, Path, float]]:
     """What ``_folders`` says of one folder now."""
     return _folders(path.parent.parent, [path.parent.parent])
-
-
-@contextmanager
-def _held(lock: Path) -> Iterator[str]:
-    """Holds the lock under which a folder is made; why it cannot, in words, else empty."""
-    try:
-        fd = open_lock(lock)
-    except OSError as error:
-        yield f"its lock cannot be opened: {error.strerror or error}"
-        return
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield "another process is making it"
-        else:
-            yield ""
-    finally:
-        os.close(fd)

@@ -136,17 +136,9 @@ def is_wanted(head: TrialHead, wanted: Wanted) -> bool:
     )
 
 
-def took(head: TrialHead, now: float) -> float | None:
-    """Seconds that a trial took, or has taken at ``now`` (Unix seconds); None if it is not known when it began."""
-    if head.started_at is None:
-        return None
-    end = now if head.state == "running" else head.ended_at if head.ended_at is not None else head.updated_at
-    return max(0.0, end - head.started_at)
-
-
 def slowest_first(heads: Iterable[TrialHead], now: float) -> list[TrialHead]:
     """Trials by the time that they took, or have taken at ``now``; last those of which it is not known."""
-    return sorted(heads, key=lambda head: -(took(head, now) or 0.0))
+    return sorted(heads, key=lambda head: -(head.took(now) or 0.0))
 
 
 def listed(
@@ -264,7 +256,7 @@ class NewEnds:
 
 def _ended(trials: TrialsStatus) -> list[TrialHead]:
     ended = [head for head in trials.newest if head.state != "running"]
-    return sorted(ended, key=lambda head: head.ended_at if head.ended_at is not None else head.updated_at)
+    return sorted(ended, key=lambda head: head.last_at)
 
 
 def _cut_off(head: TrialHead) -> TrialHead:

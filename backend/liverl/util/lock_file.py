@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from liverl.util.checked_path import StrPath, open_at, open_checked, open_folder
 from liverl.util.regular_file import require_own
@@ -45,3 +48,23 @@ def open_lock(path: StrPath, mode: int = 0o644, *, only_locked: bool = False) ->
         return fd
     finally:
         os.close(folder)
+
+
+@contextmanager
+def held_lock(path: StrPath, busy: str, *, only_locked: bool = False) -> Iterator[str]:
+    """Holds a lock unless somebody else does; why it is not held, in words, else "". ``busy``: the words where somebody
+    else holds it; ``only_locked``: as in ``open_lock``."""
+    try:
+        fd = open_lock(path, only_locked=only_locked)
+    except OSError as error:
+        yield f"its lock cannot be opened: {error.strerror or error}"
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield busy
+        else:
+            yield ""
+    finally:
+        os.close(fd)

@@ -69,11 +69,7 @@ def ending(head: TrialHead, link: Link) -> Span:
 def ran(head: TrialHead, now: float, ended: bool) -> float | None:
     """Seconds that a trial took, or has taken at ``now``; None before it is known when it began. ``ended``: the run is,
     so nothing runs any more."""
-    if head.started_at is None:
-        return None
-    running = head.state == "running" and not ended
-    end = now if running else head.ended_at if head.ended_at is not None else head.updated_at
-    return max(0.0, end - head.started_at)
+    return head.took(now, over=ended)
 
 
 def time_word(head: TrialHead, now: float, ended: bool) -> str:

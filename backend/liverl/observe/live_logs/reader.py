@@ -33,8 +33,8 @@ from liverl.util.regular_file import open_binary
 MOST = 1 << 20  # bytes of one log that are read at a time; of more, the newest
 MOST_FED = 1 << 18  # of them, bytes of blocks that matter: splitting those into records takes 0.4 s per MiB
 BLOCK = 1 << 16  # bytes that are read or passed over together
-AHEAD_S = 60.0  # seconds by which a stamp may lie ahead of our clock
 OLD_BLOCK = 1 << 12  # the same of what was written before this backend, which has one time each
+AHEAD_S = 60.0  # seconds by which a stamp may lie ahead of our clock
 LONGEST = 1 << 18  # bytes of an unfinished line that are kept
 MOST_ERRORS = 16  # errors before requests that are answered later
 BEFORE = 16 << 10  # bytes before a failed request in which the error that explains it was written
@@ -78,10 +78,10 @@ class StampedTimes:
         self._times: list[float] = []
         with open_binary(path) as file:
             status = os.fstat(file.fileno())
-            self.begin = max(0, status.st_size - MOST)
-            file.seek(self.begin)
+            begin = max(0, status.st_size - MOST)
+            file.seek(begin)
             data = file.read(MOST)
-        records = RecordReader(status.st_mtime, self.begin)
+        records = RecordReader(status.st_mtime, begin)
         for record in sorted((*records.feed(data), *records.end()), key=lambda one: one.offset):
             if record.at is not None and record.at < now + AHEAD_S:
                 self._offsets.append(record.offset)
@@ -124,8 +124,9 @@ class LogReader:
         self._shown = shown
         self._times = TimeIndex(path)
         self._known = _size(path)  # bytes that were there before this reader
-        self._stamps = StampedTimes(path, now) if foreign and not self._times.known else None
-        begin = max(start, _recent(path, self._times, now), self._stamps.begin if self._stamps else 0)
+        begin = max(start, _recent(path, self._times, now))
+        undated = foreign and not self._times.known and begin < self._known
+        self._stamps = StampedTimes(path, now) if undated else None
         self._follower = Follower(path, begin)
         self._records = RecordReader(None, begin)
         self._now = self._at = now  # of this poll; when the last block was written

@@ -206,10 +206,7 @@ _LONGEST = 1e9  # seconds of a call: 30 years
 
 
 def _took(head: TrialHead) -> float | None:
-    if head.state == "running" or head.started_at is None:
-        return None
-    end = head.ended_at if head.ended_at is not None else head.updated_at
-    return max(0.0, end - head.started_at)
+    return None if head.state == "running" else head.took(head.last_at)
 
 
 def _failed_at(result: Mapping[str, Any] | None) -> float | None:
