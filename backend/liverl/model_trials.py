@@ -79,6 +79,10 @@ class TrialHead(msgspec.Struct, frozen=True):
     # tool calls, tokens, times) is 0 or None.
     dumped: bool = False
 
+    def __hash__(self) -> int:
+        """Lists remember their rows by it; ``phases`` and ``rewards`` have none."""
+        return hash((self.path, self.state, self.updated_at, self.turns, self.ended_at))
+
 
 class PhaseTimes(msgspec.Struct, frozen=True):
     """A phase of the trials of one step: how many have ended it, and their seconds."""

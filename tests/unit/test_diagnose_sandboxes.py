@@ -42,8 +42,8 @@ def test_no_sandboxes_and_healthy_ones_are_no_alert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "at"), [("", "docker info"), ("tcp://d:2376", "docker --host tcp://d:2376 info"),
-                       ("far", "docker --context far info"), ("a b", "docker info")],
+    ("server", "at"), [("", ": docker info"), ("tcp://d:2376", ": DOCKER_HOST=tcp://d:2376 docker info"),
+                       ("far", ": DOCKER_CONTEXT=far docker info"), ("a b", ": docker info")],
 )  # fmt: skip
 def test_a_daemon_that_does_not_answer(server: str, at: str) -> None:
     gone = SandboxesStatus(reachable=False, why="Docker: no answer", since=NOW - 20, running=4, server=server)

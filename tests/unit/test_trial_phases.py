@@ -308,6 +308,12 @@ def step_of(root: Path, trials: Iterable[tuple[str, dict[str, Any] | None]], now
     return status.steps[0]
 
 
+def test_a_head_can_be_remembered_by_what_it_says() -> None:
+    one = head(phases={"setup": 1.0}, rewards={"reward": 1.0})
+    assert hash(one) == hash(head(phases={"setup": 1.0}, rewards={"reward": 1.0}))
+    assert {one: 1}.get(head(phases={"setup": 2.0}, rewards={"reward": 1.0})) is None
+
+
 def test_a_step_sums_up_its_trials(tmp_path: Path) -> None:
     def failed(kind: str, at: float, **more: Any) -> dict[str, Any]:
         return harbor(exception_info={"exception_type": kind, "occurred_at": T + at}, **more)

@@ -161,9 +161,7 @@ def row_of(container: Container, place: Place, found: Trials, gone: frozenset[st
     kept = labels.get(KEPT) == "true"
     host = dict(place.variables).get("DOCKER_HOST", "")
     context = dict(place.variables).get("DOCKER_CONTEXT", "")
-    where = (
-        f" --host {shlex.quote(host)}" if host else f" --context {shlex.quote(context)}" if context else ""
-    )
+    where = f" -H {shlex.quote(host)}" if host else f" -c {shlex.quote(context)}" if context else ""
     return SandboxStatus(
         id=container.id[:12],
         name=container.name.lstrip("/"),

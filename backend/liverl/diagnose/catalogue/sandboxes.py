@@ -27,7 +27,7 @@ def sandboxes_unreachable(window: Window) -> Iterator[Symptom | Resolved]:
         title="the Docker of the trials' sandboxes does not answer",
         cause=f"{seen.why}; at the last answer there were {quantity(running, 'sandbox', 'sandboxes')}: trials in them "
         "wait until their time is over, and new ones fail in their setup",
-        fix=f"check it with: docker{_at(seen.server)} info; and its service, such as: systemctl status docker",
+        fix=f"check it with: {_asking(seen.server)}docker info; and its service, such as: systemctl status docker",
         evidence=(Evidence(seen.why),),
         since=seen.since,
     )
@@ -111,6 +111,8 @@ def _evidence(row: SandboxStatus) -> Evidence:
     return Evidence(f"{row.path or row.trial or row.name}: container {row.id} ({row.name}), {state}")
 
 
-def _at(server: str) -> str:
-    only = server if server and " " not in server else ""
-    return f" --host {only}" if "://" in only else f" --context {only}" if only else ""
+def _asking(server: str) -> str:
+    """The variable by which the docker program finds the daemon, before a command; "" for that of this host."""
+    if not server or " " in server:
+        return ""
+    return f"DOCKER_{'HOST' if '://' in server else 'CONTEXT'}={server} "
