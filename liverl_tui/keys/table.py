@@ -110,7 +110,7 @@ KEYS: tuple[Key, ...] = (
         shown="!",
     ),
     Key(
-        "app", "sandboxes", "B", "sandboxes", "Show what the trials have in Docker: containers, states, ages"
+        "app", "sandboxes", "W", "sandboxes", "Show what the trials have in Docker: containers, states, ages"
     ),
     Key(
         "app",

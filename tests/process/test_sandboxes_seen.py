@@ -60,6 +60,7 @@ def test_containers_in_every_state(tmp_path: Path, fake: FakeDocker) -> None:
     things["container"]["c-t-dead"] |= ended
     fake.set(things=things, vanishing=["c-gone"])
     ledger.over("t-over")
+    ledger.over("t-kept")
     seen = SeenSandboxes()
     status = looked(run, seen)
     assert (status.backend, status.reachable, status.why, status.since, status.server) == (

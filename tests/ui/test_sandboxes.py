@@ -62,7 +62,7 @@ async def opened(shown: View, size: tuple[int, int] = (120, 24)) -> AsyncIterato
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         screen = Screen(pilot)
-        await screen.press("B")
+        await screen.press("W")
         await screen.until(lambda: isinstance(app.screen, SandboxesScreen) and screen.text)
         yield screen
 
@@ -118,7 +118,7 @@ async def test_what_is_known_stays_while_docker_is_away() -> None:
     async with opened(view(gone)) as screen:
         lines = screen.text.splitlines()
         assert "✖ Docker does not answer" in lines[0] and "fix-config-09" in screen.text
-        assert "Docker: Cannot connect to the daemon; shown is the last answer" in screen.text
+        assert "Docker: Cannot connect to the daemon (shown is the last answer)" in screen.text
 
 
 @pytest.mark.parametrize(

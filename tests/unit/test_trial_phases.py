@@ -84,6 +84,8 @@ WHOLE = {"setup": 11.0, "agent": 38.0, "verifier": 5.0}
             ]),
             {}, None, Phases({"setup": 11.0, "agent": 26.0, "verifier": 3.0}, "verifier", T + 20),
         ),
+        # ... unless it has times of its own, which are those of all steps
+        (harbor(step_results=[{"agent_execution": span(12, 20)}]), {}, None, Phases(WHOLE, "verifier", T + 51)),
         # one of ours that Harbor did not run
         ({"ended_by": "submit", "started_at": T, "finished_at": T + 7}, {}, T - 2,
          Phases({"queue": 2.0, "agent": 7.0}, "agent", T)),

@@ -171,7 +171,7 @@ class SandboxList(RowsPane):
         status, row = self._status, self.chosen
         rows: list[Row] = []
         if status is not None and not status.reachable:
-            why = f"{one_line(status.why)}; shown is the last answer"
+            why = f"{one_line(status.why)} (shown is the last answer)"
             rows += [Row((f" {line}", "bad")) for line in wrap(why, width - 2)]
         if row is not None:
             copy = find("app", "copy").mention
