@@ -39,7 +39,7 @@ Carrier = Literal["proxy", "sessions", "workers"]
 
 # Version of the JSON that scripts read: result.json, snapshot.json and `status --json` (tests/data/contract.json
 # describes it). Increase it by one with each change that a script could notice.
-SCHEMA = 7
+SCHEMA = 8
 
 SLOW_DISK_S = 10.0  # a process that waits for its disk for less is not called slow
 
@@ -540,6 +540,60 @@ class Sandbox(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+class SandboxStatus(msgspec.Struct, frozen=True):
+    """A container of a trial. ``id``: Docker's, 12 digits; ``trial``, ``path``: its trial, and the directory of that in
+    the run directory, "" if it is not known; ``since``: Unix seconds of its start, of one that has ended of its end;
+    ``exit``: its exit status, None while it runs; ``oom``: it was killed because its memory was used up; ``kept``:
+    ``harbor_agent.environment_delete`` is false; ``left``: nobody will end it any more, since its trial is over or the
+    process that ran it has died; ``exec``: a command that opens a shell in it."""
+
+    id: str
+    name: str
+    trial: str
+    attempt: str
+    state: str  # Docker's: created, running, paused, restarting, removing, exited, dead
+    path: str = ""
+    since: UnixTime | None = None
+    exit: int | None = None
+    oom: bool = False
+    kept: bool = False
+    left: bool = False
+    exec: str = ""
+
+
+class SandboxOom(msgspec.Struct, frozen=True):
+    """A process in a sandbox was killed because its memory was used up. ``trial``, ``path``: see ``SandboxStatus``;
+    ``at``: Unix seconds of the last time."""
+
+    id: str
+    trial: str
+    at: UnixTime
+    path: str = ""
+
+
+class SandboxesStatus(msgspec.Struct, frozen=True):
+    """What the trials of a run have in Docker now. ``reachable``: all its daemons answered at the last look; ``why``:
+    what one of them said, or why it was not asked, and ``since`` when that began (Unix seconds); ``server``: the
+    address of the daemon, "" for that of this host, several joined by blanks; ``running``, ``starting`` (created),
+    ``ended``, ``left``: numbers of containers; ``networks``: of the run; ``oldest``: Unix seconds of the start of the
+    oldest that runs; ``rows``: containers, those that are left first, then the oldest; ``ooms``: of the last ten
+    minutes, the newest first, also of containers that have gone; both capped."""
+
+    backend: Literal["docker"] = "docker"
+    reachable: bool = True
+    why: str = ""
+    since: UnixTime | None = None
+    server: str = ""
+    running: int = 0
+    starting: int = 0
+    ended: int = 0
+    left: int = 0
+    networks: int = 0
+    oldest: UnixTime | None = None
+    rows: tuple[SandboxStatus, ...] = ()
+    ooms: tuple[SandboxOom, ...] = ()
+
+
 class SandboxesEnd(msgspec.Struct, frozen=True):
     """What the trials of a run had in Docker. ``containers``, ``networks``, ``volumes``, ``images``: numbers of those
     that were removed because Harbor had not done so; ``left``: what could not be removed; ``kept``: what stays because
@@ -635,6 +689,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     sessions: SessionsStatus | None = (
         None  # None: the run has none, neither as a service nor in verl's workers
     )
+    sandboxes: SandboxesStatus | None = None  # None: its trials have begun none in Docker
     carrier: Carrier = "proxy"  # what carries the trials
     step: int | None = None
     total_steps: int | None = None

@@ -176,6 +176,12 @@ class Navigation:
 
         self._open(AlertsScreen())
 
+    def action_sandboxes(self) -> None:
+        """Show what the trials have in Docker."""
+        from liverl_tui.screens.sandboxes import SandboxesScreen
+
+        self._open(SandboxesScreen())
+
     def action_help(self) -> None:
         """Show the keys of the current screen and of the focused pane."""
         from liverl_tui.screens.help import HelpScreen

@@ -12,6 +12,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.index import RunInfo, candidates, runs_elsewhere
 from liverl.rundir.layout import RunDir
 from liverl.util.decode import decode_loose_json
+from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
 from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
@@ -53,7 +54,9 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
         started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started_at)) if info.started_at else "-"
         step = f"{steps} step{'' if steps == 1 else 's'}" if steps is not None else "-"
         name, folder = visible(info.run), visible(str(info.run_dir))
-        echo(f"{name:<{width}}  {word:<12}  {started:<16}  {step:<10}  {folder}")
+        left = _left(info)
+        mark = f"  {quantity(left, 'sandbox', 'sandboxes')} left: clean --sandboxes" if left else ""
+        echo(f"{name:<{width}}  {word:<12}  {started:<16}  {step:<10}  {folder}{mark}")
     return ExitCode.OK
 
 
@@ -69,6 +72,27 @@ def _steps(info: RunInfo) -> int | None:
     return step if isinstance(step, int) else None
 
 
+def _left(info: RunInfo) -> int | None:
+    """How many things a run that is not live has left in Docker, by its files: those that its result names, else its
+    trials whose sandboxes nobody has ended. None: it has begun none, or it is live. No daemon is asked."""
+    if info.state in ("live", "elsewhere"):
+        return None
+    from liverl.sandboxes.sweep import trials
+
+    run = RunDir(info.run_dir)
+    try:
+        _, found = trials(run.path)
+    except OSError:
+        return None  # a directory of another user
+    if not found.begun:
+        return None
+    result = run.read_result()
+    if result is None:
+        return len(found.open)
+    end = result.sandboxes
+    return len(end.left) + len(end.kept) if end is not None else 0
+
+
 def _plain(info: RunInfo, steps: int | None) -> dict[str, object]:
     """One entry of ``ls --json``."""
     return {
@@ -79,4 +103,5 @@ def _plain(info: RunInfo, steps: int | None) -> dict[str, object]:
         "pid": info.pid,
         "started_at": info.started_at,
         "steps": steps,
+        "sandboxes_left": _left(info),
     }

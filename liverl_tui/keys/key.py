@@ -22,6 +22,7 @@ Scope = Literal[
     "gpu",
     "events",
     "alerts",
+    "sandboxes",
     "help",
     "dialog",
     "moving",  # every pane with rows or lines

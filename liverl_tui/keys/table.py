@@ -18,6 +18,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "gpu": "One GPU",
     "events": "Events",
     "alerts": "Alerts",
+    "sandboxes": "Sandboxes",
     "help": "Help",
     "dialog": "Dialogs and lists to choose from",
     "moving": "Moving in lists",
@@ -37,6 +38,7 @@ ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
     ("moving", "gpu", "app"),
     ("events", "list", "moving", "app"),
     ("alerts", "list", "moving", "app"),
+    ("sandboxes", "list", "moving", "app"),
     ("moving", "help", "app"),
     ("moving", "dialog"),
 )
@@ -106,6 +108,9 @@ KEYS: tuple[Key, ...] = (
         "Show each alert with its cause, fix and evidence",
         ("dashboard",),
         shown="!",
+    ),
+    Key(
+        "app", "sandboxes", "W", "sandboxes", "Show what the trials have in Docker: containers, states, ages"
     ),
     Key(
         "app",
@@ -418,6 +423,8 @@ KEYS: tuple[Key, ...] = (
         bar=True,
         changes=True,
     ),
+    # -- sandboxes
+    Key("sandboxes", "open", "enter", "open", "Open the trial of the container", bar=True),
     # -- moving: each pane has actions of its own for these (``bindings.moves``)
     Key("moving", "up", "up,k", "up", "Go one row up"),
     Key("moving", "down", "down,j", "down", "Go one row down"),

@@ -26,11 +26,38 @@ with open(state + ".calls", "a") as calls:
 with open(state + ".lock", "w") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
     daemon = json.load(open(state))
+    if daemon.get("away"):
+        print("Cannot connect to the Docker daemon at " + daemon["away"] + ".", file=sys.stderr)
+        sys.exit(1)
     if daemon.get("hang"):
         time.sleep(daemon["hang"])
     kinds = {{"ps": "container", "rm": "container", "stop": "container"}}
     kind = kinds.get(words[0], words[0])
     things = daemon["things"].setdefault(kind, {{}})
+    if words[:2] == ["container", "inspect"]:
+        missing = [id for id in words[4:] if id not in daemon["things"].get("container", {{}})]
+        for id in words[4:]:
+            one = daemon["things"].get("container", {{}}).get(id)
+            if one is not None:
+                print(json.dumps({{"id": id, "name": "/" + one["name"], "state": one.get("state", "running"),
+                    "exit": one.get("exit", 0), "oom": one.get("oom", False), "labels": one["labels"],
+                    "started": one.get("started", "2027-01-15T08:00:00.123456789Z"),
+                    "ended": one.get("ended", "0001-01-01T00:00:00Z")}}))
+        for id in missing:
+            print("Error response from daemon: No such container: " + id, file=sys.stderr)
+        sys.exit(1 if missing else 0)
+    if words[0] == "events":
+        for event in daemon.get("ooms", []):
+            print(json.dumps(event))
+        sys.exit(0)
+    if "--quiet" in words:
+        wanted = words[-1].removeprefix("label=liverl.run-id=")
+        for id, one in things.items():
+            if one["labels"].get("liverl.run-id") == wanted:
+                print(id)
+        for id in daemon.get("vanishing", []) if kind == "container" else []:
+            print(id)
+        sys.exit(0)
     if "--format" in words:
         for id, one in things.items():
             print(json.dumps([id, one["name"], one.get("state", ""), *(
@@ -79,13 +106,19 @@ class FakeDocker:
         return {kind: sorted(one) for kind, one in self._read()["things"].items() if one}
 
     @property
+    def things(self) -> dict[str, dict[str, dict[str, object]]]:
+        """What the daemon has, to change and hand to ``set``."""
+        return self._read()["things"]  # type: ignore[return-value]
+
+    @property
     def calls(self) -> list[list[str]]:
         """Every command so far."""
         path = Path(f"{self._state}.calls")
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def set(self, **values: object) -> None:
-        """Change ``refuse`` or ``hang``."""
+        """Change ``refuse``, ``hang``, ``away`` (its address), ``vanishing`` (ids that go), ``ooms`` (events) or
+        ``things``."""
         with self._held():
             self._write({**self._read(), **values})
 

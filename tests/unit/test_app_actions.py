@@ -26,6 +26,7 @@ PARTS = {
         "services",
         "events",
         "alerts",
+        "sandboxes",
         "palette",
         "copy",
         "copy_all",

@@ -24,6 +24,7 @@ from liverl_tui.widgets.dashboard.replicas import ReplicasPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
+from liverl_tui.widgets.lists.sandboxes import SandboxList
 from liverl_tui.widgets.log.pane import LogsPane
 
 # The class that has the actions of a scope; those of "app" are found by liverl_tui.app.actions, see test_app_actions.
@@ -40,6 +41,7 @@ SCOPED = {
     "gpu": GpuScreen,
     "events": EventList,
     "alerts": AlertList,
+    "sandboxes": SandboxList,
     "help": HelpScreen,
     "dialog": Dialog,
 }

@@ -84,6 +84,8 @@ WHOLE = {"setup": 11.0, "agent": 38.0, "verifier": 5.0}
             ]),
             {}, None, Phases({"setup": 11.0, "agent": 26.0, "verifier": 3.0}, "verifier", T + 20),
         ),
+        # ... unless it has times of its own, which are those of all steps
+        (harbor(step_results=[{"agent_execution": span(12, 20)}]), {}, None, Phases(WHOLE, "verifier", T + 51)),
         # one of ours that Harbor did not run
         ({"ended_by": "submit", "started_at": T, "finished_at": T + 7}, {}, T - 2,
          Phases({"queue": 2.0, "agent": 7.0}, "agent", T)),
@@ -306,6 +308,12 @@ def step_of(root: Path, trials: Iterable[tuple[str, dict[str, Any] | None]], now
             put(folder / "result.json", json.dumps(result), T + 60)
     status = TrialScanner(root).scan(60.0, now)
     return status.steps[0]
+
+
+def test_a_head_can_be_remembered_by_what_it_says() -> None:
+    one = head(phases={"setup": 1.0}, rewards={"reward": 1.0})
+    assert hash(one) == hash(head(phases={"setup": 1.0}, rewards={"reward": 1.0}))
+    assert {one: 1}.get(head(phases={"setup": 2.0}, rewards={"reward": 1.0})) is None
 
 
 def test_a_step_sums_up_its_trials(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from liverl.model import (
     GpuStatus,
     HostStats,
     Rewards,
+    SandboxesStatus,
     StalledProcess,
     StepMetrics,
     TreeStats,
@@ -45,6 +46,7 @@ from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, TRIALS, Volume,
 from liverl.plan import verl_trainer
 from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
+from liverl.sandboxes.seen import SeenSandboxes, with_paths
 from liverl.supervise.services.state_machine import SERVING
 from liverl.util.blocking_call import BlockingCalls
 from liverl.util.pace import QUIET_PERIOD
@@ -73,6 +75,9 @@ TOLD_S = 7 * 86400.0  # ... and seconds until the disk is full, up to which it d
 MEASURED_S = 30.0  # seconds between two measurements of what takes the space
 # Seconds between two looks at the logs of a quiet run: what they say is named within ten.
 LIVE_LOGS_PERIOD = 2.5
+# Seconds between two looks at the containers of trials (tens of milliseconds of the docker program), and for one look:
+# a daemon that has many to start answers late.
+SANDBOXES_PERIOD, SANDBOXES_LIMIT = 5.0, 10.0
 QUIET_LOOKS = 5  # scans of steps and trials without news after which the interval is doubled
 
 
@@ -106,6 +111,7 @@ class SampledFacts:
     unreadable: tuple[UnreadableFile, ...] = ()
     live_logs: tuple[LiveLog, ...] = ()
     engine_versions: tuple[str, ...] = ()
+    sandboxes: SandboxesStatus | None = None
 
     @property
     def disk(self) -> DiskStatus | None:
@@ -164,6 +170,8 @@ class Sampler:
         self._measured_at = 0.0  # Unix time at which the run directory's entries were last measured
         self._live_logs = LiveLogs(supervisor.run_dir, supervisor.end_causes.matcher)
         self._live_looks = BlockingCalls[None]()
+        self._sandboxes = SeenSandboxes()
+        self._sandbox_looks = BlockingCalls[SandboxesStatus | None]()
         self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()
         self._rewards = RewardHistory()
@@ -187,6 +195,7 @@ class Sampler:
         self._every(1.0, self._look_at_logs)
         self._every(DISK_PERIOD, self._look_at_disks, QUIET_DISK_PERIOD)
         self._every(1.0, self._look_at_live_logs, LIVE_LOGS_PERIOD)
+        self._every(SANDBOXES_PERIOD, self._look_at_sandboxes)
 
     def _every(
         self,
@@ -437,6 +446,22 @@ class Sampler:
             self.facts.live_logs = live.facts
             if found or live.incomplete:
                 self._supervisor.pace.changed()  # so that it is read on and diagnosed now
+        return None
+
+    async def _look_at_sandboxes(self) -> float | None:
+        run_dir, now = self._supervisor.run_dir, self._supervisor.now()
+        heads = {head.name: head.path for head in self.facts.trials.newest}
+        seen = self._sandboxes
+        try:
+            status = await self._sandbox_looks.call(
+                lambda: seen.look(run_dir, now, SANDBOXES_LIMIT), SANDBOXES_LIMIT + 1
+            )
+        except TimeoutError:
+            status = seen.late(now, SANDBOXES_LIMIT)
+        status = with_paths(status, heads)
+        if status != self.facts.sandboxes:
+            self._supervisor.pace.changed()
+        self.facts.sandboxes = status
         return None
 
     def replica_bytes(self) -> int | None:

@@ -88,6 +88,7 @@ class SnapshotBuilder:
             replicas=replicas,
             proxy=self._replicas.proxy_status(),
             sessions=sessions,
+            sandboxes=facts.sandboxes,
             carrier=supervisor.plan.carrier,
             step=self.step(),
             total_steps=total,

@@ -31,6 +31,13 @@ _REMOVES: dict[Kind, tuple[str, ...]] = {
     "volume": ("volume", "rm"),
     "image": ("image", "rm"),
 }
+MOST = 500  # containers of a run that are looked at; one per trial, of which as many never run on one host
+_INSPECTED = (
+    '{"id":{{json .Id}},"name":{{json .Name}},"state":{{json .State.Status}},"exit":{{json .State.ExitCode}},'
+    '"oom":{{json .State.OOMKilled}},"started":{{json .State.StartedAt}},"ended":{{json .State.FinishedAt}},'
+    '"labels":{{json .Config.Labels}}}'
+)
+_KILLED = '{"id":{{json .Actor.ID}},"at":{{.Time}},"labels":{{json .Actor.Attributes}}}'
 _AT_ONCE = 100  # names in one command
 _LONGEST = 300  # characters of a refusal that are shown
 _GRACE = "1"  # seconds for a kept container to stop
@@ -55,6 +62,27 @@ class Thing(msgspec.Struct, frozen=True):
     running: bool = False
 
 
+class Container(msgspec.Struct, frozen=True):
+    """A container as ``docker container inspect`` has it. Times are ISO texts, of year 1 where there is none."""
+
+    id: str
+    name: str
+    state: str
+    exit: int
+    oom: bool
+    started: str
+    ended: str
+    labels: dict[str, str] | None = None
+
+
+class MemoryKill(msgspec.Struct, frozen=True):
+    """An event of Docker's: a process in a container was killed for memory. ``at``: Unix seconds."""
+
+    id: str
+    at: float
+    labels: dict[str, str] = {}
+
+
 class Docker:
     """One daemon. ``variables``: by which the program finds it, as the trial's worker had them; none of the caller's
     own counts. ``until``: on ``time.monotonic``, when every command has to have returned."""
@@ -70,6 +98,45 @@ class Docker:
             DockerError: it cannot be asked.
         """
         return [thing for kind in _LISTS for thing in self._list(kind)]
+
+    def containers(self, run_id: str) -> tuple[list[Container], int]:
+        """The containers with the label of a run, the newest ``MOST``, and the number of its networks.
+
+        Raises:
+            DockerError: it cannot be asked.
+        """
+        mine = ("--filter", f"label={RUN_ID}={run_id}")
+        networks = len(self._run(["network", "ls", "--quiet", *mine]).split())
+        ids = self._run(["ps", "--all", "--quiet", "--no-trunc", *mine]).split()[:MOST]
+        found: list[Container] = []
+        for start in range(0, len(ids), _AT_ONCE):
+            found += self._inspected(ids[start : start + _AT_ONCE])
+        return found, networks
+
+    def memory_kills(self, run_id: str, since: float, until: float) -> list[MemoryKill]:
+        """When the memory of the run's containers was used up, between two Unix times of the daemon's clock. Only its
+        events have this of a command in a container that goes on.
+
+        Raises:
+            DockerError: it cannot be asked.
+        """
+        words = ["events", "--since", f"{since:.3f}", "--until", f"{until:.3f}", "--filter", "event=oom"]
+        lines = self._run([*words, "--filter", f"label={RUN_ID}={run_id}", "--format", _KILLED]).splitlines()
+        try:
+            return [decode_json(line.encode(), type=MemoryKill) for line in lines]
+        except BAD_JSON:
+            raise DockerError("docker events printed a line that is none of its own") from None
+
+    def _inspected(self, ids: Sequence[str]) -> Iterator[Container]:
+        """What the daemon says of containers. One that has gone since it was listed is left out."""
+        words = ["container", "inspect", "--format", _INSPECTED, *ids]
+        for line in self._run(words, despite="No such container").splitlines():
+            try:
+                yield decode_json(line.encode(), type=Container)
+            except BAD_JSON:
+                raise DockerError(
+                    f"docker container inspect printed a line that is none of its own: {line[:_LONGEST]}"
+                ) from None
 
     def remove(self, kind: Kind, names: Sequence[str]) -> str:
         """Remove these, by id, or images by name. Returns the program's last complaint, "" without one."""
@@ -110,7 +177,8 @@ class Docker:
                 running = third in ("running", "restarting", "paused")
                 yield Thing(kind, ident, name, run_id, trial, kept == "true", project, service, running)
 
-    def _run(self, words: Sequence[str]) -> str:
+    def _run(self, words: Sequence[str], despite: str = "") -> str:
+        """What a command prints. ``despite``: words of a complaint that is no fault."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise DockerError("there was no time left")
@@ -131,7 +199,7 @@ class Docker:
             raise DockerError(f"the program docker cannot be started: {error.strerror or error}") from None
         except subprocess.TimeoutExpired:
             raise DockerError(f"docker {words[0]} did not return within {left:.0f} s") from None
-        if done.returncode:
+        if done.returncode and not (despite and despite in done.stderr):
             lines = done.stderr.strip().splitlines() or [f"docker {words[0]} exited with {done.returncode}"]
             raise DockerError(lines[-1][:_LONGEST])
         return done.stdout

@@ -11,6 +11,7 @@ import msgspec
 from liverl.agents.endings import NOT_AS_MEANT, cause_words, counted
 from liverl.agents.pods import LIST_PODS
 from liverl.diagnose.catalogue.processes import waits_for_stalled
+from liverl.diagnose.catalogue.sandboxes import all_fail_in_setup
 from liverl.diagnose.titles import capital
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, RunContext, Window
 from liverl.engines.tool_formats import PARSER_KEY, readers_of
@@ -184,9 +185,10 @@ class _ParserSetting(NamedTuple):
 
 def trials_failed(window: Window) -> Iterator[Symptom | Resolved]:
     """Trials of the newest step with failures ended with an exception. verl trains on without them: their rows are
-    missing from the batch, and it fills the batch up with rows of no tokens."""
+    missing from the batch, and it fills the batch up with rows of no tokens. Not where all failed in their setup: that
+    has an alert of its own."""
     step = next((s for s in window.now.trials.steps[:RECENT_STEPS] if s.failures), None)
-    if step is None or step.finished < FEWEST:
+    if step is None or step.finished < FEWEST or all_fail_in_setup(step):
         return
     failed = sum(step.failures.values())
     heads = [h for h in window.now.trials.newest if h.step == step.step and not h.earlier and h.failure]

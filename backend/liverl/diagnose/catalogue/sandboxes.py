@@ -1,0 +1,118 @@
+"""Rules for the sandboxes of trials: what they have in Docker, and steps whose trials never get as far as their agent.
+Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
+from liverl.model import Evidence, SandboxStatus, StepTrials, Symptom
+from liverl.util.plural import plural, quantity
+
+AWAY_S = 15.0  # three looks: a daemon that is restarted is back by then
+LEFT_S = 15.0  # what Harbor or a sweep is just removing is no longer there by then
+RECENT_STEPS = 2  # newest steps in which trials that fail matter
+
+
+def sandboxes_unreachable(window: Window) -> Iterator[Symptom | Resolved]:
+    """The daemon that has the sandboxes does not answer. Trials that run go on waiting for it; new ones fail."""
+    seen = window.now.sandboxes
+    if seen is None or seen.reachable or window.now.state != "running":
+        return
+    running = seen.running + seen.starting
+    yield Symptom(
+        id="sandboxes_unreachable",
+        severity="critical",
+        title="the Docker of the trials' sandboxes does not answer",
+        cause=f"{seen.why}; at the last answer there were {quantity(running, 'sandbox', 'sandboxes')}: trials in them "
+        "wait until their time is over, and new ones fail in their setup",
+        fix=f"check it with: {_asking(seen.server)}docker info; and its service, such as: systemctl status docker",
+        evidence=(Evidence(seen.why),),
+        since=seen.since,
+    )
+
+
+def sandboxes_left(window: Window) -> Iterator[Symptom | Resolved]:
+    """Containers of trials that are over, or whose worker or Harbor process has died: nobody will end them."""
+    seen = window.now.sandboxes
+    if seen is None or not seen.left:
+        return
+    left = [row for row in seen.rows if row.left]
+    number = quantity(seen.left, "sandbox", "sandboxes")
+    yield Symptom(
+        id="sandboxes_left",
+        severity="warning",
+        title=f"{number} without a living trial",
+        cause=f"{number} of this run {plural(seen.left, 'is', 'are')} still in Docker although "
+        f"{plural(seen.left, 'its trial is', 'their trials are')} over, or the process that ran "
+        f"{plural(seen.left, 'it has', 'them has')} died: they hold memory, CPUs and networks of the daemon",
+        fix="with sandboxes.sweep: true they are removed within seconds of such a death, and at the end of the run; "
+        "otherwise remove them by id (docker rm -f ID), or after the run with: liverl-tui clean --sandboxes",
+        evidence=tuple(_evidence(row) for row in left[:SHOWN]),
+        since=min((row.since for row in left if row.since is not None), default=None),
+    )
+
+
+def sandbox_oom(window: Window) -> Iterator[Symptom | Resolved]:
+    """A process in a sandbox was killed because the memory of the sandbox was used up."""
+    seen = window.now.sandboxes
+    ooms = seen.ooms if seen is not None else ()
+    if not ooms:
+        return
+    yield Symptom(
+        id="sandbox_oom",
+        severity="warning",
+        title=f"memory used up in {quantity(len(ooms), 'sandbox', 'sandboxes')}",
+        cause="the kernel killed a process in them because their limit of memory was reached: the agent's command, or "
+        "the verifier's tests, ended with 137, and the trial's reward says nothing about the model",
+        fix="raise harbor_agent.environment_override_memory_mb, or memory_mb in the task.toml of these tasks",
+        evidence=tuple(Evidence(f"{one.path or one.trial}: container {one.id}") for one in ooms[:SHOWN]),
+        since=min(one.at for one in ooms),
+    )
+
+
+def all_fail_in_setup(step: StepTrials) -> bool:
+    """Whether all trials of a step that have ended did so by an error in the setup of their sandbox."""
+    return step.finished >= FEWEST and step.failed_in.get("setup", 0) == step.finished
+
+
+def trials_fail_in_setup(window: Window) -> Iterator[Symptom | Resolved]:
+    """No trial of a recent step got as far as its agent."""
+    now = window.now
+    step = next((one for one in now.trials.steps[:RECENT_STEPS] if all_fail_in_setup(one)), None)
+    if step is None:
+        return
+    heads = [
+        h
+        for h in now.trials.newest
+        if h.step == step.step and not h.earlier and h.phase == "setup" and h.error
+    ]
+    told = Counter(head.failure or head.error for head in heads).most_common(1)
+    words = told[0][0] if told else ", ".join(step.failures)
+    away = now.sandboxes is not None and not now.sandboxes.reachable
+    yield Symptom(
+        id="trials_fail_in_setup",
+        severity="critical",
+        title="no trial gets beyond the setup of its sandbox",
+        cause=f"all {step.finished} trials of step {step.step} that have ended failed while their sandbox was made, or "
+        f"while the agent was put into it, most of them with {words}: no agent ran, so nothing can be learned"
+        + (f". Docker does not answer: {now.sandboxes.why}" if away and now.sandboxes is not None else ""),
+        fix="open one of these trials: its exception has the output of the build; the usual causes are an image that "
+        "cannot be built or pulled here, a daemon without free networks, disk or memory, and a setup that needs "
+        "access to the internet",
+        evidence=tuple(Evidence(head.path) for head in heads[:SHOWN]),
+        since=min((head.updated_at for head in heads), default=None),
+    )
+
+
+def _evidence(row: SandboxStatus) -> Evidence:
+    state = f"{row.state} {row.exit}" if row.exit is not None else row.state
+    return Evidence(f"{row.path or row.trial or row.name}: container {row.id} ({row.name}), {state}")
+
+
+def _asking(server: str) -> str:
+    """The variable by which the docker program finds the daemon, before a command; "" for that of this host."""
+    if not server or " " in server:
+        return ""
+    return f"DOCKER_{'HOST' if '://' in server else 'CONTEXT'}={server} "

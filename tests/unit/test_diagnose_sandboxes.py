@@ -1,0 +1,115 @@
+"""The rules for sandboxes: what fires each, and what must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.screens import NOW, snapshot, trial
+from kit.symptoms import proof
+
+from liverl.diagnose.catalogue.rules import RULES
+from liverl.diagnose.tracker import RunContext, Window
+from liverl.model import (
+    SandboxesStatus,
+    SandboxOom,
+    SandboxStatus,
+    Snapshot,
+    StepTrials,
+    Symptom,
+    TrialsStatus,
+)
+
+AWAY, LEFT, OOM, SETUP = "sandboxes_unreachable", "sandboxes_left", "sandbox_oom", "trials_fail_in_setup"
+OURS = (AWAY, LEFT, OOM, SETUP, "trials_failed")
+
+
+def found(now: Snapshot) -> dict[str, Symptom]:
+    seen = Window(now, now, RunContext())
+    all_of = {s.id: s for rule in RULES for s in rule.look(seen) if isinstance(s, Symptom)}
+    return {name: all_of[name] for name in OURS if name in all_of}
+
+
+def row(number: int, **more: Any) -> SandboxStatus:
+    return SandboxStatus(
+        f"c{number}", f"t-{number}__env-main-1", f"t-{number}", "attempt_001", "running", **more
+    )
+
+
+def test_no_sandboxes_and_healthy_ones_are_no_alert() -> None:
+    assert found(snapshot()) == {}
+    assert found(snapshot(sandboxes=SandboxesStatus(running=2, rows=(row(1), row(2, kept=True))))) == {}
+
+
+@pytest.mark.parametrize(
+    ("server", "at"), [("", ": docker info"), ("tcp://d:2376", ": DOCKER_HOST=tcp://d:2376 docker info"),
+                       ("far", ": DOCKER_CONTEXT=far docker info"), ("a b", ": docker info")],
+)  # fmt: skip
+def test_a_daemon_that_does_not_answer(server: str, at: str) -> None:
+    gone = SandboxesStatus(reachable=False, why="Docker: no answer", since=NOW - 20, running=4, server=server)
+    (alert,) = found(snapshot(sandboxes=gone)).values()
+    assert (alert.id, alert.severity, alert.since) == (AWAY, "critical", NOW - 20)
+    assert at in alert.fix and "4 sandboxes" in alert.cause and proof(alert) == ("Docker: no answer",)
+    assert len(alert.title) <= 60
+    assert found(snapshot(state="stopped", sandboxes=gone)) == {}
+
+
+def test_sandboxes_that_are_left_are_named_with_their_trials() -> None:
+    rows = (
+        row(1, left=True, path="trials/step_0001/t-1", since=NOW - 60),
+        row(2, left=True, since=NOW),
+        row(3),
+    )
+    (alert,) = found(snapshot(sandboxes=SandboxesStatus(running=3, left=2, rows=rows))).values()
+    assert (alert.id, alert.since) == (LEFT, NOW - 60) and alert.title == "2 sandboxes without a living trial"
+    assert proof(alert) == (
+        "trials/step_0001/t-1: container c1 (t-1__env-main-1), running", "t-2: container c2 (t-2__env-main-1), running",
+    )  # fmt: skip
+
+
+def test_memory_that_is_used_up() -> None:
+    ooms = (SandboxOom("c1", "t-1", NOW - 5, "trials/t-1"), SandboxOom("c2", "t-2", NOW - 9))
+    (alert,) = found(snapshot(sandboxes=SandboxesStatus(ooms=ooms))).values()
+    assert alert.id == OOM and alert.title == "memory used up in 2 sandboxes"
+    assert proof(alert) == ("trials/t-1: container c1", "t-2: container c2") and alert.since == NOW - 9
+
+
+def step(finished: int, in_setup: int, elsewhere: int = 0, number: int = 3) -> StepTrials:
+    kinds = {"EnvironmentStartTimeoutError": in_setup, "AgentTimeoutError": elsewhere}
+    failures = {kind: count for kind, count in kinds.items() if count}
+    phases = {"setup": in_setup, "agent": elsewhere}
+    return StepTrials(
+        number, finished, finished, 0, None, failures=failures,
+        failed_in={phase: count for phase, count in phases.items() if count},
+    )  # fmt: skip
+
+
+def trials(*steps: StepTrials) -> Snapshot:
+    heads = tuple(
+        trial(
+            number, step=3, state="finished", phase="setup", error="EnvironmentStartTimeoutError",
+            failure="EnvironmentStartTimeoutError: no image",
+        )
+        for number in range(4)
+    )  # fmt: skip
+    return snapshot(trials=TrialsStatus(newest=heads, steps=steps))
+
+
+@pytest.mark.parametrize(
+    ("steps", "alerts"),
+    [
+        ((step(4, 4),), {SETUP}),
+        ((step(3, 3),), set()),  # too few to judge
+        ((step(8, 7),), {"trials_failed"}), ((step(8, 7, 1),), {"trials_failed"}),
+        ((step(0, 0, number=5), step(0, 0, number=4), step(4, 4)), set()),
+        ((step(4, 0, number=4), step(4, 4)), {SETUP}),  # the one before
+    ],
+)  # fmt: skip
+def test_steps_whose_trials_never_reach_their_agent(steps: tuple[StepTrials, ...], alerts: set[str]) -> None:
+    assert set(found(trials(*steps))) == alerts
+
+
+def test_a_step_without_agents_says_why() -> None:
+    alert = found(trials(step(4, 4)))[SETUP]
+    assert alert.severity == "critical" and "no image" in alert.cause and len(alert.title) <= 60
+    assert len(proof(alert)) == 4
