@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from liverl.config.conditions import ANY_HOST
 from liverl.config.schema import RunConfig
 from liverl.plan.spec import RestartPolicy, StopStage
 
@@ -32,6 +33,15 @@ def restart_policy(config: RunConfig) -> RestartPolicy:
         max_failures=supervise.storm_failures,
         stable=supervise.stable_after,
     )
+
+
+def loops_host(config: RunConfig) -> str:
+    """The host that verl's agent loops connect to for the proxy. On several hosts, one that leads here from each: of a
+    proxy that listens on all addresses, ``infrastructure.node0_ip``."""
+    host, infra = config.proxy.host, config.infrastructure
+    if infra.nnodes > 1 and host in ANY_HOST and infra.node0_ip:
+        return infra.node0_ip
+    return client_host(host)
 
 
 def client_host(host: str) -> str:
