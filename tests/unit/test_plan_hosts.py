@@ -54,7 +54,7 @@ def test_the_other_hosts_are_told_all_that_a_node_of_this_run_needs() -> None:
     (file,) = (file for file in spec.files if file.path == "cluster.json")
     told = json.loads(file.text)
     assert file.mode == 0o600
-    assert told["address"] == f"{HEAD}:{{port:ray.gcs}}"
+    assert told["address"] == f"{HEAD}:{{port:gcs}}"
     assert told["env"] == spec.env
     assert "VERL_USE_EXTERNAL_MODULES" in told["env"]  # the workers on another host get it from their node
     for flag in (

@@ -166,8 +166,8 @@ def _cluster_file(config: RunConfig, env: dict[str, str], secret_env: dict[str, 
     """What ``liverl-tui join`` starts on the other hosts: ``liverl.hosts.cluster.Cluster``."""
     ports = {name: number for name, number in _helper_ports(config).items() if name != "client"}
     cluster = {
-        "address": own_address(config),
-        "dashboard": f"{head_host(config)}:{{port:{NAME}.dashboard}}",
+        "address": f"{head_host(config)}:{{port:gcs}}",
+        "dashboard": f"{head_host(config)}:{{port:dashboard}}",
         "python": "{python:verl}",
         "token_file": f"{{run_dir}}/{TOKEN}",
         "attempt_dir": "{attempt_dir}",
@@ -242,6 +242,8 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
         service="" if attach else NAME,
         port="" if attach else "dashboard",
         child_env=cluster_env(config),
+        hosts=infra.nnodes if conditions.joined_hosts(config) else 1,
+        node_deadline=config.ray.node_deadline,
         temp_dir="" if attach or config.ray.temp_dir else temp_dir(config, run_dir),
     )
 

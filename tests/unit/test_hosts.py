@@ -1,0 +1,143 @@
+"""The hosts of a run on several: why one cannot join, and how far each is."""
+
+from __future__ import annotations
+
+import pytest
+
+from liverl.hosts.nodes import assess_nodes
+from liverl.hosts.refusals import refusal
+from liverl.hosts.states import JoinedHost
+from liverl.model import NodeStatus
+from liverl.verl.discovery.ray_rest import RayNode
+from liverl_tui.cli.nodes import lines
+
+LINE = "liverl-tui join /runs/p/r"
+DEAD = "Unexpected termination: health check failed due to missing too many heartbeats"
+
+# What Ray 2.60 printed on real nodes.
+VERSIONS = """RuntimeError: Version mismatch: The cluster was started with:
+    Ray: 2.60.0
+    Python: 3.11.7
+This process on node 10.77.0.12 was started with:
+    Ray: 2.59.0
+    Python: 3.11.7
+"""
+NO_TOKEN = (
+    "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect. "
+    "Note: RAY_AUTH_MODE is currently 'disabled'\n"
+)
+DECLARED_DEAD = (
+    "node_manager.cc:971: [Timeout] Exiting because this node manager has mistakenly been marked as dead by the GCS: "
+    "GCS failed to check the health of this node for 5 times\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "again", "words"),
+    [
+        (
+            VERSIONS,
+            False,
+            "the head runs Ray: 2.60.0 Python: 3.11.7, and this host Ray: 2.59.0 Python: 3.11.7",
+        ),
+        (NO_TOKEN, False, "the head refused the token in /t"),
+        (
+            "ValueError: Ray component worker_ports is trying to use a port number 10002 that is used by x\n",
+            False,
+            "ray.worker_ports: Ray component worker_ports is trying to use a port number 10002",
+        ),
+        (
+            "Exception: The current node timed out during startup. This could happen\n",
+            True,
+            "is this host busy?",
+        ),
+        (
+            "[W] rpc_client.h:153: Failed to connect to GCS at address h:1 within 5 seconds.\n",
+            True,
+            "did not answer",
+        ),
+        (DECLARED_DEAD, True, "the head could not reach this host at 10.78.0.12"),
+        ("first\n\nSomething else\n\n", True, "ray start ended: Something else"),
+        ("", True, "ray start ended without a word"),
+    ],
+)
+def test_why_ray_did_not_start(output: str, again: bool, words: str) -> None:
+    found = refusal(output, "/t", "10.78.0.12")
+    assert words in found.why
+    assert found.again is again
+
+
+def node(ip: str, state: str = "ALIVE", name: str = "", message: str = "") -> RayNode:
+    return RayNode(node_id=f"id-{ip}", ip=ip, state=state, name=name, message=message)
+
+
+def told(host: str, ip: str, state: str, why: str = "") -> JoinedHost:
+    return JoinedHost(host, ip, 1, state, why, 0.0)  # type: ignore[arg-type]
+
+
+HEAD = node("10.0.0.1", name="n0")
+
+
+@pytest.mark.parametrize(
+    ("listed", "said", "expected"),
+    [
+        ((HEAD,), (), [("n0", "ready", "", ""), ("", "missing", "no host has joined yet", LINE)]),
+        (
+            (HEAD,),
+            (told("n1", "10.0.0.2", "joining", "starting Ray"),),
+            [("n0", "ready", "", ""), ("n1", "joining", "starting Ray", "")],
+        ),
+        (
+            (HEAD,),
+            (told("n1", "10.0.0.2", "refused", "the head refused the token in /t"),),
+            [("n0", "ready", "", ""), ("n1", "missing", "the head refused the token in /t", LINE)],
+        ),
+        (
+            (HEAD, node("10.0.0.2")),
+            (told("n1", "10.0.0.2", "joined"),),
+            [("n0", "ready", "", ""), ("n1", "ready", "", "")],
+        ),
+        (
+            (HEAD, node("10.0.0.2", "DEAD", message=DEAD)),
+            (told("n1", "10.0.0.2", "joined"),),
+            [("n0", "ready", "", ""), ("n1", "lost", DEAD, LINE)],
+        ),
+        (
+            (HEAD, node("10.0.0.2", "DEAD", message=DEAD)),
+            (told("n1", "10.0.0.2", "left"),),
+            [("n0", "ready", "", ""), ("n1", "lost", "it left the run", LINE)],
+        ),
+        (  # it came back, under another id; Ray lists the dead one for ever
+            (HEAD, node("10.0.0.2"), node("10.0.0.2", "DEAD", message=DEAD)),
+            (told("n1", "10.0.0.2", "joined"),),
+            [("n0", "ready", "", ""), ("n1", "ready", "", "")],
+        ),
+        (  # it starts again
+            (HEAD, node("10.0.0.2", "DEAD", message=DEAD)),
+            (told("n1", "10.0.0.2", "joining", "starting Ray"),),
+            [("n0", "ready", "", ""), ("n1", "joining", "starting Ray", "")],
+        ),
+    ],
+)
+def test_how_far_each_host_is(
+    listed: tuple[RayNode, ...], said: tuple[JoinedHost, ...], expected: list[tuple[str, ...]]
+) -> None:
+    found = sorted(assess_nodes((), listed, said, 2, 5.0, LINE), key=lambda one: one.ip or "z")
+    assert [(one.name, one.state, one.why, one.command) for one in found] == expected
+    assert {one.since for one in found} == {5.0}
+
+
+def test_a_state_lasts_from_when_it_began() -> None:
+    first = assess_nodes((), (HEAD,), (), 2, 5.0, LINE)
+    second = assess_nodes(first, (HEAD, node("10.0.0.2", name="n1")), (), 2, 9.0, LINE)
+    assert {one.name: one.since for one in second} == {"n0": 5.0, "n1": 9.0}
+
+
+def test_the_line_to_paste_stands_below_each_missing_host() -> None:
+    ready = NodeStatus("n0", "10.0.0.1", "x", "ready", "", 0.0)
+    missing = NodeStatus("", "", "", "missing", "no host has joined yet", 0.0, LINE)
+    assert lines((ready, missing)) == [
+        "n0      10.0.0.1         ready",
+        "(none)  -                missing   no host has joined yet",
+        f"        run there: {LINE}",
+    ]
