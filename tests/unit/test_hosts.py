@@ -72,7 +72,7 @@ def node(ip: str, state: str = "ALIVE", name: str = "", message: str = "") -> Ra
 
 
 def told(host: str, ip: str, state: str, why: str = "") -> JoinedHost:
-    return JoinedHost(host, ip, 1, state, why, 0.0)  # type: ignore[arg-type]
+    return JoinedHost(host, ip, 1, state, why)  # type: ignore[arg-type]
 
 
 HEAD = node("10.0.0.1", name="n0")

@@ -34,7 +34,8 @@ LOOK_S = 0.5
 AGAIN_S = 5.0  # between two starts
 UNKNOWN = 3  # starts in a row that may fail in the same way before it counts as lasting
 CONNECT_S = 3.0
-TERM_S, KILL_S = 15.0, 10.0  # seconds that processes have after SIGTERM and SIGKILL
+# Seconds for ``ray start`` to end its processes; for its agents, which it leaves, after SIGTERM; after SIGKILL.
+TERM_S, REST_S, KILL_S = 15.0, 5.0, 10.0
 
 Tell = Callable[[str], None]
 
@@ -254,7 +255,7 @@ class Joiner:
         return Path(cluster.attempt_dir) / "logs" / f"node-{self._host}.log"
 
     def _write(self, cluster: Cluster, ip: str, state: JoinState, why: str) -> None:
-        said = JoinedHost(self._host, ip, os.getpid(), state, why, clocks.ran())
+        said = JoinedHost(self._host, ip, os.getpid(), state, why)
         try:
             write_state(Path(cluster.attempt_dir), said)
         except OSError as error:
@@ -327,8 +328,11 @@ def _end_all(leader: subprocess.Popen[bytes]) -> tuple[int, ...]:
     Returns the pids that are left."""
     if leader.poll() is None:
         leader.terminate()
-        _gone(TERM_S)
-    for number, seconds in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
+        try:
+            leader.wait(TERM_S)
+        except subprocess.TimeoutExpired:
+            leader.kill()
+    for number, seconds in ((signal.SIGTERM, REST_S), (signal.SIGKILL, KILL_S)):
         for process in below(os.getpid()):
             if procfs.alive(process.pid, process.tick):
                 os.kill(process.pid, number)

@@ -88,6 +88,7 @@ class Nodes:
         self._supervisor, self._ray = supervisor, ray
         self._complete = False  # whether all hosts were there
         self._since: float | None = None  # when the head first answered
+        self._head = ray.dashboard.rpartition(":")[0]
         self._line = join_line(supervisor.run_dir)
 
     @property
@@ -108,9 +109,7 @@ class Nodes:
         except RayError:
             return LOOK_S  # the head's own probe says that it does not answer
         states = await asyncio.to_thread(read_states, hub.attempt_dir)
-        own = JoinedHost(
-            hostname(), self._ray.dashboard.rpartition(":")[0], os.getpid(), "joined", "", hub.now()
-        )
+        own = JoinedHost(hostname(), self._head, os.getpid(), "joined", "")
         states = (own, *(state for state in states if state.ip != own.ip))
         now = hub.now()
         self._since = now if self._since is None else self._since
@@ -134,7 +133,7 @@ class Nodes:
         for node in self.statuses:
             if not node.name or (node.name, node.state, node.why) in earlier:
                 continue
-            if node.state == "ready":
+            if node.state == "ready" and node.ip != self._head:
                 words = f"host {node.name} ({node.ip}) has joined: {self.joined} of {self._ray.hosts}"
                 hub.say("nodes", words, service=self._ray.service)
             elif node.state == "lost":

@@ -16,14 +16,13 @@ JoinState = Literal["joining", "joined", "refused", "left"]
 
 
 class JoinedHost(msgspec.Struct, frozen=True):
-    """What a host says of itself. ``why``: a sentence; ``at``: Unix seconds by its own clock; ``pid``: there."""
+    """What a host says of itself. ``why``: a sentence; ``pid``: of its ``join``, there."""
 
     host: str
     ip: str
     pid: int
     state: JoinState
     why: str
-    at: float
 
 
 def write_state(attempt_dir: Path, state: JoinedHost) -> None:
