@@ -157,6 +157,8 @@ class RunOutcome:
         refusal = self._supervisor.refusals.get(slot.name)
         if refusal is not None:
             return Verdict("failed", ExitCode.PREFLIGHT, refusal)
+        if self.nodes is not None and slot.spec.ends_run and self.nodes.may_be_behind(slot.name):
+            return None
         number = machine.exit.signal if machine.exit is not None and not machine.refused else None
         cause = self._supervisor.end_causes.stated(slot.current)
         return Verdict("failed", of_signal(number) if number else ExitCode.FAILED, cause, slot.name)

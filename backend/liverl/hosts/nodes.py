@@ -19,6 +19,7 @@ from liverl.verl.discovery.ray_rest import RayError, RayNode, RayRest
 
 State = Literal["missing", "joining", "ready", "lost"]
 LOOK_S, LATER_S = 2.0, 5.0  # seconds between two looks: while a host is missing, and once all have joined
+HELD_S, HOLD_S = 0.5, 20.0  # ... and while the end of a service is not judged, for at most so long
 
 
 def join_line(run_dir: Path | str) -> str:
@@ -86,6 +87,7 @@ class Nodes:
         self.statuses: tuple[NodeStatus, ...] = ()
         self.cause: Cause | None = None
         self._supervisor, self._ray = supervisor, ray
+        self._held_since: float | None = None  # since when the end of a service is not judged
         self._complete = False  # whether all hosts were there
         self._since: float | None = None  # when the head first answered
         self._head = ray.dashboard.rpartition(":")[0]
@@ -95,6 +97,18 @@ class Nodes:
     def joined(self) -> int:
         """Number of hosts that are ready."""
         return sum(node.state == "ready" for node in self.statuses)
+
+    def may_be_behind(self, failed: str) -> bool:
+        """Whether a service that has just failed is not judged yet: a host may be behind it. Ray says that a host is
+        gone up to 7 s later than a trainer with an actor on it ends (measured, Ray 2.60)."""
+        now = self._supervisor.now()
+        if not self._complete or self.cause is not None:
+            return False
+        if self._held_since is None:
+            self._held_since = now
+            words = f"{failed} has failed; waiting up to {HOLD_S:g} s for Ray to say whether a host was lost"
+            self._supervisor.say("nodes", words, service=failed)
+        return now - self._held_since < HOLD_S
 
     async def look(self) -> float:
         """Ask Ray once; returns seconds until the next time."""
@@ -119,9 +133,11 @@ class Nodes:
         self.statuses = assess_nodes(before, listed, states, self._ray.hosts, now, self._line)
         self._tell(before)
         self._judge(now)
-        if self.statuses != before:
+        if self.statuses != before or self._held_since is not None:
             hub.pace.changed()
             hub.kick()
+        if self._held_since is not None:
+            return HELD_S
         return LATER_S if self._complete else LOOK_S
 
     def _tell(self, before: Sequence[NodeStatus]) -> None:
