@@ -75,18 +75,10 @@ class Host:
         file.write_text(json.dumps(cluster))
         file.chmod(mode)
 
-    def join(self, *options: str) -> subprocess.Popen[str]:
+    def join(self, *options: str, trust: bool = True) -> subprocess.Popen[str]:
         """Start ``liverl-tui join``."""
-        argv = [
-            sys.executable,
-            "-m",
-            "liverl_tui",
-            "join",
-            str(self.run),
-            "--trust",
-            str(self.folder),
-            *options,
-        ]
+        argv = [sys.executable, "-m", "liverl_tui", "join", str(self.run), *options]
+        argv += ["--trust", str(self.folder)] if trust else []
         env = {**os.environ, "RAY_ADDRESS": "elsewhere:1", "RAY_AUTH_MODE": "disabled"}
         process = subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.processes.append(process)
@@ -227,4 +219,14 @@ def test_what_cannot_be_joined(host: Host, case: str, code: int, words: str) -> 
         found, said = finish(host.join("--timeout", "1"))
     assert words in said
     assert found == code
+    assert not (host.folder / "calls").exists()
+
+
+def test_a_directory_that_others_could_have_changed_is_refused(host: Host) -> None:
+    host.tell("serve")
+    host.run.chmod(0o777)
+    code, words = finish(host.join(trust=False))
+    assert code != 0
+    assert str(host.run) in words
+    assert "chmod" in words
     assert not (host.folder / "calls").exists()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from liverl.hosts.nodes import assess_nodes
+import pytest
+from msgspec.structs import replace
+
+from liverl.config import load_config
+from liverl.hosts.nodes import HOLD_S, Nodes, assess_nodes
 from liverl.hosts.refusals import refusal
 from liverl.hosts.states import JoinedHost
 from liverl.model import NodeStatus
+from liverl.plan.ray import ray_plan
 from liverl.verl.discovery.ray_rest import RayNode
 from liverl_tui.cli.nodes import lines
 
@@ -141,3 +146,56 @@ def test_the_line_to_paste_stands_below_each_missing_host() -> None:
         "(none)  -                missing   no host has joined yet",
         f"        run there: {LINE}",
     ]
+
+
+class Hub:
+    """What ``Nodes`` uses of the supervisor to decide how long it holds a trainer's end."""
+
+    run_dir = Path("/runs/p/r")
+    stopping = False
+
+    def __init__(self) -> None:
+        self.clock, self.said = 100.0, list[str]()
+
+    def now(self) -> float:
+        return self.clock
+
+    def say(self, kind: str, text: str, *_rest: object, **_more: object) -> None:
+        self.said.append(text)
+
+
+def test_a_trainers_end_is_judged_once_ray_had_time_to_say_that_a_host_is_gone() -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    plan = replace(ray_plan(loaded.config, Hub.run_dir), hosts=2, node_deadline=60.0)
+    hub = Hub()
+    nodes = Nodes(hub, plan)  # type: ignore[arg-type]
+    assert not nodes.may_be_behind("trainer")  # not all hosts were there: the trainer has not begun
+    ready = tuple(NodeStatus(name, name, "x", "ready", "", 0.0) for name in ("n0", "n1"))
+    nodes.observe(ready)
+    assert nodes.may_be_behind("trainer")
+    hub.clock += HOLD_S - 1
+    assert nodes.may_be_behind("trainer")
+    assert len(hub.said) == 1
+    hub.clock += 2
+    assert not nodes.may_be_behind("trainer")
+    hub.clock -= 2
+    nodes.observe((ready[0], replace(ready[1], state="lost", why=DEAD, command=LINE)))
+    assert not nodes.may_be_behind("trainer")
+    assert nodes.cause is not None
+    assert nodes.cause.text == f"host n1 (n1) is gone: {DEAD}"
+
+
+def test_hosts_that_do_not_join_in_time_end_the_run_with_their_line() -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    hub = Hub()
+    nodes = Nodes(hub, replace(ray_plan(loaded.config, Hub.run_dir), hosts=2, node_deadline=60.0))  # type: ignore[arg-type]
+    waiting = (NodeStatus("n0", "1", "x", "ready", "", 0.0), NodeStatus("", "", "", "missing", "", 0.0, LINE))
+    nodes.observe(waiting)
+    hub.clock += 60
+    nodes.observe(waiting)
+    assert nodes.cause is None
+    hub.clock += 1
+    nodes.observe(waiting)
+    assert nodes.cause is not None
+    assert nodes.cause.text == "1 host of 2 did not join within 60 s (ray.node_deadline)"
+    assert nodes.cause.command == LINE

@@ -25,7 +25,7 @@ from liverl.procs import procfs
 from liverl.rundir.layout import RunDir, hostname
 from liverl.util import clocks
 from liverl.util.lock_file import open_lock
-from liverl.util.regular_file import open_append, read_text
+from liverl.util.regular_file import open_append, open_binary, read_text
 from liverl.util.remove_tree import remove_tree
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # prctl
@@ -305,7 +305,7 @@ def _die_with_parent() -> None:
 
 def _tail(log: Path, begin: int) -> bytes:
     """What the log has from ``begin`` on, at most the last MiB."""
-    with open(log, "rb") as file:
+    with open_binary(log) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(begin, size - (1 << 20)))
         return file.read()

@@ -111,34 +111,43 @@ class Nodes:
         return now - self._held_since < HOLD_S
 
     async def look(self) -> float:
-        """Ask Ray once; returns seconds until the next time."""
+        """Ask Ray once, and let the run be judged anew; returns seconds until the next time."""
+        before = self.statuses
+        listed = await self._listed()
+        if any(node.state == "ALIVE" for node in listed):  # until then the head does not list itself
+            hub = self._supervisor
+            states = await asyncio.to_thread(read_states, hub.attempt_dir)
+            own = JoinedHost(hostname(), self._head, os.getpid(), "joined", "")
+            states = (own, *(state for state in states if state.ip != own.ip))
+            self.observe(assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line))
+        if self.statuses != before:
+            self._supervisor.pace.changed()
+        self._supervisor.kick()
+        if self._held_since is not None:
+            return HELD_S
+        return LATER_S if self._complete else LOOK_S
+
+    async def _listed(self) -> tuple[RayNode, ...]:
+        """Ray's nodes; none while the head does not answer, which its own probe tells."""
         hub = self._supervisor
         slot = hub.slots.get(self._ray.service)
         port = slot.current.port(self._ray.port) if slot is not None and slot.state == "ready" else None
         if port is None:
-            return LOOK_S
-        base = f"http://{self._ray.dashboard.rpartition(':')[0]}:{port}"
+            return ()
         try:
-            listed = await RayRest(hub.http, base, hub.run_dir / self._ray.token_file).nodes()
+            return await RayRest(
+                hub.http, f"http://{self._head}:{port}", hub.run_dir / self._ray.token_file
+            ).nodes()
         except RayError:
-            return LOOK_S  # the head's own probe says that it does not answer
-        states = await asyncio.to_thread(read_states, hub.attempt_dir)
-        own = JoinedHost(hostname(), self._head, os.getpid(), "joined", "")
-        states = (own, *(state for state in states if state.ip != own.ip))
-        now = hub.now()
+            return ()
+
+    def observe(self, statuses: tuple[NodeStatus, ...]) -> None:
+        """Take these as the hosts' present states: tell what has changed, and decide whether the run fails."""
+        now, before = self._supervisor.now(), self.statuses
         self._since = now if self._since is None else self._since
-        before = self.statuses
-        if not any(node.state == "ALIVE" for node in listed):
-            return LOOK_S  # the head does not list itself yet
-        self.statuses = assess_nodes(before, listed, states, self._ray.hosts, now, self._line)
+        self.statuses = statuses
         self._tell(before)
         self._judge(now)
-        if self.statuses != before or self._held_since is not None:
-            hub.pace.changed()
-            hub.kick()
-        if self._held_since is not None:
-            return HELD_S
-        return LATER_S if self._complete else LOOK_S
 
     def _tell(self, before: Sequence[NodeStatus]) -> None:
         hub, missing = self._supervisor, self._ray.hosts - self.joined
