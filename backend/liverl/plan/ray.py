@@ -56,6 +56,7 @@ AGENT_PORTS = {
 # Ports on which processes of a node listen for those of others, by default any: with several hosts, the first ones of
 # ``ray.worker_ports``, so that one range opens a firewall; the workers have the rest.
 NODE_PORTS = {"node_manager": "--node-manager-port", "object_manager": "--object-manager-port", **AGENT_PORTS}
+NODE_DEADLINE = 1800.0  # of a run whose Ray no other host joins, as in plans without the field; not used
 CLUSTER = "cluster.json"  # in the run directory: what the other hosts need to join
 _TEMP = "/tmp/lv-"
 _OWN_TEMP = re.compile(rf"{_TEMP}[0-9a-f]{{8}}")
@@ -224,6 +225,7 @@ def cluster_env(config: RunConfig) -> dict[str, str]:
 def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
     """The cluster of a run that starts verl itself, and the deadlines for its replicas."""
     verl, infra, attach = config.verl, config.infrastructure, config.ray.address
+    joined = conditions.joined_hosts(config)
     dashboard = (
         config.ray.dashboard_address
         or f"{attach.rpartition(':')[0] or HOST}:{infra.ray_dashboard_port or _DASHBOARD}"
@@ -242,8 +244,8 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
         service="" if attach else NAME,
         port="" if attach else "dashboard",
         child_env=cluster_env(config),
-        hosts=infra.nnodes if conditions.joined_hosts(config) else 1,
-        node_deadline=config.ray.node_deadline,
+        hosts=infra.nnodes if joined else 1,
+        node_deadline=config.ray.node_deadline if joined else NODE_DEADLINE,
         temp_dir="" if attach or config.ray.temp_dir else temp_dir(config, run_dir),
     )
 
