@@ -218,6 +218,9 @@ def cached(p: Place, **config: Any) -> None:
 
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 512}
+FLASH = (
+    "environments.verl.requirements=[verl, 'flash-attn>=2.8']"  # without it the default of 4 is planned as 1
+)
 FAULTS = (
     # --- the model's folder
     Fault("no folder", SERVING, lambda p: p.set("model.model_path=/no/such"), "model",
@@ -293,12 +296,12 @@ FAULTS = (
           lambda p: p.set("trainer.overrides={actor_rollout_ref.model.path: /no/such}"), "model",
           "cannot read /no/such/config.json", "trainer.overrides.actor_rollout_ref.model.path"),
     Fault("a sequence parallel that divides no heads", OF_VERL,
-          lambda p: (p.config(num_attention_heads=10, num_key_value_heads=2), p.set("training.sp_size=4"),
+          lambda p: (p.config(num_attention_heads=10, num_key_value_heads=2), p.set("training.sp_size=4"), p.set(FLASH),
                      p.set("infrastructure.ngpus_per_node=4"), p.gpus.held.update({2: [], 3: []})), "model-sequence",
           "training.sp_size is 4, but 10 attention heads are not divisible by 4", "set training.sp_size to 1 or 2",
           {"training.sp_size": "2"}),
     Fault("a sequence parallel between the key-value heads", OF_VERL,
-          lambda p: (p.config(num_attention_heads=12, num_key_value_heads=6), p.set("training.sp_size=4"),
+          lambda p: (p.config(num_attention_heads=12, num_key_value_heads=6), p.set("training.sp_size=4"), p.set(FLASH),
                      p.set("infrastructure.ngpus_per_node=4"), p.gpus.held.update({2: [], 3: []})), "model-sequence",
           "6 key-value heads are neither divisible by 4 nor a divisor of it", "set training.sp_size to 1 or 2"),
     # --- weights

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from liverl.config.attention import REMOVE_PADDING, has_flash_attention
 from liverl.config.schema import RunConfig
 from liverl.config.sizing import bare_key
 from liverl.model import Check
-from liverl.plan.attention import IMPLEMENTATION, REMOVE_PADDING, SP_SIZE, has_flash_attention
+from liverl.plan.attention import IMPLEMENTATION, SP_SIZE
 from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python, interpreter
 from liverl.preflight.subject import variables_of
