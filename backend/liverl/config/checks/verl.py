@@ -20,6 +20,7 @@ from liverl.config.sizing import (
     trainer_gpus,
 )
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
 
 RULES = RuleSet()
 _rule = RULES.rule
@@ -90,7 +91,7 @@ def _tensor_parallel(c: RunConfig) -> Iterator[Finding]:
             _divisors(generating_gpus(c)),
         )
         if replica_gpus(c) != c.vllm.gen_tp:
-            words += f"; trainer.overrides gives each replica {replica_gpus(c)} GPUs"
+            words += f"; trainer.overrides gives each replica {quantity(replica_gpus(c), 'GPU')}"
             allowed = ""  # that key is not the only one
         yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp), allowed)
 
