@@ -171,7 +171,7 @@ def dashboard(plan: Plan) -> Check | None:
     folder = tree.root / "dashboard"
     if not folder.is_dir():
         return Check(
-            DASHBOARD, "skipped", f"{folder} is not there; no run needs it: liverl-tui shows the run"
+            DASHBOARD, "skipped", f"{folder} is not there; no run needs it: this program shows the run"
         )
     missing = [
         name
@@ -179,7 +179,7 @@ def dashboard(plan: Plan) -> Check | None:
         if not there(folder / name)
     ]
     if missing:
-        text = f"{folder} has no {' and no '.join(missing)}: its serve.sh shows nothing; liverl-tui shows the run"
+        text = f"{folder} has no {' and no '.join(missing)}: its serve.sh shows nothing; this program shows the run"
         return Check(DASHBOARD, "warn", text, fix="check out the repository's files again, or do without it")
     return Check(DASHBOARD, "ok", f"{folder} has server.py and dist")
 
