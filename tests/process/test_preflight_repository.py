@@ -117,15 +117,15 @@ def test_the_room_for_checkpoints(
     assert repository.room(*planned(repo, "trainer.command=[sbatch, x]")).status == "skipped"
 
 
-def test_what_earlier_launches_left(tmp_path: Path) -> None:
+def test_what_earlier_launches_left(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("")
-    assert repository.residue(tmp_path).status == "ok"
+    assert repository.residue(planned(repo)[0], tmp_path).status == "ok"
     (tmp_path / "litellm_cc_8002.pid").write_text("1")
     (tmp_path / "ray").mkdir()
-    check = repository.residue(tmp_path)
+    check = repository.residue(planned(repo)[0], tmp_path)
     assert check.status == "warn" and str(tmp_path / "litellm_cc_8002.pid") in check.text
     assert str(tmp_path / "ray") in check.text and "other" not in check.text
-    assert repository.residue(tmp_path / "gone").status == "skipped"
+    assert repository.residue(planned(repo)[0], tmp_path / "gone").status == "skipped"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,11 @@ def test_what_earlier_launches_left(tmp_path: Path) -> None:
         ((sys.executable, "{file}", "x/sync_1node_cc.sh"), True, "fail"),
         ((sys.executable, "{file}", "verl.trainer.main_ppo"), False, "warn"),
         (("tail", "-f", "{folder}/main_ppo.py"), True, "ok"),
+        (
+            ("bash", "-n", "-", "x/sync_1node_cc.sh"),
+            True,
+            "ok",
+        ),  # reads from stdin, as one that reads a script
     ],
 )
 def test_a_training_that_is_going_on(

@@ -21,6 +21,7 @@ from kit.checked_runs import CLUSTER, GIB, NODES, TOPOLOGIES, TwoGpus, kubectl, 
 
 from liverl.observe.gpu import sampler
 from liverl.preflight import cluster
+from liverl.procs import procfs
 from liverl_tui.cli import main as cli
 
 SERVING = ("managed", "verl", "in_process")
@@ -140,14 +141,22 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     server.server_close()
 
 
+def started() -> set[int]:
+    """Processes that this one has started and that live."""
+    own = os.getpid()
+    return {pid for pid, proc in procfs.scan().items() if proc.ppid == own and not proc.zombie}
+
+
 def checked(place: Place, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
-    """The exit code of ``check --json`` and what it found. All is as it was afterwards, and nothing was built."""
-    before = tree(place.folder)
+    """The exit code of ``check --json`` and what it found. All is as it was afterwards: no file has changed, no process
+    goes on, no variable is set, and nothing was built."""
+    before, processes, variables = tree(place.folder), started(), dict(os.environ)
     words = [word for text in place.sets for word in ("--set", text)]
     code = cli.run(["check", "--json", "--config", str(place.folder / "my.yaml"), *words])
     captured = capsys.readouterr()
     assert captured.out, captured.err
     assert tree(place.folder) == before, "a check changes nothing"
+    assert started() <= processes and dict(os.environ) == variables, "nothing of it goes on"
     assert list((place.folder / "home").iterdir()) == [], "nothing was built, and nothing is cached"
     return code, json.loads(captured.out)["checks"]
 
@@ -166,7 +175,7 @@ def test_a_run_that_could_start(
     assert {
         c["name"]: c["status"] for c in checks if c["id"].startswith("model") and c["name"] != "context"
     } == (
-        {}
+        {"model heads": "ok"}
         if topology == "script"
         else {"model": "ok"} | ({} if topology == "embedded" else {"model weights": "ok", "tokenizer": "ok"})
     )
@@ -476,6 +485,9 @@ def test_one_check_says_what_is_wrong(
     assert [
         c for c in checks if c["id"] == fault.id and c["name"] == check["name"] and c["status"] == "ok"
     ] == []
+    patch = ", ".join(f"{key}: {value}" for key, value in check["patch"].items()) or "-"
+    row = f"{topology:10} {fault.name:48} {check['status']:7} {patch:40} {check['text']} | {check['fix']}"
+    print(row.replace(str(broken.folder), "...")[:240])  # the table: pytest -n0 -s -k says_what
 
 
 @pytest.mark.parametrize("topology", SERVING)
