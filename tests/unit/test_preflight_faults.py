@@ -634,8 +634,8 @@ def test_dockers_sandboxes_need_no_kubeconfig(
     run = place("script")
     (run.folder / "kubeconfig").unlink()
     run.set("harbor_agent.environment_import_path=harbor_patch.environments.docker:DockerEnvironment")
-    code, checks = checked(run, capsys)
-    assert code == 0 and {c["name"]: c["status"] for c in checks}["K8S_KUBECONFIG"] == "skipped"
+    _, checks = checked(run, capsys)  # whether Docker is there is another check
+    assert {c["name"]: c["status"] for c in checks}["K8S_KUBECONFIG"] == "skipped"
 
 
 class Fine(NamedTuple):
