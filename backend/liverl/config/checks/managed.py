@@ -227,7 +227,8 @@ def _managed_gpus(c: RunConfig) -> Iterator[Finding]:
     need, have = c.run.replicas * each, c.infrastructure.ngpus_per_node
     if c.run.topology == "managed" and need > have:
         needs = "needs" if c.run.replicas == 1 else "need"
-        words = f"{quantity(c.run.replicas, 'replica')} of {quantity(each, 'GPU')} ({key}) {needs} {quantity(need, 'GPU')}"
+        wanted = f"{quantity(c.run.replicas, 'replica')} of {quantity(each, 'GPU')} ({key})"
+        words = f"{wanted} {needs} {quantity(need, 'GPU')}"
         fits = have // each
         allowed = f"at most {quantity(fits, 'replica')}" if fits else f"{key} of at most {have}"
         yield Finding("run.replicas", words, f"infrastructure.ngpus_per_node: {have}", allowed)
