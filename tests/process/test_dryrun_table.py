@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from kit.checked_runs import CLUSTER, GIB, NODES, TwoGpus, kubectl, tree
+from kit.liverl_tree import MODULES, git, pinned_trees
 from kit.venvs import make_venv, site
 from kit.waiting import wait_until
 
@@ -27,8 +28,6 @@ from liverl.preflight import repository
 from liverl.procs import procfs
 from liverl_tui.cli import main as cli
 
-NAMES = ("harbor-verl-train", "harbor", "verl")
-MODULES = ("harbor", "verl", "verl_patch", "harbor_patch")
 DOCKER = "harbor_patch.environments.docker.docker:DockerEnvironment"
 # Python's SDK of Docker, as far as it is asked.
 SDK = """
@@ -70,11 +69,6 @@ class Repo(NamedTuple):
         return int(sock.getsockname()[1])
 
 
-def git(folder: Path, *words: str) -> str:
-    argv = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-
-
 def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -101,13 +95,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo]:
     monkeypatch.setattr(
         repository.procfs, "scan", lambda: {p: x for p, x in scan().items() if p in mine or x.ppid in mine}
     )
-    pins = []
-    for name in NAMES:
-        folder = root / "repos" / name
-        folder.mkdir(parents=True)
-        git(folder, "init", "-q")
-        git(folder, "commit", "-q", "--allow-empty", "-m", "one")
-        pins.append(f"    {name}: {{name: {name}, pinned_commit: '{git(folder, 'rev-parse', 'HEAD')[:10]}'}}")
+    pins = pinned_trees(root)
     train = root / "repos" / "harbor-verl-train"
     write(train / "scripts" / "sync_1node_cc.sh", "export gen_tp=${GEN_TP:-4}\necho train\n")
     write(train / "configs" / "train" / "harbor_verl_sync.yaml", "tool-call-parser: qwen3_coder\n")
@@ -136,7 +124,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo]:
         "experiment": {"trajectory_logger_src": str(share / "logger.py")},
         "credentials": {"wandb_mode": "offline"},
     }
-    text = "meta_info:\n  repos:\n" + "\n".join(pins) + f"\nruntime_info: {{input: {json.dumps(inputs)}}}\n"
+    text = f"{pins}runtime_info: {{input: {json.dumps(inputs)}}}\n"
     write(root / "config.yaml", text)
     sets = ["trainer.kind=command", "trainer.command=[bash, scripts/start.sh]", f"trainer.cwd={root}"]
     made = Repo(tmp_path, root, [*sets, f"run.run_root={tmp_path / 'runs'}"], gpus, monkeypatch, [])

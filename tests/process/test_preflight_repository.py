@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from kit.liverl_tree import MODULES, NAMES, git, pinned_trees
 from kit.venvs import make_venv, site
 from kit.waiting import wait_until
 
@@ -22,29 +23,12 @@ from liverl.preflight import repository
 from liverl.preflight.running import run_checks
 from liverl.procs import procfs
 
-NAMES = ("harbor-verl-train", "harbor", "verl")
-MODULES = ("harbor", "verl", "verl_patch", "harbor_patch")
-
-
-def git(folder: Path, *words: str) -> str:
-    argv = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     """A repository as LiveRL lays it out: three trees at their pins, and an environment with their modules."""
     root = tmp_path / "rl"
-    pins = []
-    for name in NAMES:
-        tree = root / "repos" / name
-        tree.mkdir(parents=True)
-        git(tree, "init", "-q")
-        git(tree, "commit", "-q", "--allow-empty", "-m", "one")
-        pins.append(f"    {name}: {{name: {name}, pinned_commit: '{git(tree, 'rev-parse', 'HEAD')[:10]}'}}")
-    (root / "config.yaml").write_text(
-        "meta_info:\n  repos:\n" + "\n".join(pins) + "\nruntime_info: {input: {}}\n"
-    )
+    (root / "config.yaml").write_text(pinned_trees(root) + "runtime_info: {input: {}}\n")
     (root / "scripts").mkdir()
     (root / "scripts" / "start.sh").write_text("echo start\n")
     venv = make_venv(root / "repos" / "harbor-verl-train" / ".venv")
@@ -136,7 +120,7 @@ def test_what_earlier_launches_left(repo: Path, tmp_path: Path) -> None:
         ((sys.executable, "{file}", "verl.trainer.main_ppo"), False, "warn"),
         (("tail", "-f", "{folder}/main_ppo.py"), True, "ok"),
         (
-            ("bash", "-n", "-", "x/sync_1node_cc.sh"),
+            ("bash", "-n", "-s", "x/sync_1node_cc.sh"),
             True,
             "ok",
         ),  # reads from stdin, as one that reads a script

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check, Evidence
-from liverl.plan.spec import Plan, ServiceSpec
+from liverl.plan.spec import Plan
 from liverl.preflight.model import HEADS, arithmetic
 from liverl.preflight.modeldir import read_heads
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.script_syntax import of_file
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_folder, main_service, variables_of
 from liverl.util.decode import Undecodable, decode_yaml
 from liverl.util.regular_file import read_regular
 
@@ -50,19 +50,9 @@ class Tree(NamedTuple):
     fault: str = ""
 
 
-def script_of(plan: Plan) -> ServiceSpec:
-    """The service that runs the launch script."""
-    return next(service for service in plan.services if service.ends_run)
-
-
-def folder_of(plan: Plan) -> Path:
-    """The working directory of the launch script."""
-    return Path(script_of(plan).cwd.replace("{run_dir}", plan.run_dir))
-
-
 def tree_of(plan: Plan) -> Tree | None:
     """LiveRL's repository at or above the script's folder; None if there is none."""
-    cwd = folder_of(plan)
+    cwd = main_folder(plan)
     for folder in (cwd, *cwd.parents[:3]):
         file = folder / "config.yaml"
         try:
@@ -108,7 +98,7 @@ def upstream(plan: Plan, env: Mapping[str, str]) -> Iterator[Check]:
         )
     else:
         yield Check(UPSTREAM, "ok", f"{tree.root / TRAIN} has {', '.join(names[0] for names in _FILES)}")
-    variables = variables_of(script_of(plan), env)
+    variables = variables_of(main_service(plan), env)
     own = [tree.root / name for name in _OWN_SCRIPTS]
     for file in (*own, *(found[name] for name in _FILES[0] if name in found)):
         if file.is_file():
@@ -116,7 +106,7 @@ def upstream(plan: Plan, env: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _found(top: Path) -> dict[str, Path]:
-    """Where the files of ``_FILES`` are: name -> path, of the one that is nearest to ``top``."""
+    """name -> path of the files below ``top`` that ``_FILES`` names; of several of one name, the nearest to ``top``."""
     wanted = {name for names in _FILES for name in names}
     found: dict[str, Path] = {}
     queue = [top]
@@ -185,13 +175,13 @@ def dashboard(plan: Plan) -> Check | None:
 
 
 def heads(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Check | None:
-    """Whether the replicas of the script can be split over its GPUs. vllm.gen_tp only mirrors what the script has, so
-    that the number is read from the script where it stands there."""
-    script = script_of(plan)
+    """Whether the replicas of the script can be split over its GPUs. Where the script sets gen_tp, the number
+    is read there; otherwise it is vllm.gen_tp."""
+    script = main_service(plan)
     model = variables_of(script, env).get("MODEL_PATH", "")
     if not model or elsewhere(config):
         return None
-    file = folder_of(plan) / model / "config.json"
+    file = main_folder(plan) / model / "config.json"
     tensor, source = _tensor(plan, config)
     try:
         known = read_heads(file)

@@ -12,9 +12,9 @@ from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python
 from liverl.preflight.launch_script import SHELLS
-from liverl.preflight.liverl_repo import TRAIN, folder_of, mapping, script_of, tree_of
+from liverl.preflight.liverl_repo import TRAIN, mapping, tree_of
 from liverl.preflight.script_paths import elsewhere
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_folder, main_service, variables_of
 from liverl.procs import procfs
 from liverl.util.git_head import git_head
 
@@ -68,7 +68,7 @@ def pins(plan: Plan) -> Iterator[Check]:
 
 def modules(plan: Plan, env: Mapping[str, str]) -> Iterator[Check]:
     """Whether the modules of LiveRL's repositories come from these in the script's environment."""
-    script, tree = script_of(plan), tree_of(plan)
+    script, tree = main_service(plan), tree_of(plan)
     if tree is None or not (tree.root / "repos").is_dir():
         return
     root = tree.root
@@ -86,7 +86,7 @@ def modules(plan: Plan, env: Mapping[str, str]) -> Iterator[Check]:
             _MODULES,
             dict[str, str],
             env=variables_of(script, env),
-            cwd=str(folder_of(plan)),
+            cwd=str(main_folder(plan)),
         )
     except ValueError as error:
         yield Check(MODULES, "skipped", f"{python} cannot be asked: {error}")
@@ -112,7 +112,7 @@ def room(plan: Plan, config: RunConfig) -> Check:
     if plan.script is not None:
         if elsewhere(config):
             return Check(ROOM, "skipped", "the command runs on another host")
-        folder = folder_of(plan)
+        folder = main_folder(plan)
     else:
         folder = Path(plan.run_dir)
     there = next((path for path in (folder, *folder.parents) if path.exists()), None)
@@ -136,7 +136,7 @@ def residue(plan: Plan, tmp: Path = Path("/tmp")) -> Check:
         return Check(RESIDUE, "skipped", f"{tmp}: {error.strerror}")
     found = [str(tmp / name) for name in names if name in _RESIDUE or name.startswith(_LITELLM)]
     tree = tree_of(plan)
-    trials = tree.root / TRAIN / _TRIALS if tree is not None else folder_of(plan) / _TRIALS
+    trials = tree.root / TRAIN / _TRIALS if tree is not None else main_folder(plan) / _TRIALS
     found += [str(trials)] if trials.is_dir() and any(trials.iterdir()) else []
     if not found:
         return Check(RESIDUE, "ok", f"nothing of earlier launches is in {tmp}, and no trials in {trials}")
@@ -149,7 +149,7 @@ def jobs(plan: Plan, config: RunConfig) -> Iterator[Check]:
     if elsewhere(config):
         yield Check(JOB, "skipped", "the command runs on another host")
         return
-    folder, found = os.path.realpath(folder_of(plan)), []
+    folder, found = os.path.realpath(main_folder(plan)), []
     for pid in procfs.scan():
         words = procfs.arguments(pid)
         if pid != os.getpid() and _trains(words):

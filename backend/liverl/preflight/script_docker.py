@@ -16,9 +16,9 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python
-from liverl.preflight.liverl_repo import TRAIN, folder_of, script_of, tree_of
+from liverl.preflight.liverl_repo import TRAIN, tree_of
 from liverl.preflight.script_paths import elsewhere
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_folder, main_service, variables_of
 
 NAME, SDK = "docker of the script", "docker SDK of the script"
 _SANDBOXES = "HARBOR_ENVIRONMENT_IMPORT_PATH"
@@ -35,7 +35,7 @@ _FIX = "start its daemon, or correct harbor_agent.docker_host (DOCKER_HOST)"
 
 def checks(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
     """Nothing where the script is given no class of Docker's: then its sandboxes are Kubernetes', or its own choice."""
-    variables = variables_of(script_of(plan), env)
+    variables = variables_of(main_service(plan), env)
     if "docker" not in variables.get(_SANDBOXES, "").lower():
         return
     if elsewhere(config):
@@ -104,7 +104,7 @@ def _is_socket(path: str) -> bool:
 def _sdk(plan: Plan, env: Mapping[str, str]) -> Check:
     """Whether Python's SDK, by which LiveRL makes its containers, reaches the daemon from the script's environment."""
     tree, given = tree_of(plan), env.get("VENV_PATH")
-    root = tree.root if tree is not None else folder_of(plan)
+    root = tree.root if tree is not None else main_folder(plan)
     python = (Path(given) if given else root / TRAIN / ".venv") / "bin" / "python"
     if not python.exists():
         return Check(SDK, "skipped", f"{python} does not exist yet")

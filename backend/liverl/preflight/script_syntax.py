@@ -11,7 +11,7 @@ from pathlib import Path
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.launch_script import SHELLS, script_of
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_folder, main_service, variables_of
 from liverl.util.regular_file import open_binary
 
 NAME = "script syntax"
@@ -22,8 +22,8 @@ _LINE = 200  # bytes of a first line
 
 def checks(plan: Plan, env: Mapping[str, str]) -> Check | None:
     """``SHELL -n FILE``; None for what no shell runs, or for a file that is not there, which another check tells."""
-    script = next(service for service in plan.services if service.ends_run)
-    cwd = Path(script.cwd.replace("{run_dir}", plan.run_dir))
+    script = main_service(plan)
+    cwd = main_folder(plan)
     found = _shell_and_file(script.argv, cwd)
     if found is None:
         return None
