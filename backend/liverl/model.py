@@ -677,7 +677,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     ip: str  # for the other hosts; "" of one that has not joined
     id: str  # Ray's id of the node; "" while it is none
     state: Literal["missing", "joining", "ready", "lost"]
-    why: str  # a sentence for the user; "" if it is ready
+    why: str  # a sentence for the user; "" if there is nothing to say
     since: UnixTime  # when it entered this state
     command: str = ""  # what to run on that host; "" if there is nothing to do
 

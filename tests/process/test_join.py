@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from kit.waiting import wait_until
 
-from liverl.hosts.states import JoinedHost, read_states
+from liverl.hosts.states import JoinedHost, read_states, write_state
 from liverl.procs import procfs
 from liverl.util.json_file import write_json
 
@@ -23,6 +28,7 @@ HEAD = "127.0.0.2"
 # Reads what to do from a file beside it, a line for each start.
 RAY = """#!/bin/sh
 here={folder}
+if [ "$1" = -B ]; then cat $here/versions; exit; fi
 echo "$@" >> $here/calls
 turn=$(wc -l < $here/calls)
 what=$(sed -n "${{turn}}p" $here/turns)
@@ -55,14 +61,27 @@ class Host:
         self.program.chmod(0o755)
         self.head = socket.create_server((HEAD, 0))
         self.processes: list[subprocess.Popen[str]] = []
+        self.has({"verl": "0.9.1", "vllm": ""})
 
-    def tell(self, *turns: str, address: str = "", mode: int = 0o600) -> None:
-        """Write ``cluster.json``, and what each start of "Ray" does."""
+    def has(self, versions: dict[str, str]) -> None:
+        """Say which packages verl's environment has here."""
+        (self.folder / "versions").write_text(json.dumps(versions) + "\n")
+
+    def tell(
+        self,
+        *turns: str,
+        address: str = "",
+        mode: int = 0o600,
+        paths: dict[str, str] | None = None,
+        gpus: int = 0,
+        dashboard: str = f"{HEAD}:1",
+    ) -> None:
+        """Write ``cluster.json``, what the head's host says of itself, and what each start of "Ray" does."""
         (self.folder / "turns").write_text("\n".join(turns) + "\n")
         port = self.head.getsockname()[1]
         cluster = {
             "address": address or f"{HEAD}:{port}",
-            "dashboard": f"{HEAD}:1",
+            "dashboard": dashboard,
             "python": str(self.program),
             "token_file": str(self.token),
             "attempt_dir": str(self.attempt),
@@ -70,7 +89,12 @@ class Host:
             "env": {"VERL_X": "1", "RAY_AUTH_MODE": "token"},
             "unset_env": ["RAY_ADDRESS"],
             "hosts": 2,
+            "paths": paths or {},
+            "gpus": gpus,
         }
+        ip = address.rpartition(":")[0] or HEAD
+        own = JoinedHost("first", ip, 1, "joined", "", {"verl": "0.9.1", "vllm": ""})
+        write_state(self.attempt, own)
         file = self.run / "cluster.json"
         file.write_text(json.dumps(cluster))
         file.chmod(mode)
@@ -86,7 +110,7 @@ class Host:
 
     def state(self) -> JoinedHost | None:
         """What the host has said of itself."""
-        return next(iter(read_states(self.attempt)), None)
+        return next((state for state in read_states(self.attempt) if state.ip != HEAD), None)
 
     def joined(self) -> bool:
         """Whether it says that it is a node."""
@@ -190,6 +214,87 @@ def test_one_host_joins_once(host: Host) -> None:
     code, words = finish(host.join())
     assert code == 2
     assert "has already joined run p/r" in words
+
+
+def test_a_path_that_this_host_does_not_see_is_waited_for(host: Host) -> None:
+    model = host.folder / "model"
+    host.tell("serve", paths={"model.model_path": str(model), "data.train_index": str(host.token)})
+    process = host.join()
+
+    def refused() -> str:
+        state = host.state()
+        return state.why if state is not None and state.state == "refused" else ""
+
+    wait_until(refused)
+    why = f"this host does not see {model} (model.model_path): No such file or directory"
+    assert refused() == why
+    assert not (host.folder / "calls").exists()
+    model.mkdir()
+    wait_until(host.joined)
+    process.send_signal(signal.SIGTERM)
+    _, words = finish(process)
+    assert words.count(why) == 1
+
+
+@pytest.mark.parametrize(
+    ("versions", "words"),
+    [
+        ({"verl": "0.9.0", "vllm": ""}, "verl 0.9.0 (there: 0.9.1)"),
+        ({"verl": "", "vllm": ""}, "verl is missing (there: 0.9.1)"),
+        ({"verl": "0.9.1", "vllm": "0.24"}, "vllm 0.24 (there: not installed)"),
+    ],
+)
+def test_other_versions_than_on_the_first_host_are_refused(
+    host: Host, versions: dict[str, str], words: str
+) -> None:
+    host.tell("serve")
+    host.has(versions)
+    code, said = finish(host.join())
+    assert code == 3
+    why = f"{host.program} has other versions than on first: {words}"
+    assert f"this host cannot join: {why}" in said
+    state = host.state()
+    assert state is not None
+    assert (state.state, state.why) == ("refused", why)
+    assert not (host.folder / "calls").exists()
+
+
+def test_an_environment_that_cannot_be_asked_is_refused(host: Host) -> None:
+    host.tell("serve")
+    (host.folder / "versions").unlink()
+    code, said = finish(host.join())
+    assert code == 3
+    assert f"{host.program} cannot be asked for its packages: cat:" in said
+
+
+def test_too_few_gpus_are_refused(host: Host) -> None:
+    host.tell("serve", gpus=65)
+    code, said = finish(host.join())
+    assert code == 3
+    assert "this host cannot join: infrastructure.ngpus_per_node is 65, and this host has " in said
+    assert not (host.folder / "calls").exists()
+
+
+def test_a_clock_that_differs_is_told_and_hinders_nobody(host: Host) -> None:
+    class Dashboard(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response_only(401)
+            self.send_header("Date", formatdate(time.time() + 3600, usegmt=True))
+            self.end_headers()
+
+    with HTTPServer((HEAD, 0), Dashboard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            host.tell("serve", dashboard=f"{HEAD}:{server.server_port}")
+            process = host.join()
+            wait_until(host.joined)
+            state = host.state()
+            assert state is not None
+            assert re.fullmatch(r"its clock is 3\d{3} s behind that of the head's host", state.why)
+            process.send_signal(signal.SIGTERM)
+            assert f"warning: {state.host}: {state.why}" in finish(process)[1]
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,11 @@ HEAD = node("10.0.0.1", name="n0")
             [("n0", "ready", "", ""), ("n1", "ready", "", "")],
         ),
         (
+            (HEAD, node("10.0.0.2")),
+            (told("n1", "10.0.0.2", "joined", "its clock is 40 s ahead"),),
+            [("n0", "ready", "", ""), ("n1", "ready", "its clock is 40 s ahead", "")],
+        ),
+        (
             (HEAD, node("10.0.0.2", "DEAD", message=DEAD)),
             (told("n1", "10.0.0.2", "joined"),),
             [("n0", "ready", "", ""), ("n1", "lost", DEAD, LINE)],

@@ -74,6 +74,26 @@ def test_the_other_hosts_are_told_all_that_a_node_of_this_run_needs() -> None:
         assert option(told["flags"], flag) == same, flag
 
 
+def test_the_other_hosts_are_told_what_they_must_see() -> None:
+    sets = ("model.model_path=/m", "data.train_index=/d/t.parquet", "reward.function=/r.py:score")
+    more = ("agent.tools=/tools.json", "agent.path=[/mine]")
+    spec = head(planned(*HOSTS, f"infrastructure.node0_ip={HEAD}", *sets, *more))
+    (file,) = (file for file in spec.files if file.path == "cluster.json")
+    told = json.loads(file.text)
+    assert told["paths"] == {
+        "model.model_path": "/m",
+        "data.train_index": "/d/t.parquet",
+        "data.val_index": "/d/t.parquet",
+        "reward.function": "/r.py",
+        "agent.tools": "/tools.json",
+        "agent.path[0]": "/mine",
+    }
+    assert told["gpus"] == 0  # of verl.device cpu
+    of_hub = head(planned(*HOSTS, f"infrastructure.node0_ip={HEAD}", *sets, "model.model_path=Qwen/Qwen3-4B"))
+    (file,) = (file for file in of_hub.files if file.path == "cluster.json")
+    assert "model.model_path" not in json.loads(file.text)["paths"]
+
+
 @pytest.mark.parametrize("sets", [(), ("infrastructure.node0_ip=10.1.2.3",)])
 def test_one_host_stays_on_loopback(sets: tuple[str, ...]) -> None:
     spec = head(planned(*sets))

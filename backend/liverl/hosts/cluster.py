@@ -17,7 +17,8 @@ class Cluster(msgspec.Struct, frozen=True):
     """A run's Ray head, and how a node of it is started: ``flags`` of ``ray start``, and the variables of its workers.
 
     ``address`` and ``dashboard`` are ``host:port``; ``secret_env``: variable -> file with its value; ``pass_env``: as
-    in ``ServiceSpec``; ``hosts``: number of hosts that the run expects, the head's included.
+    in ``ServiceSpec``; ``hosts``: number of hosts that the run expects, the head's included;
+    ``paths``: key of the configuration -> path that each host must see; ``gpus``: number that each must have.
     """
 
     address: str
@@ -31,6 +32,8 @@ class Cluster(msgspec.Struct, frozen=True):
     unset_env: tuple[str, ...] = ()
     pass_env: tuple[str, ...] = ()
     hosts: int = 1
+    paths: dict[str, str] = {}
+    gpus: int = 0
 
     @property
     def host(self) -> str:

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from liverl.exit_codes import ExitCode, of_signal
 from liverl.hosts.cluster import Cluster, NotPrivate, read_cluster
+from liverl.hosts.lacks import clock_difference, differing, too_few_gpus, unseen, versions
 from liverl.hosts.refusals import refusal
-from liverl.hosts.states import FOLDER, JoinedHost, JoinState, write_state
+from liverl.hosts.states import FOLDER, JoinedHost, JoinState, read_states, write_state
 from liverl.plan.inherit import inherited
 from liverl.plan.ray import own_temp_dir
 from liverl.procs import procfs
@@ -100,6 +101,13 @@ class Joiner:
                 return self._code()
             ip = self._own_ip(cluster)
             with self._only_one(cluster):
+                lacking = self._lacks(cluster, ip)
+                if lacking:  # somebody may mount or copy it meanwhile
+                    self._refused(cluster, ip, lacking, deadline)
+                    if self._stopped.wait(AGAIN_S):
+                        self._write(cluster, ip, "left", "told to stop")
+                        return self._code()
+                    continue
                 ended = self._one_start(cluster, ip)
                 if ended is None:
                     return self._code()
@@ -141,14 +149,51 @@ class Joiner:
                     raise CannotJoin(f"{self._run.path / 'cluster.json'} is damaged: {error}") from None
                 if cluster is not None:
                     problem = _unreachable(cluster)
-                    if not problem:
+                    if not problem and self._head(cluster) is not None:
                         return cluster
-                    why = f"waiting for the Ray head at {cluster.address}: {problem}"
+                    why = f"waiting for the Ray head at {cluster.address}: {problem or 'it is starting'}"
             self._say(why)
             if clocks.ran() > deadline:
                 raise CannotJoin(f"gave up after {self._patience:g} s {why}")
             self._stopped.wait(LOOK_S)
         return None
+
+    def _lacks(self, cluster: Cluster, ip: str) -> str:
+        """What of the run this host does not see, as a sentence; "" = nothing.
+
+        Raises:
+            CannotJoin: it lacks what does not come by itself.
+        """
+        found = unseen(cluster)
+        if found:
+            return f"this host does not see {'; '.join(found)}"
+        lasting = too_few_gpus(cluster.gpus, os.environ)
+        try:
+            here = versions(cluster)
+        except ValueError as error:
+            lasting = lasting or f"{cluster.python} cannot be asked for its packages: {error}"
+        else:
+            head = self._head(cluster)
+            other = differing(head.versions, here) if head is not None else ""
+            if other and head is not None:
+                lasting = lasting or f"{cluster.python} has other versions than on {head.host}: {other}"
+        if lasting:
+            self._write(cluster, ip, "refused", lasting)
+            raise CannotJoin(f"this host cannot join: {lasting}")
+        return ""
+
+    def _refused(self, cluster: Cluster, ip: str, why: str, deadline: float) -> None:
+        """Tell that this host cannot join yet; after the deadline that it cannot join."""
+        self._write(cluster, ip, "refused", why)
+        if clocks.ran() > deadline:
+            raise CannotJoin(f"gave up after {self._patience:g} s: {why}")
+        self._say(f"{why}; looking again until they are there")
+
+    @staticmethod
+    def _head(cluster: Cluster) -> JoinedHost | None:
+        """What the head's host says of itself; None while it has said nothing."""
+        states = read_states(Path(cluster.attempt_dir))
+        return next((state for state in states if state.ip == cluster.host), None)
 
     def _own_ip(self, cluster: Cluster) -> str:
         with socket.socket(
@@ -227,7 +272,10 @@ class Joiner:
                 return _Ended(code, _tail(log, begin).decode(errors="replace"))
             if not joined and _STARTED in _tail(log, begin):
                 joined = True
-                self._write(cluster, ip, "joined", "Ray runs")
+                other = clock_difference(cluster)
+                if other:
+                    self._tell(f"warning: {self._host}: {other}")
+                self._write(cluster, ip, "joined", other)
                 self._say(f"joined run {self._run.name}; Ctrl-C leaves it")
         return None
 

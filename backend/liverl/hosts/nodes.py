@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from liverl.hosts.states import JoinedHost, read_states
-from liverl.model import Cause, NodeStatus
+from liverl.hosts.cluster import NotPrivate, read_cluster
+from liverl.hosts.lacks import versions
+from liverl.hosts.states import JoinedHost, read_states, write_state
+from liverl.model import Cause, Level, NodeStatus
 from liverl.plan.spec import RayPlan
 from liverl.rundir.layout import hostname
 from liverl.supervise.services.supervisor import Supervisor
@@ -55,7 +57,8 @@ def assess_nodes(
     for node in nodes:
         name = told[node.ip].host if node.ip in told else node.name or node.ip
         if node.state == "ALIVE":
-            put(name, node.ip, "ready", "", node.node_id)
+            said = told[node.ip].why if node.ip in told and told[node.ip].state == "joined" else ""
+            put(name, node.ip, "ready", said, node.node_id)
         elif node.state == "DEAD":
             left = told.get(node.ip)
             why = "it left the run" if left is not None and left.state == "left" else node.message
@@ -90,6 +93,7 @@ class Nodes:
         self._held_since: float | None = None  # since when the end of a service is not judged
         self._complete = False  # whether all hosts were there
         self._since: float | None = None  # when the head first answered
+        self._own: JoinedHost | None = None  # what this host says of itself, once the head has answered
         self._head = ray.dashboard.rpartition(":")[0]
         self._line = join_line(supervisor.run_dir)
 
@@ -116,8 +120,11 @@ class Nodes:
         listed = await self._listed()
         if any(node.state == "ALIVE" for node in listed):  # until then the head does not list itself
             hub = self._supervisor
+            own = self._own or await self._of_this_host()
+            if self._own is None:
+                await asyncio.to_thread(write_state, hub.attempt_dir, own)
+                self._own = own
             states = await asyncio.to_thread(read_states, hub.attempt_dir)
-            own = JoinedHost(hostname(), self._head, os.getpid(), "joined", "")
             states = (own, *(state for state in states if state.ip != own.ip))
             self.observe(assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line))
         if self.statuses != before:
@@ -126,6 +133,18 @@ class Nodes:
         if self._held_since is not None:
             return HELD_S
         return LATER_S if self._complete else LOOK_S
+
+    async def _of_this_host(self) -> JoinedHost:
+        """What hosts that join compare with; without versions, if these cannot be told."""
+        found: dict[str, str] = {}
+        try:
+            cluster = await asyncio.to_thread(read_cluster, self._supervisor.run_dir)
+            if cluster is not None:
+                found = await asyncio.to_thread(versions, cluster)
+        except (NotPrivate, OSError, ValueError) as error:
+            words = f"the versions of verl's packages are not compared with those of hosts that join: {error}"
+            self._supervisor.say("nodes", words, "warning", self._ray.service)
+        return JoinedHost(hostname(), self._head, os.getpid(), "joined", "", found)
 
     async def _listed(self) -> tuple[RayNode, ...]:
         """Ray's nodes; none while the head does not answer, which its own probe tells."""
@@ -160,7 +179,8 @@ class Nodes:
                 continue
             if node.state == "ready" and node.ip != self._head:
                 words = f"host {node.name} ({node.ip}) has joined: {self.joined} of {self._ray.hosts}"
-                hub.say("nodes", words, service=self._ray.service)
+                level: Level = "warning" if node.why else "info"
+                hub.say("nodes", words + (f"; {node.why}" if node.why else ""), level, self._ray.service)
             elif node.state == "lost":
                 hub.say("nodes", f"host {node.name} is gone: {node.why}", "error", self._ray.service)
             elif node.command:

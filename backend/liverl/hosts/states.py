@@ -16,13 +16,16 @@ JoinState = Literal["joining", "joined", "refused", "left"]
 
 
 class JoinedHost(msgspec.Struct, frozen=True):
-    """What a host says of itself. ``why``: a sentence; ``pid``: of its ``join``, there."""
+    """What a host says of itself. ``why``: a sentence, "" if there is nothing to say; ``pid``: of its ``join``, there
+    (of the head's host: of the backend); ``versions``: package -> version that verl's environment has there.
+    """
 
     host: str
     ip: str
     pid: int
     state: JoinState
     why: str
+    versions: dict[str, str] = {}
 
 
 def write_state(attempt_dir: Path, state: JoinedHost) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -183,8 +184,24 @@ def _cluster_file(config: RunConfig, env: dict[str, str], secret_env: dict[str, 
         "unset_env": list(FOREIGN_VARIABLES),
         "pass_env": list(config.supervise.pass_env),
         "hosts": config.infrastructure.nnodes,
+        "paths": _shared_paths(config),
+        "gpus": config.infrastructure.ngpus_per_node if config.verl.device == "cuda" else 0,
     }
     return FileSpec(CLUSTER, json.dumps(cluster, indent=1), mode=0o600)
+
+
+def _shared_paths(config: RunConfig) -> dict[str, str]:
+    """Key -> path that each host must see, because verl's processes that read it are on any of them."""
+    paths = {
+        "model.model_path": sizing.model_path(config),  # a model id is no path
+        "data.train_index": sizing.train_file(config),
+        "data.val_index": sizing.val_file(config),
+        "reward.function": config.reward.function.rpartition(":")[0],
+        "agent.tools": config.agent.tools,
+        "agent.functions": config.agent.functions,
+        **{f"agent.path[{number}]": path for number, path in enumerate(config.agent.path)},
+    }
+    return {key: path for key, path in paths.items() if os.path.isabs(path)}
 
 
 def temp_dir(config: RunConfig, run_dir: Path) -> str:
