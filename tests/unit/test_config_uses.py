@@ -20,7 +20,8 @@ from liverl.plan.render import plan_json, plan_text
 COMBINATIONS = [(t, e.name, k) for e in ENGINES.values() for t, kinds in e.trainers.items() for k in kinds]
 
 
-# What some keys need beside that: a cluster that runs already, other hosts, replicas without GPUs, a fault with an index.
+# What some keys need beside that: a cluster that runs already, other hosts, replicas without GPUs, a fault with its
+# index.
 VARIANTS: list[list[str]] = [
     [],
     ["ray.address=h:6379"],
