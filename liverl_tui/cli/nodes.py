@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from liverl.exit_codes import ExitCode
-from liverl.model import NodeStatus, Snapshot
+from liverl.model import NodeStatus
 from liverl.rundir.index import find_run
 from liverl.util.unicode_text import encode_json
 from liverl_tui.cli.options import named_run, run_options
@@ -24,14 +24,18 @@ def nodes_command(run: Path | None, run_root: Path | None, as_json: bool) -> int
 
     A run on one host, or on a Ray cluster that it has not started, lists none.
     """
+    from liverl.offline.present import present
+
     found = find_run(run, run_root)
-    snapshot = _present(found.path) or found.read_snapshot()
+    snapshot, live = present(found)
     nodes = () if snapshot is None else snapshot.nodes
     if as_json:
         echo(encode_json(msgspec.to_builtins(nodes)).decode())
         return ExitCode.OK
     if not nodes:
         echo(f"run {found.name} waits for no other hosts")
+    elif not live:
+        echo(f"run {found.name} has no backend; its hosts as last seen:")
     for line in lines(nodes):
         echo(line)
     return ExitCode.OK
@@ -47,15 +51,3 @@ def lines(nodes: tuple[NodeStatus, ...]) -> list[str]:
         if node.command:
             text.append(f"{'':<{width}}  run there: {node.command}")
     return text
-
-
-def _present(run_dir: Path) -> Snapshot | None:
-    """What the backend says; None if none runs here."""
-    from liverl.control.blocking import Connection
-    from liverl.control.messages import ControlError
-
-    try:
-        with Connection(run_dir) as connection:
-            return connection.snapshot()
-    except ControlError:
-        return None

@@ -305,6 +305,7 @@ def test_a_clock_that_differs_is_told_and_hinders_nobody(host: Host) -> None:
         ("ended", 2, "run p/r has ended: all steps done. Continue it with `up --resume`, then join"),
         ("here", 2, "is this host: the run's Ray head runs here"),
         ("silent", 3, "gave up after 1 s waiting for the Ray head at"),
+        ("starting", 3, ": it is starting\nliverl-tui: gave up after 1 s waiting for the Ray head at"),
         ("nothing", 3, "gave up after 1 s waiting for run p/r to start its Ray head"),
     ],
 )
@@ -318,6 +319,8 @@ def test_what_cannot_be_joined(host: Host, case: str, code: int, words: str) -> 
         write_json(host.run / "result.json", result | {"summary": "all steps done"})
     elif case == "silent":
         host.head.close()
+    elif case == "starting":  # it listens, and its host has not said yet what others are compared with
+        (host.attempt / "nodes" / "first.json").unlink()
     with socket.create_server(("127.0.0.1", 0)) as own:
         if case == "here":
             host.tell("serve", address=f"127.0.0.1:{own.getsockname()[1]}")

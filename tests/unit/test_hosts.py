@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.screens import snapshot
 from msgspec.structs import replace
 
 from liverl.config import load_config
@@ -13,8 +14,12 @@ from liverl.hosts.refusals import refusal
 from liverl.hosts.states import JoinedHost
 from liverl.model import NodeStatus
 from liverl.plan.ray import ray_plan
+from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import encode_snapshot
 from liverl.verl.discovery.ray_rest import RayNode
+from liverl_tui.cli.main import run as liverl_tui
 from liverl_tui.cli.nodes import lines
+from liverl_tui.cli.status_table import render
 
 LINE = "liverl-tui join /runs/p/r"
 DEAD = "Unexpected termination: health check failed due to missing too many heartbeats"
@@ -204,3 +209,65 @@ def test_hosts_that_do_not_join_in_time_end_the_run_with_their_line() -> None:
     assert nodes.cause is not None
     assert nodes.cause.text == "1 host of 2 did not join within 60 s (ray.node_deadline)"
     assert nodes.cause.command == LINE
+
+
+def of(number: int, state: str, why: str = "") -> NodeStatus:
+    named = why != "no host has joined yet"
+    name, ip = (f"n{number}", f"10.0.0.{number}") if named else ("", "")
+    return NodeStatus(name, ip, "", state, why, 0.0, LINE if state in ("missing", "lost") else "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        ((of(0, "ready"), of(1, "ready")), "hosts     ● 2 of 2 ready"),
+        (
+            (of(0, "ready"), of(1, "ready", "its clock is 40 s ahead")),
+            "hosts     ● 2 of 2 ready, n1: its clock is 40 s ahead",
+        ),
+        (
+            (of(0, "ready"), of(1, "missing", "no host has joined yet")),
+            f"hosts     ◌ 1 of 2 ready, run on the missing host: {LINE}",
+        ),
+        (
+            (of(0, "ready"), *(of(1, "missing", "no host has joined yet") for _ in range(2))),
+            f"hosts     ◌ 1 of 3 ready, run on each missing host: {LINE}",
+        ),
+        (
+            (of(0, "ready"), of(1, "joining", "starting Ray"), of(2, "lost", DEAD), of(3, "lost", DEAD)),
+            f"hosts     ✖ 1 of 4 ready, n2 lost: {DEAD} (and 1 more)",
+        ),
+        (
+            (of(0, "ready"), of(1, "missing", "the head refused\x1b[2J it")),
+            "hosts     ◌ 1 of 2 ready, n1 missing: the head refused it",
+        ),
+        ((), ""),
+    ],
+)
+def test_the_status_has_the_hosts_in_a_line(nodes: tuple[NodeStatus, ...], line: str) -> None:
+    shown = replace(snapshot(), nodes=nodes)
+    found = [text for text in render(shown, width=200).splitlines() if text.startswith("hosts")]
+    assert found == ([line] if line else [])
+    ended = [text for text in render(replace(shown, state="done"), width=200).splitlines() if "hosts" in text]
+    well = all(node.state == "ready" for node in nodes)
+    assert ended == ([] if well else [line])
+
+
+def test_hosts_of_a_run_without_a_backend_are_those_of_its_last_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDir(tmp_path / "p" / "r")
+    run.path.mkdir(parents=True)
+    run.events.touch()
+    last = replace(snapshot(), nodes=(of(0, "ready"), of(1, "lost", DEAD)))
+    run.snapshot.write_bytes(encode_snapshot(last))
+    assert liverl_tui(["nodes", str(run.path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "run p/r has no backend; its hosts as last seen:",
+        "n0  10.0.0.0         ready",
+        f"n1  10.0.0.1         lost      {DEAD}",
+        f"    run there: {LINE}",
+    ]
+    run.snapshot.write_bytes(encode_snapshot(replace(last, nodes=())))
+    assert liverl_tui(["nodes", str(run.path)]) == 0
+    assert capsys.readouterr().out == "run p/r waits for no other hosts\n"
