@@ -31,8 +31,16 @@ from liverl_tui.text.errors import CliError
     show_default=True,
     help="Wait at most this many seconds for the run's Ray head.",
 )
+@click.option(
+    "--next",
+    "next_attempt",
+    is_flag=True,
+    help="If the run has ended, wait for its next attempt (up --resume).",
+)
 @trust_option
-def join_command(run_dir: Path, node_ip: str, timeout: float, trust: tuple[str, ...]) -> int:
+def join_command(
+    run_dir: Path, node_ip: str, timeout: float, next_attempt: bool, trust: tuple[str, ...]
+) -> int:
     """Join this host to a run on several hosts, and stay until the run ends.
 
     RUN_DIR is the run's directory, which all hosts see under the same path; it may not exist yet. Ray runs below this
@@ -50,6 +58,7 @@ def join_command(run_dir: Path, node_ip: str, timeout: float, trust: tuple[str, 
         lambda: require_trusted(RunDir(path), trust),
         node_ip=node_ip,
         patience=timeout,
+        next_attempt=next_attempt,
     )
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: joiner.stop(received))

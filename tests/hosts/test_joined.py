@@ -31,11 +31,11 @@ PROGRAM = str(Path(sys.executable).with_name("liverl-tui"))
 class Second:
     """``join`` on host 1."""
 
-    def __init__(self, launch: Launch, hosts: Hosts, run: ToyRun) -> None:
+    def __init__(self, launch: Launch, hosts: Hosts, run: ToyRun, *options: str) -> None:
         self._output = launch.state / f"join-{len(launch.processes)}.out"
         with self._output.open("wb") as out:
             self._process = subprocess.Popen(
-                [*hosts.on(1), PROGRAM, "join", str(run.run_dir)],
+                [*hosts.on(1), PROGRAM, "join", str(run.run_dir), *options],
                 env={**os.environ, "XDG_STATE_HOME": str(launch.state)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -83,9 +83,8 @@ def test_a_host_is_lost_and_the_run_goes_on_from_its_checkpoint(launch: Launch, 
     nothing_lives(run.run_dir)
 
     hosts.boot(1)
+    second = Second(launch, hosts, run, "--next")
     process = launch.resume("two", before=hosts.on(0))
-    wait_until(lambda: not (run.run_dir / "result.json").exists(), 60, "the second attempt")
-    second = Second(launch, hosts, run)
     assert finished(process) == 0, launch.output("two").read_text()[-3000:]
     result = result_of(run.run_dir)
     assert (result.state, result.exit_code, result.attempt) == ("done", 0, 2)

@@ -185,6 +185,30 @@ def test_the_end_of_the_run_ends_it(host: Host) -> None:
     assert not procfs.alive(*orphan)
 
 
+def test_the_next_attempt_of_a_run_that_has_ended_is_waited_for(host: Host) -> None:
+    host.tell("serve")
+    result = {
+        "state": "failed",
+        "exit_code": 1,
+        "cause": None,
+        "steps": 4,
+        "started_at": 1.0,
+        "ended_at": 2.0,
+    }
+    write_json(host.run / "result.json", result | {"summary": "out of memory"})
+    code, words = finish(host.join("--next", "--timeout", "1"))
+    assert code == 3
+    assert "gave up after 1 s waiting for the next attempt of run p/r, which has ended" in words
+    assert not (host.folder / "calls").exists()
+    process = host.join("--next")
+    (host.run / "result.json").unlink()  # as the next attempt does
+    wait_until(host.joined)
+    write_json(host.run / "result.json", result | {"summary": "out of memory"})
+    code, words = finish(process)
+    assert code == 0
+    assert words.endswith("run p/r has ended\n")
+
+
 def test_what_may_pass_is_tried_again(host: Host) -> None:
     host.tell("Exception: The current node timed out during startup.", "serve")
     process = host.join()
@@ -302,7 +326,11 @@ def test_a_clock_that_differs_is_told_and_hinders_nobody(host: Host) -> None:
     [
         ("readable", 3, "other users can read"),
         ("damaged", 3, "cluster.json is damaged"),
-        ("ended", 2, "run p/r has ended: all steps done. Continue it with `up --resume`, then join"),
+        (
+            "ended",
+            2,
+            "run p/r has ended: all steps done. Continue it with `up --resume`, then join, or join with --next",
+        ),
         ("here", 2, "is this host: the run's Ray head runs here"),
         ("silent", 3, "gave up after 1 s waiting for the Ray head at"),
         ("starting", 3, ": it is starting\nliverl-tui: gave up after 1 s waiting for the Ray head at"),

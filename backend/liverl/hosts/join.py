@@ -59,7 +59,8 @@ class Joiner:
 
     ``tell`` gets sentences for the user. ``node_ip``: this host's address for the head; "" = the one from which it
     reaches the head. ``patience``: seconds to wait for a head that answers. ``trusted``: is called with the run
-    directory before anything of it is executed; it may raise.
+    directory before anything of it is executed; it may raise. ``next_attempt``: of a run that has ended, wait for the
+    next attempt.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class Joiner:
         *,
         node_ip: str = "",
         patience: float = 1800.0,
+        next_attempt: bool = False,
     ) -> None:
         self._run, self._tell, self._trusted = RunDir(run_dir), tell, trusted
-        self._given_ip, self._patience = node_ip, patience
+        self._given_ip, self._patience, self._next = node_ip, patience, next_attempt
         self._host = hostname()
         self._stopped = threading.Event()
         self._signal = 0
@@ -129,12 +131,16 @@ class Joiner:
         """The head, once it listens; None if the run has ended or this process was told to stop."""
         while not self._stopped.is_set():
             result = self._run.read_result()
-            if result is not None:
+            if result is not None and not (self._first and self._next):
                 if self._first:
                     words = f"run {self._run.name} has ended: {result.summary or result.state}"
-                    raise CannotJoin(f"{words}. Continue it with `up --resume`, then join", ExitCode.USAGE)
+                    fix = "Continue it with `up --resume`, then join, or join with --next"
+                    raise CannotJoin(f"{words}. {fix}", ExitCode.USAGE)
                 self._say(f"run {self._run.name} has ended")
                 return None
+            if result is not None:
+                self._wait_for_next(deadline)
+                continue
             self._first = False
             why = (
                 f"waiting for run {self._run.name} to start its Ray head ({self._run.path / 'cluster.json'})"
@@ -157,6 +163,14 @@ class Joiner:
                 raise CannotJoin(f"gave up after {self._patience:g} s {why}")
             self._stopped.wait(LOOK_S)
         return None
+
+    def _wait_for_next(self, deadline: float) -> None:
+        """Wait a moment for the next attempt of a run that had ended when this began."""
+        why = f"waiting for the next attempt of run {self._run.name}, which has ended"
+        self._say(why)
+        if clocks.ran() > deadline:
+            raise CannotJoin(f"gave up after {self._patience:g} s {why}")
+        self._stopped.wait(LOOK_S)
 
     def _lacks(self, cluster: Cluster, ip: str) -> str:
         """What of the run this host does not see, as a sentence; "" = nothing.
