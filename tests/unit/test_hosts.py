@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kit.screens import snapshot
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from liverl.config import load_config
 from liverl.hosts.nodes import HOLD_S, Nodes, assess_nodes
 from liverl.hosts.refusals import refusal
-from liverl.hosts.states import JoinedHost
+from liverl.hosts.states import JoinedHost, read_states
 from liverl.model import NodeStatus
 from liverl.plan.ray import ray_plan
 from liverl.rundir.layout import RunDir
@@ -161,14 +162,18 @@ def test_the_line_to_paste_stands_below_each_missing_host() -> None:
 class Hub:
     """What ``Nodes`` uses of the supervisor to decide how long it holds a trainer's end."""
 
-    run_dir = Path("/runs/p/r")
+    run_dir = attempt_dir = Path("/runs/p/r")
     stopping = False
+    pace = SimpleNamespace(changed=lambda: None)
 
     def __init__(self) -> None:
         self.clock, self.said = 100.0, list[str]()
 
     def now(self) -> float:
         return self.clock
+
+    def kick(self) -> None:
+        """Nothing is judged here."""
 
     def say(self, kind: str, text: str, *_rest: object, **_more: object) -> None:
         self.said.append(text)
@@ -209,6 +214,27 @@ def test_hosts_that_do_not_join_in_time_end_the_run_with_their_line() -> None:
     assert nodes.cause is not None
     assert nodes.cause.text == "1 host of 2 did not join within 60 s (ray.node_deadline)"
     assert nodes.cause.command == LINE
+
+
+async def test_a_host_that_cannot_write_for_the_others_says_so_once_and_goes_on(tmp_path: Path) -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    hub = Hub()
+    hub.run_dir, hub.attempt_dir = tmp_path, tmp_path / "gone"
+    nodes = Nodes(hub, replace(ray_plan(loaded.config, tmp_path), hosts=2))  # type: ignore[arg-type]
+
+    async def listed() -> tuple[RayNode, ...]:
+        return (node("127.0.0.1", name="n0"),)
+
+    nodes._listed = listed  # type: ignore[method-assign]
+    for _ in range(2):
+        await nodes.look()
+    missing = f"hosts that join wait until this one can write to {hub.attempt_dir}: No such file or directory"
+    assert hub.said.count(missing) == 1
+    assert nodes.joined == 1
+    hub.attempt_dir.mkdir()
+    await nodes.look()
+    (own,) = read_states(hub.attempt_dir)
+    assert (own.ip, own.state) == ("127.0.0.1", "joined")
 
 
 def of(number: int, state: str, why: str = "") -> NodeStatus:

@@ -94,6 +94,7 @@ class Nodes:
         self._complete = False  # whether all hosts were there
         self._since: float | None = None  # when the head first answered
         self._own: JoinedHost | None = None  # what this host says of itself, once the head has answered
+        self._unwritten: str | None = ""  # why that is not written yet; None once it is
         self._head = ray.dashboard.rpartition(":")[0]
         self._line = join_line(supervisor.run_dir)
 
@@ -120,10 +121,7 @@ class Nodes:
         listed = await self._listed()
         if any(node.state == "ALIVE" for node in listed):  # until then the head does not list itself
             hub = self._supervisor
-            own = self._own or await self._of_this_host()
-            if self._own is None:
-                await asyncio.to_thread(write_state, hub.attempt_dir, own)
-                self._own = own
+            own = await self._of_this_host()
             states = await asyncio.to_thread(read_states, hub.attempt_dir)
             states = (own, *(state for state in states if state.ip != own.ip))
             self.observe(assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line))
@@ -135,16 +133,31 @@ class Nodes:
         return LATER_S if self._complete else LOOK_S
 
     async def _of_this_host(self) -> JoinedHost:
-        """What hosts that join compare with; without versions, if these cannot be told."""
-        found: dict[str, str] = {}
-        try:
-            cluster = await asyncio.to_thread(read_cluster, self._supervisor.run_dir)
-            if cluster is not None:
-                found = await asyncio.to_thread(versions, cluster)
-        except (NotPrivate, OSError, ValueError) as error:
-            words = f"the versions of verl's packages are not compared with those of hosts that join: {error}"
-            self._supervisor.say("nodes", words, "warning", self._ray.service)
-        return JoinedHost(hostname(), self._head, os.getpid(), "joined", "", found)
+        """What hosts that join compare with, written where they wait for it; without versions, if these cannot be
+        told."""
+        hub = self._supervisor
+        if self._own is None:
+            found: dict[str, str] = {}
+            try:
+                cluster = await asyncio.to_thread(read_cluster, hub.run_dir)
+                if cluster is not None:
+                    found = await asyncio.to_thread(versions, cluster)
+            except (NotPrivate, OSError, ValueError) as error:
+                words = (
+                    f"the versions of verl's packages are not compared with those of hosts that join: {error}"
+                )
+                hub.say("nodes", words, "warning", self._ray.service)
+            self._own = JoinedHost(hostname(), self._head, os.getpid(), "joined", "", found)
+        if self._unwritten is not None:
+            try:
+                await asyncio.to_thread(write_state, hub.attempt_dir, self._own)
+                self._unwritten = None
+            except OSError as error:
+                why = f"hosts that join wait until this one can write to {hub.attempt_dir}: {error.strerror}"
+                if why != self._unwritten:
+                    hub.say("nodes", why, "error", self._ray.service)
+                self._unwritten = why
+        return self._own
 
     async def _listed(self) -> tuple[RayNode, ...]:
         """Ray's nodes; none while the head does not answer, which its own probe tells."""
