@@ -1,4 +1,4 @@
-"""SIMULATED: a fake Kubernetes apiserver for tests: pods only, list + watch + 410 Gone + bearer token + selectors + delete.
+"""SIMULATED: a fake Kubernetes apiserver for tests: pods only; list, watch, 410 Gone, token, selectors, delete.
 
 Written from the published API conventions. `POST /_test/<what>` changes it: `pod` (a pod object is added or replaced),
 `gone` (forgets old versions, so that a watch from them answers 410), `drop` (closes all watches), `fail` {"code","n"}
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
 import ssl
 import threading
 import time
@@ -46,7 +47,7 @@ class Cluster:
 
 
 def selected(pod: dict, query: dict[str, list[str]]) -> bool:
-    """labelSelector with =, ==, !=, exists and !exists; fieldSelector for status.phase, metadata.name, spec.nodeName."""
+    """labelSelector with =, ==, !=, exists and !exists; fieldSelector by path."""
     labels = pod["metadata"].get("labels", {})
     for term in filter(None, query.get("labelSelector", [""])[0].split(",")):
         if "!=" in term:
@@ -146,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
                         )
                     )
                 c.changed.notify_all()
-        self.answer(200, {"resourceVersion": str(c.version)})
+        return self.answer(200, {"resourceVersion": str(c.version)})
 
     def do_DELETE(self) -> None:
         if self.refused():
@@ -207,7 +208,7 @@ class Handler(BaseHTTPRequestHandler):
         if limit and start + limit < len(items):
             meta |= {"continue": str(start + limit), "remainingItemCount": len(items) - start - limit}
         items = items[start : start + limit] if limit else items[start:]
-        self.answer(200, {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items})
+        return self.answer(200, {"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items})
 
     def watch(self, query: dict[str, list[str]], wanted) -> None:
         c = self.cluster
@@ -250,7 +251,7 @@ class Handler(BaseHTTPRequestHandler):
                     tell(kind, pod)
             if dropped:
                 self.close_connection = True
-                self.connection.close()
+                self.connection.shutdown(socket.SHUT_RDWR)  # close() alone leaves it open: files refer to it
                 return
         self.wfile.write(b"0\r\n\r\n")
 

@@ -58,7 +58,8 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An event of a watch. ``pod``: None for a bookmark, which only tells ``version``."""
+    """An event of a watch. ``kind``: of the API, or OPEN once it has answered, before all others; ``pod``: None for OPEN
+    and for a bookmark, which only tells ``version``."""
 
     kind: str
     version: str
@@ -127,6 +128,7 @@ class Cluster:
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
                  "timeoutSeconds": str(int(WATCH_S))}  # fmt: skip
         async with self._get(query, WATCH_S + ANSWER_S) as answer:
+            yield Change("OPEN", "")
             rest = bytearray()
             try:
                 async for chunk in answer.content.iter_any():

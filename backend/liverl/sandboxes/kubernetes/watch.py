@@ -14,6 +14,7 @@ FIRST_PAUSE, LONGEST_PAUSE = (
     0.5,
     15.0,
 )  # seconds before the API is asked again after a fault; doubled each time
+BREAKS = 3  # watches in a row that broke off before they told anything, from which on that is a fault
 
 
 class PodWatch:
@@ -37,22 +38,26 @@ class PodWatch:
 
     async def run(self) -> None:
         """List and watch until it is cancelled."""
-        pause = self._first
+        pause, broken = self._first, 0
         try:
             while True:
+                opened = False
                 try:
                     if not self._version:
                         await self._list()
                     self.watches += 1
                     async for change in self._cluster.changes(self._version):
-                        self._fine()
-                        pause = self._first
+                        opened = True
+                        if broken < BREAKS:
+                            self._fine()
+                        if change.kind != "OPEN":
+                            pause, broken = self._first, 0
                         if change.version:
                             self._version = change.version
                         if change.pod is not None:
                             self._take(change.pod, gone=change.kind == "DELETED")
                     self._fine()
-                    pause = self._first
+                    pause, broken = self._first, 0
                     if self.more:
                         self._version = ""  # those that were left out are in no event
                 except ApiError as error:
@@ -62,19 +67,22 @@ class PodWatch:
                         )
                         if self.listed and not self.why:
                             continue
-                    if not self.why:
-                        self.since = self._now()
-                    self.why = str(error)
+                    broken += opened
+                    if not opened or broken >= BREAKS:
+                        self._fault(error)
                     await asyncio.sleep(max(error.wait, pause * random.uniform(0.8, 1.2)))
                     pause = min(LONGEST_PAUSE, pause * 2)
                 except KubeconfigError as error:
-                    if not self.why:
-                        self.since = self._now()
-                    self.why = str(error)
+                    self._fault(error)
                     await asyncio.sleep(pause)
                     pause = min(LONGEST_PAUSE, pause * 2)
         finally:
             await self._cluster.close()
+
+    def _fault(self, error: Exception) -> None:
+        if not self.why:
+            self.since = self._now()
+        self.why = str(error)
 
     def _fine(self) -> None:
         self.why = ""
