@@ -233,14 +233,13 @@ class Handler(BaseHTTPRequestHandler):
                 tell("ADDED", pod)
         while time.monotonic() < end:
             with c.changed:
-                if since < c.oldest:  # compacted: 200 with an ERROR event, as the real one does for a watch
-                    old = True
-                else:
-                    old = False
+                news = [e for e in c.log if e[0] > since]
+                if not news and c.epoch == epoch and since >= c.oldest:
+                    c.changed.wait(min(1.0, max(0.0, end - time.monotonic())))
                     news = [e for e in c.log if e[0] > since]
-                    if not news and c.epoch == epoch:
-                        c.changed.wait(min(1.0, max(0.0, end - time.monotonic())))
-                        news = [e for e in c.log if e[0] > since]
+                # Compacted: 200 with an ERROR event, as the real one does for a watch. What was forgotten while it
+                # waited is not left out without a word.
+                old = since < c.oldest
                 dropped = c.epoch != epoch
             if old:
                 tell("ERROR", status(410, "Expired", f"too old resource version: {since} ({c.version})"))

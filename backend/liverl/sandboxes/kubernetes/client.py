@@ -58,7 +58,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An event of a watch. ``kind``: of the API, or OPEN once it has answered, before all others; ``pod``: None for OPEN
+    """An event of a watch. ``kind``: the API's, or OPEN, first of all, once it answers; ``pod``: None for OPEN
     and for a bookmark, which only tells ``version``."""
 
     kind: str
