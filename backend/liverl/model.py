@@ -559,6 +559,13 @@ class SandboxStatus(msgspec.Struct, frozen=True):
     kept: bool = False
     left: bool = False
     exec: str = ""
+    # Of pods only. ``reason``, ``message``: what it waits for, or why it has ended; ``logs``: the command for its log.
+    logs: str = ""
+    node: str = ""
+    phase: str = ""  # Pending, Running, Succeeded, Failed, Unknown
+    reason: str = ""
+    message: str = ""
+    restarts: int | None = None
 
 
 class SandboxOom(msgspec.Struct, frozen=True):
@@ -571,6 +578,21 @@ class SandboxOom(msgspec.Struct, frozen=True):
     path: str = ""
 
 
+class SandboxTrouble(msgspec.Struct, frozen=True):
+    """What has happened to a pod of a trial. ``kind``: image_pull, config, unschedulable, crash, oom, deadline, evicted
+    or node_gone; ``name``: the pod's; ``at``: Unix seconds at which it was first seen; ``reason``, ``message``: the API's
+    words."""
+
+    kind: str
+    name: str
+    trial: str
+    at: UnixTime
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    path: str = ""
+
+
 class SandboxesStatus(msgspec.Struct, frozen=True):
     """What the trials of a run have in Docker now. ``reachable``: all its daemons answered at the last look; ``why``:
     what one of them said, or why it was not asked, and ``since`` when that began (Unix seconds); ``server``: the
@@ -579,7 +601,7 @@ class SandboxesStatus(msgspec.Struct, frozen=True):
     oldest that runs; ``rows``: containers, those that are left first, then the oldest; ``ooms``: of the last ten
     minutes, the newest first, also of containers that have gone; both capped."""
 
-    backend: Literal["docker"] = "docker"
+    backend: Literal["docker", "kubernetes"] = "docker"
     reachable: bool = True
     why: str = ""
     since: UnixTime | None = None
@@ -592,6 +614,14 @@ class SandboxesStatus(msgspec.Struct, frozen=True):
     oldest: UnixTime | None = None
     rows: tuple[SandboxStatus, ...] = ()
     ooms: tuple[SandboxOom, ...] = ()
+    # Of pods only. ``troubles``: of the last ten minutes, the newest first; ``kubectl``: the beginning of commands;
+    # ``start_s``: median seconds from a pod's creation until it runs; ``readable``: the kubeconfig, if it has a secret
+    # and others than its owner can read it; ``more``: there are more pods than were read.
+    troubles: tuple[SandboxTrouble, ...] = ()
+    kubectl: str = ""
+    start_s: float | None = None
+    readable: str = ""
+    more: bool = False
 
 
 class SandboxesEnd(msgspec.Struct, frozen=True):

@@ -21,10 +21,12 @@ import pytest
 from kit.fake_apiserver import Cluster as Fake
 from kit.fake_apiserver import serve
 
+from liverl.agents.harbor.owned import Ledger
 from liverl.agents.pods import POD_RUN_ID, POD_TRIAL, is_pod_of, label_value, selector_of
 from liverl.sandboxes.kubernetes.client import Cluster
 from liverl.sandboxes.kubernetes.kubeconfig import KubeconfigError, credentials, load
 from liverl.sandboxes.kubernetes.pod import Pod
+from liverl.sandboxes.kubernetes.seen import SeenPods
 from liverl.sandboxes.kubernetes.watch import PodWatch
 
 TOKEN = "s3cret-token-of-a-test"
@@ -300,3 +302,61 @@ def test_labels_and_selectors() -> None:
     assert is_pod_of(("swe-fix-bug-1a2b3c4d--env",), "Fix_Bug-1a2b3c4d") and not is_pod_of(
         ("fix-bug-1a2b3c4d5",), "fix-bug-1a2b3c4d"
     )
+
+
+async def test_the_status_names_the_pods_of_the_run(served: Served, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ledger = Ledger(run, "worker-1", "attempt_001", {})
+    cluster = {
+        "kubeconfig": str(served.path),
+        "namespace": "",
+        "selector": selector_of({"environment_type": "ack"}, RUN),
+    }
+    for trial in ("t-1", "t-2", "t-3"):
+        ledger.begin_pod(trial, cluster, kept=False)
+    served.fake.put("", pod(1))
+    served.fake.put("", pod(2, phase="Pending", containerStatuses=waits("ImagePullBackOff", "no such image")))
+    served.fake.put("", pod(3, phase="Failed", reason="Evicted"))
+    served.fake.put("", pod(7))  # of no trial that is known
+    tasks: list[asyncio.Task[None]] = []
+    seen = SeenPods(lambda work: tasks.append(asyncio.ensure_future(work)) or tasks[-1])
+    first = await seen.look(run, 1000.0)
+    assert first is not None and not first.reachable and "not been listed yet" in first.why
+    assert seen._watch is not None
+    await until(lambda: seen._watch[1].listed, "the list")
+    status = await seen.look(run, 1001.0)
+    assert status is not None and status.reachable and status.backend == "kubernetes"
+    assert (status.running, status.starting, status.ended, status.left) == (2, 1, 1, 1)
+    rows = {row.trial: row for row in status.rows}
+    assert rows[""].name == "t-7" and rows[""].left and status.rows[0].name == "t-7"
+    assert (rows["t-2"].reason, rows["t-2"].node, rows["t-2"].phase) == (
+        "ImagePullBackOff",
+        "node-2",
+        "Pending",
+    )
+    assert rows["t-1"].exec == f"kubectl --kubeconfig {served.path} -n rl exec -it t-1 -- sh"
+    assert rows["t-3"].exec == "" and rows["t-3"].logs.endswith("logs --all-containers t-3")
+    assert {(one.kind, one.trial) for one in status.troubles} == {("image_pull", "t-2"), ("evicted", "t-3")}
+    assert TOKEN not in repr(status)
+    served.fake.put("DELETED", served.fake.pods["rl", "t-2"])
+    served.fake.put("DELETED", served.fake.pods["rl", "t-3"])
+    await until(lambda: len(seen._watch[1].pods) == 2, "the deletions")
+    status = await seen.look(run, 1002.0)
+    assert status is not None and [one.kind for one in status.troubles] == ["evicted"], (
+        "told although it is gone"
+    )
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_run_without_pods_asks_nobody_and_a_wrong_prefix_is_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    seen = SeenPods(asyncio.ensure_future)  # type: ignore[arg-type]
+    assert await seen.look(run, 1000.0) is None
+    ledger = Ledger(run, "worker-1", "attempt_001", {})
+    ledger.begin_pod(
+        "t-1", {"kubeconfig": "/k", "namespace": "", "fault": "the prefix is too long"}, kept=False
+    )
+    status = await seen.look(run, 1000.0)
+    assert status is not None and (status.reachable, status.why) == (False, "the prefix is too long")

@@ -134,6 +134,7 @@ def with_paths(status: SandboxesStatus | None, paths: Mapping[str, str]) -> Sand
         status,
         rows=tuple(replace(row, path=paths.get(row.trial, "")) for row in status.rows),
         ooms=tuple(replace(oom, path=paths.get(oom.trial, "")) for oom in status.ooms),
+        troubles=tuple(replace(one, path=paths.get(one.trial, "")) for one in status.troubles),
     )
 
 

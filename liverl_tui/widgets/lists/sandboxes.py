@@ -1,4 +1,4 @@
-"""The list of what the run's trials have in Docker."""
+"""The list of what the run's trials have in Docker or Kubernetes."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ def state_of(row: SandboxStatus) -> Span:
 def notes_of(row: SandboxStatus) -> tuple[Span, ...]:
     """What is to be said of a container, the most serious first."""
     notes: list[Span] = []
+    if row.reason:
+        notes.append((row.reason, "warn"))
     if row.oom:
         notes.append(("memory used up", "bad"))
     if row.left:
@@ -59,6 +61,7 @@ _COLUMNS = (
     Column(
         "note", "note", 22, 2, value=lambda row: " ".join(text for text, _ in notes_of(row)) or None
     ),
+    Column("node", "node", 14, 3, value=lambda row: row.node or None, cell=lambda row: (row.node, "dim")),
     Column("id", "id", 12, 3, value=lambda row: row.id, cell=lambda row: (row.id, "dim")),
     Column(
         "attempt", "attempt", 12, 5, value=lambda row: row.attempt or None, cell=lambda row: (row.attempt, "dim")
@@ -134,7 +137,7 @@ class SandboxList(RowsPane):
     def copy_row(self, key: str) -> str:
         """The command that opens a shell in it; of one that has ended, the command that shows its log."""
         row = self._containers[key]
-        return row.exec or f"docker logs {row.id}"
+        return row.exec or row.logs or f"docker logs {row.id}"
 
     @property
     def marked_services(self) -> list[str] | None:
@@ -156,7 +159,9 @@ class SandboxList(RowsPane):
         if status.oldest is not None:
             words.append(f"oldest {age(max(0.0, self._clock.now() - status.oldest))}")
         if not status.reachable:
-            words.insert(0, "✖ Docker does not answer")
+            words.insert(
+                0, f"✖ {'the cluster' if status.backend == 'kubernetes' else 'Docker'} does not answer"
+            )
         return " · ".join(
             words
         ) or "none", "bad" if not status.reachable else "warn" if status.left else "dim"

@@ -56,7 +56,9 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the ledger. ``begun``: sandboxes of the trial may exist from now on; ``over``: Harbor has ended them;
     ``lost``: Harbor's process died before it had ended them. The rest is of ``begun`` only. ``project``: Compose's name
     for it; ``services``: of the task; ``daemon``: the variables by which the docker program finds it; ``host``, ``pid``
-    and ``tick`` (start, clock ticks since boot): of the worker; ``kept``: ``environment_delete`` is false."""
+    and ``tick`` (start, clock ticks since boot): of the worker; ``kept``: ``environment_delete`` is false;
+    ``cluster``: of a trial whose sandbox is a pod, how its API is asked (``kubeconfig``, ``namespace``, ``selector``), or
+    why it cannot be (``fault``)."""
 
     event: Literal["begun", "over", "lost"]
     trial: str
@@ -69,6 +71,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     tick: int = 0
     kept: bool = False
+    cluster: dict[str, str] = {}
 
 
 def identity(run_dir: Path) -> str:
@@ -214,7 +217,7 @@ class Ledger:
     """
 
     def __init__(self, run_dir: Path, worker: str, attempt: str, env: Mapping[str, str]) -> None:
-        self._run_id = identity(run_dir)
+        self.run_id = self._run_id = identity(run_dir)
         self._folder, self._attempt = run_dir / FOLDER, attempt
         self._file = self._folder / f"{worker}.jsonl"
         self._daemon = {name: env[name] for name in DAEMON_VARIABLES if env.get(name)}
@@ -249,6 +252,18 @@ class Ledger:
             sync=True,
         )
         return path
+
+    def begin_pod(self, trial: str, cluster: dict[str, str], *, kept: bool) -> None:
+        """Record that pods of ``trial`` may exist from now on. ``cluster``: see ``Entry``.
+
+        Raises:
+            OSError: it cannot be recorded.
+        """
+        host, pid = socket.gethostname(), os.getpid()
+        entry = Entry(
+            "begun", trial, self._run_id, self._attempt, host=host, pid=pid, kept=kept, cluster=cluster
+        )
+        self._write(msgspec.structs.replace(entry, tick=start_tick(pid) or 0), sync=True)
 
     def over(self, trial: str) -> None:
         """Record that Harbor has ended the sandboxes of ``trial``."""
