@@ -80,6 +80,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("checkpoint", "checkpoint:of_run", own_verl),
     Entry("harbor", "harbor:checks", when.harbor, environment=HARBOR, seconds=PROGRAMS),
     Entry("sandbox-address", "sandbox_address:checks", when.harbor, host=True, seconds=15.0),
+    Entry("sandbox-reach", "sandbox_reach:checks", when.harbor, host=True, seconds=PROGRAMS, changes=True),
     Entry("model", "model:checks", when.not_command, seconds=15.0),
     Entry("experts", "experts:checks", seconds=15.0),
     Entry("model-weights", "weights:checks", when.not_command, seconds=30.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,9 +39,16 @@ _INSPECTED = (
     '"labels":{{json .Config.Labels}}}'
 )
 _KILLED = '{"id":{{json .Actor.ID}},"at":{{.Time}},"labels":{{json .Actor.Attributes}}}'
+_USAGE = re.compile(
+    r"(Run|See) 'docker .*--help'"
+)  # the end of what the program says when a container cannot start
 _AT_ONCE = 100  # names in one command
 _LONGEST = 300  # characters of a refusal that are shown
 _GRACE = "1"  # seconds for a kept container to stop
+
+
+def _labels(labels: Mapping[str, str]) -> Iterator[str]:
+    return (word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
 
 
 class DockerError(Exception):
@@ -146,6 +154,33 @@ class Docker:
         """Stop these containers, and keep them. Returns the program's last complaint, "" without one."""
         return self._each(("stop", "--time", _GRACE), ids)
 
+    def has_image(self, name: str) -> bool:
+        """Whether the daemon has an image, so that it need not be pulled.
+
+        Raises:
+            DockerError: it cannot be asked.
+        """
+        return bool(
+            self._run(["image", "inspect", "--format", "{{.Id}}", name], despite="No such image").strip()
+        )
+
+    def create_network(self, name: str, labels: Mapping[str, str]) -> None:
+        """Create a network.
+
+        Raises:
+            DockerError: it was not created.
+        """
+        self._run(["network", "create", *_labels(labels), name])
+
+    def run_script(self, image: str, script: str, name: str, labels: Mapping[str, str]) -> str:
+        """What a shell script prints in a container and network of this name, which are not removed.
+
+        Raises:
+            DockerError: the container cannot be started, or the script failed.
+        """
+        where = ["--name", name, "--network", name, "--entrypoint", "sh"]
+        return self._run(["run", "--pull", "never", "--init", *where, *_labels(labels), image, "-c", script])
+
     def _each(self, command: tuple[str, ...], names: Sequence[str]) -> str:
         why = ""
         for start in range(0, len(names), _AT_ONCE):
@@ -200,6 +235,9 @@ class Docker:
         except subprocess.TimeoutExpired:
             raise DockerError(f"docker {words[0]} did not return within {left:.0f} s") from None
         if done.returncode and not (despite and despite in done.stderr):
-            lines = done.stderr.strip().splitlines() or [f"docker {words[0]} exited with {done.returncode}"]
+            told = [
+                line for line in done.stderr.strip().splitlines() if not _USAGE.match(line) and line.strip()
+            ]
+            lines = told or [f"docker {words[0]} exited with {done.returncode}"]
             raise DockerError(lines[-1][:_LONGEST])
         return done.stdout

@@ -232,13 +232,17 @@ class Ledger:
         told = overlay(labels, compose, own_network=_own_network(task, compose))
         write_atomic(path, msgspec.json.format(msgspec.json.encode(told)) + b"\n")
         services = tuple(dict.fromkeys((MAIN, *_names(compose, "services"))))
+        self._begin(trial, project_of(trial), services, kept=kept)
+        return path
+
+    def _begin(self, trial: str, project: str, services: tuple[str, ...], *, kept: bool) -> None:
         self._write(
             Entry(
                 "begun",
                 trial,
                 self._run_id,
                 self._attempt,
-                project_of(trial),
+                project,
                 services,
                 self._daemon,
                 socket.gethostname(),
@@ -248,7 +252,16 @@ class Ledger:
             ),
             sync=True,
         )
-        return path
+
+    def begin_probe(self, name: str) -> dict[str, str]:
+        """Record that a container and a network called ``name`` may exist from now on, which belong to no trial;
+        returns their labels.
+
+        Raises:
+            OSError: it cannot be recorded; then they must not begin.
+        """
+        self._begin(name, name, (), kept=False)
+        return labels_of(self._run_id, self._attempt, name, kept=False)
 
     def over(self, trial: str) -> None:
         """Record that Harbor has ended the sandboxes of ``trial``."""
