@@ -7,8 +7,10 @@ daemon; a run takes two to four minutes on two cores: ``pytest -m slow tests/doc
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,12 +30,14 @@ from kit.verl_runs import (
     Launch,
     finished,
     nothing_lives,
+    remains,
     result_of,
     smoke_directory,
 )
 
 from liverl.agents.harbor.owned import known_identity, read_ledgers
 from liverl.observe.trials.steps import head_at
+from liverl.rundir.layout import read_backend
 from liverl.sandboxes.sweep import look
 
 HARBOR = os.environ.get("LIVERL_TEST_HARBOR_PYTHON")
@@ -204,7 +208,7 @@ def is_clean(runs: Runs, name: str) -> None:
     assert of_run(runs.dir(name)) == {"container": [], "network": [], "image": []}
     left = look(runs.dir(name))
     assert left is not None and not left.left and not left.unknown
-    assert [] == sorted(path.name for path in runs.temp(name).glob("liverl-harbor-*"))
+    assert sorted(path.name for path in runs.temp(name).glob("liverl-harbor-*")) == []
 
 
 @pytest.fixture
@@ -244,3 +248,83 @@ def test_three_steps_of_grpo_with_rewards_of_real_containers(runs: Runs) -> None
         print(f"  {phase}: {statistics.median(seconds):.1f}, {max(seconds):.1f}")
     nothing_lives(run_dir)
     is_clean(runs, "steps")
+
+
+def killed(run_dir: Path, words: str) -> list[int]:
+    """SIGKILL to the run's processes with ``words`` in their command line; their pids."""
+    pids = [pid for pid, line in remains(run_dir).items() if words in line]
+    assert pids, (words, remains(run_dir))
+    for pid in pids:
+        kill(pid)
+    return pids
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def backend_pid(run_dir: Path) -> int:
+    record = read_backend(run_dir)
+    assert record is not None
+    return record.pid
+
+
+@pytest.mark.parametrize("what", ["nothing", "runner", "trainer", "backend", "keeper", "everything"])
+def test_a_stop_in_mid_trial_leaves_nothing_whatever_was_killed(runs: Runs, what: str) -> None:
+    """Agents are at work in their containers for ten minutes when it happens; beside it runs a container of somebody
+    else's. ``nothing``: an ordinary stop."""
+    process = runs.up("mid", 600)
+    runs.until_trials("mid")
+    run_dir = runs.dir("mid")
+    before = of_run(run_dir)
+    temps = list(runs.temp("mid").glob("liverl-harbor-*"))
+    assert before["network"] and before["image"] and temps
+    stranger = docker("run", "-d", runs.image, "sleep", "infinity").strip()
+    try:
+        if what == "runner":
+            killed(run_dir, "harbor/runner.py")
+            until(
+                lambda: not set(of_run(run_dir)["container"]) & set(before["container"]), runs.told, "mid", 60
+            )
+        elif what == "trainer":
+            killed(run_dir, "main_ppo")
+        elif what == "backend":
+            kill(backend_pid(run_dir))
+        elif what == "keeper":
+            killed(run_dir, "keeper/process")
+        elif what == "everything":
+            kill(backend_pid(run_dir))
+            while left := remains(run_dir):
+                for pid in left:
+                    kill(pid)
+            assert of_run(run_dir)["container"], "containers outlive all processes of their run"
+        began = time.monotonic()
+        if what == "everything":
+            done = runs.cli("mid", "clean", "--sandboxes", "--yes", str(run_dir))
+        else:
+            done = runs.cli("mid", "stop", "--run", str(run_dir))
+        assert done.returncode == 0, done.stdout + done.stderr
+        print(f"\n{what} killed: the end took {time.monotonic() - began:.1f} s")
+        process.wait(120)
+        nothing_lives(run_dir)
+        is_clean(runs, "mid")
+        assert docker("inspect", "-f", "{{.State.Running}}", stranger).strip() == "true"
+        if what != "everything":
+            end = result_of(run_dir).sandboxes
+            assert end is not None and not end.left and not end.unknown
+    finally:
+        docker("rm", "-f", stranger)
+
+
+def test_of_two_runs_side_by_side_each_removes_only_its_own(runs: Runs) -> None:
+    for name in ("one", "two"):
+        runs.up(name, 600)
+    for name in ("one", "two"):
+        runs.until_trials(name)
+    theirs = of_run(runs.dir("two"))
+    assert runs.cli("one", "stop", "--run", str(runs.dir("one"))).returncode == 0
+    is_clean(runs, "one")
+    assert of_run(runs.dir("two")) == theirs and len(theirs["container"]) >= 2
+    assert runs.cli("two", "stop", "--run", str(runs.dir("two"))).returncode == 0
+    is_clean(runs, "two")

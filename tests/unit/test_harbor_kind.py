@@ -139,9 +139,13 @@ async def test_a_worker_has_one_process_and_its_share_of_the_trials(
     made = places[0].runner
     assert isinstance(made, runner) and id(made) == only and len(places) == concurrent + 1
     log = tmp_path / "harbor" / "worker-a.log"
-    assert made.how == ("py", concurrent, log, runner_environment(given.harbor))
+    assert places[0].ledger is not None
+    temp = Path(places[0].ledger.make_temp())
+    assert made.how == ("py", concurrent, log, {**runner_environment(given.harbor), "TMPDIR": str(temp)})
+    assert temp.name.startswith("liverl-harbor-") and temp.is_dir()
+    (temp / "compose.yaml").touch()
     await close()
-    assert made.closed
+    assert made.closed and not temp.exists()
     await close()  # there is none any more
     async with admit(given, where(tmp_path)) as place:
         assert place.runner is not made

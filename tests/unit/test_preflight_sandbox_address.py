@@ -111,7 +111,7 @@ def test_the_daemon_is_the_trials_own(tmp_path: Path, env: dict[str, str]) -> No
     [
         ((), f"echo {HERE}", "ok", f"sandboxes get {HERE}, the gateway of Docker's bridge (proxy.host is auto)"),
         (("proxy.host=auto",), f"echo {HERE}", "ok", f"sandboxes get {HERE}, the gateway"),
-        (("proxy.advertise=me.lan",), f"echo {HERE}", "ok", f"get me.lan (proxy.advertise); the sessions listen at {HERE}"),
+        (("proxy.advertise=me.lan",), f"echo {HERE}", "ok", f"me.lan (proxy.advertise); the sessions listen at {HERE}"),
         ((), "echo 192.0.2.7", "fail", "192.0.2.7, is no address of this machine: the daemon runs elsewhere"),
         ((), "echo no daemon >&2; exit 1", "fail", "is not known: no daemon; set proxy.host to"),
         (("harbor_agent.agent_name=terminus-2",), "echo 192.0.2.7", "warn", "terminus-2 itself runs beside Harbor"),

@@ -17,7 +17,8 @@ from liverl.preflight.subject import Ours
 from liverl.sandboxes.probe import images_of
 
 SETS = ("agent.kind=harbor", "harbor_agent.agent_name=claude-code", "harbor_agent.environment_type=docker")
-HELD = Ours({}, {}, {"sessions.http": 5, "sessions.sandboxes": 6}, {"sessions.http": "127.0.0.1", "sessions.sandboxes": "172.17.0.1"})  # fmt: skip
+HOSTS = {"sessions.http": "127.0.0.1", "sessions.sandboxes": "172.17.0.1"}
+HELD = Ours({}, {}, {"sessions.http": 5, "sessions.sandboxes": 6}, HOSTS)
 LOOPBACK = Ours({}, {}, {"sessions.http": 5}, {"sessions.http": "127.0.0.1"})
 EVERYWHERE = Ours({}, {}, {"sessions.http": 5}, {"sessions.http": "0.0.0.0"})
 

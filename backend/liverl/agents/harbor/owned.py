@@ -13,6 +13,7 @@ import pwd
 import re
 import secrets
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
 
 FOLDER = "sandboxes"  # in the run directory
+TEMP = "liverl-harbor-"  # the beginning of the name of a directory for temporary files of Harbor's process
 RUN_ID, ATTEMPT, TRIAL, USER, HOST, KEPT = (
     f"liverl.{name}" for name in ("run-id", "attempt", "trial", "user", "host", "kept")
 )
@@ -56,7 +58,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the ledger. ``begun``: sandboxes of the trial may exist from now on; ``over``: Harbor has ended them;
     ``lost``: Harbor's process died before it had ended them. The rest is of ``begun`` only. ``project``: Compose's name
     for it; ``services``: of the task; ``daemon``: the variables by which the docker program finds it; ``host``, ``pid``
-    and ``tick`` (start, clock ticks since boot): of the worker; ``kept``: ``environment_delete`` is false."""
+    and ``tick`` (start, clock ticks since boot): of the worker; ``kept``: ``environment_delete`` is false; ``temp``:
+    the directory for temporary files of the worker's Harbor process."""
 
     event: Literal["begun", "over", "lost"]
     trial: str
@@ -69,6 +72,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     tick: int = 0
     kept: bool = False
+    temp: str = ""
 
 
 def identity(run_dir: Path) -> str:
@@ -218,6 +222,22 @@ class Ledger:
         self._folder, self._attempt = run_dir / FOLDER, attempt
         self._file = self._folder / f"{worker}.jsonl"
         self._daemon = {name: env[name] for name in DAEMON_VARIABLES if env.get(name)}
+        self._temp = ""
+
+    def make_temp(self) -> str:
+        """A directory for temporary files of Harbor's process, which it leaves behind if it is killed; the ledger has
+        it from the next trial on.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        self._temp = self._temp or tempfile.mkdtemp(prefix=TEMP)
+        return self._temp
+
+    def remove_temp(self) -> None:
+        """Remove that directory; what cannot be removed is left to the sweep at the end of the run."""
+        if self._temp:
+            remove_tree(self._temp)
 
     def begin(self, trial: str, task: Path, *, kept: bool) -> Path:
         """Record that sandboxes of ``trial`` may exist from now on; returns the overlay for Compose, which has to stay
@@ -249,6 +269,7 @@ class Ledger:
                 os.getpid(),
                 start_tick(os.getpid()) or 0,
                 kept,
+                self._temp,
             ),
             sync=True,
         )
