@@ -227,7 +227,14 @@ def test_sweep_false_removes_nothing(tmp_path: Path, ending: Ending, fake: FakeD
     run.until("a", "ready")
     assert stopped(run) is None and len(fake.there) == 3
     asked = {tuple(words[:2]) for words in fake.calls}
-    assert asked <= {("network", "ls"), ("ps", "--all"), ("container", "inspect"), ("events", "--since")}
+    assert asked <= {
+        ("network", "ls"),
+        ("ps", "--all"),
+        ("container", "inspect"),
+        ("events", "--since"),
+        ("info", "--format"),
+        ("network", "inspect"),
+    }
 
 
 def test_temporary_files_of_harbors_go_with_their_worker(tmp_path: Path, fake: FakeDocker) -> None:

@@ -7,11 +7,12 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from liverl.agents.harbor.owned import KEPT, RUN_ID, TRIAL
+from liverl.sandboxes.networks import Network, Networks, Pool, counted, routes
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 
@@ -37,6 +38,10 @@ _INSPECTED = (
     '{"id":{{json .Id}},"name":{{json .Name}},"state":{{json .State.Status}},"exit":{{json .State.ExitCode}},'
     '"oom":{{json .State.OOMKilled}},"started":{{json .State.StartedAt}},"ended":{{json .State.FinishedAt}},'
     '"labels":{{json .Config.Labels}}}'
+)
+_NETWORK = (
+    '{"id":{{json .Id}},"name":{{json .Name}},"ipam":{{json .IPAM.Config}},"labels":{{json .Labels}},'
+    '"containers":{{json .Containers}}}'
 )
 _KILLED = '{"id":{{json .Actor.ID}},"at":{{.Time}},"labels":{{json .Actor.Attributes}}}'
 _USAGE = re.compile(
@@ -91,6 +96,21 @@ class MemoryKill(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
 
 
+class _Inspected(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    ipam: list[dict[str, str]] | None = None
+    labels: dict[str, str] | None = None
+    containers: dict[str, Any] | None = None
+
+
+class _Info(msgspec.Struct, frozen=True):
+    pools: list[Pool] | None = None
+
+
+_T = TypeVar("_T")
+
+
 class Docker:
     """One daemon. ``variables``: by which the program finds it, as the trial's worker had them; none of the caller's
     own counts. ``until``: on ``time.monotonic``, when every command has to have returned."""
@@ -120,6 +140,42 @@ class Docker:
         for start in range(0, len(ids), _AT_ONCE):
             found += self._inspected(ids[start : start + _AT_ONCE])
         return found, networks
+
+    def networks(self, *, local: bool) -> Networks:
+        """How many networks the daemon can still create. ``local``: it runs on this machine, whose routes count.
+
+        Raises:
+            DockerError: it cannot be asked.
+        """
+        told = self._run(["info", "--format", '{"pools":{{json .DefaultAddressPools}}}'])
+        pools = self._decoded(told, "info", _Info).pools
+        ids = self._run(["network", "ls", "--quiet", "--no-trunc"]).split()
+        found: list[Network] = []
+        for start in range(0, len(ids), _AT_ONCE):
+            words = ["network", "inspect", "--format", _NETWORK, *ids[start : start + _AT_ONCE]]
+            for line in self._run(words, despite="No such network").splitlines():
+                one = self._decoded(line, "network inspect", _Inspected)
+                subnets = tuple(part.get("Subnet", "") for part in one.ipam or ())
+                run_id = (one.labels or {}).get(RUN_ID, "")
+                found.append(Network(one.id, one.name, subnets, run_id, bool(one.containers)))
+        return counted(pools, found, routes() if local else ())
+
+    def root(self) -> str:
+        """The directory in which the daemon has images and containers.
+
+        Raises:
+            DockerError: it cannot be asked.
+        """
+        return self._run(["info", "--format", "{{.DockerRootDir}}"]).strip()
+
+    @staticmethod
+    def _decoded(text: str, command: str, kind: type[_T]) -> _T:
+        try:
+            return decode_json(text.encode(), type=kind)
+        except BAD_JSON:
+            raise DockerError(
+                f"docker {command} printed what is none of its own: {text[:_LONGEST]}"
+            ) from None
 
     def memory_kills(self, run_id: str, since: float, until: float) -> list[MemoryKill]:
         """When the memory of the run's containers was used up, between two Unix times of the daemon's clock. Only its

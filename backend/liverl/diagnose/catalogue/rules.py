@@ -121,6 +121,8 @@ RULES = (
     Rule(agents.trials_do_not_begin, linger=0.0),
     Rule(sessions.session_silent, linger=0.0),
     Rule(sandboxes.sandboxes_unreachable, hold=sandboxes.AWAY_S, linger=0.0),
+    Rule(sandboxes.sandboxes_address, hold=sandboxes.AWAY_S, linger=0.0),
+    Rule(sandboxes.sandbox_networks, linger=30.0),
     Rule(sandboxes.sandboxes_left, hold=sandboxes.LEFT_S, linger=0.0),
     Rule(sandboxes.sandbox_oom, linger=RECENT_S),
     Rule(agents.trials_unattributed, linger=RECENT_S),

@@ -12,6 +12,7 @@ from liverl.util.plural import plural, quantity
 
 AWAY_S = 15.0  # three looks: a daemon that is restarted is back by then
 LEFT_S = 15.0  # what Harbor or a sweep is just removing is no longer there by then
+_LARGER = "base=10.200.0.0/16,size=24"  # 256 networks, where Docker's own ranges have about 30
 RECENT_STEPS = 2  # newest steps in which trials that fail matter
 
 
@@ -69,6 +70,43 @@ def sandbox_oom(window: Window) -> Iterator[Symptom | Resolved]:
         fix="raise harbor_agent.environment_override_memory_mb, or memory_mb in the task.toml of these tasks",
         evidence=tuple(Evidence(f"{one.path or one.trial}: container {one.id}") for one in ooms[:SHOWN]),
         since=min(one.at for one in ooms),
+    )
+
+
+def sandbox_networks(window: Window) -> Iterator[Symptom | Resolved]:
+    """The daemon can create no further network, and each new sandbox needs one."""
+    seen = window.now.sandboxes
+    if seen is None or not seen.reachable or seen.networks_free != 0 or window.now.state != "running":
+        return
+    yield Symptom(
+        id="sandbox_networks_used_up",
+        severity="warning",
+        title="Docker has no network left for another sandbox",
+        cause=f"all address ranges of the daemon are in use, {quantity(seen.networks, 'network')} of them by this run: "
+        "a trial that begins now fails in its setup with a message about address pools",
+        fix="lower harbor_runtime.num_workers, remove networks that nobody uses by name (docker network ls, docker "
+        "network rm NAME; those of runs that have ended: liverl-tui clean --sandboxes), or give the daemon more: "
+        f"dockerd --default-address-pool {_LARGER}",
+        evidence=(Evidence(f"{_asking(seen.server)}docker network ls"),),
+    )
+
+
+def sandboxes_address(window: Window) -> Iterator[Symptom | Resolved]:
+    """The address at which sandboxes reach the sessions is no address of this machine any more: a bridge of Docker's
+    goes with its daemon, or gets another address with another ``bip``."""
+    seen = window.now.sandboxes
+    if seen is None or not seen.address_gone or window.now.state != "running":
+        return
+    yield Symptom(
+        id="sandboxes_address_gone",
+        severity="critical",
+        title=f"{seen.address_gone} is gone: sandboxes reach no session",
+        cause=f"{seen.address_gone}, at which sandboxes reach the sessions of this run, is no address of this machine "
+        "any more: Docker was restarted with another bridge, or its bridge was deleted (a second daemon with --bridge "
+        "none does that); agents in sandboxes get no answer until their time is over",
+        fix=f"give the bridge its address again (ip address show docker0; dockerd --bip {seen.address_gone}/16), or "
+        "stop the run and start its next attempt, which takes the new address where proxy.host is auto",
+        evidence=(Evidence(f"ip address show to {seen.address_gone}"),),
     )
 
 
