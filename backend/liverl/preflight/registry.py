@@ -81,6 +81,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("harbor", "harbor:checks", when.harbor, environment=HARBOR, seconds=PROGRAMS),
     Entry("sandbox-address", "sandbox_address:checks", when.harbor, host=True, seconds=15.0),
     Entry("docker", "docker_daemon:checks", when.compose_sandboxes, host=True, seconds=45.0, changes=True),
+    Entry("sandbox-agent", "sandbox_agent:checks", when.harbor),
     Entry("sandbox-reach", "sandbox_reach:checks", when.harbor, host=True, seconds=PROGRAMS, changes=True),
     Entry("model", "model:checks", when.not_command, seconds=15.0),
     Entry("experts", "experts:checks", seconds=15.0),
