@@ -75,7 +75,7 @@ def networks_check(found: Networks, trials: int) -> Check:
         names = shlex.join(one.name for one in found.idle[:_SHOWN])
         more = f" (and {len(found.idle) - _SHOWN} more)" if len(found.idle) > _SHOWN else ""
         fix = (
-            f"remove networks of runs of liverl-tui that no running container is in: docker network rm {names}{more}, "
+            f"remove networks of our runs that no running container is in: docker network rm {names}{more}, "
             f"or liverl-tui clean --sandboxes; or {fix}"
         )
     patch = {"harbor_runtime.num_workers": str(found.free)} if found.free else {}
