@@ -171,9 +171,13 @@ class Runs:
 
     def until_trials(self, name: str) -> None:
         """Until agents of the run's are at work in containers."""
-        until(
-            lambda: len(of_run(self.dir(name))["container"]) >= 2 and working(self.dir(name)), self.told, name
-        )
+        process = self.launches[name].processes[0]
+
+        def at_work() -> bool:
+            assert process.poll() is None, self.told(name)
+            return len(of_run(self.dir(name))["container"]) >= 2 and working(self.dir(name))
+
+        until(at_work, self.told, name)
 
 
 def until(
