@@ -93,7 +93,7 @@ def compose_check(said: str, why: str) -> Check:
         return Check(
             COMPOSE, "fail", f"Harbor makes each sandbox with it, and it does not work: {why}", fix=fix
         )
-    match = _VERSION.search(said)
+    match = _VERSION.match(said.strip())
     if match is None:
         return Check(COMPOSE, "skipped", f"its version is not known: {said.strip()[:80]!r}")
     number = f"{match[1]}.{match[2]}"
