@@ -63,7 +63,7 @@ def make_image(tag: str, programs: Sequence[str] = (), trees: Sequence[Path] = (
         files[f"bin/{name}"] = os.path.realpath(program)
         files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", needs)}
     for tree in trees:  # what extension modules of a Python need
-        if modules := [str(path) for path in tree.glob("lib/python3*/lib-dynload/*.so")]:
+        if modules := [str(path) for path in tree.rglob("*.so")]:
             needs = subprocess.run(["ldd", *modules], capture_output=True, text=True, check=False).stdout
             files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", needs)}
     data = io.BytesIO()
