@@ -66,6 +66,8 @@ def make_image(tag: str, programs: Sequence[str] = (), trees: Sequence[Path] = (
         if modules := [str(path) for path in tree.rglob("*.so")]:
             needs = subprocess.run(["ldd", *modules], capture_output=True, text=True, check=False).stdout
             files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", needs)}
+    roots = tuple(f"{tree}/".lstrip("/") for tree in trees)
+    files = {name: path for name, path in files.items() if not name.startswith(roots)}
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", dereference=True) as archive:
         for name, path in files.items():
