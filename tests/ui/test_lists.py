@@ -14,7 +14,16 @@ import pytest
 from kit.pilots import handled, press
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, trial
 
-from liverl.model import Evidence, ReplicaSet, StepTrials, Symptom, TreeStats, TrialsStatus
+from liverl.model import (
+    Evidence,
+    ReplicaSet,
+    SandboxesStatus,
+    SandboxStatus,
+    StepTrials,
+    Symptom,
+    TreeStats,
+    TrialsStatus,
+)
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.list_memory import FILE, Kept, ListMemory
 from liverl_tui.data.view import View
@@ -26,10 +35,12 @@ from liverl_tui.widgets.base.grid import GridPane
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.dashboard.sandboxes import SandboxesPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.gpu.panes import GpuList
 from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
+from liverl_tui.widgets.lists.sandboxes import SandboxList
 from liverl_tui.widgets.service.panes import ServiceList
 
 pytestmark = pytest.mark.drill
@@ -75,7 +86,18 @@ def crowded(**fields: Any) -> View:
             (("critical", "do", NOW - 9), ("warning", "", None), ("info", "a", NOW - 99)), 1
         )
     )
+    sandboxes = tuple(
+        SandboxStatus(
+            f"{n:012x}", f"box-{9 - n}", f"t-{n % 3}", "attempt_001", state, since=since, exit=exit_, oom=oom,
+            left=n == 1, exec=f"docker exec -it {n:012x} sh",
+        )
+        for n, (state, since, exit_, oom) in enumerate(
+            (("running", NOW - 9, None, False), ("exited", NOW - 5, 137, True), ("created", None, None, False),
+             ("running", NOW - 900, None, False)), 1
+        )
+    )  # fmt: skip
     values: dict[str, Any] = {
+        "sandboxes": SandboxesStatus(running=2, starting=1, ended=1, left=1, rows=sandboxes),
         "gpus": (
             gpu(0, utilization=0.2, power_w=None, owner="r0"),
             gpu(1, utilization=0.9, temperature_c=80.0, owner="free", memory_used=None),
@@ -116,6 +138,8 @@ CASES = {
     "gpu-list": Case(GpuList, ("1", "enter", "tab")),
     "events": Case(EventList, ("E",)),
     "alerts": Case(AlertList, ("A",)),
+    "sandboxes": Case(SandboxList, ("W",)),
+    "sandboxes-pane": Case(SandboxesPane, ("4", "tab")),
 }
 
 
