@@ -77,7 +77,9 @@ def claude_image() -> Iterator[str]:
 def script(prompt: str, _turn: int) -> str:
     """What the model writes, by what the conversation holds."""
     mini = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" in prompt
-    if "\nhello is written" in prompt or ">hello is written" in prompt:
+    if prompt.count("hello is written") > prompt.count(
+        "echo hello is written"
+    ):  # the command's output is there
         submit = call_text("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
         return f"I submit. {submit}" if mini else "The file is written."
     if mini:
