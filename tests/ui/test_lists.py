@@ -87,17 +87,16 @@ def crowded(**fields: Any) -> View:
         )
     )
     sandboxes = tuple(
-        SandboxStatus(
-            f"{n:012x}", f"box-{9 - n}", f"t-{n % 3}", "attempt_001", state, since=since, exit=exit_, oom=oom,
-            left=n == 1, exec=f"docker exec -it {n:012x} sh",
+        SandboxStatus(f"{9 - n:012x}", name, task, "attempt_001", state, since=since, exit=code, left=left)
+        for n, (name, task, state, since, code, left) in enumerate(
+            (
+                ("a-main-1", "fix-9", "running", NOW - 9, None, False),
+                ("c-main-1", "", "exited", NOW - 99, 137, True),
+                ("b-main-10", "fix-10", "created", None, None, True),
+            )
         )
-        for n, (state, since, exit_, oom) in enumerate(
-            (("running", NOW - 9, None, False), ("exited", NOW - 5, 137, True), ("created", None, None, False),
-             ("running", NOW - 900, None, False)), 1
-        )
-    )  # fmt: skip
+    )
     values: dict[str, Any] = {
-        "sandboxes": SandboxesStatus(running=2, starting=1, ended=1, left=1, rows=sandboxes),
         "gpus": (
             gpu(0, utilization=0.2, power_w=None, owner="r0"),
             gpu(1, utilization=0.9, temperature_c=80.0, owner="free", memory_used=None),
@@ -109,6 +108,7 @@ def crowded(**fields: Any) -> View:
             len(trials), 1, 7, 1, trials, (StepTrials(7, 6, 5, 1, 0.5, 4), StepTrials(6, 2, 2, 0, None, 2))
         ),
         "symptoms": symptoms,
+        "sandboxes": SandboxesStatus(running=2, ended=1, left=1, rows=sandboxes),
     }
     levels = ("info", "warning", "error", "info")
     events = tuple(
