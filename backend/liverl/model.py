@@ -580,8 +580,8 @@ class SandboxOom(msgspec.Struct, frozen=True):
 
 class SandboxTrouble(msgspec.Struct, frozen=True):
     """What has happened to a pod of a trial. ``kind``: image_pull, config, unschedulable, crash, oom, deadline, evicted
-    or node_gone; ``name``: the pod's; ``at``: Unix seconds at which it was first seen; ``reason``, ``message``: the API's
-    words."""
+    or node_gone; ``name``: the pod's; ``at``: Unix seconds at which it was first seen; ``reason``, ``message``: the
+    API's words."""
 
     kind: str
     name: str
@@ -597,7 +597,9 @@ class SandboxesStatus(msgspec.Struct, frozen=True):
     """What the trials of a run have in Docker now. ``reachable``: all its daemons answered at the last look; ``why``:
     what one of them said, or why it was not asked, and ``since`` when that began (Unix seconds); ``server``: the
     address of the daemon, "" for that of this host, several joined by blanks; ``running``, ``starting`` (created),
-    ``ended``, ``left``: numbers of containers; ``networks``: of the run; ``oldest``: Unix seconds of the start of the
+    ``ended``, ``left``: numbers of containers; ``networks``: of the run; ``networks_free``: how many more can be
+    created, of each daemon the fewest, None if that is not known; ``address_gone``: an address at which sandboxes reach
+    the run and that this machine has no more, "" if there is none; ``oldest``: Unix seconds of the start of the
     oldest that runs; ``rows``: containers, those that are left first, then the oldest; ``ooms``: of the last ten
     minutes, the newest first, also of containers that have gone; both capped."""
 
@@ -611,6 +613,8 @@ class SandboxesStatus(msgspec.Struct, frozen=True):
     ended: int = 0
     left: int = 0
     networks: int = 0
+    networks_free: int | None = None
+    address_gone: str = ""
     oldest: UnixTime | None = None
     rows: tuple[SandboxStatus, ...] = ()
     ooms: tuple[SandboxOom, ...] = ()

@@ -354,6 +354,11 @@ OPTIONS_OF_OTHERS = {
     "--init": "of docker",
     "--update-documents": "of the tests",
     "--build-arg": "of docker",
+    "--default-address-pool": "of dockerd",
+    "--data-root": "of dockerd",
+    "--bridge": "of dockerd",
+    "--bip": "of dockerd",
+    "--connect-timeout": "of curl",
 }
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 

@@ -12,6 +12,7 @@ from liverl.config.sections.run import HARBOR
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.engines import ENGINES
 
+AUTO_HOST = "auto"  # of proxy.host: loopback, and the gateway of Docker's bridge where sandboxes need it
 ANY_HOST = ("0.0.0.0", "::")  # listen addresses that stand for all addresses of this machine
 
 
@@ -136,6 +137,11 @@ def compose_sandboxes(c: RunConfig) -> bool:
     path = agent.environment_import_path or ""
     docker = path.startswith(DOCKER_CLASSES) if path else (agent.environment_type or "docker") == "docker"
     return harbor(c) and docker
+
+
+def bridged(c: RunConfig) -> bool:
+    """Whether the sessions also listen at the gateway of Docker's bridge, for agents in sandboxes."""
+    return c.proxy.host == AUTO_HOST and session_service(c) and compose_sandboxes(c)
 
 
 def labelled_sandboxes(c: RunConfig) -> bool:

@@ -454,9 +454,11 @@ class Sampler:
         run_dir, now = self._supervisor.run_dir, self._supervisor.now()
         heads = {head.name: head.path for head in self.facts.trials.newest}
         seen = self._sandboxes
+        hosts = self._supervisor.keeper_manager.held_hosts().values()
+        addresses = {host for host in hosts if not host.startswith("127.") and ":" not in host}
         try:
             status = await self._sandbox_looks.call(
-                lambda: seen.look(run_dir, now, SANDBOXES_LIMIT), SANDBOXES_LIMIT + 1
+                lambda: seen.look(run_dir, now, SANDBOXES_LIMIT, addresses), SANDBOXES_LIMIT + 1
             )
         except TimeoutError:
             status = seen.late(now, SANDBOXES_LIMIT)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
-from liverl.plan.spec import Plan, ServiceSpec
+from liverl.plan.spec import BRIDGE, Plan, ServiceSpec
 from liverl.preflight.script_paths import elsewhere
-from liverl.preflight.subject import Ours, variables_of
+from liverl.preflight.subject import Ours, main_service, variables_of
 from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, find_run, indexed_runs
 from liverl.rundir.layout import read_backend
@@ -44,7 +44,7 @@ def port_checks(plan: Plan, ours: Ours | None = None) -> list[Check]:
     specs = (*plan.services, plan.replica_template) if plan.replica_template else plan.services
     for spec in specs:
         for port in spec.ports:
-            if port.number == 0:
+            if port.number == 0 or port.host == BRIDGE:  # the same number as that of the port at 127.0.0.1
                 continue
             name = f"port {port.number} ({spec.name})"
             holder = procfs.port_holder(port.number)
@@ -67,7 +67,7 @@ def script_ports(
 ) -> Iterator[Check]:
     """The ports that a launch script gets in variables. One that is held is a warning, as in LiveRL's dryrun.sh: some
     scripts end what an earlier launch has left there. Those that the script chooses itself are not known."""
-    script = next(service for service in plan.services if service.ends_run)
+    script = main_service(plan)
     variables = variables_of(script, env)
     for name, key in _OF_SCRIPT.items():
         value = variables.get(name, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -13,12 +14,26 @@ from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
 
 
+def main_service(plan: Plan) -> ServiceSpec:
+    """The service whose end is the run's: the trainer, or the launch script."""
+    return next(service for service in plan.services if service.ends_run)
+
+
+def main_folder(plan: Plan) -> Path:
+    """The working directory of ``main_service``."""
+    return Path(main_service(plan).cwd.replace("{run_dir}", plan.run_dir))
+
+
 class Ours(msgspec.Struct, frozen=True):
     """What of this host a run holds itself, while it goes on. ``members``: service -> pids of its processes;
-    ``gpus``: UUID of a GPU -> service for which it is reserved."""
+    ``gpus``: UUID of a GPU -> service for which it is reserved; ``ports``, ``hosts``: number and address of the
+    sockets that it holds, by ``service.port``; ``attempt``: its number."""
 
     members: Mapping[str, Collection[int]]
     gpus: Mapping[str, str]
+    ports: Mapping[str, int] = {}
+    hosts: Mapping[str, str] = {}
+    attempt: int = 1
 
     def has(self, pid: int | None, plan: Plan) -> bool:
         """Whether a process belongs to the run: to a service, or by the run's directory in its environment, as those

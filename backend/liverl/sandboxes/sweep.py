@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from threading import Event
 
-from liverl.agents.harbor.owned import known_identity, read_ledgers, start_tick
+from liverl.agents.harbor.owned import TEMP, known_identity, read_ledgers, start_tick
 from liverl.model import Sandbox, SandboxesEnd
 from liverl.sandboxes.docker import Docker, DockerError, Kind, Thing
 from liverl.sandboxes.whose import Place, Trials, owned, place_of, short, trials_of, without_worker
 from liverl.util.plural import plural, quantity
+from liverl.util.remove_tree import remove_tree
 
 LOOK_S = 10.0  # seconds for a look that removes nothing
 ENDS = 3  # rounds without progress after which what is left stays: it is used by somebody else, or the daemon is ill
@@ -89,6 +90,8 @@ class _Sweep:
                 counts[kind] += 1
             left += stays
             kept += keeps
+        if self._only is None:
+            self._unknown += _temps_left(self._trials)
         return SandboxesEnd(
             counts["container"],
             counts["network"],
@@ -176,6 +179,23 @@ class _Sweep:
             [_told(thing, self._why.get(key) or "there was no time left") for key, thing in stays.items()],
             [_told(thing, "harbor_agent.environment_delete is false") for thing in keeps],
         )
+
+
+def _temps_left(found: Trials) -> Iterator[str]:
+    """Remove the temporary files of Harbor's processes whose worker has died; yields what cannot be removed."""
+    entries = {entry.temp: entry for entry in found.begun.values() if entry.temp}
+    for temp, entry in entries.items():
+        # A ledger is a file: it must not be able to name anything else.
+        if not os.path.basename(temp).startswith(TEMP) or entry.host != socket.gethostname():
+            continue
+        try:
+            owner = os.lstat(temp).st_uid
+        except OSError:
+            continue  # it has gone
+        if owner != os.geteuid() or start_tick(entry.pid) == entry.tick:
+            continue
+        for error in remove_tree(temp)[:1]:
+            yield f"temporary files of Harbor's in {temp} cannot be removed: {error.strerror or error}"
 
 
 def _key(thing: Thing) -> tuple[str, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from liverl.model import SandboxesStatus, SandboxStatus
 from liverl.util.plural import quantity
 from liverl_tui.data.host import Host, host_of
-from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.text.words import age, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, Span, fit
@@ -75,7 +75,7 @@ _COLUMNS = (
 class SandboxList(RowsPane):
     """The containers of the run's trials: those that are left first, then the oldest."""
 
-    scope = "sandboxes"
+    scope: ClassVar[Scope] = "sandboxes"
     title = "Sandboxes"
     list_name = "sandboxes"
     own_orders = ("left first, then the oldest",)

@@ -100,6 +100,8 @@ async def close() -> None:
     worker = _WORKERS.pop(asyncio.get_running_loop(), None)
     if worker is not None:
         await worker.runner.close()
+        if worker.ledger is not None:
+            worker.ledger.remove_temp()
 
 
 async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
@@ -280,17 +282,16 @@ class _Worker:
         self._folder = where.run_dir / FOLDER
         make_directory(self._folder)
         self._name = where.worker
-        self.runner = HarborRunner(
-            settings.python, concurrent, self._folder / f"{self._name}.log", runner_environment(settings)
-        )
-        self._ledger, self._cluster = None, dict[str, str]()
+        env = runner_environment(settings)
+        whole = {**os.environ, **env}
+        self.ledger, self._cluster = None, dict[str, str]()
         if settings.labels and uses_compose(settings):
-            env = {**os.environ, **runner_environment(settings)}
-            self._ledger = Ledger(where.run_dir, where.worker, where.attempt, env)
-        elif cluster_of(settings, "", os.environ):
-            env = {**os.environ, **runner_environment(settings)}
-            self._ledger = Ledger(where.run_dir, where.worker, where.attempt, env)
-            self._cluster = cluster_of(settings, self._ledger.run_id, env)
+            self.ledger = Ledger(where.run_dir, where.worker, where.attempt, whole)
+            env["TMPDIR"] = self.ledger.make_temp()
+        elif cluster_of(settings, "", whole):
+            self.ledger = Ledger(where.run_dir, where.worker, where.attempt, whole)
+            self._cluster = cluster_of(settings, self.ledger.run_id, whole)
+        self.runner = HarborRunner(settings.python, concurrent, self._folder / f"{self._name}.log", env)
         self._slots = asyncio.Semaphore(concurrent)
         self._tail = TailRules(
             target=runtime["tail_kill_target"],
@@ -304,7 +305,7 @@ class _Worker:
         """A place for one trial, once there is one."""
         tail = self._step(where)
         async with tail.trial(), self._slots:
-            yield Place(self.runner, tail.late, self._ledger, self._cluster, where.attempt)
+            yield Place(self.runner, tail.late, self.ledger, self._cluster, where.attempt)
 
     def _step(self, where: Where) -> StepTail:
         # A trainer that was restarted counts its steps anew.
