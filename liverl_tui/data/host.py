@@ -90,7 +90,7 @@ class Navigation(Protocol):
         """Show the events of the run."""
 
     def action_sandboxes(self) -> None:
-        """Show what the trials have in Docker."""
+        """Show what the trials have in Docker or Kubernetes."""
 
     def open_service(self, name: str) -> None:
         """Show the screen of service or replica ``name``."""

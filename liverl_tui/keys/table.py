@@ -112,7 +112,11 @@ KEYS: tuple[Key, ...] = (
         shown="!",
     ),
     Key(
-        "app", "sandboxes", "W", "sandboxes", "Show what the trials have in Docker: containers, states, ages"
+        "app",
+        "sandboxes",
+        "W",
+        "sandboxes",
+        "Show the trials' containers in Docker, or pods in Kubernetes: states, ages",
     ),
     Key(
         "app",

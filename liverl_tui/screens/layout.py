@@ -8,7 +8,7 @@ from typing import NamedTuple
 from textual.geometry import Region
 
 PANES = ("gpus", "replicas", "logs", "trials")
-SANDBOXES = "sandboxes"  # a further pane, of runs that have sandboxes in Docker
+SANDBOXES = "sandboxes"  # a further pane, of runs that have sandboxes in Docker or Kubernetes
 ALL_PANES = (*PANES, SANDBOXES)
 _ABOVE = 6  # rows that the pane above that of the sandboxes keeps
 WIDE = 160  # columns; from it on the trajectories have a column of their own, unless there are none

@@ -1,4 +1,4 @@
-"""The sandboxes pane: what the trials have in Docker, in a few rows below the trajectories."""
+"""The sandboxes pane: what the trials have in Docker or Kubernetes, in a few rows below the trajectories."""
 
 from __future__ import annotations
 

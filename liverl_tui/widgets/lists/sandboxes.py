@@ -67,7 +67,7 @@ _COLUMNS = (
         "attempt", "attempt", 12, 5, value=lambda row: row.attempt or None, cell=lambda row: (row.attempt, "dim")
     ),
     Column(
-        "name", "container", 16, 4, grows=20, value=lambda row: row.name, cell=lambda row: (row.name, "dim")
+        "name", "name", 16, 4, grows=20, value=lambda row: row.name, cell=lambda row: (row.name, "dim")
     ),
 )  # fmt: skip
 
@@ -147,7 +147,7 @@ class SandboxList(RowsPane):
     # -- drawing
 
     def facts(self) -> tuple[str, str]:
-        """The numbers of containers by state, and whether Docker answers."""
+        """The numbers of containers by state, and whether Docker or the cluster answers."""
         status = self._status
         if status is None:
             return "none", "dim"
@@ -167,7 +167,7 @@ class SandboxList(RowsPane):
         ) or "none", "bad" if not status.reachable else "warn" if status.left else "dim"
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """The list; below it why Docker does not answer, and the command for the chosen one."""
+        """The list; below it why there is no answer, and the command for the chosen one."""
         below = self._below(width)
         rows = list(super().compose_rows(width, max(2, height - len(below))))
         return [*rows, *(Row() for _ in range(height - len(rows) - len(below))), *below]
@@ -189,9 +189,11 @@ class SandboxList(RowsPane):
         if not self._known:
             return [Row((" no state yet", "dim"))]
         if self._status is None:
-            words = "the trials have begun no sandbox in Docker (harbor_agent.environment_type: docker makes some)"
+            words = "the trials have begun no container and no pod (harbor_agent.environment_type: docker makes containers)"
         else:
-            words = "no container of a trial is there now"
+            words = (
+                f"no {'pod' if self._status.backend == 'kubernetes' else 'container'} of a trial is there now"
+            )
         return [Row((f" {line}", "dim")) for line in wrap(words, max(8, width - 2))]
 
     # -- what keys do

@@ -59,8 +59,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     ``lost``: Harbor's process died before it had ended them. The rest is of ``begun`` only. ``project``: Compose's name
     for it; ``services``: of the task; ``daemon``: the variables by which the docker program finds it; ``host``, ``pid``
     and ``tick`` (start, clock ticks since boot): of the worker; ``kept``: ``environment_delete`` is false; ``temp``:
-    the directory for temporary files of the worker's Harbor process; ``cluster``: of a trial whose sandbox is a pod, how
-    its API is asked (``kubeconfig``, ``namespace``, ``selector``), or why it cannot be (``fault``)."""
+    the directory for temporary files of the worker's Harbor process; ``cluster``: of a trial whose sandbox is a pod,
+    how its API is asked (``kubeconfig``, ``namespace``, ``selector``), or why it cannot be (``fault``)."""
 
     event: Literal["begun", "over", "lost"]
     trial: str
@@ -271,7 +271,7 @@ class Ledger:
                 os.getpid(),
                 start_tick(os.getpid()) or 0,
                 kept,
-                self._temp,
+                temp=self._temp,
             ),
             sync=True,
         )
