@@ -189,7 +189,10 @@ class SandboxList(RowsPane):
         if not self._known:
             return [Row((" no state yet", "dim"))]
         if self._status is None:
-            words = "the trials have begun no container and no pod (harbor_agent.environment_type: docker makes containers)"
+            words = (
+                "the trials have begun no container and no pod (harbor_agent.environment_type: docker makes "
+                "containers)"
+            )
         else:
             words = (
                 f"no {'pod' if self._status.backend == 'kubernetes' else 'container'} of a trial is there now"
