@@ -344,6 +344,7 @@ OPTIONS_OF_OTHERS = {
     "--request-timeout": "of kubectl",
     "--cache-dir": "of kubectl",
     "--kubeconfig": "of kubectl",
+    "--all-containers": "of kubectl",
     "--backend": "of verl's model_merger",
     "--tie-word-embedding": "of verl's model_merger",
     "--trust-remote-code": "of verl's model_merger",
