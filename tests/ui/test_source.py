@@ -471,9 +471,10 @@ async def listening(run: SimpleNamespace) -> AsyncIterator[Seen]:
     """Views of a run whose backend is connected, also by the stream of snapshots: views are live before it is."""
     async with looking(run.run_dir) as seen:
         await seen.link("live")
-        async with asyncio.timeout(60):
-            while (await seen.source.command("rss"))["clients"] < 2:
-                await asyncio.sleep(0.01)
+        deadline = time.monotonic() + 60
+        while (told := await seen.source.command("rss"))["clients"] < 2:
+            assert time.monotonic() < deadline, told
+            await asyncio.sleep(0.01)
         yield seen
 
 

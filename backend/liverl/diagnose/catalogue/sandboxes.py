@@ -78,7 +78,7 @@ def sandbox_oom(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def sandbox_networks(window: Window) -> Iterator[Symptom | Resolved]:
+def sandbox_networks_used_up(window: Window) -> Iterator[Symptom | Resolved]:
     """The daemon can create no further network, and each new sandbox needs one."""
     seen = window.now.sandboxes
     if seen is None or not seen.reachable or seen.networks_free != 0 or window.now.state != "running":
@@ -96,7 +96,7 @@ def sandbox_networks(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
-def sandboxes_address(window: Window) -> Iterator[Symptom | Resolved]:
+def sandboxes_address_gone(window: Window) -> Iterator[Symptom | Resolved]:
     """The address at which sandboxes reach the sessions is no address of this machine any more: a bridge of Docker's
     goes with its daemon, or gets another address with another ``bip``."""
     seen = window.now.sandboxes
