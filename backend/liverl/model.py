@@ -531,10 +531,10 @@ class SubmittedJob(msgspec.Struct, frozen=True):
 
 
 class Sandbox(msgspec.Struct, frozen=True):
-    """Something of a trial in Docker. ``name``: Docker's; ``trial``: empty if it is not known; ``why``: it is still
-    there."""
+    """Something of a trial in Docker or Kubernetes. ``name``: its name there; ``trial``: empty if it is not known;
+    ``why``: it is still there."""
 
-    kind: Literal["container", "network", "volume", "image"]
+    kind: Literal["container", "network", "volume", "image", "pod"]
     name: str
     trial: str
     why: str = ""
@@ -629,9 +629,10 @@ class SandboxesStatus(msgspec.Struct, frozen=True):
 
 
 class SandboxesEnd(msgspec.Struct, frozen=True):
-    """What the trials of a run had in Docker. ``containers``, ``networks``, ``volumes``, ``images``: numbers of those
-    that were removed because Harbor had not done so; ``left``: what could not be removed; ``kept``: what stays because
-    ``harbor_agent.environment_delete`` is false; ``unknown``: why it is not known whether more is left."""
+    """What the trials of a run had in Docker or Kubernetes. ``containers``, ``networks``, ``volumes``, ``images``,
+    ``pods``: numbers of those that were removed because Harbor had not done so; ``left``: what could not be removed;
+    ``kept``: what stays because ``harbor_agent.environment_delete`` is false; ``unknown``: why it is not known whether
+    more is left."""
 
     containers: int = 0
     networks: int = 0
@@ -640,6 +641,7 @@ class SandboxesEnd(msgspec.Struct, frozen=True):
     left: tuple[Sandbox, ...] = ()
     kept: tuple[Sandbox, ...] = ()
     unknown: tuple[str, ...] = ()
+    pods: int = 0
 
 
 class Result(msgspec.Struct, frozen=True):

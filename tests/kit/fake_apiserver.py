@@ -150,15 +150,28 @@ class Handler(BaseHTTPRequestHandler):
         return self.answer(200, {"resourceVersion": str(c.version)})
 
     def do_DELETE(self) -> None:
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.refused():
-            return
+            return None
+        if "delete" not in self.verbs:
+            return self.answer(
+                403, status(403, "Forbidden", 'pods is forbidden: User "u" cannot delete resource "pods"')
+            )
         parts = urlsplit(self.path).path.strip("/").split("/")  # api v1 namespaces NS pods NAME
         pod = self.cluster.pods.get((parts[3], parts[5]))
+        uid = json.loads(data).get("preconditions", {}).get("uid") if data[:1] == b"{" else None
         if pod is None:
             self.answer(404, status(404, "NotFound", f'pods "{parts[5]}" not found'))
+        elif uid not in (None, pod["metadata"]["uid"]):
+            self.answer(409, status(409, "Conflict", f"the UID in the precondition ({uid}) does not match"))
+        elif pod["metadata"].get("finalizers"):  # it goes once nobody holds it
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self.cluster.put("MODIFIED", pod | {"metadata": pod["metadata"] | {"deletionTimestamp": now}})
+            self.answer(202, pod)
         else:
             self.cluster.put("DELETED", pod)
             self.answer(200, pod)
+        return None
 
     def do_GET(self) -> None:
         if self.refused():

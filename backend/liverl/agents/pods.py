@@ -11,6 +11,7 @@ from typing import Any
 POD_LABEL = "harbor-run"
 LIST_PODS = f"kubectl get pods -l {POD_LABEL}"
 POD_RUN_ID, POD_TRIAL, POD_ATTEMPT = "liverl.run-id", "liverl.trial", "liverl.attempt"
+RUN_SELECTOR = f"{POD_RUN_ID}="  # begins a selector that only pods of one run meet
 LONGEST = 63  # characters of a label's value in Kubernetes
 # Harbor's own environments in clusters, by type: the labels that their pods have (Harbor 0.24 to 0.26, and ack's own
 # argument ``pod_labels`` for ours).
@@ -37,7 +38,7 @@ def selector_of(agent: Mapping[str, Any], run_id: str) -> str:
         ValueError: ``pod_name_prefix`` can be no label.
     """
     if agent.get("environment_type") == "ack":
-        return f"{POD_RUN_ID}={label_value(run_id)}"
+        return f"{RUN_SELECTOR}{label_value(run_id)}"
     if own := _OWN.get(agent.get("environment_type") or ""):
         return own
     prefix = agent.get("pod_name_prefix") or ""

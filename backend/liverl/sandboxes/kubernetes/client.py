@@ -1,4 +1,4 @@
-"""Two questions to the API of a cluster: the list of pods in pages, and what has changed since. Only GET."""
+"""What is asked of the API of a cluster: the list of pods in pages, what has changed since, and the end of a pod."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ ANSWER_S = 10.0  # seconds for a page, and for the head of a watch
 WATCH_S = 30.0
 _LARGEST_PAGE = 64 << 20  # bytes
 _LARGEST_EVENT = 4 << 20  # bytes; etcd takes objects of 1.5 MiB
+_GONE = (404, 409)  # of a pod whose end was asked for: there is none, or another with its name
+_RIGHTS = {"GET": "list and watch", "DELETE": "delete"}
 _LONGEST = 300  # characters of the API's own words
 
 
@@ -91,6 +93,12 @@ class Cluster:
         self._found: Credentials | None = None
         self._session: aiohttp.ClientSession | None = None
 
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """End all connections."""
         if self._session is not None:
@@ -143,20 +151,53 @@ class Cluster:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise ApiError(f"{self._access.server}: the watch broke off ({_words(error)})") from None
 
+    async def delete(self, pod: Pod, grace: int) -> None:
+        """Ask for the end of this very pod, not of another that has got its name since. ``grace``: seconds between
+        SIGTERM and SIGKILL. One that is gone is no error.
+
+        Raises:
+            ApiError: the API cannot be asked, or refuses.
+            KubeconfigError: there are no credentials.
+        """
+        body = {
+            "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace, "preconditions": {"uid": pod.uid}
+        }  # fmt: skip
+        url = f"{self._url}/{pod.name}"
+        try:
+            async with self._request("DELETE", url, {}, ANSWER_S, body) as answer:
+                await _read(answer, _LARGEST_EVENT)
+        except ApiError as error:
+            if error.status not in _GONE:
+                raise
+
     @asynccontextmanager
     async def _get(self, query: dict[str, str], seconds: float) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._selector:
+            query = {**query, "labelSelector": self._selector}
+        async with self._request("GET", self._url, query, seconds) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        verb: str,
+        url: str,
+        query: dict[str, str],
+        seconds: float,
+        body: Mapping[str, Any] | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         for again in (False, True):
             session, headers = await self._ready()
-            if self._selector:
-                query = {**query, "labelSelector": self._selector}
             more: dict[str, Any] = (
                 {"server_hostname": self._access.server_name} if self._access.server_name else {}
             )
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    answer = await session.get(
-                        self._url,
+                    answer = await session.request(
+                        verb,
+                        url,
                         params=query,
+                        json=body,
                         headers=headers,
                         timeout=aiohttp.ClientTimeout(total=seconds),
                         proxy=self._access.proxy or None,
@@ -169,8 +210,8 @@ class Cluster:
                 if answer.status == 401 and not again:
                     await self.close()  # the token may have been renewed
                     continue
-                if answer.status != 200:
-                    raise await self._refused(answer)
+                if answer.status not in (200, 202):  # 202: it has begun
+                    raise await self._refused(answer, verb)
                 try:
                     yield answer
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -194,7 +235,7 @@ class Cluster:
             headers["Authorization"] = f"Basic {self._found.basic}"
         return self._session, headers
 
-    async def _refused(self, answer: aiohttp.ClientResponse) -> ApiError:
+    async def _refused(self, answer: aiohttp.ClientResponse, verb: str) -> ApiError:
         try:
             said = _status(await _read(answer, 1 << 20)).message
         except (*BAD_JSON, ApiError, aiohttp.ClientError, TimeoutError, OSError):
@@ -202,7 +243,7 @@ class Cluster:
         wait = answer.headers.get("Retry-After", "")
         words = {
             401: "the credentials of the kubeconfig were refused",
-            403: "this user may not list and watch pods there",
+            403: f"this user may not {_RIGHTS[verb]} pods there",
         }.get(answer.status, "the API refused")
         text = (
             f"{self._access.server}: {words} (HTTP {answer.status}{f': {said[:_LONGEST]}' if said else ''})"

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from liverl.agents.harbor.owned import known_identity, read_ledgers, start_tick
-from liverl.agents.pods import is_pod_of
+from liverl.agents.pods import RUN_SELECTOR, is_pod_of
 from liverl.model import SandboxesStatus, SandboxOom, SandboxStatus, SandboxTrouble
 from liverl.sandboxes.kubernetes.client import Cluster
 from liverl.sandboxes.kubernetes.kubeconfig import Access, KubeconfigError, default_path, load
@@ -120,7 +120,7 @@ class SeenPods:
             )
         _, watch, access, namespace, _ = self._watch
         kubectl = f"kubectl --kubeconfig {shlex.quote(str(access.path))} -n {shlex.quote(namespace)}"
-        own = where[2].startswith("liverl.")  # others' pods may have the selector's labels
+        own = where[2].startswith(RUN_SELECTOR)  # others' pods may have the selector's labels
         rows: list[SandboxStatus] = []
         trials = {}
         for pod in watch.pods.values():
