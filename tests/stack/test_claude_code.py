@@ -8,18 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.npm import installed
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 
 from liverl.embedded.tokenizer import decode
-from liverl.environments import default_cache_dir
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,16 +31,8 @@ ASKED = (
 
 @pytest.fixture(scope="module")
 def claude() -> Path:
-    """The program; skips where there is no npm to install it."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed: it installs Claude Code for this test")
-    folder = default_cache_dir() / "npm" / "claude-code"
-    program = folder / "node_modules" / ".bin" / "claude"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([npm, "install", "--no-audit", "--no-fund", PACKAGE], cwd=folder, check=True)
-    return program
+    """The program."""
+    return installed("claude-code", PACKAGE) / ".bin" / "claude"
 
 
 def script(prompt: str, _turn: int) -> str:
