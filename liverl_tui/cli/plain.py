@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import time
 from collections import deque
@@ -27,6 +26,7 @@ from liverl.control.messages import (
 from liverl.model import Event, Level, Result, Snapshot
 from liverl.rundir.commands import next_command
 from liverl.rundir.layout import RunDir
+from liverl.util.descriptors import readable
 from liverl.util.signals import StopRequests
 from liverl_tui.text.facts import plain_facts
 from liverl_tui.text.words import one_line
@@ -151,7 +151,7 @@ class StopSignals:
 
     def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``, or until a signal comes."""
-        select.select([self.fd], [], [], seconds)
+        readable([self.fd], seconds)
         self.clear()
 
 

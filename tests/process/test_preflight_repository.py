@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from kit.liverl_tree import MODULES, NAMES, git, pinned_trees
 from kit.venvs import make_venv, site
 from kit.waiting import wait_until
 
@@ -22,29 +23,12 @@ from liverl.preflight import repository
 from liverl.preflight.running import run_checks
 from liverl.procs import procfs
 
-NAMES = ("harbor-verl-train", "harbor", "verl")
-MODULES = ("harbor", "verl", "verl_patch", "harbor_patch")
-
-
-def git(folder: Path, *words: str) -> str:
-    argv = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     """A repository as LiveRL lays it out: three trees at their pins, and an environment with their modules."""
     root = tmp_path / "rl"
-    pins = []
-    for name in NAMES:
-        tree = root / "repos" / name
-        tree.mkdir(parents=True)
-        git(tree, "init", "-q")
-        git(tree, "commit", "-q", "--allow-empty", "-m", "one")
-        pins.append(f"    {name}: {{name: {name}, pinned_commit: '{git(tree, 'rev-parse', 'HEAD')[:10]}'}}")
-    (root / "config.yaml").write_text(
-        "meta_info:\n  repos:\n" + "\n".join(pins) + "\nruntime_info: {input: {}}\n"
-    )
+    (root / "config.yaml").write_text(pinned_trees(root) + "runtime_info: {input: {}}\n")
     (root / "scripts").mkdir()
     (root / "scripts" / "start.sh").write_text("echo start\n")
     venv = make_venv(root / "repos" / "harbor-verl-train" / ".venv")
@@ -117,15 +101,15 @@ def test_the_room_for_checkpoints(
     assert repository.room(*planned(repo, "trainer.command=[sbatch, x]")).status == "skipped"
 
 
-def test_what_earlier_launches_left(tmp_path: Path) -> None:
+def test_what_earlier_launches_left(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("")
-    assert repository.residue(tmp_path).status == "ok"
+    assert repository.residue(planned(repo)[0], tmp_path).status == "ok"
     (tmp_path / "litellm_cc_8002.pid").write_text("1")
     (tmp_path / "ray").mkdir()
-    check = repository.residue(tmp_path)
+    check = repository.residue(planned(repo)[0], tmp_path)
     assert check.status == "warn" and str(tmp_path / "litellm_cc_8002.pid") in check.text
     assert str(tmp_path / "ray") in check.text and "other" not in check.text
-    assert repository.residue(tmp_path / "gone").status == "skipped"
+    assert repository.residue(planned(repo)[0], tmp_path / "gone").status == "skipped"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +119,11 @@ def test_what_earlier_launches_left(tmp_path: Path) -> None:
         ((sys.executable, "{file}", "x/sync_1node_cc.sh"), True, "fail"),
         ((sys.executable, "{file}", "verl.trainer.main_ppo"), False, "warn"),
         (("tail", "-f", "{folder}/main_ppo.py"), True, "ok"),
+        (
+            ("bash", "-n", "-s", "x/sync_1node_cc.sh"),
+            True,
+            "ok",
+        ),  # reads from stdin, as one that reads a script
     ],
 )
 def test_a_training_that_is_going_on(

@@ -14,7 +14,16 @@ import pytest
 from kit.pilots import handled, press
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, trial
 
-from liverl.model import Evidence, ReplicaSet, StepTrials, Symptom, TreeStats, TrialsStatus
+from liverl.model import (
+    Evidence,
+    ReplicaSet,
+    SandboxesStatus,
+    SandboxStatus,
+    StepTrials,
+    Symptom,
+    TreeStats,
+    TrialsStatus,
+)
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.list_memory import FILE, Kept, ListMemory
 from liverl_tui.data.view import View
@@ -30,6 +39,7 @@ from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.gpu.panes import GpuList
 from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
+from liverl_tui.widgets.lists.sandboxes import SandboxList
 from liverl_tui.widgets.service.panes import ServiceList
 
 pytestmark = pytest.mark.drill
@@ -75,6 +85,16 @@ def crowded(**fields: Any) -> View:
             (("critical", "do", NOW - 9), ("warning", "", None), ("info", "a", NOW - 99)), 1
         )
     )
+    sandboxes = tuple(
+        SandboxStatus(f"{9 - n:012x}", name, task, "attempt_001", state, since=since, exit=code, left=left)
+        for n, (name, task, state, since, code, left) in enumerate(
+            (
+                ("a-main-1", "fix-9", "running", NOW - 9, None, False),
+                ("c-main-1", "", "exited", NOW - 99, 137, True),
+                ("b-main-10", "fix-10", "created", None, None, True),
+            )
+        )
+    )
     values: dict[str, Any] = {
         "gpus": (
             gpu(0, utilization=0.2, power_w=None, owner="r0"),
@@ -87,6 +107,7 @@ def crowded(**fields: Any) -> View:
             len(trials), 1, 7, 1, trials, (StepTrials(7, 6, 5, 1, 0.5, 4), StepTrials(6, 2, 2, 0, None, 2))
         ),
         "symptoms": symptoms,
+        "sandboxes": SandboxesStatus(running=2, ended=1, left=1, rows=sandboxes),
     }
     levels = ("info", "warning", "error", "info")
     events = tuple(
@@ -116,6 +137,7 @@ CASES = {
     "gpu-list": Case(GpuList, ("1", "enter", "tab")),
     "events": Case(EventList, ("E",)),
     "alerts": Case(AlertList, ("A",)),
+    "sandboxes": Case(SandboxList, ("W",)),
 }
 
 

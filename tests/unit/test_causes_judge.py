@@ -7,31 +7,14 @@ import signal
 from typing import Any
 
 import pytest
+from kit.signatures import row
 
 from liverl.causes import errors, patterns
 from liverl.causes.errors import without_speculation
 from liverl.causes.finding import Exit, LogRecords, Verdict
 from liverl.causes.judge import judge as judge_with
 from liverl.causes.match import EACH, NAMES, Matcher
-from liverl.causes.signature import Signature
 from liverl.logs.record import Raised, Record
-
-
-def row(id: str, pattern: str, role: Any = "cause", printer: str = "vllm", **more: Any) -> Signature:
-    more.setdefault("title", f"title of {id}")
-    more.setdefault("fix", f"fix of {id}")
-    return Signature(
-        id=id,
-        printer=printer,
-        last=False,
-        role=role,
-        pattern=pattern,
-        fires="",
-        spares="",
-        source="test",
-        **more,
-    )
-
 
 ROWS = (
     row(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from kit import signatures
 from msgspec.structs import replace
 
 from liverl.causes.errors import told_of
@@ -21,19 +22,8 @@ from liverl.logs.record import Raised, Record
 TRAINER = Exit("trainer", "a.log", 1)
 
 
-def row(id: str, pattern: str, role: Any = "cause", printer: str = "vllm", **more: Any) -> Signature:
-    texts = {"title": f"title of {id}", "fix": f"fix of {id}", "cause": f"cause of {id}."} | more
-    return Signature(
-        id=id,
-        printer=printer,
-        last=False,
-        role=role,
-        pattern=pattern,
-        fires="",
-        spares="",
-        source="x",
-        **texts,
-    )
+def row(id: str, pattern: str, *words: Any, **more: Any) -> Signature:
+    return signatures.row(id, pattern, *words, **{"cause": f"cause of {id}."} | more)
 
 
 class Log:

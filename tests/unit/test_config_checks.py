@@ -269,7 +269,7 @@ def test_topology_engine_and_trainer(topology: str, engine: str, kind: str) -> N
             ("run.replicas=1", "vllm.gen_tp=9"),
             refused(
                 "run.replicas",
-                "1 replicas of 9 GPUs (vllm.gen_tp) need 9 GPUs",
+                "1 replica of 9 GPUs (vllm.gen_tp) needs 9 GPUs",
                 "infrastructure.ngpus_per_node: 8",
                 "vllm.gen_tp of at most 8",
             ),

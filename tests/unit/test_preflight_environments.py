@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.checked_runs import configured
 from kit.venvs import make_venv, site
 
-from liverl.config import load_config
+from liverl.config import ConfigError, load_config
+from liverl.config.attention import DEFAULT_SP_SIZE
 from liverl.config.load import LoadedConfig
 from liverl.model import Check
 from liverl.plan import make_plan
-from liverl.plan.attention import DEFAULT_SP_SIZE
 from liverl.plan.spec import Plan
 from liverl.preflight import disks, flash_attention, origins
+from liverl.preflight.registry import CHECKS
 from liverl.preflight.running import run_checks
 from liverl.util.file_systems import LOCAL_FUSE, NETWORK, file_system
 
@@ -123,6 +126,39 @@ def test_an_environment_of_the_users_is_asked(
     (check,) = flash(f"environments.verl.venv_path={venv}", *sets)
     assert (check.status, check.patch) == (status, patch) and said in check.text, check
     assert bool(check.fix) == (status == "fail")
+
+
+SHAPE = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "vocab_size": 1024,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_what_is_checked_is_the_planned_sp_size(gpus: int, tmp_path: Path) -> None:
+    """The default of 4 is that of no run without flash-attn: neither the number of GPUs nor the memory is judged by
+    it."""
+    sets = (f"training.sp_size={DEFAULT_SP_SIZE}", f"infrastructure.ngpus_per_node={gpus}", "vllm.gen_tp=1")
+    file = configured(tmp_path, "verl")
+    (tmp_path / "models/Toy-1B/config.json").write_text(json.dumps(SHAPE))
+    loaded = load_config(file, sets=sets, env={})
+    entries = [entry for entry in CHECKS if entry.id in ("memory", "model")]
+    plan = make_plan(loaded, Path("/runs/p/n"))
+    found = {c.name: c for c in run_checks(plan, loaded.config, env={}, entries=entries, gpu_memory=80)}
+    assert "sequence parallel" not in found
+    (parts,) = found["memory of training"].evidence
+    assert "activations of 2,048 tokens" in parts.text
+    with pytest.raises(ConfigError, match="must divide the GPUs of the trainer"):
+        load_config(tmp_path / "my.yaml", sets=(*sets[1:], REQUIRED, "training.sp_size=16"), env={})
+    if gpus < DEFAULT_SP_SIZE:
+        for own in (REQUIRED, "environment.venv_path=/opt/v"):
+            with pytest.raises(ConfigError, match="must divide the GPUs of the trainer"):
+                load_config(tmp_path / "my.yaml", sets=(*sets, own), env={})
 
 
 def test_an_sp_size_that_the_user_chose_is_refused_where_flash_attn_cannot_be_had() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ from liverl.model import Event, Snapshot
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.snapshot_json import decode_snapshot
 from liverl.util.decode import decode_json
+from liverl.util.descriptors import readable
 
 # Timeout of the handshake. A backend responds within milliseconds, under full load within a second.
 HELLO_S = 5.0
@@ -123,7 +123,7 @@ class Connection:
                 raise ProtocolMismatch(f"the backend sent a line of more than {LINE_LIMIT} bytes")
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
             watched = [self._sock.fileno()] + ([wake_fd] if wake_fd is not None else [])
-            ready = select.select(watched, [], [], remaining)[0]
+            ready = readable(watched, remaining)
             if self._sock.fileno() not in ready:
                 return None
             try:
@@ -208,7 +208,7 @@ class Connection:
     def _await_end(self, seconds: float) -> None:
         """Read until the other end closes the connection, at most ``seconds``."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and select.select([self._sock], [], [], left)[0]:
+        while (left := until - time.monotonic()) > 0 and readable([self._sock.fileno()], left):
             try:
                 if not self._sock.recv(1 << 18):
                     return

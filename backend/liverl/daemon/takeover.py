@@ -21,7 +21,7 @@ from liverl.supervise.recovery.adoption import adopt_listeners, adopt_service, j
 from liverl.supervise.recovery.evidence import anything_alive
 from liverl.supervise.recovery.replay import RunHistory, Sighting
 from liverl.supervise.services.state_machine import LIVE
-from liverl.util.modes import new_directory
+from liverl.util.modes import make_directory
 from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
 
@@ -130,8 +130,10 @@ async def populate(run: Run, record: evidence.RunRecord, fresh: bool, then: Call
         supervisor.run_dir.joinpath("result.json").unlink(missing_ok=True)
         for stale in ("trainer.json", "replicas.json"):
             supervisor.run_dir.joinpath(stale).unlink(missing_ok=True)
-        remove_tree(supervisor.run_dir / "exits")
-        new_directory(supervisor.run_dir / "exits")
+        for why in remove_tree(supervisor.run_dir / "exits"):
+            raise why  # what is left would be read as how services of this attempt ended
+        # Network storage may carry out a request twice, so that its second answer is "it exists".
+        make_directory(supervisor.run_dir / "exits")
         for child in children:
             await supervisor.keeper_manager.request("forget", token=child["token"])
         began = {"era": procfs.pid_era(), "monotonic": time.monotonic()}

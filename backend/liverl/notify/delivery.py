@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from liverl.procs import procfs
 from liverl.util import redact
 from liverl.util.atomic_file import create
 from liverl.util.decode import decode_json
+from liverl.util.descriptors import readable
 from liverl.util.regular_file import read_regular
 from liverl.util.visible import visible
 
@@ -89,7 +89,7 @@ def _send(data: bytes, variables: Mapping[str, str], seconds: float) -> bytes:
     threading.Thread(target=process.wait, name="notification", daemon=True).start()  # reaped whenever it ends
     assert process.stdout is not None
     with process.stdout as printed:
-        ready, _, _ = select.select([printed], [], [], seconds)
+        ready = readable([printed.fileno()], seconds)
         if not ready:
             process.kill()
         return printed.readline(_LARGEST) if ready else b""

@@ -227,8 +227,10 @@ def execute(words: list[str], body: bytes, env: dict[str, str], deadline: float,
             last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise NotDelivered(f"{how}: {last[-SHOWN:]}" if last else how)
         report(path, {"ok": True})
+        more = select.poll()
+        more.register(reading, select.POLLIN)
         while _children(os.getpid()) and (left := deadline - time.monotonic()) > 0:
-            if select.select([reading], [], [], min(left, 0.05))[0]:
+            if more.poll(min(left, 0.05) * 1000):
                 os.read(reading, 1 << 16)  # a closed pipe would end what still writes into it
             _reap()
     finally:

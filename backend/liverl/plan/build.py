@@ -42,6 +42,7 @@ from liverl.plan.spec import (
     Settings,
 )
 from liverl.plan.steps import steps_given
+from liverl.util.plural import quantity
 
 
 class PlanError(Exception):
@@ -163,7 +164,8 @@ def _verl(loaded: LoadedConfig, run_dir: Path) -> _Parts:
     if expected < 1 or sizing.generating_gpus(config) % sizing.replica_gpus(config):
         gpus, each = sizing.generating_gpus(config), sizing.replica_gpus(config)
         raise PlanError(
-            f"vllm.gen_tp: {gpus} GPUs for generation cannot be divided into replicas of {each} GPUs"
+            f"vllm.gen_tp: {quantity(gpus, 'GPU')} for generation cannot be divided into replicas of "
+            f"{quantity(each, 'GPU')}"
         )
     _check_command_line(config, run_dir)
     secrets = verl_trainer.secret_env(config)

@@ -20,7 +20,7 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.script_paths import elsewhere
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_service, variables_of
 from liverl.procs import procfs
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_loose_json
@@ -45,7 +45,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     """Nothing where the script gets no kubeconfig, or its sandboxes are Docker's."""
-    script = next(service for service in plan.services if service.ends_run)
+    script = main_service(plan)
     variables = variables_of(script, env)
     given = variables.get(_KUBECONFIG, "")
     if not given or "docker" in variables.get(_SANDBOXES, "").lower():

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from liverl.config.schema import RunConfig
-from liverl.environments import BuildError, resolve
 from liverl.environments.local_copy import NEVER
 from liverl.model import Check
 from liverl.plan.spec import Plan
+from liverl.preflight.interpreter import environments_of
 from liverl.util.file_systems import file_system
-from liverl.util.paths import default_cache_dir
 
 NAME = "disk of environment"
 # Measured by LiveRL's documents on CPFS: 8.7 s in place of 1.8 s.
@@ -20,11 +19,7 @@ _COST = "importing torch from there takes about five times as long, in each proc
 
 def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
     """One check for each environment that is there, or will be built, and that of a launch script."""
-    for spec in plan.environments:
-        try:
-            place = resolve(spec, default_cache_dir())
-        except BuildError:
-            continue  # the check of the environment reports it
+    for spec, place in environments_of(plan):
         if place.kind != "own":
             root = place.python.parent.parent
             key = f"environments.{spec.name}.local_copy"

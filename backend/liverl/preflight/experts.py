@@ -17,7 +17,7 @@ from liverl.plan.spec import Plan
 from liverl.preflight.model import fits, folder_of, tensor_parallel
 from liverl.preflight.modelshape import read_shape
 from liverl.preflight.script_paths import elsewhere
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_folder, main_service, variables_of
 
 NAME = "experts"
 _REPLAY, _MODEL = "ENABLE_R3", "MODEL_PATH"
@@ -78,12 +78,12 @@ def _expert_parallel(config: RunConfig) -> str:
 
 def _replay(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Iterator[Check]:
     """Routing replay of LiveRL's scripts, which ends a run with a dense model after 10 to 20 minutes."""
-    script = next(service for service in plan.services if service.ends_run)
+    script = main_service(plan)
     variables = variables_of(script, env)
     model = variables.get(_MODEL, "")
     if variables.get(_REPLAY, "").lower() not in _ON or not model or elsewhere(config):
         return
-    shape = _shape(Path(script.cwd.replace("{run_dir}", plan.run_dir), model))
+    shape = _shape(main_folder(plan) / model)
     if shape is None:
         yield Check(NAME, "skipped", f"{_REPLAY} is on, and whether {model} has experts is not known")
     elif shape.experts:

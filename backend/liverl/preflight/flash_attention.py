@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from liverl.config.attention import REMOVE_PADDING, has_flash_attention
 from liverl.config.schema import RunConfig
 from liverl.config.sizing import bare_key
 from liverl.model import Check
-from liverl.plan.attention import IMPLEMENTATION, REMOVE_PADDING, SP_SIZE, has_flash_attention
+from liverl.plan.attention import IMPLEMENTATION, SP_SIZE
 from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python, interpreter
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_service, variables_of
 
 NAME = "flash-attn"
 _SP = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
@@ -23,7 +24,7 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Iterator[Ch
     """One check of a trainer on GPUs; none on a CPU, for which sdpa is always planned."""
     if config.verl.device != "cuda":
         return
-    trainer = next(service for service in plan.services if service.ends_run)
+    trainer = main_service(plan)
     words = {
         bare_key(w.partition("=")[0]): w.partition("=")[2].strip("'\"") for w in trainer.argv if "=" in w
     }

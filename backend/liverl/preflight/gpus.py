@@ -89,7 +89,7 @@ def _not_counted(config: RunConfig) -> Iterator[Check]:
 
 
 def _too_few(config: RunConfig, need: Need, have: int, note: str, *, unseen: bool) -> Check:
-    text = f"{have} GPUs visible, but {need.words}" + (f" ({note})" if note else "")
+    text = f"{quantity(have, 'GPU')} visible, but {need.words}" + (f" ({note})" if note else "")
     if when.command(config) and unseen:  # it may start its trainer on another host
         return Check(NAME, "warn", text, fix="start it on a host with GPUs")
     if when.managed(config):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from liverl.environments import BuildError, resolve
-from liverl.plan.spec import Plan
+from liverl.environments import BuildError, EnvPlan, resolve
+from liverl.plan.spec import EnvironmentSpec, Plan
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 from liverl.util.paths import default_cache_dir
@@ -19,13 +20,17 @@ _SECONDS = 60.0  # a cold network disk is slow
 T = TypeVar("T")
 
 
+def environments_of(plan: Plan) -> Iterator[tuple[EnvironmentSpec, EnvPlan]]:
+    """The environments of the plan, and where they are or will be. Left out are those whose description is wrong: the
+    check ``environments`` reports it."""
+    for spec in plan.environments:
+        with suppress(BuildError):
+            yield spec, resolve(spec, default_cache_dir())
+
+
 def interpreter(plan: Plan, name: str = "verl") -> Path | None:
     """The interpreter of an environment of the plan; None if it has still to be built, or cannot be found."""
-    spec = next((e for e in plan.environments if e.name == name), None)
-    try:
-        place = resolve(spec, default_cache_dir()) if spec is not None else None
-    except BuildError:
-        return None  # the check of the environment reports it
+    place = next((place for spec, place in environments_of(plan) if spec.name == name), None)
     return place.python if place is not None and place.published else None
 
 

@@ -13,6 +13,7 @@ from liverl.model import Check
 from liverl.observe.trials.engine_parser import VARIABLES, Place, places
 from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan
+from liverl.preflight.subject import main_folder, main_service
 from liverl.util import redact
 from liverl.util.regular_file import read_regular
 
@@ -29,8 +30,8 @@ def checks(plan: Plan, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
     """Whether the launch script of ``plan`` can be started with ``env``; none if the trainer is no launch script."""
     if plan.script is None:
         return
-    script = next(service for service in plan.services if service.ends_run)
-    cwd = Path(script.cwd.replace("{run_dir}", plan.run_dir))
+    script = main_service(plan)
+    cwd = main_folder(plan)
     path = script.env.get("PATH") or env.get("PATH") or os.defpath
     why = problem(script.argv, cwd, path)
     yield Check(

@@ -21,6 +21,7 @@ from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import GAE, tokens_per_gpu
 from liverl.preflight.model import folder_of, named, tensor_parallel, will_be_made
 from liverl.preflight.modelshape import Tensor, of_shape, parameters, read_shape, tensors, weight_bytes
+from liverl.util.plural import quantity
 
 NAME, TRAINING = "memory", "memory of training"
 _TRAIN_ID = "memory-training"
@@ -252,10 +253,10 @@ def of_trainer(config: RunConfig, gpu: Gpu, found: TrainMemory, kv: KvMemory) ->
     offload = "with" if config.training.actor_offload else "without"
     rows = (
         Evidence(
-            f"{gpu.words}, {sizing.trainer_gpus(config)} GPUs, {offload} offload: {gib(found.parameters)} GiB "
-            f"parameters, {gib(found.gradients)} gradients, {gib(found.optimizer)} optimizer, "
-            f"{gib(found.reference)} reference, {gib(found.activations)} activations of "
-            f"{tokens_per_gpu(config):,} tokens, {gib(found.beside)} others; "
+            f"{gpu.words}, {quantity(sizing.trainer_gpus(config), 'GPU')}, {offload} offload: "
+            f"{gib(found.parameters)} GiB parameters, {gib(found.gradients)} gradients, "
+            f"{gib(found.optimizer)} optimizer, {gib(found.reference)} reference, "
+            f"{gib(found.activations)} activations of {tokens_per_gpu(config):,} tokens, {gib(found.beside)} others; "
             f"{gib(found.resident)} stay during rollouts"
         ),
     )

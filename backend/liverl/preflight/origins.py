@@ -6,12 +6,11 @@ import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from liverl.environments import BuildError, resolve
+from liverl.environments import BuildError
 from liverl.environments.copy_proof import editable_packages
 from liverl.model import Check
 from liverl.plan.spec import Plan
-from liverl.preflight.interpreter import ask_python
-from liverl.util.paths import default_cache_dir
+from liverl.preflight.interpreter import ask_python, environments_of
 
 ORIGIN = "where modules come from"
 VERSIONS = "versions"
@@ -96,10 +95,6 @@ def _begins(version: str, wanted: str) -> bool:
 
 def _there(plan: Plan) -> Iterator[tuple[str, Path]]:
     """The environments that can be asked."""
-    for spec in plan.environments:
-        try:
-            place = resolve(spec, default_cache_dir())
-        except BuildError:
-            continue
+    for spec, place in environments_of(plan):
         if place.kind != "own" and place.published:
             yield spec.name, place.python

@@ -11,7 +11,7 @@ from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.preflight.script_paths import elsewhere
-from liverl.preflight.subject import Ours, variables_of
+from liverl.preflight.subject import Ours, main_service, variables_of
 from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, find_run, indexed_runs
 from liverl.rundir.layout import read_backend
@@ -67,7 +67,7 @@ def script_ports(
 ) -> Iterator[Check]:
     """The ports that a launch script gets in variables. One that is held is a warning, as in LiveRL's dryrun.sh: some
     scripts end what an earlier launch has left there. Those that the script chooses itself are not known."""
-    script = next(service for service in plan.services if service.ends_run)
+    script = main_service(plan)
     variables = variables_of(script, env)
     for name, key in _OF_SCRIPT.items():
         value = variables.get(name, "")

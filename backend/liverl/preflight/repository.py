@@ -6,21 +6,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
-from liverl.plan.spec import Plan, ServiceSpec
+from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python
+from liverl.preflight.launch_script import SHELLS
+from liverl.preflight.liverl_repo import TRAIN, mapping, tree_of
 from liverl.preflight.script_paths import elsewhere
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_folder, main_service, variables_of
 from liverl.procs import procfs
-from liverl.util.decode import Undecodable, decode_yaml
 from liverl.util.git_head import git_head
-from liverl.util.regular_file import read_regular
 
 PINS, MODULES, ROOM, RESIDUE, JOB = "pins", "script modules", "room for checkpoints", "residue", "job running"
-MOST = 1 << 20  # bytes of a config.yaml
 # dryrun.sh: less than 50 GiB on the volume of the checkpoints is a warning.
 ROOM_GIB = 50
 # Modules that LiveRL's scripts import, which must come from the repository and not from somewhere else.
@@ -36,7 +34,7 @@ _FIND = (
     "print(json.dumps(found))"
 )
 _RESIDUE = ("ray", "trajectory_logger.py")  # below /tmp; and what begins with:
-_LITELLM = "litellm_cc_"
+_LITELLM, _TRIALS = "litellm_cc_", "harbor_trials"
 # What a training of LiveRL's or verl's has in its command line.
 _STARTERS = ("python", "bash", "sh", "dash", "ray", "torchrun")
 _JOBS = ("sync_1node_cc", "sync_1nodes_cc", "train_1node_cc", "fully_async_main", "main_ppo")
@@ -44,12 +42,13 @@ _JOBS = ("sync_1node_cc", "sync_1nodes_cc", "train_1node_cc", "fully_async_main"
 
 def pins(plan: Plan) -> Iterator[Check]:
     """Whether the repositories of LiveRL's config.yaml are there, at the commits that it pins."""
-    root, document = _described(_cwd(_script(plan), plan))
-    if root is None:
+    tree = tree_of(plan)
+    if tree is None:
         return
-    for key, repo in _mapping(_mapping(document.get("meta_info")).get("repos")).items():
-        name = str(_mapping(repo).get("name") or key)
-        pin = str(_mapping(repo).get("pinned_commit") or "")
+    root = tree.root
+    for key, repo in mapping(mapping(tree.document.get("meta_info")).get("repos")).items():
+        name = str(mapping(repo).get("name") or key)
+        pin = str(mapping(repo).get("pinned_commit") or "")
         folder, title = root / "repos" / name, f"{PINS}: {name}"
         if not folder.is_dir():
             fix = "clone it there, or correct meta_info.repos of its config.yaml"
@@ -69,10 +68,10 @@ def pins(plan: Plan) -> Iterator[Check]:
 
 def modules(plan: Plan, env: Mapping[str, str]) -> Iterator[Check]:
     """Whether the modules of LiveRL's repositories come from these in the script's environment."""
-    script = _script(plan)
-    root, _ = _described(_cwd(script, plan))
-    if root is None or not (root / "repos").is_dir():
+    script, tree = main_service(plan), tree_of(plan)
+    if tree is None or not (tree.root / "repos").is_dir():
         return
+    root = tree.root
     given = script.env.get("VENV_PATH")
     venv = Path(given) if given else root / "repos" / "harbor-verl-train" / ".venv"
     python = venv / "bin" / "python"
@@ -87,7 +86,7 @@ def modules(plan: Plan, env: Mapping[str, str]) -> Iterator[Check]:
             _MODULES,
             dict[str, str],
             env=variables_of(script, env),
-            cwd=str(_cwd(script, plan)),
+            cwd=str(main_folder(plan)),
         )
     except ValueError as error:
         yield Check(MODULES, "skipped", f"{python} cannot be asked: {error}")
@@ -113,7 +112,7 @@ def room(plan: Plan, config: RunConfig) -> Check:
     if plan.script is not None:
         if elsewhere(config):
             return Check(ROOM, "skipped", "the command runs on another host")
-        folder = _cwd(_script(plan), plan)
+        folder = main_folder(plan)
     else:
         folder = Path(plan.run_dir)
     there = next((path for path in (folder, *folder.parents) if path.exists()), None)
@@ -129,15 +128,18 @@ def room(plan: Plan, config: RunConfig) -> Check:
     return Check(ROOM, "ok", f"{there} has {free:.0f} GiB free")
 
 
-def residue(tmp: Path = Path("/tmp")) -> Check:
-    """What earlier launches left in /tmp. LiveRL's proxy reads its files there."""
+def residue(plan: Plan, tmp: Path = Path("/tmp")) -> Check:
+    """What earlier launches left in /tmp, where LiveRL's proxy reads its files, and their trials."""
     try:
         names = sorted(os.listdir(tmp))
     except OSError as error:
         return Check(RESIDUE, "skipped", f"{tmp}: {error.strerror}")
     found = [str(tmp / name) for name in names if name in _RESIDUE or name.startswith(_LITELLM)]
+    tree = tree_of(plan)
+    trials = tree.root / TRAIN / _TRIALS if tree is not None else main_folder(plan) / _TRIALS
+    found += [str(trials)] if trials.is_dir() and any(trials.iterdir()) else []
     if not found:
-        return Check(RESIDUE, "ok", f"nothing of earlier launches is in {tmp}")
+        return Check(RESIDUE, "ok", f"nothing of earlier launches is in {tmp}, and no trials in {trials}")
     fix = "if no launch is going on, remove them; liverl-tui clean removes those of runs of ours"
     return Check(RESIDUE, "warn", f"earlier launches left {', '.join(found[:5])}", fix=fix)
 
@@ -147,7 +149,7 @@ def jobs(plan: Plan, config: RunConfig) -> Iterator[Check]:
     if elsewhere(config):
         yield Check(JOB, "skipped", "the command runs on another host")
         return
-    folder, found = os.path.realpath(_cwd(_script(plan), plan)), []
+    folder, found = os.path.realpath(main_folder(plan)), []
     for pid in procfs.scan():
         words = procfs.arguments(pid)
         if pid != os.getpid() and _trains(words):
@@ -167,6 +169,8 @@ def _trains(words: tuple[str, ...]) -> bool:
     if not words:
         return False
     program = os.path.basename(words[0])
+    if program in SHELLS and "-n" in words[1:3]:
+        return False  # only reads the script, as our own check of its syntax does
     return _is_job(words[0]) or (program.startswith(_STARTERS) and any(map(_is_job, words[1:6])))
 
 
@@ -180,27 +184,3 @@ def _works_below(pid: int, folder: str) -> bool:
         return Path(os.readlink(f"/proc/{pid}/cwd")).is_relative_to(folder)
     except OSError:
         return False  # of another user, or gone
-
-
-def _script(plan: Plan) -> ServiceSpec:
-    return next(service for service in plan.services if service.ends_run)
-
-
-def _cwd(script: ServiceSpec, plan: Plan) -> Path:
-    return Path(script.cwd.replace("{run_dir}", plan.run_dir))
-
-
-def _described(cwd: Path) -> tuple[Path | None, dict[str, Any]]:
-    """The folder of LiveRL's repository at or above the script's, with its config.yaml; None if there is none."""
-    for folder in (cwd, *cwd.parents[:3]):
-        try:
-            document = decode_yaml(read_regular(folder / "config.yaml", MOST))
-        except (OSError, Undecodable):
-            continue
-        if _mapping(_mapping(document).get("meta_info")).get("repos"):
-            return folder, _mapping(document)
-    return None, {}
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

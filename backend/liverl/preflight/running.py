@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
+from liverl.plan.attention import planned
 from liverl.plan.spec import Plan
 from liverl.preflight.registry import CHECKS, Entry
 from liverl.preflight.subject import Ours, Subject
@@ -41,6 +42,7 @@ def run_checks(
     looks at this one is skipped. ``gpu_memory``: GiB of one of its GPUs, None = of those of this host. ``ours``: see
     ``Subject``. ``tell``: is told the ids of the checks that go on, each time one has ended.
     """
+    config = planned(config)  # what is started, not what the file says
     subject = Subject(plan, config, os.environ if env is None else env, gpu_memory, elsewhere, ours)
     apply = [entry for entry in (CHECKS if entries is None else entries) if entry.when(config)]
     found = [_elsewhere([entry.id for entry in apply if entry.host])] if elsewhere else []

@@ -14,6 +14,7 @@ from liverl.plan.script_variables import script_variables
 from liverl.plan.spec import Plan
 from liverl.preflight import hub
 from liverl.preflight.nearby import nearby
+from liverl.preflight.subject import main_folder, main_service
 from liverl.util import redact
 
 NAME = "what the script starts"
@@ -35,8 +36,8 @@ def elsewhere(config: RunConfig) -> bool:
 
 def checks(plan: Plan, config: RunConfig) -> Iterator[Check]:
     """One check for each path that the script gets in a variable, and what is not looked at."""
-    script = next(service for service in plan.services if service.ends_run)
-    cwd = Path(script.cwd.replace("{run_dir}", plan.run_dir))
+    script = main_service(plan)
+    cwd = main_folder(plan)
     given = {name: script.env[name] for name in (*_FOLDERS, *_FILES) if script.env.get(name)}
     yield _chosen(config, given)
     for name, value in given.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.launch_script import SHELLS, script_of
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import main_folder, main_service, variables_of
 from liverl.util.regular_file import open_binary
 
 NAME = "script syntax"
@@ -22,13 +22,18 @@ _LINE = 200  # bytes of a first line
 
 def checks(plan: Plan, env: Mapping[str, str]) -> Check | None:
     """``SHELL -n FILE``; None for what no shell runs, or for a file that is not there, which another check tells."""
-    script = next(service for service in plan.services if service.ends_run)
-    cwd = Path(script.cwd.replace("{run_dir}", plan.run_dir))
+    script = main_service(plan)
+    cwd = main_folder(plan)
     found = _shell_and_file(script.argv, cwd)
     if found is None:
         return None
     shell, file = found
-    variables = {name: text for name, text in variables_of(script, env).items() if name not in _RUN_FIRST}
+    return of_file(shell, file, cwd, variables_of(script, env))
+
+
+def of_file(shell: str, file: Path, cwd: Path, env: Mapping[str, str], title: str = NAME) -> Check:
+    """What a shell says of a script. ``env``: the script's variables."""
+    variables = {name: text for name, text in env.items() if name not in _RUN_FIRST}
     try:
         done = subprocess.run(
             [shell, "-n", str(file)],
@@ -42,12 +47,12 @@ def checks(plan: Plan, env: Mapping[str, str]) -> Check | None:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Check(NAME, "skipped", f"{shell} cannot be asked: {error}")
+        return Check(title, "skipped", f"{shell} cannot be asked: {error}")
     if done.returncode == 0:
-        return Check(NAME, "ok", f"{shlex.join([shell, '-n', str(file)])} finds nothing")
+        return Check(title, "ok", f"{shlex.join([shell, '-n', str(file)])} finds nothing")
     lines = done.stderr.strip().splitlines() or [f"{shell} -n ends with {done.returncode}"]
     return Check(
-        NAME, "fail", lines[0], fix=f"correct {file}; to see all: {shlex.join([shell, '-n', str(file)])}"
+        title, "fail", lines[0], fix=f"correct {file}; to see all: {shlex.join([shell, '-n', str(file)])}"
     )
 
 

@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator, Mapping
 
 from liverl.config.schema import RunConfig
-from liverl.environments import BuildError, resolve
 from liverl.model import Check
 from liverl.plan.spec import Plan
+from liverl.preflight.interpreter import environments_of
 from liverl.preflight.model import named
 from liverl.util.file_systems import file_system
-from liverl.util.paths import default_cache_dir
 from liverl.util.plural import quantity
 
 NAME = "storage"
@@ -66,11 +65,7 @@ def _places(plan: Plan, config: RunConfig) -> Mapping[str, str]:
         "trainer.cwd": config.trainer.cwd,
         "the run's directory": plan.run_dir,
     }
-    for spec in plan.environments:
-        try:
-            place = resolve(spec, default_cache_dir())
-        except BuildError:
-            continue  # the check of the environment reports it
+    for spec, place in environments_of(plan):
         if place.kind != "own":
             places[f"environment {spec.name}"] = str(place.python.parent.parent)
     return {what: path for what, path in places.items() if path}

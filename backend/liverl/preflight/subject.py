@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -11,6 +12,16 @@ from liverl.config.schema import RunConfig
 from liverl.plan.inherit import inherited
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs import procfs
+
+
+def main_service(plan: Plan) -> ServiceSpec:
+    """The service whose end is the run's: the trainer, or the launch script."""
+    return next(service for service in plan.services if service.ends_run)
+
+
+def main_folder(plan: Plan) -> Path:
+    """The working directory of ``main_service``."""
+    return Path(main_service(plan).cwd.replace("{run_dir}", plan.run_dir))
 
 
 class Ours(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import stat
 import time
 from typing import BinaryIO
@@ -17,6 +16,7 @@ from typing import BinaryIO
 from liverl.util.checked_path import LinkRefusedError as LinkRefusedError
 from liverl.util.checked_path import RefusedFileError as RefusedFileError
 from liverl.util.checked_path import StrPath, open_at, open_checked, open_folder, unmapped_uid
+from liverl.util.descriptors import readable
 
 LARGEST = 256 << 20  # bytes: nothing that is read as a whole is this large
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -189,7 +189,7 @@ def read_pipe(path: StrPath, most: int, seconds: float) -> bytes:
     data, opened = b"", False
     try:
         while (left := give_up - time.monotonic()) > 0:
-            ready, _, _ = select.select([fd], [], [], min(left, 0.05))
+            ready = readable([fd], min(left, 0.05))
             try:
                 chunk = os.read(fd, 1 << 16)
             except BlockingIOError:  # a writer has it open and has written nothing new

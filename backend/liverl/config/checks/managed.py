@@ -22,6 +22,7 @@ from liverl.engines.adapter.argv import keys_of
 from liverl.engines.tool_formats import AUTO
 from liverl.util.decode import decode_loose_json
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
 
 _OWN = "LIVERL_"
 # A name, an IPv4 address, or an IPv6 address without brackets.
@@ -225,9 +226,11 @@ def _managed_gpus(c: RunConfig) -> Iterator[Finding]:
     each = int(value_of(c, key)) if key else 0
     need, have = c.run.replicas * each, c.infrastructure.ngpus_per_node
     if c.run.topology == "managed" and need > have:
-        words = f"{c.run.replicas} replicas of {each} GPUs ({key}) need {need} GPUs"
+        needs = "needs" if c.run.replicas == 1 else "need"
+        wanted = f"{quantity(c.run.replicas, 'replica')} of {quantity(each, 'GPU')} ({key})"
+        words = f"{wanted} {needs} {quantity(need, 'GPU')}"
         fits = have // each
-        allowed = f"at most {fits} replicas" if fits else f"{key} of at most {have}"
+        allowed = f"at most {quantity(fits, 'replica')}" if fits else f"{key} of at most {have}"
         yield Finding("run.replicas", words, f"infrastructure.ngpus_per_node: {have}", allowed)
 
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from liverl.config.attention import planned_sp_size
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import HARBOR, SELF, names_a_folder
@@ -19,6 +20,7 @@ from liverl.config.sizing import (
     trainer_gpus,
 )
 from liverl.util.nearest import did_you_mean
+from liverl.util.plural import quantity
 
 RULES = RuleSet()
 _rule = RULES.rule
@@ -89,14 +91,14 @@ def _tensor_parallel(c: RunConfig) -> Iterator[Finding]:
             _divisors(generating_gpus(c)),
         )
         if replica_gpus(c) != c.vllm.gen_tp:
-            words += f"; trainer.overrides gives each replica {replica_gpus(c)} GPUs"
+            words += f"; trainer.overrides gives each replica {quantity(replica_gpus(c), 'GPU')}"
             allowed = ""  # that key is not the only one
         yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp), allowed)
 
 
-@_rule(*_WORLD, "training.sp_size")
+@_rule(*_WORLD, "training.sp_size", "trainer.kind", "verl.device", "environments", "environment.venv_path")
 def _sequence_parallel(c: RunConfig) -> Iterator[Finding]:
-    if _sized(c) and trainer_gpus(c) % c.training.sp_size:
+    if _sized(c) and trainer_gpus(c) % planned_sp_size(c):
         words = f"must divide the GPUs of the trainer ({trainer_gpus(c)})"
         yield Finding("training.sp_size", words, str(c.training.sp_size), _divisors(trainer_gpus(c)))
 
