@@ -23,13 +23,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST = "The word is written."
-ROOM = 200_000  # tokens of the context: their own prompts have 40,000 of this small tokenizer's
+ROOM = (
+    200_000  # tokens of the context: their own prompts and tools have up to 40,000 of this small tokenizer's
+)
 
 
 def script(tool: str, prompt: str) -> str:
-    """What the model writes: a file by its shell, then a word; asked beside the task (for a title), only the word."""
-    asked = prompt.rsplit("<|im_start|>assistant", 1)[0]
-    if "into the file notes.txt" not in asked or "done-and-seen" in asked:
+    """What the model writes: a file by its shell, then a word; asked beside the task (a title, memories), the word."""
+    if "into the file notes.txt" not in prompt or "done-and-seen" in prompt or LAST in prompt:
         return LAST
     words = {"command": "echo maple > notes.txt; echo done-and-s''een", "description": "Write the word"}
     return "I write it. " + call_text(tool, **words)
