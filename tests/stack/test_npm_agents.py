@@ -23,9 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST = "The word is written."
-ROOM = (
-    200_000  # tokens of the context: their own prompts and tools have up to 40,000 of this small tokenizer's
-)
+# tokens of the context: their own prompts and tools have up to 40,000 of this small tokenizer's
+ROOM = 200_000
 
 
 def script(tool: str, prompt: str) -> str:
