@@ -17,6 +17,7 @@ from kit.npm import installed
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 
+from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.embedded.tokenizer import decode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -75,6 +76,7 @@ async def dialogue(program: Path, folder: Path, opened: dict[str, Any]) -> list[
         "PATH": os.environ["PATH"],
         "ANTHROPIC_BASE_URL": opened["anthropic_url"],
         "ANTHROPIC_API_KEY": opened["key"],
+        **dict.fromkeys(("ANTHROPIC_MODEL", *MODEL_VARIABLES), "m"),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
     options = ["-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json"]
@@ -99,7 +101,7 @@ async def dialogue(program: Path, folder: Path, opened: dict[str, Any]) -> list[
                         results.append(event)
                         break
             process.stdin.close()
-            assert await process.wait() == 0
+            assert await process.wait() == 0, [result.get("result") for result in results]
     finally:
         if process.returncode is None:
             process.kill()

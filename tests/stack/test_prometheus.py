@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from kit.processes import stop_process
 from kit.runs import ToyRun
 from kit.screens import gpu, snapshot
 from kit.waiting import wait_until
@@ -222,7 +223,7 @@ def test_every_query_of_the_dashboard_has_a_series(
 
     replica = run.service("replica-1").pid
     assert replica is not None
-    psutil.Process(replica).send_signal(signal.SIGSTOP)
+    stop_process(replica)
     try:
         wait_until(lambda: all_but("no query is left out"), 120, "the service that is not ready")
     finally:
