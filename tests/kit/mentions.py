@@ -350,6 +350,7 @@ OPTIONS_OF_OTHERS = {
     "--trust-remote-code": "of verl's model_merger",
     "--release": "of .ci/dist",
     "--draft": "of towncrier",
+    "--prefix": "of npm",
     "--from": "of uvx",
     "--with": "of uv run",
     "--init": "of docker",

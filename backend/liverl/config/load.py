@@ -24,7 +24,7 @@ from liverl.config.schema import RunConfig, is_open, leaves, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
 from liverl.util.answered import NoAnswer, answered
 from liverl.util.file_systems import file_system
-from liverl.util.regular_file import open_binary, read_pipe
+from liverl.util.regular_file import open_binary, read_pipe, read_up_to
 
 MAX_BYTES = 4 * 1024 * 1024
 ANSWER_S = 10.0  # seconds that the file system of a configuration file has
@@ -287,7 +287,7 @@ def _content(path: Path) -> bytes:
     if path.is_fifo():  # bash's <(command)
         return read_pipe(path, MAX_BYTES, PIPE_S)
     with open_binary(path) as file:
-        return file.read(MAX_BYTES + 1)
+        return read_up_to(file.fileno(), MAX_BYTES + 1)
 
 
 def _build(settings: Mapping[KeyPath, Setting]) -> RunConfig:
