@@ -344,6 +344,7 @@ OPTIONS_OF_OTHERS = {
     "--request-timeout": "of kubectl",
     "--cache-dir": "of kubectl",
     "--kubeconfig": "of kubectl",
+    "--all-containers": "of kubectl",
     "--backend": "of verl's model_merger",
     "--tie-word-embedding": "of verl's model_merger",
     "--trust-remote-code": "of verl's model_merger",
@@ -355,6 +356,11 @@ OPTIONS_OF_OTHERS = {
     "--init": "of docker",
     "--update-documents": "of the tests",
     "--build-arg": "of docker",
+    "--default-address-pool": "of dockerd",
+    "--data-root": "of dockerd",
+    "--bridge": "of dockerd",
+    "--bip": "of dockerd",
+    "--connect-timeout": "of curl",
 }
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 

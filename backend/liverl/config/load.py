@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from liverl.config import profiles
 from liverl.config.checks.managed import check, mirrored, secret_overrides
+from liverl.config.conditions import AUTO_HOST
 from liverl.config.consumers import why_inert
 from liverl.config.errors import ConfigError, Problem, Where
 from liverl.config.inert import MIRRORED
@@ -328,7 +329,7 @@ def _variables_over_file(overridden: Mapping[KeyPath, Setting], theirs: Layer) -
 def _open_proxy(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list[str]:
     """A warning if the proxy accepts the well-known placeholder key on an address that other machines reach."""
     key, host = config.infrastructure.anthropic_api_key, config.proxy.host
-    if key != PLACEHOLDER or host in LOOPBACK:
+    if key != PLACEHOLDER or host in (*LOOPBACK, AUTO_HOST):
         return []
     where = settings["infrastructure", "anthropic_api_key"].where
     return [
