@@ -177,7 +177,7 @@ class Navigation:
         self._open(AlertsScreen())
 
     def action_sandboxes(self) -> None:
-        """Show what the trials have in Docker."""
+        """Show what the trials have in Docker or Kubernetes."""
         from liverl_tui.screens.sandboxes import SandboxesScreen
 
         self._open(SandboxesScreen())

@@ -33,7 +33,8 @@ _MOST_LEFT = 20  # lines of what stays; --json has all
 @click.option(
     "--sandboxes",
     is_flag=True,
-    help="Also remove what the trials left in Docker: containers, networks, volumes and images with the run's labels.",
+    help="Also remove what the trials left: containers, networks, volumes and images in Docker with the run's labels, "
+    "and its pods in Kubernetes.",
 )
 @click.option(
     "--kept",
@@ -150,7 +151,7 @@ def _show(rows: Sequence[Row], found: Found, holders: Sequence[GpuHolder]) -> No
     for line in _table(rows):
         echo(line)
     for one in found.sandbox_rows():
-        echo(f"in Docker: {one.kind} {one.name} of {one.run}, trial {one.trial or 'unknown'}")
+        echo(f"{one.kind} {one.name} of {one.run}, trial {one.trial or 'unknown'}")
     for holder in holders:
         echo(
             f"to be ended: pid {holder.pid} of {holder.user}, {_memory(holder.memory, holder.note)}: {holder.command}"
@@ -203,7 +204,7 @@ def _tell(anything: bool, agreed: bool, outcome: Outcome, holders: Sequence[GpuH
         echo(f"nothing was removed{without}")
     else:
         if outcome.sandboxes:
-            echo(f"removed {quantity(outcome.sandboxes, 'thing')} from Docker")
+            echo(f"removed {quantity(outcome.sandboxes, 'thing')} of trials' sandboxes")
         echo(f"freed {quantity(outcome.bytes, 'byte')} in {quantity(outcome.files, 'file')}")
         for one in holders:
             if one.ended:

@@ -89,6 +89,9 @@ class Navigation(Protocol):
     def action_events(self) -> None:
         """Show the events of the run."""
 
+    def action_sandboxes(self) -> None:
+        """Show what the trials have in Docker or Kubernetes."""
+
     def open_service(self, name: str) -> None:
         """Show the screen of service or replica ``name``."""
 

@@ -23,6 +23,7 @@ Scope = Literal[
     "events",
     "alerts",
     "sandboxes",
+    "containers",  # the pane of the dashboard
     "help",
     "dialog",
     "moving",  # every pane with rows or lines

@@ -12,6 +12,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "replicas": "Replicas pane",
     "logs": "Logs",
     "trials": "Trajectories pane",
+    "containers": "Sandboxes pane",
     "trajectory": "One trajectory",
     "metrics": "Metrics",
     "service": "Service and replica detail",
@@ -30,6 +31,7 @@ ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
     ("replicas", "list", "moving", "dashboard", "app"),
     ("logs", "moving", "dashboard", "app"),
     ("trials", "list", "moving", "dashboard", "app"),
+    ("containers", "list", "moving", "dashboard", "app"),
     ("moving", "trajectory", "app"),
     ("metrics", "app"),
     ("list", "moving", "service", "app"),  # in the list beside the detail
@@ -110,7 +112,11 @@ KEYS: tuple[Key, ...] = (
         shown="!",
     ),
     Key(
-        "app", "sandboxes", "W", "sandboxes", "Show what the trials have in Docker: containers, states, ages"
+        "app",
+        "sandboxes",
+        "W",
+        "sandboxes",
+        "Show the trials' containers in Docker, or pods in Kubernetes: states, ages",
     ),
     Key(
         "app",
@@ -424,6 +430,9 @@ KEYS: tuple[Key, ...] = (
         changes=True,
     ),
     # -- sandboxes
+    Key(
+        "containers", "open", "enter", "sandboxes", "Open the screen with all sandboxes of the run", bar=True
+    ),
     Key("sandboxes", "open", "enter", "open", "Open the trial of the container", bar=True),
     # -- moving: each pane has actions of its own for these (``bindings.moves``)
     Key("moving", "up", "up,k", "up", "Go one row up"),

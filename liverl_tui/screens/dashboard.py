@@ -16,7 +16,7 @@ from liverl.util.visible import visible
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
 from liverl_tui.screens.base import RunScreen
-from liverl_tui.screens.layout import PANES, STRIP, Need, arrange, strip_fits
+from liverl_tui.screens.layout import ALL_PANES, PANES, SANDBOXES, STRIP, Need, arrange, strip_fits
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.base.meters import SPAN_S
 from liverl_tui.widgets.base.pane import Pane
@@ -40,7 +40,8 @@ def _need(pane: Widget) -> Need:
 
 
 class Dashboard(RunScreen, inherit_bindings=False):
-    """Header, charts, four panes (``layout.PANES``) placed by ``layout.arrange``, and key bar.
+    """Header, charts, four panes (``layout.PANES``), that of the sandboxes if the run has some, all placed by
+    ``layout.arrange``, and key bar.
 
     ``hidden``: names of panes hidden by the user. ``maximised``: the name of the pane that fills the body, or None.
     """
@@ -64,6 +65,7 @@ class Dashboard(RunScreen, inherit_bindings=False):
         self._seeded = False  # the history was read, or is being read
         self._here: str | None = None  # the pane that has the focus, or had it last
         self._strip: ChartStrip | None = None  # above the panes, once there was room for it
+        self._has_sandboxes = False
         self._step_read: object = None  # what the run's metrics were read for: the newest step, or the end
 
     def compose(self) -> ComposeResult:
@@ -77,7 +79,7 @@ class Dashboard(RunScreen, inherit_bindings=False):
         yield KeyBar()
 
     def pane(self, name: str) -> Widget:
-        """Return the pane ``name``, one of ``layout.PANES``.
+        """Return the pane ``name``, one of ``panes``.
 
         Raises:
             NoMatches: the screen has no such pane, or is not composed yet.
@@ -93,6 +95,8 @@ class Dashboard(RunScreen, inherit_bindings=False):
 
     def show(self, view: View) -> None:
         """Update and place the panes. Release painting if it is held; else read the run's history, once."""
+        if self._composed and view.snapshot is not None and view.snapshot.sandboxes is not None:
+            self._add_sandboxes()
         super().show(view)
         if self._composed:
             self.place()
@@ -103,6 +107,22 @@ class Dashboard(RunScreen, inherit_bindings=False):
                 result = view.snapshot.result
                 end = view.snapshot.at if result is None else result.ended_at
                 self.run_worker(self._seed(end - SPAN_S), group="history")
+
+    def _add_sandboxes(self) -> None:
+        """Add the pane of the sandboxes, once: most runs have none."""
+        if self._has_sandboxes:
+            return
+        from liverl_tui.widgets.dashboard.sandboxes import SandboxesPane
+
+        self._has_sandboxes = True
+        pane = SandboxesPane(id=SANDBOXES)
+        pane.display = False
+        self.query_one("#body").mount(pane)
+
+    @property
+    def panes(self) -> tuple[str, ...]:
+        """The names of the panes that this run has, in the order in which keys go through them."""
+        return ALL_PANES if self._has_sandboxes else PANES
 
     async def _seed(self, since: float) -> None:
         """Fill the history bars of the GPUs pane from the run's files: samples since ``since``, in Unix seconds."""
@@ -160,7 +180,7 @@ class Dashboard(RunScreen, inherit_bindings=False):
         header = self.query_one(Header).rows_at(width, height)
         body = max(1, height - header - 1)  # one row for the key bar
         self._follow_steps(width, body)
-        needs = {name: _need(self.pane(name)) for name in PANES}
+        needs = {name: _need(self.pane(name)) for name in self.panes}
         # While another window has the keys, nothing is focused.
         here = self._here = self.focused_pane() or self._here
         charts = self._strip is not None and self._strip.has_points
@@ -173,7 +193,7 @@ class Dashboard(RunScreen, inherit_bindings=False):
         if self._cramped and self.maximised in arrange(width, body, needs, self.hidden, None):
             self.maximised, self._cramped = None, False
         regions = arrange(width, body, needs, self.hidden, self.maximised, here, charts)
-        placed = {name: self.pane(name) for name in PANES}
+        placed = {name: self.pane(name) for name in self.panes}
         if self._strip is not None:
             placed[STRIP] = self._strip
         for name, pane in placed.items():
@@ -186,13 +206,13 @@ class Dashboard(RunScreen, inherit_bindings=False):
         if focused is None or not all(
             node.display for node in focused.ancestors_with_self if isinstance(node, Widget)
         ):
-            for candidate in (here, "logs", *PANES):
+            for candidate in (here, "logs", *self.panes):
                 if candidate is not None and candidate in regions:
                     self._focus(candidate)
                     break
 
     def _visible(self) -> list[str]:
-        return [name for name in PANES if self.pane(name).display]
+        return [name for name in self.panes if self.pane(name).display]
 
     def _focus(self, name: str) -> None:
         pane = self.pane(name)
@@ -207,7 +227,7 @@ class Dashboard(RunScreen, inherit_bindings=False):
         """Return the name of the pane that has the focus, also by a widget in it; None if no pane has it."""
         node: object = self.focused
         while isinstance(node, Widget):
-            if node.id in PANES:
+            if node.id in ALL_PANES:
                 return node.id
             node = node.parent
         return None
@@ -250,7 +270,7 @@ class Dashboard(RunScreen, inherit_bindings=False):
 
     def _step(self, by: int) -> None:
         """Go ``by`` panes further, around the end; hidden panes are skipped."""
-        names = [n for n in PANES if n not in self.hidden]
+        names = [n for n in self.panes if n not in self.hidden]
         here = self.focused_pane()
         if names:
             place = names.index(here) if here in names else 0
@@ -273,7 +293,7 @@ class Dashboard(RunScreen, inherit_bindings=False):
     def action_hide_pane(self) -> None:
         """Hide the focused pane, unless it is the last one."""
         here = self.focused_pane()
-        if here is not None and len(self.hidden) < len(PANES) - 1:
+        if here is not None and len(self.hidden) < len(self.panes) - 1:
             self.hidden.add(here)
             self.maximised = None
             self.place()

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from textual.geometry import Region
 
 PANES = ("gpus", "replicas", "logs", "trials")
+SANDBOXES = "sandboxes"  # a further pane, of runs that have sandboxes in Docker or Kubernetes
+ALL_PANES = (*PANES, SANDBOXES)
+_ABOVE = 6  # rows that the pane above that of the sandboxes keeps
 WIDE = 160  # columns; from it on the trajectories have a column of their own, unless there are none
 STRIP = "strip"  # the charts above the panes
 _STRIP_COLUMNS, _STRIP_ROWS = (
@@ -45,7 +48,8 @@ def arrange(
     """Return the regions of the visible panes, and of ``STRIP``, in cells, in a body of ``width`` x ``height``.
 
     A maximised pane is alone. Panes for which there is no room are left out, the ``focused`` one never. ``charts``:
-    there is something to draw in the strip.
+    there is something to draw in the strip. ``SANDBOXES`` has a place if ``needs`` has it: the last rows of the pane
+    that has most, of logs and trajectories.
     """
     if width <= 0 or height <= 0:
         return {}
@@ -56,13 +60,43 @@ def arrange(
         top = _STRIP_TALL if height >= _TALL else _STRIP_HEIGHT
         regions[STRIP] = Region(0, 0, width, top)
     shown = [p for p in PANES if p not in hidden]
+    if not shown:
+        return (
+            {SANDBOXES: Region(0, 0, width, height)} if SANDBOXES in needs and SANDBOXES not in hidden else {}
+        )
+    regions |= _four(width, top, height, shown, needs, focused)
+    if SANDBOXES in needs and SANDBOXES not in hidden:
+        regions |= _below(regions, needs[SANDBOXES], focused)
+    return regions
+
+
+def _below(regions: Mapping[str, Region], need: Need, focused: str | None) -> dict[str, Region]:
+    """The regions of the sandboxes pane, and of the pane whose last rows it takes; empty if there is no room."""
+    above = max(
+        regions.keys() - {STRIP}, key=lambda name: (name in ("logs", "trials"), regions[name].height, name)
+    )
+    region = regions[above]
+    rows = min(need.wanted, region.height - _ABOVE)
+    if rows < need.least:
+        if focused != SANDBOXES or region.height < 2:
+            return {}
+        rows = min(need.least, region.height - 1)
+    upper, lower = region.split_horizontal(region.height - rows)
+    return {above: upper, SANDBOXES: lower}
+
+
+def _four(
+    width: int, top: int, height: int, shown: Sequence[str], needs: Mapping[str, Need], focused: str | None
+) -> dict[str, Region]:
+    """The regions of the panes that every run has, from row ``top`` on."""
+    regions: dict[str, Region] = {}
     if width >= WIDE and "trials" in shown and len(shown) > 1 and not _is_empty("trials", needs):
         split = width - max(70, width * 2 // 5)
         left = [p for p in shown if p != "trials"]
         regions |= _stack(split, top, height - top, left, needs, focused)
         regions["trials"] = Region(split + 1, top, width - split - 1, height - top)
         return regions
-    return regions | _stack(width, top, height - top, shown, needs, focused)
+    return _stack(width, top, height - top, shown, needs, focused)
 
 
 def strip_fits(width: int, height: int) -> bool:

@@ -1,4 +1,4 @@
-"""The sandboxes screen: what the trials of the run have in Docker."""
+"""The sandboxes screen: what the trials of the run have in Docker or Kubernetes."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from liverl.agents.harbor.owned import Ledger, project_of
@@ -50,19 +51,30 @@ def docker(*words: str, check: bool = True) -> str:
     return done.stdout
 
 
-def make_image(tag: str) -> None:
-    """An image with a shell, out of files of this machine: no registry is asked."""
+def make_image(tag: str, programs: Sequence[str] = (), trees: Sequence[Path] = ()) -> None:
+    """An image with a shell, out of files of this machine: no registry is asked. ``programs``: further ones, by name or
+    path; ``trees``: directories that it has at the same place."""
     files = {}
-    for name in _PROGRAMS:
+    for name in (*_PROGRAMS, *programs):
         program = shutil.which(name)
-        assert program is not None
+        assert program is not None, name
+        name = os.path.basename(name)
         needs = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
         files[f"bin/{name}"] = os.path.realpath(program)
         files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", needs)}
+    for tree in trees:  # what extension modules of a Python need
+        if modules := [str(path) for path in tree.rglob("*.so")]:
+            needs = subprocess.run(["ldd", *modules], capture_output=True, text=True, check=False).stdout
+            files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", needs)}
+    roots = tuple(f"{tree}/".lstrip("/") for tree in trees)
+    files = {name: path for name, path in files.items() if not name.startswith(roots)}
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", dereference=True) as archive:
         for name, path in files.items():
             archive.add(path, name)
+        archive.dereference = False
+        for tree in trees:
+            archive.add(tree, str(tree).lstrip("/"))
         for name, text in (("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n"), ("etc/group", b"root:x:0:\n")):
             told = tarfile.TarInfo(name)
             told.size, told.mode = len(text), 0o644

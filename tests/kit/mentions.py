@@ -344,16 +344,23 @@ OPTIONS_OF_OTHERS = {
     "--request-timeout": "of kubectl",
     "--cache-dir": "of kubectl",
     "--kubeconfig": "of kubectl",
+    "--all-containers": "of kubectl",
     "--backend": "of verl's model_merger",
     "--tie-word-embedding": "of verl's model_merger",
     "--trust-remote-code": "of verl's model_merger",
     "--release": "of .ci/dist",
     "--draft": "of towncrier",
+    "--prefix": "of npm",
     "--from": "of uvx",
     "--with": "of uv run",
     "--init": "of docker",
     "--update-documents": "of the tests",
     "--build-arg": "of docker",
+    "--default-address-pool": "of dockerd",
+    "--data-root": "of dockerd",
+    "--bridge": "of dockerd",
+    "--bip": "of dockerd",
+    "--connect-timeout": "of curl",
 }
 VERBS = {"has": "crash.py: `liverl-tui has crashed`, a sentence"}
 

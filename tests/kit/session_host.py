@@ -28,6 +28,7 @@ class SessionHost:
         self.folder = folder
         self.body_limit = body_limit
         self.address = ""
+        self.listens = "127.0.0.1"  # where agents reach it, set before ``start``
         (folder / "trials").mkdir(exist_ok=True)
         self.urls: list[str] = []
         self.rules: Rules | None = None  # set before ``start``: samples wait for room in the KV cache
@@ -60,7 +61,7 @@ class SessionHost:
         self.agents = HttpServer(
             agents.app(self.body_limit), agents.gate, max_body=self.body_limit, shutdown_timeout=1.0
         )
-        self.address = f"http://127.0.0.1:{await self.agents.listen('127.0.0.1')}"
+        self.address = f"http://{self.listens}:{await self.agents.listen(self.listens)}"
         trainer = TrainerRoutes(self.store, self.replicas, CONTROL, lambda: self.address)
         self.trainer = HttpServer(trainer.app(), trainer.gate, max_body=64 << 20, shutdown_timeout=1.0)
         self.control_address = f"http://127.0.0.1:{await self.trainer.listen('127.0.0.1')}"

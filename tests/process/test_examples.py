@@ -59,10 +59,10 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     return {**os.environ, "PATH": path, "LIVERL_RUN__RUN_ROOT": str(folder / "runs"), **variables}
 
 
-SCRIPTS = (SLURM, LAUNCH / "launch.sh", *sorted((EXAMPLES / "mini_swe_agent").glob("*.sh")))
+SCRIPTS = (SLURM, *sorted(EXAMPLES.glob("*/*.sh")))
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_shell_scripts_are_well_formed(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -18,10 +18,11 @@ import pytest
 from kit.keeper_talk import PROGRAM, Talk
 from kit.waiting import wait_until
 
-from liverl.plan.spec import PortSpec
+from liverl.plan.spec import BRIDGE, PortSpec
 from liverl.procs import procfs
 from liverl.supervise.keeper.client import KeeperError
 from liverl.supervise.keeper.process.liverl_keeper.processes import descendants
+from liverl.supervise.services.asked import Addresses, no_address
 from liverl.supervise.services.keeper_manager import KeeperManager
 from liverl.supervise.services.prepare import PrepareProblem
 
@@ -52,7 +53,7 @@ class Said:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def say(self, _kind: str, text: str, _level: str = "info") -> None:
+    def say(self, _kind: str, text: str, _level: str = "info", _service: str = "") -> None:
         self.texts.append(text)
 
     def write_failed(self, why: str) -> None:
@@ -62,8 +63,8 @@ class Said:
         raise AssertionError(text)
 
 
-def keeper_manager(run_dir: Path, said: Said) -> KeeperManager:
-    return KeeperManager("p/r", run_dir, cast(Any, said), lambda *_: None, lambda _: None)
+def keeper_manager(run_dir: Path, said: Said, addresses: Addresses = no_address) -> KeeperManager:
+    return KeeperManager("p/r", run_dir, cast(Any, said), lambda *_: None, lambda _: None, addresses)
 
 
 def keepers(run_dir: Path) -> list[int]:
@@ -268,6 +269,36 @@ def test_while_a_backend_is_connected_the_keeper_leaves_its_services_to_it(quick
     quick.leave()
     assert quick.process.wait(60) == 0
     assert not procfs.alive(child, None)
+
+
+async def test_the_bridge_of_docker_as_listen_address_is_asked_for_once(folder: Path) -> None:
+    answers = [("", "no daemon"), ("", "no daemon"), ("127.0.0.2", ""), ("", "it has gone")]
+    asked: list[str] = []
+
+    async def addresses(host: str) -> tuple[str, str]:
+        asked.append(host)
+        return answers[len(asked) - 1]
+
+    said = Said()
+    kept = keeper_manager(folder, said, addresses)
+    await kept.connect()
+    port = PortSpec("sandboxes", 0, BRIDGE, held=True)
+    assert [await kept.hold_port("sessions", port) for _ in range(2)] == [
+        None,
+        None,
+    ] and kept.held_hosts() == {}
+    assert said.texts == [
+        "sandboxes in Docker cannot reach sessions, which listens on 127.0.0.1 only: no daemon"
+    ]
+    number = await kept.hold_port("sessions", port)
+    assert kept.held_hosts() == {"sessions.sandboxes": "127.0.0.2"}
+    assert kept.held_ports() == {"sessions.sandboxes": number}
+    with socket.create_connection(("127.0.0.2", number or 0), 5):
+        pass
+    assert await kept.hold_port("sessions", port) == number, "an open socket stays where it is"
+    assert asked == [BRIDGE] * 3
+    await kept.dismiss()
+    kept.close()
 
 
 async def test_a_name_as_listen_address_is_looked_up_by_the_backend(folder: Path) -> None:

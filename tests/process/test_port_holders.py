@@ -75,14 +75,33 @@ def test_the_holder_that_we_may_not_look_at_is_known_by_its_user() -> None:
 
 def test_a_listening_socket_is_taken_over_from_a_process_and_serves_on_when_that_has_gone() -> None:
     with listener() as (pid, (port, _, second, *_)):
-        assert adoption._steal_listener(pid, 1) is None
-        fd = adoption._steal_listener(pid, port)
+        assert adoption._steal_listener(pid, 1, bridge=False) is None
+        fd = adoption._steal_listener(pid, port, bridge=False)
         assert fd is not None and not os.get_inheritable(fd)
     with socket.socket(fileno=fd) as ours:
         assert ours.getsockname()[1] == port and ours.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         with socket.create_connection(("127.0.0.1", port), 5):
             assert ours.accept()
-    assert adoption._steal_listener(pid, second) is None
+    assert adoption._steal_listener(pid, second, bridge=False) is None
+
+
+def test_of_two_sockets_with_one_number_the_one_for_sandboxes_is_told_by_its_address() -> None:
+    """Here 127.0.0.1 is the machine's own; another address of it stands for the gateway of Docker's bridge."""
+    other = next((a for a in port_holders.own_addresses() if "." in a and not a.startswith("127.")), None)
+    if other is None:
+        pytest.skip("this machine has loopback addresses only")
+    with socket.create_server(("127.0.0.1", 0)) as own:
+        port = own.getsockname()[1]
+        with socket.create_server((other, port)) as gateway:
+            assert procfs.listening_at(os.getpid(), port) == {
+                "127.0.0.1": own.fileno(),
+                other: gateway.fileno(),
+            }
+            for bridge, host in ((False, "127.0.0.1"), (True, other)):
+                fd = adoption._steal_listener(os.getpid(), port, bridge=bridge)
+                assert fd is not None
+                with socket.socket(fileno=fd) as stolen:
+                    assert stolen.getsockname() == (host, port)
 
 
 def test_own_addresses_are_those_that_can_be_bound() -> None:

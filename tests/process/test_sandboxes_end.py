@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 from kit.fake_docker import FakeDocker, begin
+from kit.harbor_tasks import write_task
 from kit.runs import ToyRun, make_run, toy
 from kit.waiting import wait_until
 
+from liverl.agents.harbor.owned import Ledger
 from liverl.daemon.launch import StopRequest, start_backend
 from liverl.exit_codes import ExitCode
 from liverl.model import SandboxesEnd
 from liverl.plan.spec import Settings
+from liverl.sandboxes.sweep import sweep
 
 SETTINGS = Settings(scan_interval=0.3, stuck_after=5.0, sweep_sandboxes=20.0)
 GONE = SandboxesEnd(1, 1, 0, 1)
@@ -224,4 +227,42 @@ def test_sweep_false_removes_nothing(tmp_path: Path, ending: Ending, fake: FakeD
     run.until("a", "ready")
     assert stopped(run) is None and len(fake.there) == 3
     asked = {tuple(words[:2]) for words in fake.calls}
-    assert asked <= {("network", "ls"), ("ps", "--all"), ("container", "inspect"), ("events", "--since")}
+    assert asked <= {
+        ("network", "ls"),
+        ("ps", "--all"),
+        ("container", "inspect"),
+        ("events", "--since"),
+        ("info", "--format"),
+        ("network", "inspect"),
+    }
+
+
+def test_temporary_files_of_harbors_go_with_their_worker(tmp_path: Path, fake: FakeDocker) -> None:
+    """Those of a worker that lives, and what no worker can have made, stay."""
+    run = tmp_path / "run"
+    made = (
+        "import sys; from pathlib import Path; from kit.harbor_tasks import write_task\n"
+        "from liverl.agents.harbor.owned import Ledger\n"
+        "ledger = Ledger(Path(sys.argv[1]), sys.argv[2], 'attempt_001', {})\n"
+        "print(ledger.make_temp() if sys.argv[3] == 'real' else setattr(ledger, '_temp', sys.argv[3]) or sys.argv[3])\n"
+        "ledger.begin('t-' + sys.argv[2], Path(write_task(Path(sys.argv[1]), sys.argv[2], 'say')), kept=False)\n"
+    )
+    env = {**fake.env, "TMPDIR": str(tmp_path), "PYTHONPATH": ":".join(path for path in sys.path if path)}
+    (tmp_path / "precious").mkdir()
+    temps = []
+    for worker, what in (("dead", "real"), ("lying", str(tmp_path / "precious"))):
+        words = [sys.executable, "-c", made, str(run), worker, what]
+        temps.append(
+            Path(subprocess.run(words, env=env, check=True, capture_output=True, text=True).stdout.strip())
+        )
+    ours = Ledger(run, "living", "attempt_001", {})
+    temps.append(Path(ours.make_temp()))
+    ours.begin("t-living", Path(write_task(run, "task", "say")), kept=False)
+    for temp in temps:
+        (temp / "deep").mkdir()
+    assert sweep(run, 20.0, only={"t-dead"}) is not None and all(temp.exists() for temp in temps)
+    end = sweep(run, 20.0)
+    assert end is not None and not end.unknown
+    assert [temp.exists() for temp in temps] == [False, True, True]
+    ours.remove_temp()
+    assert not temps[2].exists()

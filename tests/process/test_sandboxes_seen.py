@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from kit.waiting import wait_until
 from liverl.agents.harbor.owned import identity
 from liverl.model import SandboxesStatus
 from liverl.plan.spec import Settings
+from liverl.sandboxes.networks import DEFAULT_POOLS, routes
 from liverl.sandboxes.seen import OVER_S, ROWS, SeenSandboxes, with_paths
 
 NOW = 1_800_000_100.0
@@ -214,3 +216,50 @@ def test_the_state_of_a_live_run_has_them_and_ls_marks_what_is_left(
     run.kill_backend()
     assert json.loads(run_cli(*listed).stdout)[0]["sandboxes_left"] == 1
     assert "1 sandbox left: clean --sandboxes" in run_cli("ls", "--run-root", root).stdout
+
+
+@pytest.mark.parametrize(
+    ("pools", "free"),
+    [(None, 29), ([{"Base": "172.18.0.0/15", "Size": 16}], 1), ([{"Base": "fd00::/8", "Size": 64}], None)],
+)
+def test_networks_that_the_daemon_has_left(
+    tmp_path: Path, fake: FakeDocker, pools: object, free: int | None
+) -> None:
+    run = tmp_path / "run"
+    ledger = begin(run, tmp_path, ["t-run"])
+    fake.sandbox(run, "t-run")
+    fake.stranger("x")
+    things = fake.things
+    for number, one in enumerate(things["network"].values()):
+        one["subnet"] = f"172.{18 + 2 * number}.0.0/16"
+    fake.set(things=things, pools=pools)
+    assert looked(run).networks_free == (free if free is None else free - _routed(pools))
+    ledger.over("t-run")
+    assert looked(run).networks_free is None, (
+        "no trial of this daemon is open: its networks are nobody's matter"
+    )
+
+
+def _routed(pools: object) -> int:
+    """Networks of Docker's own ranges that this machine routes, beside the two above."""
+    return (
+        0
+        if pools
+        else sum(
+            any(net.overlaps(part) for net in routes() if net.prefixlen)
+            for base, size in DEFAULT_POOLS
+            for part in IPv4Network(base).subnets(new_prefix=size)
+            if str(part) not in ("172.18.0.0/16", "172.20.0.0/16")
+        )
+    )
+
+
+def test_an_address_that_this_machine_has_no_more_is_told(tmp_path: Path, fake: FakeDocker) -> None:
+    run, seen = tmp_path / "run", SeenSandboxes()
+    begin(run, tmp_path, ["t-run"])
+    for addresses, gone in (({"127.0.0.1", "0.0.0.0"}, ""), ({"127.0.0.1", "192.0.2.7"}, "192.0.2.7")):
+        status = seen.look(run, NOW, 10.0, addresses)
+        assert status is not None and (status.address_gone, status.reachable) == (gone, True)
+    fake.set(away="unix:///none")
+    status = seen.look(run, NOW, 10.0, {"192.0.2.7"})
+    assert status is not None and (status.address_gone, status.reachable) == ("192.0.2.7", False)

@@ -55,6 +55,7 @@ class Service:
             "request_timeout": 60.0,
         }
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.more: list[int] = []  # further descriptors that the process inherits
 
     def list_replicas(self, *urls: str, draining: tuple[str, ...] = ()) -> str:
         """Write the list; return what the service reports once it has read it."""
@@ -71,7 +72,7 @@ class Service:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "liverl.sessions", "--config", str(path)],
                 env={**os.environ, **given},
-                pass_fds=[self.listener.fileno()],
+                pass_fds=[self.listener.fileno(), *self.more],
                 stdout=log,
                 stderr=log,
             )
@@ -377,6 +378,7 @@ async def test_it_takes_over_a_new_list_and_keeps_the_old_one_if_that_is_broken(
         ({"scheduler": {"poll": 5}}, {}, "missing required field `rules` - at `$.scheduler`"),
         ({"control_key_file": "/nowhere"}, {}, "/nowhere"),
         ({}, {"LIVERL_LISTEN_FD": ""}, "LIVERL_LISTEN_FD is ''"),
+        ({}, {"LIVERL_LISTEN_FD_SANDBOXES": "x"}, "LIVERL_LISTEN_FD_SANDBOXES is 'x'"),
     ],
 )
 async def test_wrong_settings_are_one_line(
@@ -387,3 +389,31 @@ async def test_wrong_settings_are_one_line(
     assert await service.ended() == 2
     assert service.text().startswith("error: ") and words in service.text()
     assert service.text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "bridge", "told"),
+    [
+        ("", True, "127.0.0.2"),
+        ("me.lan", True, "me.lan"),
+        ("", False, "127.0.0.1"),
+        ("me.lan", False, "me.lan"),
+    ],
+)
+async def test_agents_get_the_address_for_sandboxes_and_both_serve(
+    service: Service, given: str, bridge: bool, told: str
+) -> None:
+    service.settings["host"] = given
+    with socket.create_server(("127.0.0.2", 0)) as second:
+        service.more = [second.fileno()] if bridge else []
+        service.start(**({"LIVERL_LISTEN_FD_SANDBOXES": str(second.fileno())} if bridge else {}))
+        await service.serving()
+        port = second.getsockname()[1] if bridge else service.listener.getsockname()[1]
+        assert f"is serving on http://{told}:{port}; " in service.text()
+        for listener in (service.listener, second)[: 1 + bridge]:
+            host, number = listener.getsockname()
+            async with (
+                aiohttp.ClientSession() as http,
+                http.get(f"http://{host}:{number}/health") as response,
+            ):
+                assert response.status == 200

@@ -8,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.npm import installed
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 
+from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.embedded.tokenizer import decode
-from liverl.environments import default_cache_dir
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,16 +32,8 @@ ASKED = (
 
 @pytest.fixture(scope="module")
 def claude() -> Path:
-    """The program; skips where there is no npm to install it."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed: it installs Claude Code for this test")
-    folder = default_cache_dir() / "npm" / "claude-code"
-    program = folder / "node_modules" / ".bin" / "claude"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([npm, "install", "--no-audit", "--no-fund", PACKAGE], cwd=folder, check=True)
-    return program
+    """The program."""
+    return installed("claude-code", PACKAGE) / ".bin" / "claude"
 
 
 def script(prompt: str, _turn: int) -> str:
@@ -85,6 +76,7 @@ async def dialogue(program: Path, folder: Path, opened: dict[str, Any]) -> list[
         "PATH": os.environ["PATH"],
         "ANTHROPIC_BASE_URL": opened["anthropic_url"],
         "ANTHROPIC_API_KEY": opened["key"],
+        **dict.fromkeys(("ANTHROPIC_MODEL", *MODEL_VARIABLES), "m"),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
     options = ["-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json"]
@@ -109,7 +101,7 @@ async def dialogue(program: Path, folder: Path, opened: dict[str, Any]) -> list[
                         results.append(event)
                         break
             process.stdin.close()
-            assert await process.wait() == 0
+            assert await process.wait() == 0, [result.get("result") for result in results]
     finally:
         if process.returncode is None:
             process.kill()

@@ -35,6 +35,7 @@ from liverl_tui.widgets.base.grid import GridPane
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.dashboard.sandboxes import SandboxesPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.gpu.panes import GpuList
 from liverl_tui.widgets.lists.alerts import AlertList
@@ -138,6 +139,7 @@ CASES = {
     "events": Case(EventList, ("E",)),
     "alerts": Case(AlertList, ("A",)),
     "sandboxes": Case(SandboxList, ("W",)),
+    "sandboxes-pane": Case(SandboxesPane, ("4", "tab")),
 }
 
 

@@ -124,7 +124,7 @@ async def test_what_is_known_stays_while_docker_is_away() -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (None, "the trials have begun no sandbox in Docker"),
+        (None, "the trials have begun no container and no pod"),
         (SandboxesStatus(), "no container of a trial is there now"),
     ],
 )

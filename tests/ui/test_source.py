@@ -468,9 +468,13 @@ async def begin_slow(seen: Seen, count: int, **args: Any) -> asyncio.Task[dict[s
 
 @asynccontextmanager
 async def listening(run: SimpleNamespace) -> AsyncIterator[Seen]:
-    """Views of a run whose backend is connected."""
+    """Views of a run whose backend is connected, also by the stream of snapshots: views are live before it is."""
     async with looking(run.run_dir) as seen:
         await seen.link("live")
+        deadline = time.monotonic() + 60
+        while (told := await seen.source.command("rss"))["clients"] < 2:
+            assert time.monotonic() < deadline, told
+            await asyncio.sleep(0.01)
         yield seen
 
 

@@ -272,8 +272,9 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
             ("infrastructure.nnodes=4", "proxy.trials_through=litellm"),
             refused(
                 "proxy.host",
-                "the agent loops of the other 3 hosts would look for the proxy on themselves",
-                "127.0.0.1",
+                "auto listens on 127.0.0.1, and the agent loops of the other 3 hosts would look for the proxy on "
+                "themselves",
+                "auto",
                 "0.0.0.0, or an address of this host that they reach",
             ),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from kit.screens import NOW, snapshot, trial
 from kit.symptoms import proof
@@ -14,6 +15,7 @@ from liverl.model import (
     SandboxesStatus,
     SandboxOom,
     SandboxStatus,
+    SandboxTrouble,
     Snapshot,
     StepTrials,
     Symptom,
@@ -21,7 +23,8 @@ from liverl.model import (
 )
 
 AWAY, LEFT, OOM, SETUP = "sandboxes_unreachable", "sandboxes_left", "sandbox_oom", "trials_fail_in_setup"
-OURS = (AWAY, LEFT, OOM, SETUP, "trials_failed")
+NETWORKS, GONE = "sandbox_networks_used_up", "sandboxes_address_gone"
+OURS = (AWAY, LEFT, OOM, SETUP, NETWORKS, GONE, "trials_failed")
 
 
 def found(now: Snapshot) -> dict[str, Symptom]:
@@ -113,3 +116,63 @@ def test_a_step_without_agents_says_why() -> None:
     alert = found(trials(step(4, 4)))[SETUP]
     assert alert.severity == "critical" and "no image" in alert.cause and len(alert.title) <= 60
     assert len(proof(alert)) == 4
+
+
+@pytest.mark.parametrize(
+    "kind", ["image_pull", "config", "unschedulable", "crash", "deadline", "evicted", "node_gone"]
+)
+def test_pods_in_trouble_are_named(kind: str) -> None:
+    trouble = SandboxTrouble(
+        kind, "p-1", "t-1", NOW - 5, "node-1", "Reason", "words of the API", "trials/t-1"
+    )
+    status = SandboxesStatus("kubernetes", troubles=(trouble,), kubectl="kubectl -n rl")
+    window = Window(snapshot(sandboxes=status), snapshot(), RunContext())
+    (alert,) = [
+        s for rule in RULES for s in rule.look(window) if isinstance(s, Symptom) and s.id.startswith("pods_")
+    ]
+    assert alert.id == f"pods_{kind}" and len(alert.title) <= 60
+    assert proof(alert) == ("trials/t-1: pod p-1 on node-1, Reason: words of the API",)
+
+
+def test_pods_that_start_slowly_and_a_kubeconfig_that_others_read() -> None:
+    pods = (row(1, phase="Pending"), row(2, phase="Pending"))
+    pods = tuple(
+        msgspec.structs.replace(p, state="created", since=NOW - 90 * n * n) for n, p in enumerate(pods, 1)
+    )
+    for start, names in ((1.0, {"t-2__env-main-1"}), (200.0, set())):
+        status = SandboxesStatus("kubernetes", rows=pods, start_s=start, readable="/k", kubectl="kubectl")
+        window = Window(snapshot(sandboxes=status), snapshot(), RunContext())
+        alerts = {s.id: s for rule in RULES for s in rule.look(window) if isinstance(s, Symptom)}
+        assert alerts["kubeconfig_readable"].fix == "chmod 600 /k"
+        assert ("pods_slow_start" in alerts) == bool(names)
+
+
+@pytest.mark.parametrize(
+    ("free", "state", "alerts"),
+    [(0, "running", True), (1, "running", False), (None, "running", False), (0, "stopped", False)],
+)
+def test_networks_that_are_used_up(free: int | None, state: Any, alerts: bool) -> None:
+    status = SandboxesStatus(running=2, networks=2, networks_free=free, server="tcp://d:1")
+    told = found(snapshot(state=state, sandboxes=status))
+    assert set(told) == ({NETWORKS} if alerts else set())
+    if alerts:
+        alert = told[NETWORKS]
+        assert "2 networks of them by this run" in alert.cause and "prune" not in alert.fix
+        assert "--default-address-pool" in alert.fix and proof(alert) == (
+            "DOCKER_HOST=tcp://d:1 docker network ls",
+        )
+    away = SandboxesStatus(reachable=False, why="no answer", networks_free=0)
+    assert NETWORKS not in found(snapshot(sandboxes=away)), "nobody knows how many there are now"
+
+
+@pytest.mark.parametrize(
+    ("gone", "state", "alerts"),
+    [("172.17.0.1", "running", True), ("", "running", False), ("172.17.0.1", "done", False)],
+)
+def test_an_address_that_is_gone_is_named(gone: str, state: Any, alerts: bool) -> None:
+    told = found(snapshot(state=state, sandboxes=SandboxesStatus(address_gone=gone)))
+    assert set(told) == ({GONE} if alerts else set())
+    if alerts:
+        assert (
+            gone in told[GONE].title and len(told[GONE].title) <= 60 and f"--bip {gone}/16" in told[GONE].fix
+        )

@@ -245,3 +245,57 @@ def test_an_error_after_which_a_server_answered_on_is_no_cause(tmp_path: Path) -
     assert examine([log]).verdict.cause is not None
     log.write_bytes(error + b'INFO:     127.0.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n' * 30)
     assert examine([log]).verdict.cause is None
+
+
+# Under Ray, as slime and verl report it (slime issue 795), with the frames of Megatron-LM's check.
+NOT_FINITE = """\
+Traceback (most recent call last):
+  File "/opt/verl/verl/trainer/main_ppo.py", line 42, in main
+    run_ppo(config)
+ray.exceptions.RayTaskError(RuntimeError): ray::WorkerDict.update() (pid=2407, ip=172.17.0.2, actor_id=f1b740)
+  File "/opt/Megatron-LM/megatron/core/distributed/finalize_model_grads.py", line 113, in finalize_model_grads
+    model_chunk.finish_grad_sync()
+  File "/opt/Megatron-LM/megatron/core/rerun_state_machine.py", line 545, in validate_result
+    raise RuntimeError(full_message)
+{error}
+"""
+NAN_GRADIENT = (
+    "message='found NaN in local grad norm for bucket #0 in backward pass before data-parallel communication "
+    "collective'"
+)
+OF_LOSS = "message='found Inf in local forward loss calculation'"
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (
+            f"RuntimeError: Rank 2, node a, device 2, iteration -1: Unexpected result nan ({NAN_GRADIENT})",
+            "NaN",
+        ),
+        (f"RuntimeError: Rank 2, node a, device 2, iteration 7: Unexpected result inf ({OF_LOSS})", "Inf"),
+        (
+            "ERROR:megatron.core.rerun_state_machine:Unexpected result nan on rank 3 at iteration #3 invocation #2 "
+            f"({NAN_GRADIENT})",
+            "NaN",
+        ),
+        (
+            "AssertionError: Rank 11: found NaN in local grad norm in backward pass before data-parallel "
+            "communication collective. Device: 3, node: a",
+            "NaN",
+        ),
+    ],
+    ids=["gradient", "loss", "to be computed again", "of older versions"],
+)
+@pytest.mark.parametrize("reported", [NOT_FINITE, "{error}\n"], ids=["by Ray", "alone"])
+def test_megatron_s_refusal_of_numbers_is_the_cause_and_ray_is_not_suspected(
+    reported: str, error: str, what: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "trainer.log"
+    log.write_text(reported.format(error=error))
+    found = examine([log]).verdict
+    assert found.cause is not None and found.cause.title.startswith(f"Megatron stopped: {what} in the ")
+    assert found.guesses == () and "ray" not in found.cause.fix
+    log.write_text(reported.format(error=error).replace("in local ", "in a local "))
+    other = examine([log]).verdict.cause
+    assert other is None or not other.id.startswith("megatron-")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,12 @@ class Runner:
 
     async def close(self) -> None:
         self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories for temporary files of workers that no test closes go with the test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture
@@ -139,9 +146,13 @@ async def test_a_worker_has_one_process_and_its_share_of_the_trials(
     made = places[0].runner
     assert isinstance(made, runner) and id(made) == only and len(places) == concurrent + 1
     log = tmp_path / "harbor" / "worker-a.log"
-    assert made.how == ("py", concurrent, log, runner_environment(given.harbor))
+    assert places[0].ledger is not None
+    temp = Path(places[0].ledger.make_temp())
+    assert made.how == ("py", concurrent, log, {**runner_environment(given.harbor), "TMPDIR": str(temp)})
+    assert temp.name.startswith("liverl-harbor-") and temp.is_dir()
+    (temp / "compose.yaml").touch()
     await close()
-    assert made.closed
+    assert made.closed and not temp.exists()
     await close()  # there is none any more
     async with admit(given, where(tmp_path)) as place:
         assert place.runner is not made

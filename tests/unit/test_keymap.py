@@ -21,6 +21,7 @@ from liverl_tui.screens.trajectory import TrajectoryScreen
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
+from liverl_tui.widgets.dashboard.sandboxes import SandboxesPane
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
@@ -42,6 +43,7 @@ SCOPED = {
     "events": EventList,
     "alerts": AlertList,
     "sandboxes": SandboxList,
+    "containers": SandboxesPane,
     "help": HelpScreen,
     "dialog": Dialog,
 }

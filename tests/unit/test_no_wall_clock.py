@@ -57,6 +57,10 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/offline/run.py": (1, STAMPS),
     "backend/liverl/offline/trials.py": (1, STAMPS),
     "backend/liverl/preflight/record.py": (1, SHOWN),
+    "backend/liverl/sandboxes/kubernetes/client.py": (
+        1,
+        "compared with the end of a token, a stamp of the plug-in",
+    ),
     "backend/liverl/proxy/runtime/assignments.py": (
         2,
         "for people; read where an earlier version wrote nothing else",

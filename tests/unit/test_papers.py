@@ -137,16 +137,3 @@ def test_blocks_of_python_use_what_liverl_exports(page: str) -> None:
 def test_the_changelog_knows_this_version() -> None:
     changes = text("CHANGELOG.md")
     assert "\n## Unreleased\n" in changes or f"\n## {liverl.__version__}" in changes
-
-
-def test_modules_that_have_moved_are_where_the_list_says() -> None:
-    moved = re.findall(
-        r"^\| `(liverl[\w.*]*)` \| `(liverl[\w.*]*)` \|$", text("docs/moved-modules.md"), re.MULTILINE
-    )
-    assert len(moved) > 100
-
-    def there(module: str) -> bool:
-        path = Path(ROOT / "backend", *module.removesuffix(".*").split("."))
-        return path.is_dir() or path.with_suffix(".py").is_file()
-
-    assert [now for _, now in moved if not there(now)] == []

@@ -6,14 +6,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from liverl.config import load_config
 from liverl.model import Check
 from liverl.plan import make_plan
+from liverl.plan.spec import BRIDGE
 from liverl.preflight import sandbox_address
 
-KIND = ("agent.kind=harbor", "harbor_agent.agent_name=claude-code")
+AGENT = ("agent.kind=harbor", "harbor_agent.agent_name=claude-code")
+AUTO = (*AGENT, "harbor_agent.environment_type=docker")  # proxy.host is auto where nothing sets it
+KIND = (*AGENT, "proxy.host=127.0.0.1")
 DOCKER = (*KIND, "harbor_agent.environment_type=docker")
 HERE = "127.0.0.1"  # the only address that every machine has stands for the bridge's gateway
 
@@ -100,3 +104,47 @@ def test_the_daemon_is_the_trials_own(tmp_path: Path, env: dict[str, str]) -> No
     docker(tmp_path, f'[ "$DOCKER_HOST$DOCKER_CONTEXT" = tcp://h:1 ] && echo {HERE}')
     (check,) = checks({**env, "DOCKER_CONTEXT": "mine"}, *DOCKER, "harbor_agent.docker_host=tcp://h:1")
     assert check.patch == {"proxy.host": HERE}
+
+
+@pytest.mark.parametrize(
+    ("sets", "script", "status", "words"),
+    [
+        ((), f"echo {HERE}", "ok", f"sandboxes get {HERE}, the gateway of Docker's bridge (proxy.host is auto)"),
+        (("proxy.host=auto",), f"echo {HERE}", "ok", f"sandboxes get {HERE}, the gateway"),
+        (("proxy.advertise=me.lan",), f"echo {HERE}", "ok", f"me.lan (proxy.advertise); the sessions listen at {HERE}"),
+        ((), "echo 192.0.2.7", "fail", "192.0.2.7, is no address of this machine: the daemon runs elsewhere"),
+        ((), "echo no daemon >&2; exit 1", "fail", "is not known: no daemon; set proxy.host to"),
+        (("harbor_agent.agent_name=terminus-2",), "echo 192.0.2.7", "warn", "terminus-2 itself runs beside Harbor"),
+        (("harbor_agent.environment_type=gke",), f"echo {HERE}", "fail", "sandboxes cannot reach 127.0.0.1"),
+    ],
+)  # fmt: skip
+def test_auto_says_which_gateway(
+    tmp_path: Path, env: dict[str, str], sets: tuple[str, ...], script: str, status: str, words: str
+) -> None:
+    docker(tmp_path, script)
+    (check,) = checks(env, *AUTO, *sets)
+    assert check.status == status and words in check.text and not check.patch, check
+
+
+@pytest.mark.parametrize(
+    ("sets", "hosts", "agents"),
+    [
+        (AUTO, ["127.0.0.1", BRIDGE], ""),
+        ((*AUTO, "proxy.advertise=me.lan"), ["127.0.0.1", BRIDGE], "me.lan"),
+        ((*AUTO, "harbor_agent.environment_type=local"), ["127.0.0.1"], "127.0.0.1"),
+        ((*AUTO, "harbor_agent.environment_type=gke"), ["127.0.0.1"], "127.0.0.1"),
+        (DOCKER, ["127.0.0.1"], "127.0.0.1"),
+        ((*AUTO, "proxy.host=172.17.0.1"), ["172.17.0.1"], "172.17.0.1"),
+        ((), ["127.0.0.1"], "127.0.0.1"),
+    ],
+)
+def test_the_ports_of_the_sessions(sets: tuple[str, ...], hosts: list[str], agents: str) -> None:
+    loaded = load_config(profile="cpu-verl", sets=(*sets, "session_proxy.port=4711"), env={})
+    plan = make_plan(loaded, Path("/runs/p/n"))
+    (sessions,) = [service for service in plan.services if service.name == "sessions"]
+    assert [(port.host, port.number, port.held) for port in sessions.ports] == [
+        (h, 4711, True) for h in hosts
+    ]
+    assert msgspec.json.decode(sessions.files[0].text)["host"] == agents
+    (proxy,) = [service for service in plan.services if service.name == "proxy"]
+    assert {port.host for port in proxy.ports} == {hosts[0]}, "LiteLLM is for this machine"

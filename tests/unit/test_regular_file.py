@@ -31,6 +31,23 @@ def test_a_regular_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
         read_regular(file, 4)
 
 
+@pytest.mark.parametrize("size", [0, 1, 8191, 8192, (1 << 20) - 1, 1 << 20, (2 << 20) + 5])
+def test_all_of_a_file_is_read_without_asking_for_its_end(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(size)
+    (tmp_path / "f").write_bytes(data)
+    reads, read = [], os.read
+    monkeypatch.setattr(os, "read", lambda fd, most: reads.append(most) or read(fd, most))
+    assert read_regular(tmp_path / "f", 4 << 20) == data
+    assert len(reads) == max(1, -(-size // (1 << 20)))
+
+
+def test_a_file_without_a_size_of_its_own_is_read_to_its_end() -> None:
+    assert os.stat("/proc/self/maps").st_size == 0
+    assert read_regular("/proc/self/maps").count(b"\n") > 10
+
+
 def test_a_fifo_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -31,6 +31,11 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "process/test_join.py::test_what_cannot_be_joined",
         "process/test_join.py::test_a_directory_that_others_could_have_changed_is_refused",
     ),
+    "With `auto`, a run whose trials have sandboxes in Docker": (
+        "unit/test_preflight_sandbox_address.py::test_the_ports_of_the_sessions",
+        "process/test_sessions_service.py::test_agents_get_the_address_for_sandboxes_and_both_serve",
+        "docker/test_reach.py::test_a_container_of_the_image_says_whether_it_reaches_the_gateway",
+    ),
     # What is trusted
     "a launch script under `trainer.kind: command` it inherits": (
         "unit/test_plan_inherit.py::test_a_launch_script_inherits_everything_but_our_own_variables",

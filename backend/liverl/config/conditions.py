@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from liverl.agents.harbor.config import DOCKER_CLASSES
+from liverl.agents.pods import CLUSTER_TYPES
 from liverl.config import sizing
 from liverl.config.carrier import agent_loop, carrier
 from liverl.config.schema import RunConfig
@@ -12,6 +13,7 @@ from liverl.config.sections.run import HARBOR
 from liverl.config.sections.verl import AGENT_LOOPS, OUR_LOOPS
 from liverl.engines import ENGINES
 
+AUTO_HOST = "auto"  # of proxy.host: loopback, and the gateway of Docker's bridge where sandboxes need it
 ANY_HOST = ("0.0.0.0", "::")  # listen addresses that stand for all addresses of this machine
 
 
@@ -138,14 +140,31 @@ def compose_sandboxes(c: RunConfig) -> bool:
     return harbor(c) and docker
 
 
+def bridged(c: RunConfig) -> bool:
+    """Whether the sessions also listen at the gateway of Docker's bridge, for agents in sandboxes."""
+    return c.proxy.host == AUTO_HOST and session_service(c) and compose_sandboxes(c)
+
+
 def labelled_sandboxes(c: RunConfig) -> bool:
     """Whether these sandboxes have the run's labels."""
     return compose_sandboxes(c) and c.sandboxes.labels
 
 
 def swept_sandboxes(c: RunConfig) -> bool:
-    """Whether the run removes what its trials left in Docker."""
-    return labelled_sandboxes(c) and c.sandboxes.sweep
+    """Whether the run removes what its trials left in Docker or Kubernetes."""
+    return sweepable_sandboxes(c) and c.sandboxes.sweep
+
+
+def sweepable_sandboxes(c: RunConfig) -> bool:
+    """Whether it is known which containers or pods are the run's."""
+    return labelled_sandboxes(c) or pods(c)
+
+
+def pods(c: RunConfig) -> bool:
+    """Whether the sandboxes of Harbor's trials are pods of a cluster, as far as the configuration tells."""
+    agent = c.harbor_agent
+    by_class = bool(agent.environment_import_path and c.k8s.kubeconfig) and not compose_sandboxes(c)
+    return harbor(c) and (agent.environment_type in CLUSTER_TYPES or by_class)
 
 
 def harbor_cluster(c: RunConfig) -> bool:

@@ -169,7 +169,7 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     ),
     _group("harbor_agent: docker_host", {_PLAN: _or_variables(when.harbor_docker)}, inert.docker_key),
     _group("sandboxes: labels", {_PLAN: when.compose_sandboxes}, inert.docker_key),
-    _group("sandboxes: sweep", {_PLAN: when.labelled_sandboxes}, inert.sweep_key),
+    _group("sandboxes: sweep", {_PLAN: when.sweepable_sandboxes}, inert.sweep_key),
     _group("sandboxes: stop_timeout", {_PLAN: when.swept_sandboxes}, inert.sweep_key),
     _group("trainer: restart", {_PLAN: when.embedded_or_verl}, inert.restart_key),
     _group(

@@ -113,13 +113,14 @@ cluster_key = _of_sandboxes(
 )
 limits_key = _of_sandboxes("environment_type local limits neither CPUs nor memory")
 docker_key = _of_sandboxes("harbor_agent.environment_type is not docker")
+container_key = _of_sandboxes("harbor_agent.environment_type makes neither containers nor pods")
 
 
 def sweep_key(c: RunConfig) -> str:
-    """The reason for a key about what trials leave in Docker."""
-    if not when.compose_sandboxes(c):
-        return docker_key(c)
-    return f"sandboxes.{'sweep' if c.sandboxes.labels else 'labels'} is false"
+    """The reason for a key about what trials leave in Docker or Kubernetes."""
+    if when.sweepable_sandboxes(c):
+        return "sandboxes.sweep is false"
+    return "sandboxes.labels is false" if when.compose_sandboxes(c) else container_key(c)
 
 
 def notify_key(c: RunConfig) -> str:

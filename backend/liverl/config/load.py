@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from liverl.config import profiles
 from liverl.config.checks.managed import check, mirrored, secret_overrides
+from liverl.config.conditions import AUTO_HOST
 from liverl.config.consumers import why_inert
 from liverl.config.errors import ConfigError, Problem, Where
 from liverl.config.inert import MIRRORED
@@ -23,7 +24,7 @@ from liverl.config.schema import RunConfig, is_open, leaves, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
 from liverl.util.answered import NoAnswer, answered
 from liverl.util.file_systems import file_system
-from liverl.util.regular_file import open_binary, read_pipe
+from liverl.util.regular_file import open_binary, read_pipe, read_up_to
 
 MAX_BYTES = 4 * 1024 * 1024
 ANSWER_S = 10.0  # seconds that the file system of a configuration file has
@@ -286,7 +287,7 @@ def _content(path: Path) -> bytes:
     if path.is_fifo():  # bash's <(command)
         return read_pipe(path, MAX_BYTES, PIPE_S)
     with open_binary(path) as file:
-        return file.read(MAX_BYTES + 1)
+        return read_up_to(file.fileno(), MAX_BYTES + 1)
 
 
 def _build(settings: Mapping[KeyPath, Setting]) -> RunConfig:
@@ -328,7 +329,7 @@ def _variables_over_file(overridden: Mapping[KeyPath, Setting], theirs: Layer) -
 def _open_proxy(config: RunConfig, settings: Mapping[KeyPath, Setting]) -> list[str]:
     """A warning if the proxy accepts the well-known placeholder key on an address that other machines reach."""
     key, host = config.infrastructure.anthropic_api_key, config.proxy.host
-    if key != PLACEHOLDER or host in LOOPBACK:
+    if key != PLACEHOLDER or host in (*LOOPBACK, AUTO_HOST):
         return []
     where = settings["infrastructure", "anthropic_api_key"].where
     return [

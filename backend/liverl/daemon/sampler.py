@@ -46,6 +46,7 @@ from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, TRIALS, Volume,
 from liverl.plan import verl_trainer
 from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
+from liverl.sandboxes.kubernetes.seen import SeenPods
 from liverl.sandboxes.seen import SeenSandboxes, with_paths
 from liverl.supervise.services.state_machine import SERVING
 from liverl.util.blocking_call import BlockingCalls
@@ -171,6 +172,7 @@ class Sampler:
         self._live_logs = LiveLogs(supervisor.run_dir, supervisor.end_causes.matcher)
         self._live_looks = BlockingCalls[None]()
         self._sandboxes = SeenSandboxes()
+        self._pods = SeenPods(supervisor.spawn_task)
         self._sandbox_looks = BlockingCalls[SandboxesStatus | None]()
         self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()
@@ -452,12 +454,16 @@ class Sampler:
         run_dir, now = self._supervisor.run_dir, self._supervisor.now()
         heads = {head.name: head.path for head in self.facts.trials.newest}
         seen = self._sandboxes
+        hosts = self._supervisor.keeper_manager.held_hosts().values()
+        addresses = {host for host in hosts if not host.startswith("127.") and ":" not in host}
         try:
             status = await self._sandbox_looks.call(
-                lambda: seen.look(run_dir, now, SANDBOXES_LIMIT), SANDBOXES_LIMIT + 1
+                lambda: seen.look(run_dir, now, SANDBOXES_LIMIT, addresses), SANDBOXES_LIMIT + 1
             )
         except TimeoutError:
             status = seen.late(now, SANDBOXES_LIMIT)
+        with contextlib.suppress(OSError):  # of the ledger, which the look at Docker has told
+            status = await self._pods.look(run_dir, now) or status
         status = with_paths(status, heads)
         if status != self.facts.sandboxes:
             self._supervisor.pace.changed()

@@ -1,5 +1,6 @@
-"""The sandboxes that the run's trials have in Docker, which no process tree holds: what is left of them is removed at
-the end of the run, before a new attempt, and while the run goes on after Harbor's process or its worker has died."""
+"""The sandboxes that the run's trials have in Docker or Kubernetes, which no process tree holds: what is left of them
+is removed at the end of the run, before a new attempt, and while the run goes on after Harbor's process or its worker
+has died."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from pathlib import Path
 
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.model import SandboxesEnd
-from liverl.sandboxes.sweep import command, kept_words, left_words, lost_trials, removed_words, sweep, trials
+from liverl.sandboxes.sweep import (
+    command,
+    kept_words,
+    left_words,
+    lost_trials,
+    open_trials,
+    place_words,
+    removed_words,
+    sweep,
+)
 from liverl.util.plural import quantity
 
 WATCH_S = 5.0  # seconds between two looks for trials that nobody will end
@@ -66,7 +76,7 @@ class Sandboxes:
 
     def _open(self) -> int:
         try:
-            return len(trials(self.directory())[1].open)
+            return open_trials(self.directory())
         except OSError:
             return 0  # the sweep itself says why
 
@@ -78,15 +88,15 @@ class Sandboxes:
             async with asyncio.timeout(self._seconds + _HUNG_S):
                 return await asyncio.to_thread(work)
         except TimeoutError:
-            return SandboxesEnd(unknown=(f"the program docker did not return within {self._seconds:g} s",))
+            return SandboxesEnd(unknown=(f"the sweep did not return within {self._seconds:g} s",))
 
     def _tell(self, end: SandboxesEnd, whose: str) -> None:
         say = self._supervisor.say
         if removed := removed_words(end):
-            say("sandboxes", f"removed from Docker {whose}: {removed}")
+            say("sandboxes", f"removed from {place_words(end)} {whose}: {removed}")
         if left := left_words(end):
             say("sandboxes", f"{left}; to remove it: {command(self.directory())}", "warning")
         for why in end.unknown:
-            say("sandboxes", f"it is not known what is left in Docker: {why}", "warning")
+            say("sandboxes", f"it is not known what trials have left: {why}", "warning")
         if kept := kept_words(end):
             say("sandboxes", f"{kept}; to remove: {command(self.directory(), kept=True)}")

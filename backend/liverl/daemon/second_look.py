@@ -98,7 +98,14 @@ def _ours(supervisor: RunSupervisor) -> Ours:
     from liverl.preflight.subject import Ours
 
     members = {name: frozenset(pids) for name, pids in supervisor.process_scan.members().items()}
-    return Ours(members, dict(supervisor.ledger.holders))
+    manager = supervisor.keeper_manager
+    return Ours(
+        members,
+        dict(supervisor.ledger.holders),
+        manager.held_ports(),
+        manager.held_hosts(),
+        supervisor.attempt,
+    )
 
 
 def _cause(service: str, failed: Sequence[Check], now: float) -> Cause:

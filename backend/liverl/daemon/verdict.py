@@ -332,7 +332,7 @@ class RunOutcome:
         if unkilled:
             code = ExitCode.LEFT_OVER
             summary = f"{verdict.state}, but some processes could not be killed: {', '.join(unkilled)}"
-        if stays := _left_in_docker(sandboxes, self._supervisor.run_dir):
+        if stays := _sandboxes_left(sandboxes, self._supervisor.run_dir):
             code, summary = ExitCode.LEFT_OVER, f"{summary.rstrip('.')}; {stays}"
         state = verdict.state if verdict.state in ("done", "failed", "stopped") else "failed"
         self.result = Result(
@@ -358,12 +358,12 @@ class RunOutcome:
         return max(self._started_at, self._supervisor.now())
 
 
-def _left_in_docker(end: SandboxesEnd | None, run_dir: Path) -> str:
-    """What a stop has not ended in Docker, and what to do; "" if nothing is left. What nobody could ask about is not
-    called gone."""
+def _sandboxes_left(end: SandboxesEnd | None, run_dir: Path) -> str:
+    """What a stop has not ended of the trials' sandboxes, and what to do; "" if nothing is left. What nobody could ask
+    about is not called gone."""
     if end is None or not (end.left or end.unknown):
         return ""
-    unknown = f"it is not known what is left in Docker: {end.unknown[0]}" if end.unknown else ""
+    unknown = f"it is not known what trials have left: {end.unknown[0]}" if end.unknown else ""
     said = "; ".join(filter(None, (left_words(end), unknown)))
     return f"{said}; to remove it: {command(run_dir)}"
 

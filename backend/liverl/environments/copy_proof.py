@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 from pathlib import Path
 
 from liverl.environments.errors import BuildError
+from liverl.procs.asking import NotEndedError, ask_program, last_words
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 from liverl.util.plural import plural, quantity
@@ -142,16 +142,8 @@ def _script(copy: Path) -> str:
     last = ""
     for name in order[:_TRIED]:
         try:
-            process = subprocess.run(
-                [scripts[name], "--help"],
-                capture_output=True,
-                timeout=SECONDS,
-                stdin=subprocess.DEVNULL,
-                check=False,
-                cwd="/",
-                env=_environment(),
-            )
-        except subprocess.TimeoutExpired:
+            process = ask_program([str(scripts[name]), "--help"], SECONDS, env=_environment(), cwd="/")
+        except NotEndedError:
             last = f"{name} --help did not end within {SECONDS:g} s"
             continue
         except OSError as error:
@@ -208,25 +200,14 @@ def _ask(python: Path, program: str, *arguments: str) -> object:
         BuildError: it fails, or answers nothing.
     """
     try:
-        process = subprocess.run(
-            [str(python), "-c", program, *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-            cwd="/",
-            env=_environment(),
-        )
-    except subprocess.TimeoutExpired:
+        process = ask_program([str(python), "-c", program, *arguments], SECONDS, env=_environment(), cwd="/")
+    except NotEndedError:
         raise BuildError(f"{python} did not answer within {SECONDS:g} s") from None
     except OSError as error:
         raise BuildError(f"{python} cannot be started: {error.strerror}") from None
     lines = [line for line in process.stdout.splitlines() if line]
     if process.returncode or not lines:
-        said = process.stderr.strip().splitlines()[-1:] or [f"exit {process.returncode}"]
-        raise BuildError(f"{python} does not work: {said[0]}")
+        raise BuildError(f"{python} does not work: {last_words(process)}")
     try:
         return decode_json(lines[-1].encode(), type=object)
     except BAD_JSON as error:

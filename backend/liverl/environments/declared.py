@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 from liverl.engines.adapter.argv import IfKnown
+from liverl.procs.asking import ask_program, last_words
 
 _SECONDS = 60.0  # a cold network disk is slow
 _ASK = r"""
@@ -35,17 +36,10 @@ def declares(python: Path, option: IfKnown) -> bool:
         CannotTell: the interpreter cannot be started, fails, or takes longer than 60 s.
     """
     try:
-        process = subprocess.run(
-            [str(python), "-I", "-c", _ASK, option.package, option.file, option.field],
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        words = [str(python), "-I", "-c", _ASK, option.package, option.file, option.field]
+        process = ask_program(words, _SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         raise CannotTell(f"cannot ask {python} for the options of {option.package}: {error}") from error
     if process.returncode != 0:
-        last = (process.stderr.strip().splitlines() or ["no message"])[-1]
-        raise CannotTell(f"cannot ask {python} for the options of {option.package}: {last}")
+        raise CannotTell(f"cannot ask {python} for the options of {option.package}: {last_words(process)}")
     return process.stdout.strip() == "1"

@@ -12,6 +12,7 @@ from pathlib import Path
 from liverl.environments.errors import BuildError
 from liverl.environments.index import uv_environment
 from liverl.environments.uv import find_uv
+from liverl.procs.asking import ask_program
 
 _WANTED = re.compile(r"(>=)?(3)\.(\d+)")
 _NEWER = 5  # minor versions above the wanted one that are looked for
@@ -53,15 +54,7 @@ def _of_uv(version: str, env: Mapping[str, str]) -> Iterator[Path]:
     try:
         only = ("--no-project", "--managed-python", "--no-python-downloads")
         argv = [*find_uv(), "python", "find", *only, version]
-        process = subprocess.run(
-            argv,
-            env=uv_environment(env),
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        process = ask_program(argv, _SECONDS, env=uv_environment(env))
     except (BuildError, OSError, subprocess.SubprocessError):
         return  # without uv the build says what is missing
     if process.returncode == 0 and process.stdout.strip():
@@ -71,14 +64,7 @@ def _of_uv(version: str, env: Mapping[str, str]) -> Iterator[Path]:
 def _version(python: Path) -> str:
     """The version of an interpreter; "" if it cannot be started."""
     try:
-        process = subprocess.run(
-            [str(python), "-I", "-S", "-c", _ASK],
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        process = ask_program([str(python), "-I", "-S", "-c", _ASK], _SECONDS)
     except (OSError, subprocess.SubprocessError):
         return ""
     return process.stdout.strip()

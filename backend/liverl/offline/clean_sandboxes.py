@@ -1,4 +1,4 @@
-"""What ``clean --sandboxes`` removes of runs that have ended: what their trials left in Docker."""
+"""What ``clean --sandboxes`` removes of runs that have ended: what their trials left in Docker or Kubernetes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _KEPT = "harbor_agent.environment_delete is false: it was kept to be looked at; 
 
 
 def collect_sandboxes(run_dir: Path, found: Found) -> None:
-    """Add to ``found`` what a run, which has ended, has in Docker, and what of it stays. Runs whose Docker does not
-    answer are in ``unasked``."""
+    """Add to ``found`` what the trials of a run, which has ended, have left, and what of it stays. Runs whose Docker or
+    cluster does not answer are in ``unasked``."""
     seen = look(run_dir)
     if seen is None:
         return
@@ -26,17 +26,18 @@ def collect_sandboxes(run_dir: Path, found: Found) -> None:
     if seen.unknown:
         found.unasked.append(run_dir)
         found.left += [
-            Left(str(run_dir), name, f"what it has in Docker is not known: {why}") for why in seen.unknown
+            Left(str(run_dir), name, f"what its trials have left is not known: {why}") for why in seen.unknown
         ]
 
 
 def remove_sandboxes(run_dir: Path, kept: bool) -> tuple[int, list[Left]]:
-    """Remove what the run has in Docker; returns how many things went, and what could not be removed, and why."""
+    """Remove what the trials of the run have left; returns how many things went, and what could not be removed, and
+    why."""
     end, name = sweep(run_dir, SECONDS, kept=kept), run_name(run_dir)
     if end is None:
         return 0, []
     failed = [Left(f"{one.kind} {one.name}", name, one.why) for one in end.left]
     failed += [
-        Left(str(run_dir), name, f"what is left of it in Docker is not known: {why}") for why in end.unknown
+        Left(str(run_dir), name, f"what its trials have left is not known: {why}") for why in end.unknown
     ]
-    return end.containers + end.networks + end.volumes + end.images, failed
+    return end.containers + end.networks + end.volumes + end.images + end.pods, failed

@@ -315,4 +315,5 @@ def _settings(config: RunConfig) -> Settings:
         rules=config.diagnosis.rules,
         metrics_port=observe.metrics_port,
         metrics_token_file=observe.metrics_token_file if observe.metrics_port else "",
+        docker_host=config.harbor_agent.docker_host if conditions.bridged(config) else "",
     )

@@ -8,7 +8,7 @@ from typing import Any
 from liverl.config.conditions import through_sessions
 from liverl.config.schema import RunConfig
 from liverl.plan import proxy, sessions
-from liverl.plan.policies import client_host, restart_policy, stop_stages
+from liverl.plan.policies import client_host, listen_host, restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
 from liverl.plan.spec import Dependency, FileSpec, Probe, Probes, RestartPolicy, ServiceSpec
 
@@ -81,6 +81,6 @@ def _carrier(config: RunConfig) -> dict[str, str]:
     if through_sessions(config):
         return {"sessions_key_file": f"{{run_dir}}/{sessions.CONTROL_KEY}"}
     return {
-        "proxy_url": f"http://{client_host(config.proxy.host)}:{{port:proxy}}",
+        "proxy_url": f"http://{client_host(listen_host(config))}:{{port:proxy}}",
         "run_key_file": "{run_dir}/secrets/run_key",
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from liverl.config.conditions import ANY_HOST
+from liverl.config.conditions import ANY_HOST, AUTO_HOST
 from liverl.config.schema import RunConfig
 from liverl.plan.spec import RestartPolicy, StopStage
+
+LOOPBACK = "127.0.0.1"
 
 
 def stop_stages(config: RunConfig, *, leader_grace: float | None = None) -> tuple[StopStage, ...]:
@@ -35,10 +37,15 @@ def restart_policy(config: RunConfig) -> RestartPolicy:
     )
 
 
+def listen_host(config: RunConfig) -> str:
+    """The address that LiteLLM and the sessions listen on; sessions have a further one where ``conditions.bridged``."""
+    return LOOPBACK if config.proxy.host == AUTO_HOST else config.proxy.host
+
+
 def loops_host(config: RunConfig) -> str:
     """The host that verl's agent loops connect to for the proxy. On several hosts, one that leads here from each: of a
     proxy that listens on all addresses, ``infrastructure.node0_ip``."""
-    host, infra = config.proxy.host, config.infrastructure
+    host, infra = listen_host(config), config.infrastructure
     if infra.nnodes > 1 and host in ANY_HOST and infra.node0_ip:
         return infra.node0_ip
     return client_host(host)
@@ -46,4 +53,4 @@ def loops_host(config: RunConfig) -> str:
 
 def client_host(host: str) -> str:
     """The host that a client on this machine connects to, for a service that listens on ``host``."""
-    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+    return LOOPBACK if host in (*ANY_HOST, "") else host

@@ -8,7 +8,7 @@ from typing import Literal
 from liverl.config.conditions import through_sessions
 from liverl.config.schema import RunConfig
 from liverl.plan import trial_sampling
-from liverl.plan.policies import restart_policy, stop_stages
+from liverl.plan.policies import listen_host, restart_policy, stop_stages
 from liverl.plan.spec import Dependency, PortSpec, Probe, Probes, ServiceSpec, StopStage
 
 NAME: Literal["proxy"] = "proxy"
@@ -41,7 +41,7 @@ def service(config: RunConfig, replicas: Dependency) -> ServiceSpec:
             Dependency("environment_ready", "proxy"),
             replicas,
         ),
-        ports=(PortSpec("http", config.infrastructure.litellm_port, proxy.host, held=True),),
+        ports=(PortSpec("http", config.infrastructure.litellm_port, listen_host(config), held=True),),
         probes=Probes(
             # During a swap two generations share the socket, so an HTTP answer does not show which one serves. Each
             # process reports its state in a file.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from liverl.config.conditions import ANY_HOST
+from liverl.config.conditions import ANY_HOST, bridged
 from liverl.config.schema import RunConfig
-from liverl.plan.policies import restart_policy, stop_stages
+from liverl.plan.policies import listen_host, restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
-from liverl.plan.spec import FileSpec, PortSpec, Probe, Probes, ServiceSpec
+from liverl.plan.spec import BRIDGE, FileSpec, PortSpec, Probe, Probes, ServiceSpec
 
 NAME: Literal["sessions"] = "sessions"
 CONTROL_KEY = "secrets/sessions_key"  # in the run directory; the trainer's part requires it
+SANDBOXES = "sandboxes"  # the port at the gateway of Docker's bridge
 _SETTINGS = "sessions/settings.json"
 
 
@@ -23,7 +25,7 @@ def service(config: RunConfig) -> ServiceSpec:
         kind="sessions",
         argv=("{python:self}", "-P", "-m", "liverl.sessions", "--config", f"{{run_dir}}/{_SETTINGS}"),
         inherits="embedded",
-        ports=(PortSpec("http", config.session_proxy.port, config.proxy.host, held=True),),
+        ports=tuple(_ports(config)),
         probes=Probes(
             # Connections queue in the run's socket before the process serves, so the process says when it does.
             startup=Probe(
@@ -41,11 +43,23 @@ def service(config: RunConfig) -> ServiceSpec:
     )
 
 
+def _ports(config: RunConfig) -> Iterator[PortSpec]:
+    """One for this machine, and one for sandboxes in Docker where ``proxy.host`` is auto."""
+    number = config.session_proxy.port
+    yield PortSpec("http", number, listen_host(config), held=True)
+    if bridged(config):
+        yield PortSpec(SANDBOXES, number, BRIDGE, held=True)
+
+
 def agents_host(config: RunConfig) -> str:
-    """The host in the URLs that agents get; "": the service finds this machine's primary address."""
+    """The host in the URLs that agents get; "": the service finds it: the address of its port for sandboxes, without
+    one this machine's primary address."""
     if config.proxy.advertise:
         return config.proxy.advertise
-    return config.infrastructure.node0_ip if config.proxy.host in ANY_HOST else config.proxy.host
+    if bridged(config):
+        return ""
+    host = listen_host(config)
+    return config.infrastructure.node0_ip if host in ANY_HOST else host
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:

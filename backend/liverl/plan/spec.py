@@ -22,6 +22,9 @@ from liverl.util import redact
 
 PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
 TITLE = 80  # characters of a command that names a target of notifications
+# The host of a port that listens at the gateway of the bridge of Docker on this machine, which is found when the socket
+# is opened; without such a gateway the port is left out.
+BRIDGE = "docker-bridge"
 INDEX = "{index}"  # the number of a replica, in its template
 Installer = Literal["uv", "pip"]
 Condition = Literal[
@@ -116,7 +119,9 @@ DEFAULT_STOP: tuple[StopStage, ...] = (
 
 class PortSpec(msgspec.Struct, frozen=True):
     """A port of a service. ``number`` 0: any free port, chosen for each generation. ``held``: the run holds the
-    listening socket and passes it to each generation as an inherited file descriptor (``LIVERL_LISTEN_FD``)."""
+    listening socket and passes it to each generation as an inherited file descriptor: that of the first such port is
+    ``LIVERL_LISTEN_FD``, that of a further one ``LIVERL_LISTEN_FD_NAME``. ``host``: an address, a name, or ``BRIDGE``.
+    """
 
     name: str
     number: int = 0
@@ -212,7 +217,9 @@ class Settings(msgspec.Struct, frozen=True):
     """Intervals and limits of the backend itself, all in seconds. ``keep_steps``: the newest steps whose trials keep
     all their files; None: all of them do. ``mute``: ids of alerts that are not raised; ``rules``: absolute paths of
     files with rules of the site, beside our catalogue of causes. ``metrics_port``: on which Prometheus reads the run's
-    metrics, 0: none; ``metrics_token_file``: absolute path of the token's file, empty: one of the run's own."""
+    metrics, 0: none; ``metrics_token_file``: absolute path of the token's file, empty: one of the run's own.
+    ``docker_host``: of the daemon whose bridge ports with the host ``BRIDGE`` are for, "": as the trainer's variables
+    say."""
 
     scan_interval: float = 2.0
     host_interval: float = 2.0
@@ -232,6 +239,7 @@ class Settings(msgspec.Struct, frozen=True):
     max_replicas: int | None = None  # without a GPU; None: as many as the machine should carry
     metrics_port: int = 0
     metrics_token_file: str = ""
+    docker_host: str = ""
 
 
 class NotifyTarget(msgspec.Struct, frozen=True):

@@ -8,8 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import main_service, variables_of
-from liverl.procs import procfs
+from liverl.procs.asking import NotEndedError, ask_program, last_words
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_loose_json
 
@@ -127,48 +125,14 @@ def _loaded(text: str) -> Mapping[str, Any]:
 def ask(argv: list[str], env: Mapping[str, str], stdin: str = "") -> Answer:
     """Run kubectl; after ``SECONDS`` it is ended with all that it has started, such as a plug-in for credentials."""
     try:
-        # A plug-in that holds a pipe open must not be waited for, so the whole group is killed.
-        process = subprocess.Popen(
-            argv,
-            env=dict(env),
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        done = ask_program(argv, SECONDS, env=env, stdin=stdin)
+    except NotEndedError as error:
+        waits = f": the program {error.waits_for}, which it started, has not ended" if error.waits_for else ""
+        return Answer(why=f"no answer within {SECONDS:g} s{waits}", hangs=True)
     except OSError as error:
         return Answer(why=f"kubectl cannot be run: {error.strerror or error}")
-    with process:
-        try:
-            text, errors = process.communicate(stdin, timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            programs = _started(process.pid)
-            _end(process.pid)
-            waits = f": the program {programs}, which it started, has not ended" if programs else ""
-            return Answer(why=f"no answer within {SECONDS:g} s{waits}", hangs=True)
-    lines = errors.strip().splitlines()
-    if process.returncode:
-        return Answer(why=lines[-1] if lines else f"kubectl failed (exit {process.returncode})")
-    return Answer(text)
-
-
-def _started(leader: int) -> str:
-    """The command of what a leader of a session has started and still runs; empty if nothing does."""
-    others = [pid for pid in procfs.scan() if pid != leader and _session(pid) == leader]
-    return procfs.command_line(max(others))[:120] if others else ""
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0  # it has ended
-
-
-def _end(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    if done.returncode:
+        return Answer(
+            why=last_words(done) if done.stderr.strip() else f"kubectl failed (exit {done.returncode})"
+        )
+    return Answer(done.stdout)

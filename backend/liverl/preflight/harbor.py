@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python, module_path
 from liverl.preflight.subject import variables_of
+from liverl.procs.asking import NotEndedError, ask_program, last_words
 from liverl.util.nearest import did_you_mean
 
 NAME = "environment harbor"
@@ -241,21 +241,12 @@ def no_docker(host: str, env: Mapping[str, str] = os.environ) -> str:
 def _failure(argv: list[str], env: Mapping[str, str]) -> str:
     """The last line of a command that fails; "" if it succeeds."""
     try:
-        process = subprocess.run(
-            argv,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=_DAEMON_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        done = ask_program(argv, _DAEMON_SECONDS, env=env)
+    except NotEndedError:
         return f"no answer within {_DAEMON_SECONDS:g} s"
     except OSError as error:
         return error.strerror or str(error)
-    lines = process.stderr.strip().splitlines()
-    return (lines[-1] if lines else f"exit {process.returncode}") if process.returncode else ""
+    return last_words(done) if done.returncode else ""
 
 
 def task_fault(folder: Path, verifier: bool) -> str:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from liverl.environments import BuildError, EnvPlan, resolve
 from liverl.plan.spec import EnvironmentSpec, Plan
+from liverl.procs.asking import ask_program
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 from liverl.util.paths import default_cache_dir
@@ -49,17 +50,9 @@ def ask_python(
         ValueError: it cannot be asked; the text says why.
     """
     try:
-        process = subprocess.run(
-            # -B: importing a module of the user's writes nothing
-            [str(python), "-B", "-c", program, *arguments],
-            env=env,
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
+        # -B: importing a module of the user's writes nothing
+        process = ask_program([str(python), "-B", "-c", program, *arguments], _SECONDS, env=env, cwd=cwd)
+        process.check_returncode()
         return decode_json(process.stdout.splitlines()[-1], type=answer)
     except subprocess.CalledProcessError as error:
         lines = (error.stderr or "").strip().splitlines()

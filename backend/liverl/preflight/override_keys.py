@@ -14,6 +14,7 @@ from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.plan.verl_overrides import overrides
 from liverl.preflight.interpreter import UNBUILT, interpreter
+from liverl.procs.asking import ask_program
 from liverl.util.decode import Undecodable, decode_yaml
 from liverl.util.plural import quantity
 from liverl.util.regular_file import read_regular
@@ -72,11 +73,9 @@ def composed(python: Path) -> set[str]:
     Raises:
         OSError, ValueError, subprocess.SubprocessError: verl, or its file, is not there or cannot be read.
     """
-    place = subprocess.run(
-        [str(python), "-c", _WHERE],
-        capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL, check=True,
-    ).stdout.strip()  # fmt: skip
-    text = read_regular(Path(place, _COMPOSED)).decode()
+    done = ask_program([str(python), "-c", _WHERE], _SECONDS)
+    done.check_returncode()
+    text = read_regular(Path(done.stdout.strip(), _COMPOSED)).decode()
     try:
         tree = decode_yaml(text)
     except Undecodable as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from liverl.config.schema import RunConfig
 from liverl.model import Check
-from liverl.plan.spec import Plan, ServiceSpec
+from liverl.plan.spec import BRIDGE, Plan, ServiceSpec
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import Ours, main_service, variables_of
 from liverl.procs import procfs
@@ -44,7 +44,7 @@ def port_checks(plan: Plan, ours: Ours | None = None) -> list[Check]:
     specs = (*plan.services, plan.replica_template) if plan.replica_template else plan.services
     for spec in specs:
         for port in spec.ports:
-            if port.number == 0:
+            if port.number == 0 or port.host == BRIDGE:  # the same number as that of the port at 127.0.0.1
                 continue
             name = f"port {port.number} ({spec.name})"
             holder = procfs.port_holder(port.number)

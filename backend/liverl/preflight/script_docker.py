@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import stat
-import subprocess
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from liverl.preflight.interpreter import ask_python
 from liverl.preflight.liverl_repo import TRAIN, tree_of
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import main_folder, main_service, variables_of
+from liverl.procs.asking import NotEndedError, ask_program, last_words
 
 NAME, SDK = "docker of the script", "docker SDK of the script"
 _SANDBOXES = "HARBOR_ENVIRONMENT_IMPORT_PATH"
@@ -58,25 +58,15 @@ def _daemon(env: Mapping[str, str]) -> Check:
         return Check(NAME, "fail", "there is no program docker on PATH", fix="install it, or correct PATH")
     argv = ["docker", "version", "--format", "{{.Server.Version}}"]
     try:
-        done = subprocess.run(
-            argv,
-            env=dict(env),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_DAEMON,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        done = ask_program(argv, _DAEMON, env=env)
+    except NotEndedError:
         return Check(NAME, "fail", f"no answer within {_DAEMON:g} s: {' '.join(argv[:2])}", fix=_FIX)
     except OSError as error:
         return Check(
             NAME, "fail", f"docker cannot be run: {error.strerror}", fix="install it, or correct PATH"
         )
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
-        return Check(NAME, "fail", f"its daemon does not answer: {lines[-1]}", fix=_FIX)
+        return Check(NAME, "fail", f"its daemon does not answer: {last_words(done)}", fix=_FIX)
     return Check(NAME, "ok", f"{host or 'the local daemon'} answers, version {done.stdout.strip()}")
 
 

@@ -12,6 +12,7 @@ from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.launch_script import SHELLS, script_of
 from liverl.preflight.subject import main_folder, main_service, variables_of
+from liverl.procs.asking import ask_program
 from liverl.util.regular_file import open_binary
 
 NAME = "script syntax"
@@ -35,17 +36,7 @@ def of_file(shell: str, file: Path, cwd: Path, env: Mapping[str, str], title: st
     """What a shell says of a script. ``env``: the script's variables."""
     variables = {name: text for name, text in env.items() if name not in _RUN_FIRST}
     try:
-        done = subprocess.run(
-            [shell, "-n", str(file)],
-            cwd=cwd,
-            env=variables,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        done = ask_program([shell, "-n", str(file)], _SECONDS, env=variables, cwd=cwd)
     except (OSError, subprocess.SubprocessError) as error:
         return Check(title, "skipped", f"{shell} cannot be asked: {error}")
     if done.returncode == 0:

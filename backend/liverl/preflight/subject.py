@@ -26,10 +26,14 @@ def main_folder(plan: Plan) -> Path:
 
 class Ours(msgspec.Struct, frozen=True):
     """What of this host a run holds itself, while it goes on. ``members``: service -> pids of its processes;
-    ``gpus``: UUID of a GPU -> service for which it is reserved."""
+    ``gpus``: UUID of a GPU -> service for which it is reserved; ``ports``, ``hosts``: number and address of the
+    sockets that it holds, by ``service.port``; ``attempt``: its number."""
 
     members: Mapping[str, Collection[int]]
     gpus: Mapping[str, str]
+    ports: Mapping[str, int] = {}
+    hosts: Mapping[str, str] = {}
+    attempt: int = 1
 
     def has(self, pid: int | None, plan: Plan) -> bool:
         """Whether a process belongs to the run: to a service, or by the run's directory in its environment, as those

@@ -26,6 +26,7 @@ from liverl.preflight import agents, data_rows, harbor
 from liverl.preflight.data_rows import Answer
 from liverl.preflight.interpreter import interpreter
 from liverl.preflight.nearby import nearby
+from liverl.procs.asking import ask_program
 from liverl.util.decode import decode_loose_json
 from liverl.util.paths import default_cache_dir
 from liverl.util.regular_file import open_binary
@@ -87,14 +88,9 @@ def imports(python: Path) -> Check:
     """Which of the modules that the trainer imports ``python`` has, with versions."""
     name = "environment verl"
     try:
-        process = subprocess.run(
-            [str(python), "-c", _ASK, json.dumps([MODULES, _DISTRIBUTIONS])],
-            capture_output=True,
-            text=True,
-            timeout=_IMPORT_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
+        words = json.dumps([MODULES, _DISTRIBUTIONS])
+        process = ask_program([str(python), "-c", _ASK, words], _IMPORT_SECONDS)
+        process.check_returncode()
         answer = decode_loose_json(process.stdout)
         missing, versions = answer["missing"], answer["versions"]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:

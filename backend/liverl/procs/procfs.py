@@ -324,13 +324,25 @@ def port_holder(port: int) -> Holder | None:
 def listening(pid: int) -> dict[int, int]:
     """Return the TCP ports that a process listens on, with the file descriptor of each; empty if it may not
     be inspected."""
+    return {port: fd for _, port, fd in _listening(pid)}
+
+
+def listening_at(pid: int, port: int) -> dict[str, int]:
+    """Return the addresses at which a process listens on a TCP port, with the file descriptor of each; empty if it may
+    not be inspected."""
+    return {address: fd for address, number, fd in _listening(pid) if number == port}
+
+
+def _listening(pid: int) -> list[tuple[str, int, int]]:
     import psutil
 
     try:
         connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
-        return {}
-    return {c.laddr.port: c.fd for c in connections if c.laddr and c.status == psutil.CONN_LISTEN}
+        return []
+    return [
+        (c.laddr.ip, c.laddr.port, c.fd) for c in connections if c.laddr and c.status == psutil.CONN_LISTEN
+    ]
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from liverl.agents.harbor.owned import KEPT, RUN_ID, TRIAL
+from liverl.sandboxes.networks import Network, Networks, Pool, counted, routes
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 
@@ -37,10 +39,21 @@ _INSPECTED = (
     '"oom":{{json .State.OOMKilled}},"started":{{json .State.StartedAt}},"ended":{{json .State.FinishedAt}},'
     '"labels":{{json .Config.Labels}}}'
 )
+_NETWORK = (
+    '{"id":{{json .Id}},"name":{{json .Name}},"ipam":{{json .IPAM.Config}},"labels":{{json .Labels}},'
+    '"containers":{{json .Containers}}}'
+)
 _KILLED = '{"id":{{json .Actor.ID}},"at":{{.Time}},"labels":{{json .Actor.Attributes}}}'
+_USAGE = re.compile(
+    r"(Run|See) 'docker .*--help'"
+)  # the end of what the program says when a container cannot start
 _AT_ONCE = 100  # names in one command
 _LONGEST = 300  # characters of a refusal that are shown
 _GRACE = "1"  # seconds for a kept container to stop
+
+
+def _labels(labels: Mapping[str, str]) -> Iterator[str]:
+    return (word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
 
 
 class DockerError(Exception):
@@ -83,6 +96,21 @@ class MemoryKill(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
 
 
+class _Inspected(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    ipam: list[dict[str, str]] | None = None
+    labels: dict[str, str] | None = None
+    containers: dict[str, Any] | None = None
+
+
+class _Info(msgspec.Struct, frozen=True):
+    pools: list[Pool] | None = None
+
+
+_T = TypeVar("_T")
+
+
 class Docker:
     """One daemon. ``variables``: by which the program finds it, as the trial's worker had them; none of the caller's
     own counts. ``until``: on ``time.monotonic``, when every command has to have returned."""
@@ -112,6 +140,42 @@ class Docker:
         for start in range(0, len(ids), _AT_ONCE):
             found += self._inspected(ids[start : start + _AT_ONCE])
         return found, networks
+
+    def networks(self, *, local: bool) -> Networks:
+        """How many networks the daemon can still create. ``local``: it runs on this machine, whose routes count.
+
+        Raises:
+            DockerError: it cannot be asked.
+        """
+        told = self._run(["info", "--format", '{"pools":{{json .DefaultAddressPools}}}'])
+        pools = self._decoded(told, "info", _Info).pools
+        ids = self._run(["network", "ls", "--quiet", "--no-trunc"]).split()
+        found: list[Network] = []
+        for start in range(0, len(ids), _AT_ONCE):
+            words = ["network", "inspect", "--format", _NETWORK, *ids[start : start + _AT_ONCE]]
+            for line in self._run(words, despite="No such network").splitlines():
+                one = self._decoded(line, "network inspect", _Inspected)
+                subnets = tuple(part.get("Subnet", "") for part in one.ipam or ())
+                run_id = (one.labels or {}).get(RUN_ID, "")
+                found.append(Network(one.id, one.name, subnets, run_id, bool(one.containers)))
+        return counted(pools, found, routes() if local else ())
+
+    def root(self) -> str:
+        """The directory in which the daemon has images and containers.
+
+        Raises:
+            DockerError: it cannot be asked.
+        """
+        return self._run(["info", "--format", "{{.DockerRootDir}}"]).strip()
+
+    @staticmethod
+    def _decoded(text: str, command: str, kind: type[_T]) -> _T:
+        try:
+            return decode_json(text.encode(), type=kind)
+        except BAD_JSON:
+            raise DockerError(
+                f"docker {command} printed what is none of its own: {text[:_LONGEST]}"
+            ) from None
 
     def memory_kills(self, run_id: str, since: float, until: float) -> list[MemoryKill]:
         """When the memory of the run's containers was used up, between two Unix times of the daemon's clock. Only its
@@ -145,6 +209,33 @@ class Docker:
     def stop(self, ids: Sequence[str]) -> str:
         """Stop these containers, and keep them. Returns the program's last complaint, "" without one."""
         return self._each(("stop", "--time", _GRACE), ids)
+
+    def has_image(self, name: str) -> bool:
+        """Whether the daemon has an image, so that it need not be pulled.
+
+        Raises:
+            DockerError: it cannot be asked.
+        """
+        return bool(
+            self._run(["image", "inspect", "--format", "{{.Id}}", name], despite="No such image").strip()
+        )
+
+    def create_network(self, name: str, labels: Mapping[str, str]) -> None:
+        """Create a network.
+
+        Raises:
+            DockerError: it was not created.
+        """
+        self._run(["network", "create", *_labels(labels), name])
+
+    def run_script(self, image: str, script: str, name: str, labels: Mapping[str, str]) -> str:
+        """What a shell script prints in a container and network of this name, which are not removed.
+
+        Raises:
+            DockerError: the container cannot be started, or the script failed.
+        """
+        where = ["--name", name, "--network", name, "--entrypoint", "sh"]
+        return self._run(["run", "--pull", "never", "--init", *where, *_labels(labels), image, "-c", script])
 
     def _each(self, command: tuple[str, ...], names: Sequence[str]) -> str:
         why = ""
@@ -200,6 +291,9 @@ class Docker:
         except subprocess.TimeoutExpired:
             raise DockerError(f"docker {words[0]} did not return within {left:.0f} s") from None
         if done.returncode and not (despite and despite in done.stderr):
-            lines = done.stderr.strip().splitlines() or [f"docker {words[0]} exited with {done.returncode}"]
+            told = [
+                line for line in done.stderr.strip().splitlines() if not _USAGE.match(line) and line.strip()
+            ]
+            lines = told or [f"docker {words[0]} exited with {done.returncode}"]
             raise DockerError(lines[-1][:_LONGEST])
         return done.stdout

@@ -6,7 +6,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from liverl.agents.harbor.owned import ATTEMPT, FOLDER, KEPT, TRIAL, Entry, start_tick
 from liverl.model import SandboxesStatus, SandboxOom, SandboxStatus
+from liverl.sandboxes.bridge import is_here
 from liverl.sandboxes.docker import Container, Docker, DockerError
 from liverl.sandboxes.sweep import trials
 from liverl.sandboxes.whose import Place, Trials, place_of, without_worker
@@ -35,9 +36,19 @@ class SeenSandboxes:
         self._asked_until: float | None = None  # Unix seconds up to which the daemons told of used up memory
         self._over: dict[str, float] = {}  # trial -> Unix time at which it was first seen to be over
 
-    def look(self, run_dir: Path, now: float, seconds: float) -> SandboxesStatus | None:
-        """What there is at ``now`` (Unix seconds), asked for at most ``seconds``. None: the run has begun nothing in
-        Docker, as far as its ledgers say."""
+    def look(
+        self, run_dir: Path, now: float, seconds: float, addresses: Collection[str] = ()
+    ) -> SandboxesStatus | None:
+        """What there is at ``now`` (Unix seconds), asked for at most ``seconds``. ``addresses``: IPv4 addresses of this
+        machine that sandboxes connect to. None: the run has begun nothing in Docker, as far as its ledgers say."""
+        status = self._look(run_dir, now, seconds)
+        if status is None:
+            return None
+        gone = next((address for address in sorted(addresses) if not is_here(address)), "")
+        self._last = replace(status, address_gone=gone)
+        return self._last
+
+    def _look(self, run_dir: Path, now: float, seconds: float) -> SandboxesStatus | None:
         until = time.monotonic() + seconds
         try:
             run_id, found = self._read(run_dir)
@@ -54,6 +65,7 @@ class SeenSandboxes:
         rows: list[SandboxStatus] = []
         since = self._asked_until if self._asked_until is not None else now - OOM_S
         networks, whys, servers = 0, [], []
+        free: list[int | None] = []
         for place in sorted({place_of(found.begun[name]) for name in found.begun}):
             if place.host not in ("", socket.gethostname()):
                 if place not in open_at:
@@ -64,6 +76,8 @@ class SeenSandboxes:
             docker = Docker(dict(place.variables), until)
             try:
                 containers, number = docker.containers(run_id)
+                if place in open_at:
+                    free.append(docker.networks(local=bool(place.host)).free)
                 for kill in docker.memory_kills(run_id, since - OVERLAP_S, now):
                     trial = kill.labels.get(TRIAL, "")
                     self._ooms[kill.id] = SandboxOom(kill.id[:12], trial, kill.at)
@@ -89,7 +103,11 @@ class SeenSandboxes:
         status = counted([replace(row, oom=row.oom or row.id in killed) for row in rows], networks)
         ooms = sorted(self._ooms.values(), key=lambda kill: (-kill.at, kill.id))[:OOMS]
         status = replace(status, ooms=tuple(ooms))
-        status = replace(status, server=" ".join(filter(None, servers)))
+        status = replace(
+            status,
+            server=" ".join(filter(None, servers)),
+            networks_free=fewest(free),
+        )
         if whys:
             status = replace(status, reachable=False, why="; ".join(whys), since=now)
         self._last = status
@@ -134,6 +152,7 @@ def with_paths(status: SandboxesStatus | None, paths: Mapping[str, str]) -> Sand
         status,
         rows=tuple(replace(row, path=paths.get(row.trial, "")) for row in status.rows),
         ooms=tuple(replace(oom, path=paths.get(oom.trial, "")) for oom in status.ooms),
+        troubles=tuple(replace(one, path=paths.get(one.trial, "")) for one in status.troubles),
     )
 
 
@@ -194,3 +213,9 @@ def _unix(text: str) -> float | None:
     except (ValueError, OverflowError):
         return None
     return at if at > 0 else None
+
+
+def fewest(free: Sequence[int | None]) -> int | None:
+    """The least of several numbers; None if there is none, or one of them is not known."""
+    known = [number for number in free if number is not None]
+    return min(known) if known and len(known) == len(free) else None

@@ -1,36 +1,43 @@
-"""Finds and removes what the trials of a run have left in Docker. Blocking; every command has a deadline."""
+"""Finds and removes what the trials of a run have left in Docker or Kubernetes. Blocking; every question has a
+deadline."""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from threading import Event
 
-from liverl.agents.harbor.owned import known_identity, read_ledgers, start_tick
+from msgspec.structs import replace
+
+from liverl.agents.harbor.owned import TEMP, known_identity, read_ledgers, start_tick
 from liverl.model import Sandbox, SandboxesEnd
 from liverl.sandboxes.docker import Docker, DockerError, Kind, Thing
+from liverl.sandboxes.kubernetes.sweep import PodsEnd, end_pods
 from liverl.sandboxes.whose import Place, Trials, owned, place_of, short, trials_of, without_worker
 from liverl.util.plural import plural, quantity
+from liverl.util.remove_tree import remove_tree
 
 LOOK_S = 10.0  # seconds for a look that removes nothing
 ENDS = 3  # rounds without progress after which what is left stays: it is used by somebody else, or the daemon is ill
 _PAUSE_S = 0.3  # between two rounds: a removal that the daemon has begun needs a moment
 # A container's network, volume and image can only go after it.
 _ORDER: tuple[Kind, ...] = ("container", "network", "volume", "image")
+_CLUSTER = "the cluster"
 _SHOWN = 3  # things that one sentence names
 
 
-def trials(run_dir: Path) -> tuple[str, Trials]:
-    """The run's id, and what its ledgers say; the id is "" if it has begun nothing in Docker.
+def trials(run_dir: Path, *, pods: bool = False) -> tuple[str, Trials]:
+    """The run's id, and what its ledgers say of Docker, or with ``pods`` of a cluster; the id is "" if it has begun
+    nothing.
 
     Raises:
         OSError: a file cannot be read.
     """
     run_id = known_identity(run_dir)
-    return run_id, trials_of(read_ledgers(run_dir) if run_id else (), run_id)
+    return run_id, trials_of(read_ledgers(run_dir) if run_id else (), run_id, pods=pods)
 
 
 def lost_trials(run_dir: Path) -> frozenset[str]:
@@ -39,23 +46,60 @@ def lost_trials(run_dir: Path) -> frozenset[str]:
     Raises:
         OSError: a file cannot be read.
     """
-    _, found = trials(run_dir)
-    ticks = {found.begun[name].pid: start_tick(found.begun[name].pid) for name in found.open}
-    return without_worker(found, socket.gethostname(), ticks)
+    lost: frozenset[str] = frozenset()
+    for pods in (False, True):
+        _, found = trials(run_dir, pods=pods)
+        ticks = {found.begun[name].pid: start_tick(found.begun[name].pid) for name in found.open}
+        lost |= without_worker(found, socket.gethostname(), ticks)
+    return lost
+
+
+def open_trials(run_dir: Path) -> int:
+    """The number of trials whose sandboxes nobody has ended.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return sum(len(trials(run_dir, pods=pods)[1].open) for pods in (False, True))
 
 
 def look(run_dir: Path, seconds: float = LOOK_S) -> SandboxesEnd | None:
-    """What the run has in Docker now, as ``left`` and ``kept``; nothing is changed. None: it never began anything."""
-    return _Sweep(run_dir, seconds, None, False).look()
+    """What the run has there now, as ``left`` and ``kept``; nothing is changed. None: it never began anything."""
+    until = time.monotonic() + seconds
+    return _both(_Sweep(run_dir, seconds, None, False).look(), _pods(run_dir, until, False, None, False))
 
 
 def sweep(
     run_dir: Path, seconds: float, *, only: Collection[str] | None = None, kept: bool = False
 ) -> SandboxesEnd | None:
-    """Remove what the run has in Docker, for at most ``seconds``. ``only``: of these trials; ``kept``: also what
+    """Remove what the run has there, for at most ``seconds``. ``only``: of these trials; ``kept``: also what
     ``environment_delete: false`` keeps, whose containers are only stopped otherwise. None: the run has begun nothing
     there. Does not raise: what could not be asked or removed is in the answer."""
-    return _Sweep(run_dir, seconds, only, kept).carry_out()
+    until = time.monotonic() + seconds
+    return _both(_Sweep(run_dir, seconds, only, kept).carry_out(), _pods(run_dir, until, True, only, kept))
+
+
+def _pods(
+    run_dir: Path, until: float, remove: bool, only: Collection[str] | None, kept: bool
+) -> PodsEnd | None:
+    try:
+        _, found = trials(run_dir, pods=True)
+    except OSError:
+        return None  # Docker's part has said so
+    return end_pods(found, until - time.monotonic(), remove=remove, only=only, kept=kept)
+
+
+def _both(docker: SandboxesEnd | None, pods: PodsEnd | None) -> SandboxesEnd | None:
+    if pods is None:
+        return docker
+    end = docker or SandboxesEnd()
+    return replace(
+        end,
+        left=(*end.left, *pods.left),
+        kept=(*end.kept, *pods.kept),
+        unknown=(*end.unknown, *pods.unknown),
+        pods=pods.removed,
+    )
 
 
 class _Sweep:
@@ -89,6 +133,8 @@ class _Sweep:
                 counts[kind] += 1
             left += stays
             kept += keeps
+        if self._only is None:
+            self._unknown += _temps_left(self._trials)
         return SandboxesEnd(
             counts["container"],
             counts["network"],
@@ -178,6 +224,23 @@ class _Sweep:
         )
 
 
+def _temps_left(found: Trials) -> Iterator[str]:
+    """Remove the temporary files of Harbor's processes whose worker has died; yields what cannot be removed."""
+    entries = {entry.temp: entry for entry in found.begun.values() if entry.temp}
+    for temp, entry in entries.items():
+        # A ledger is a file: it must not be able to name anything else.
+        if not os.path.basename(temp).startswith(TEMP) or entry.host != socket.gethostname():
+            continue
+        try:
+            owner = os.lstat(temp).st_uid
+        except OSError:
+            continue  # it has gone
+        if owner != os.geteuid() or start_tick(entry.pid) == entry.tick:
+            continue
+        for error in remove_tree(temp)[:1]:
+            yield f"temporary files of Harbor's in {temp} cannot be removed: {error.strerror or error}"
+
+
 def _key(thing: Thing) -> tuple[str, str]:
     return thing.kind, thing.id
 
@@ -190,27 +253,36 @@ def removed_words(end: SandboxesEnd) -> str:
     """What was removed, as ``2 containers, 1 network``; "" if nothing was."""
     counts = (
         (end.containers, "container"), (end.networks, "network"), (end.volumes, "volume"), (end.images, "image"),
+        (end.pods, "pod"),
     )  # fmt: skip
     return ", ".join(quantity(number, noun) for number, noun in counts if number)
 
 
 def left_words(end: SandboxesEnd) -> str:
-    """What is left in Docker, and what to do, in one sentence; "" if nothing is known to be left."""
+    """What is left, and where, in one sentence; "" if nothing is known to be left."""
     if not end.left:
         return ""
     names = ", ".join(f"{one.kind} {one.name} ({one.why})" for one in end.left[:_SHOWN])
     more = f" and {len(end.left) - _SHOWN} more" if len(end.left) > _SHOWN else ""
-    return f"left in Docker: {names}{more}"
+    return f"left in {place_words(end)}: {names}{more}"
 
 
 def kept_words(end: SandboxesEnd) -> str:
-    """What is kept in Docker on request, and how it goes; "" if nothing is."""
-    number = sum(one.kind == "container" for one in end.kept)
+    """What is kept on request, and how it goes; "" if nothing is."""
+    number = sum(one.kind in ("container", "pod") for one in end.kept)
     if not end.kept:
         return ""
-    what = quantity(number, "container") if number else quantity(len(end.kept), "thing")
+    noun = "pod" if place_words(end) == _CLUSTER else "container"
+    what = quantity(number, noun) if number else quantity(len(end.kept), "thing")
     verb = plural(number or len(end.kept), "is", "are")
-    return f"{what} {verb} kept in Docker (harbor_agent.environment_delete: false)"
+    return f"{what} {verb} kept in {place_words(end)} (harbor_agent.environment_delete: false)"
+
+
+def place_words(end: SandboxesEnd) -> str:
+    """Where these sandboxes are or were, as far as they tell."""
+    things = (*end.left, *end.kept)
+    pods = end.pods or any(one.kind == "pod" for one in things)
+    return _CLUSTER if pods and not end.containers and all(one.kind == "pod" for one in things) else "Docker"
 
 
 def command(run_dir: str | os.PathLike[str], *, kept: bool = False) -> str:

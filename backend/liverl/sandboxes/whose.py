@@ -36,13 +36,16 @@ class Place(NamedTuple):
     host: str
 
 
-def trials_of(entries: Iterable[Entry], run_id: str) -> Trials:
-    """Those of one run: a copied directory has the ledgers of the original as well."""
+def trials_of(entries: Iterable[Entry], run_id: str, *, pods: bool = False) -> Trials:
+    """Those of one run in Docker, or with ``pods`` in a cluster: a copied directory has the ledgers of the
+    original as well."""
     begun: dict[str, Entry] = {}
     over: set[str] = set()
     lost: set[str] = set()
     for entry in entries:
-        if entry.event == "begun" and entry.run_id == run_id:
+        if entry.event == "begun":
+            if entry.run_id != run_id or bool(entry.cluster) != pods:
+                continue
             begun[entry.trial] = entry
         elif entry.event == "over":
             over.add(entry.trial)

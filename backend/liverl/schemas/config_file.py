@@ -103,8 +103,10 @@ def _shape(kind: types.Type, path: Path, told: dict[Path, str], defaults: RunCon
             shape["items"] = {"type": ["string", "object"]}
     else:
         shape = _value(kind)
-        if "*" not in path:
-            shape["default"] = value_of(defaults, ".".join(path))
+        # null is left out: yaml-language-server offers a section with the defaults of its keys, and takes that of a
+        # text for a text; with null it fails, and offers neither this section nor any behind it.
+        if "*" not in path and (default := value_of(defaults, ".".join(path))) is not None:
+            shape["default"] = default
     if path in told:
         shape["description"] = told[path]
     return shape

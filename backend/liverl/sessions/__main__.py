@@ -1,5 +1,5 @@
 """``python -m liverl.sessions --config FILE.json``: the sessions of a run, on the listening socket in
-``LIVERL_LISTEN_FD``.
+``LIVERL_LISTEN_FD``, and on that for sandboxes in ``LIVERL_LISTEN_FD_SANDBOXES`` if there is one.
 
 Exit codes: 0 = stopped by SIGTERM or SIGINT, 1 = a file or socket cannot be used, 2 = invalid settings.
 """
@@ -21,6 +21,7 @@ from liverl.util import stack_signal
 from liverl.util.modes import exclude_others
 from liverl.util.regular_file import read_text
 
+_LISTENER, _SANDBOXES = "LIVERL_LISTEN_FD", "LIVERL_LISTEN_FD_SANDBOXES"
 LOG_FORMAT = "%(asctime)s %(levelname)s liverl-sessions: %(message)s"
 
 
@@ -43,7 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         )
         if not keys.control:
             raise ValueError(f"{settings.control_key_file} is empty; it must have the trainer's key")
-        listener = socket.socket(fileno=_descriptor())
+        listener = socket.socket(fileno=_descriptor(_LISTENER))
+        sandboxes = socket.socket(fileno=_descriptor(_SANDBOXES)) if os.environ.get(_SANDBOXES) else None
         generation = int(os.environ.get("LIVERL_GENERATION", "1"))
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -51,20 +53,20 @@ def main(argv: list[str] | None = None) -> int:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request has a connection or two
     try:
-        asyncio.run(Service(settings, keys, listener, generation).run())
+        asyncio.run(Service(settings, keys, listener, generation, sandboxes).run())
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _descriptor() -> int:
+def _descriptor(variable: str) -> int:
     """Raises:
     ValueError: the variable is missing or no number.
     """
-    text = os.environ.get("LIVERL_LISTEN_FD", "")
+    text = os.environ.get(variable, "")
     if not text.isdecimal():
-        raise ValueError(f"LIVERL_LISTEN_FD is {text!r}; it must be the descriptor of a listening socket")
+        raise ValueError(f"{variable} is {text!r}; it must be the descriptor of a listening socket")
     return int(text)
 
 

@@ -38,6 +38,7 @@ from liverl.util.socket_path import usable_address
 
 logger = logging.getLogger(__name__)
 
+_EVERYWHERE = ("0.0.0.0", "::")  # what a socket says that listens at all addresses
 REPORT_S = 1.0  # seconds between two reports
 CONNECT_S = 10.0  # seconds for a connection to a replica
 SAME_REQUEST_S = 0.5  # seconds in which SIGTERMs are one: shorter than any stage of a stop
@@ -57,10 +58,20 @@ class Keys(msgspec.Struct, frozen=True):
 class Service:
     """One process of the service."""
 
-    def __init__(self, settings: Settings, keys: Keys, listener: socket.socket, generation: int) -> None:
-        """``listener``: the agents' listening socket, which the run holds."""
-        self._settings, self._keys, self._listener = settings, keys, listener
-        self._host = settings.host or primary_address()
+    def __init__(
+        self,
+        settings: Settings,
+        keys: Keys,
+        listener: socket.socket,
+        generation: int,
+        sandboxes: socket.socket | None = None,
+    ) -> None:
+        """``listener``: the agents' listening socket, which the run holds; ``sandboxes``: a further one, at an address
+        that sandboxes reach: then agents are given that."""
+        self._settings, self._keys = settings, keys
+        self._listeners = [listener, *([sandboxes] if sandboxes is not None else [])]
+        host, self._port = self._listeners[-1].getsockname()[:2]
+        self._host = settings.host or (primary_address() if host in _EVERYWHERE else host)
         self._generation = generation
         self._file = Path(settings.run_dir) / REPLICAS
         self._digest = ""  # of the list of replicas
@@ -73,7 +84,7 @@ class Service:
     @property
     def address(self) -> str:
         """The URL of the agents' part, as agents reach it."""
-        return base_url(self._host, self._listener.getsockname()[1])
+        return base_url(self._host, self._port)
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; until a second one replies that are being sampled are recorded and sent.
@@ -139,7 +150,7 @@ class Service:
         ]
         self._agents = servers[0]
         try:
-            await servers[0].start(self._listener)
+            await servers[0].start(*self._listeners)
             await servers[1].start(control_socket(Path(self._settings.run_dir) / SOCKET))
             yield servers
         finally:

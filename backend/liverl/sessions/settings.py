@@ -24,11 +24,11 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Paths are absolute, times seconds. ``host``: by which agents reach the service ("": this machine's primary
-    address); ``request_timeout``: of one request to a replica; ``scheduler``: None where no request waits for a KV
-    cache; ``asides``, ``models``, ``patience``, ``max_replica_deaths``, ``in_flight``, ``rows_per_trial``: see the keys
-    of ``session_proxy``; ``decides``: ``client`` in a run without a trainer, where all sessions are sampled as their
-    clients ask."""
+    """Paths are absolute, times seconds. ``host``: by which agents reach the service ("": the address that it listens
+    on, this machine's primary one if those are all); ``request_timeout``: of one request to a replica; ``scheduler``:
+    None where no request waits for a KV cache; ``asides``, ``models``, ``patience``, ``max_replica_deaths``,
+    ``in_flight``, ``rows_per_trial``: see the keys of ``session_proxy``; ``decides``: ``client`` in a run without a
+    trainer, where all sessions are sampled as their clients ask."""
 
     run_dir: str
     host: str

@@ -61,7 +61,7 @@ class BodyLate(asyncio.TimeoutError):
 
 
 class HttpServer:
-    """One application on one listening socket."""
+    """One application, on one listening socket or several."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class HttpServer:
         self.connections = Connections(self.limits)
         self._known: dict[Any, _Guarded] = {}  # by transport
         self._shares: dict[str, _Share] = {}  # by key
-        self._server: asyncio.AbstractServer | None = None
+        self._servers: list[asyncio.AbstractServer] = []
         self._ticks: asyncio.Task[None] | None = None
         self._handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
 
-    async def start(self, sock: socket.socket) -> None:
-        """Serve on a bound socket, which is closed at the end.
+    async def start(self, *socks: socket.socket) -> None:
+        """Serve on bound sockets, which are closed at the end. Their connections share the limits.
 
         Raises:
             OSError: it cannot be listened on.
@@ -110,10 +110,11 @@ class HttpServer:
         server.request_handler = self._guarded
         loop = asyncio.get_running_loop()
         # The event loop accepts as many at once as its backlog says, all before the first one is registered.
-        self._server = await loop.create_server(
-            lambda: _Guarded(server, self), sock=sock, backlog=HTTP.accepted
-        )
-        sock.listen(WAITING)
+        for sock in socks:
+            self._servers.append(
+                await loop.create_server(lambda: _Guarded(server, self), sock=sock, backlog=HTTP.accepted)
+            )
+            sock.listen(WAITING)
         self._ticks = asyncio.ensure_future(self._tick())
 
     async def listen(self, host: str, port: int = 0) -> int:
@@ -139,16 +140,16 @@ class HttpServer:
 
     def stop_accepting(self) -> None:
         """Accept no further connection; those that there are end with the request that they have."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         if self._runner.server is not None:
             self._runner.server.pre_shutdown()
         self._leave_half_open()
 
     async def close(self) -> None:
         """Stop serving, after the time that open requests get."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         await asyncio.sleep(0)  # what has arrived is taken first
         self._leave_half_open()
         await self._runner.cleanup()

@@ -151,6 +151,19 @@ def open_binary(path: StrPath, *, inside: StrPath | None = None) -> BinaryIO:
     return os.fdopen(open_regular(path, inside=inside), "rb")
 
 
+def read_up_to(fd: int, most: int) -> bytes:
+    """The next bytes of a file that was just opened, ``most`` at the most. A file as long as its status says is read
+    without asking for its end: on slow storage each read counts. Raises OSError."""
+    parts, size = [], os.fstat(fd).st_size
+    read = 0
+    while read < most and (part := os.read(fd, min(most - read, 1 << 20))):
+        parts.append(part)
+        read += len(part)
+        if read == size:
+            break
+    return b"".join(parts)
+
+
 def read_regular(path: StrPath, most: int = LARGEST, *, inside: StrPath | None = None) -> bytes:
     """Return the content of a regular file.
 
@@ -159,7 +172,7 @@ def read_regular(path: StrPath, most: int = LARGEST, *, inside: StrPath | None =
         OSError: what ``open_regular`` raises, or it cannot be read.
     """
     with open_binary(path, inside=inside) as file:
-        data = file.read(most + 1)
+        data = read_up_to(file.fileno(), most + 1)
     if len(data) > most:
         raise TooLargeError(errno.EFBIG, f"larger than {most} bytes", os.fspath(path))
     return data

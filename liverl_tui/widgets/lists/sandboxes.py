@@ -1,14 +1,14 @@
-"""The list of what the run's trials have in Docker."""
+"""The list of what the run's trials have in Docker or Kubernetes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from liverl.model import SandboxesStatus, SandboxStatus
 from liverl.util.plural import quantity
 from liverl_tui.data.host import Host, host_of
-from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.keys.bindings import Scope, bindings, find
 from liverl_tui.text.words import age, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, Span, fit
@@ -41,6 +41,8 @@ def state_of(row: SandboxStatus) -> Span:
 def notes_of(row: SandboxStatus) -> tuple[Span, ...]:
     """What is to be said of a container, the most serious first."""
     notes: list[Span] = []
+    if row.reason:
+        notes.append((row.reason, "warn"))
     if row.oom:
         notes.append(("memory used up", "bad"))
     if row.left:
@@ -59,12 +61,13 @@ _COLUMNS = (
     Column(
         "note", "note", 22, 2, value=lambda row: " ".join(text for text, _ in notes_of(row)) or None
     ),
+    Column("node", "node", 14, 3, value=lambda row: row.node or None, cell=lambda row: (row.node, "dim")),
     Column("id", "id", 12, 3, value=lambda row: row.id, cell=lambda row: (row.id, "dim")),
     Column(
         "attempt", "attempt", 12, 5, value=lambda row: row.attempt or None, cell=lambda row: (row.attempt, "dim")
     ),
     Column(
-        "name", "container", 16, 4, grows=20, value=lambda row: row.name, cell=lambda row: (row.name, "dim")
+        "name", "name", 16, 4, grows=20, value=lambda row: row.name, cell=lambda row: (row.name, "dim")
     ),
 )  # fmt: skip
 
@@ -72,7 +75,7 @@ _COLUMNS = (
 class SandboxList(RowsPane):
     """The containers of the run's trials: those that are left first, then the oldest."""
 
-    scope = "sandboxes"
+    scope: ClassVar[Scope] = "sandboxes"
     title = "Sandboxes"
     list_name = "sandboxes"
     own_orders = ("left first, then the oldest",)
@@ -134,7 +137,7 @@ class SandboxList(RowsPane):
     def copy_row(self, key: str) -> str:
         """The command that opens a shell in it; of one that has ended, the command that shows its log."""
         row = self._containers[key]
-        return row.exec or f"docker logs {row.id}"
+        return row.exec or row.logs or f"docker logs {row.id}"
 
     @property
     def marked_services(self) -> list[str] | None:
@@ -144,7 +147,7 @@ class SandboxList(RowsPane):
     # -- drawing
 
     def facts(self) -> tuple[str, str]:
-        """The numbers of containers by state, and whether Docker answers."""
+        """The numbers of containers by state, and whether Docker or the cluster answers."""
         status = self._status
         if status is None:
             return "none", "dim"
@@ -156,13 +159,15 @@ class SandboxList(RowsPane):
         if status.oldest is not None:
             words.append(f"oldest {age(max(0.0, self._clock.now() - status.oldest))}")
         if not status.reachable:
-            words.insert(0, "✖ Docker does not answer")
+            words.insert(
+                0, f"✖ {'the cluster' if status.backend == 'kubernetes' else 'Docker'} does not answer"
+            )
         return " · ".join(
             words
         ) or "none", "bad" if not status.reachable else "warn" if status.left else "dim"
 
     def compose_rows(self, width: int, height: int) -> Iterable[Row]:
-        """The list; below it why Docker does not answer, and the command for the chosen one."""
+        """The list; below it why there is no answer, and the command for the chosen one."""
         below = self._below(width)
         rows = list(super().compose_rows(width, max(2, height - len(below))))
         return [*rows, *(Row() for _ in range(height - len(rows) - len(below))), *below]
@@ -184,9 +189,14 @@ class SandboxList(RowsPane):
         if not self._known:
             return [Row((" no state yet", "dim"))]
         if self._status is None:
-            words = "the trials have begun no sandbox in Docker (harbor_agent.environment_type: docker makes some)"
+            words = (
+                "the trials have begun no container and no pod (harbor_agent.environment_type: docker makes "
+                "containers)"
+            )
         else:
-            words = "no container of a trial is there now"
+            words = (
+                f"no {'pod' if self._status.backend == 'kubernetes' else 'container'} of a trial is there now"
+            )
         return [Row((f" {line}", "dim")) for line in wrap(words, max(8, width - 2))]
 
     # -- what keys do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 
 from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.agents.harbor.settings import HarborSettings
+from liverl.agents.pods import CLUSTER_TYPES, selector_of
 from liverl.util.decode import decode_loose_json
 
 LOCAL = "liverl_local_environment:LocalEnvironment"  # our environment, as the runner makes it importable
@@ -59,6 +61,7 @@ class HarborTrial(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     context: int  # tokens of the longest prompt ...
     reply: int  # ... and of the longest reply
+    pod_labels: dict[str, str] = {}  # of its pod, where the environment takes some
     overlay: str = ""  # file of Compose that is laid over the task's, where ``uses_compose``
 
 
@@ -214,10 +217,28 @@ def uses_compose(settings: HarborSettings) -> bool:
     return path.startswith(DOCKER_CLASSES) if path else (agent["environment_type"] or "docker") == "docker"
 
 
+def cluster_of(settings: HarborSettings, run_id: str, env: Mapping[str, str]) -> dict[str, str]:
+    """How the API of the cluster is asked in which Harbor makes the sandboxes; empty if they are no pods, as far as the
+    configuration tells. ``env``: of Harbor's process."""
+    agent, k8s = settings.agent, settings.k8s
+    kind, path = agent["environment_type"], agent["environment_import_path"]
+    given = k8s["kubeconfig"] or ""
+    if kind not in CLUSTER_TYPES and not (path and given and not uses_compose(settings)):
+        return {}
+    first = given or next(filter(None, env.get("KUBECONFIG", "").split(os.pathsep)), "")
+    found = {"kubeconfig": first, "namespace": k8s["namespace"] or ""}
+    try:
+        return found | {"selector": selector_of(agent, run_id)}
+    except ValueError as error:
+        return found | {"fault": str(error)}
+
+
 def _owned(trial: HarborTrial, settings: HarborSettings) -> dict[str, Any]:
     """What makes a sandbox the run's own, and keeps its containers where ``environment_delete`` is false: without
     ``keep_containers`` Harbor keeps the image only."""
     found: dict[str, Any] = {"extra_docker_compose": [trial.overlay]} if trial.overlay else {}
+    if trial.pod_labels and settings.agent["environment_type"] == "ack":
+        found["kwargs"] = {**_environment(settings)["kwargs"], "pod_labels": trial.pod_labels}
     if uses_compose(settings) and not settings.agent["environment_delete"]:
         found["kwargs"] = {"keep_containers": True}  # Docker's class has no arguments in ``k8s``
     return found

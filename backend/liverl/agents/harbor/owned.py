@@ -13,6 +13,7 @@ import pwd
 import re
 import secrets
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
 
 FOLDER = "sandboxes"  # in the run directory
+TEMP = "liverl-harbor-"  # the beginning of the name of a directory for temporary files of Harbor's process
 RUN_ID, ATTEMPT, TRIAL, USER, HOST, KEPT = (
     f"liverl.{name}" for name in ("run-id", "attempt", "trial", "user", "host", "kept")
 )
@@ -56,7 +58,9 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the ledger. ``begun``: sandboxes of the trial may exist from now on; ``over``: Harbor has ended them;
     ``lost``: Harbor's process died before it had ended them. The rest is of ``begun`` only. ``project``: Compose's name
     for it; ``services``: of the task; ``daemon``: the variables by which the docker program finds it; ``host``, ``pid``
-    and ``tick`` (start, clock ticks since boot): of the worker; ``kept``: ``environment_delete`` is false."""
+    and ``tick`` (start, clock ticks since boot): of the worker; ``kept``: ``environment_delete`` is false; ``temp``:
+    the directory for temporary files of the worker's Harbor process; ``cluster``: of a trial whose sandbox is a pod,
+    how its API is asked (``kubeconfig``, ``namespace``, ``selector``), or why it cannot be (``fault``)."""
 
     event: Literal["begun", "over", "lost"]
     trial: str
@@ -69,6 +73,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     tick: int = 0
     kept: bool = False
+    cluster: dict[str, str] = {}
+    temp: str = ""
 
 
 def identity(run_dir: Path) -> str:
@@ -214,10 +220,26 @@ class Ledger:
     """
 
     def __init__(self, run_dir: Path, worker: str, attempt: str, env: Mapping[str, str]) -> None:
-        self._run_id = identity(run_dir)
+        self.run_id = self._run_id = identity(run_dir)
         self._folder, self._attempt = run_dir / FOLDER, attempt
         self._file = self._folder / f"{worker}.jsonl"
         self._daemon = {name: env[name] for name in DAEMON_VARIABLES if env.get(name)}
+        self._temp = ""
+
+    def make_temp(self) -> str:
+        """A directory for temporary files of Harbor's process, which it leaves behind if it is killed; the ledger has
+        it from the next trial on.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        self._temp = self._temp or tempfile.mkdtemp(prefix=TEMP)
+        return self._temp
+
+    def remove_temp(self) -> None:
+        """Remove that directory; what cannot be removed is left to the sweep at the end of the run."""
+        if self._temp:
+            remove_tree(self._temp)
 
     def begin(self, trial: str, task: Path, *, kept: bool) -> Path:
         """Record that sandboxes of ``trial`` may exist from now on; returns the overlay for Compose, which has to stay
@@ -232,23 +254,49 @@ class Ledger:
         told = overlay(labels, compose, own_network=_own_network(task, compose))
         write_atomic(path, msgspec.json.format(msgspec.json.encode(told)) + b"\n")
         services = tuple(dict.fromkeys((MAIN, *_names(compose, "services"))))
+        self._begin(trial, project_of(trial), services, kept=kept)
+        return path
+
+    def _begin(self, trial: str, project: str, services: tuple[str, ...], *, kept: bool) -> None:
         self._write(
             Entry(
                 "begun",
                 trial,
                 self._run_id,
                 self._attempt,
-                project_of(trial),
+                project,
                 services,
                 self._daemon,
                 socket.gethostname(),
                 os.getpid(),
                 start_tick(os.getpid()) or 0,
                 kept,
+                temp=self._temp,
             ),
             sync=True,
         )
-        return path
+
+    def begin_probe(self, name: str) -> dict[str, str]:
+        """Record that a container and a network called ``name`` may exist from now on, which belong to no trial;
+        returns their labels.
+
+        Raises:
+            OSError: it cannot be recorded; then they must not begin.
+        """
+        self._begin(name, name, (), kept=False)
+        return labels_of(self._run_id, self._attempt, name, kept=False)
+
+    def begin_pod(self, trial: str, cluster: dict[str, str], *, kept: bool) -> None:
+        """Record that pods of ``trial`` may exist from now on. ``cluster``: see ``Entry``.
+
+        Raises:
+            OSError: it cannot be recorded.
+        """
+        host, pid = socket.gethostname(), os.getpid()
+        entry = Entry(
+            "begun", trial, self._run_id, self._attempt, host=host, pid=pid, kept=kept, cluster=cluster
+        )
+        self._write(msgspec.structs.replace(entry, tick=start_tick(pid) or 0), sync=True)
 
     def over(self, trial: str) -> None:
         """Record that Harbor has ended the sandboxes of ``trial``."""

@@ -170,13 +170,17 @@ def _loops_reach(c: RunConfig) -> Iterator[Finding]:
         yield Finding("proxy.trials_through", words, c.proxy.trials_through, "litellm", hint)
     elif _is_loopback(c.proxy.host):
         words = f"{hosts} would look for the proxy on themselves"
+        if c.proxy.host == when.AUTO_HOST:
+            words = f"auto listens on 127.0.0.1, and {words}"
         yield Finding(
             "proxy.host", words, c.proxy.host, "0.0.0.0, or an address of this host that they reach"
         )
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether ``host`` means each machine itself: 127.0.0.0/8, ::1, localhost."""
+    """Whether ``host`` means each machine itself: 127.0.0.0/8, ::1, localhost, or ``auto``, which chooses loopback."""
+    if host == when.AUTO_HOST:
+        return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

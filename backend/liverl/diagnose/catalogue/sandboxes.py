@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from liverl.diagnose.catalogue import pods
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Evidence, SandboxStatus, StepTrials, Symptom
+from liverl.model import Evidence, SandboxesStatus, SandboxStatus, StepTrials, Symptom
 from liverl.util.plural import plural, quantity
 
+PODS = "kubernetes"  # ``SandboxesStatus.backend`` of sandboxes that are pods
 AWAY_S = 15.0  # three looks: a daemon that is restarted is back by then
 LEFT_S = 15.0  # what Harbor or a sweep is just removing is no longer there by then
+_LARGER = "base=10.200.0.0/16,size=24"  # 256 networks, where Docker's own ranges have about 30
 RECENT_STEPS = 2  # newest steps in which trials that fail matter
 
 
@@ -21,6 +24,9 @@ def sandboxes_unreachable(window: Window) -> Iterator[Symptom | Resolved]:
     if seen is None or seen.reachable or window.now.state != "running":
         return
     running = seen.running + seen.starting
+    if seen.backend == PODS:
+        yield pods.unreachable(seen)
+        return
     yield Symptom(
         id="sandboxes_unreachable",
         severity="critical",
@@ -44,11 +50,11 @@ def sandboxes_left(window: Window) -> Iterator[Symptom | Resolved]:
         id="sandboxes_left",
         severity="warning",
         title=f"{number} without a living trial",
-        cause=f"{number} of this run {plural(seen.left, 'is', 'are')} still in Docker although "
+        cause=f"{number} of this run {plural(seen.left, 'is', 'are')} still there although "
         f"{plural(seen.left, 'its trial is', 'their trials are')} over, or the process that ran "
-        f"{plural(seen.left, 'it has', 'them has')} died: they hold memory, CPUs and networks of the daemon",
-        fix="with sandboxes.sweep: true they are removed within seconds of such a death, and at the end of the run; "
-        "otherwise remove them by id (docker rm -f ID), or after the run with: liverl-tui clean --sandboxes",
+        f"{plural(seen.left, 'it has', 'them has')} died: they hold memory and CPUs"
+        + ("" if seen.backend == PODS else " and networks of the daemon"),
+        fix=_how_to_remove(seen, [row.name for row in left[:SHOWN]]),
         evidence=tuple(_evidence(row) for row in left[:SHOWN]),
         since=min((row.since for row in left if row.since is not None), default=None),
     )
@@ -67,8 +73,45 @@ def sandbox_oom(window: Window) -> Iterator[Symptom | Resolved]:
         cause="the kernel killed a process in them because their limit of memory was reached: the agent's command, or "
         "the verifier's tests, ended with 137, and the trial's reward says nothing about the model",
         fix="raise harbor_agent.environment_override_memory_mb, or memory_mb in the task.toml of these tasks",
-        evidence=tuple(Evidence(f"{one.path or one.trial}: container {one.id}") for one in ooms[:SHOWN]),
+        evidence=tuple(Evidence(f"{one.path or one.trial}: {_thing(seen)} {one.id}") for one in ooms[:SHOWN]),
         since=min(one.at for one in ooms),
+    )
+
+
+def sandbox_networks_used_up(window: Window) -> Iterator[Symptom | Resolved]:
+    """The daemon can create no further network, and each new sandbox needs one."""
+    seen = window.now.sandboxes
+    if seen is None or not seen.reachable or seen.networks_free != 0 or window.now.state != "running":
+        return
+    yield Symptom(
+        id="sandbox_networks_used_up",
+        severity="warning",
+        title="Docker has no network left for another sandbox",
+        cause=f"all address ranges of the daemon are in use, {quantity(seen.networks, 'network')} of them by this run: "
+        "a trial that begins now fails in its setup with a message about address pools",
+        fix="lower harbor_runtime.num_workers, remove networks that nobody uses by name (docker network ls, docker "
+        "network rm NAME; those of runs that have ended: liverl-tui clean --sandboxes), or give the daemon more: "
+        f"dockerd --default-address-pool {_LARGER}",
+        evidence=(Evidence(f"{_asking(seen.server)}docker network ls"),),
+    )
+
+
+def sandboxes_address_gone(window: Window) -> Iterator[Symptom | Resolved]:
+    """The address at which sandboxes reach the sessions is no address of this machine any more: a bridge of Docker's
+    goes with its daemon, or gets another address with another ``bip``."""
+    seen = window.now.sandboxes
+    if seen is None or not seen.address_gone or window.now.state != "running":
+        return
+    yield Symptom(
+        id="sandboxes_address_gone",
+        severity="critical",
+        title=f"{seen.address_gone} is gone: sandboxes reach no session",
+        cause=f"{seen.address_gone}, at which sandboxes reach the sessions of this run, is no address of this machine "
+        "any more: Docker was restarted with another bridge, or its bridge was deleted (a second daemon with --bridge "
+        "none does that); agents in sandboxes get no answer until their time is over",
+        fix=f"give the bridge its address again (ip address show docker0; dockerd --bip {seen.address_gone}/16), or "
+        "stop the run and start its next attempt, which takes the new address where proxy.host is auto",
+        evidence=(Evidence(f"ip address show to {seen.address_gone}"),),
     )
 
 
@@ -90,14 +133,13 @@ def trials_fail_in_setup(window: Window) -> Iterator[Symptom | Resolved]:
     ]
     told = Counter(head.failure or head.error for head in heads).most_common(1)
     words = told[0][0] if told else ", ".join(step.failures)
-    away = now.sandboxes is not None and not now.sandboxes.reachable
     yield Symptom(
         id="trials_fail_in_setup",
         severity="critical",
         title="no trial gets beyond the setup of its sandbox",
         cause=f"all {step.finished} trials of step {step.step} that have ended failed while their sandbox was made, or "
         f"while the agent was put into it, most of them with {words}: no agent ran, so nothing can be learned"
-        + (f". Docker does not answer: {now.sandboxes.why}" if away and now.sandboxes is not None else ""),
+        + _silence(now.sandboxes),
         fix="open one of these trials: its exception has the output of the build; the usual causes are an image that "
         "cannot be built or pulled here, a daemon without free networks, disk or memory, and a setup that needs "
         "access to the internet",
@@ -106,8 +148,29 @@ def trials_fail_in_setup(window: Window) -> Iterator[Symptom | Resolved]:
     )
 
 
+def _how_to_remove(seen: SandboxesStatus, names: list[str]) -> str:
+    if seen.backend == PODS:
+        return f"delete {plural(len(names), 'it', 'them')}: {seen.kubectl} delete pod {' '.join(names)}"
+    return (
+        "with sandboxes.sweep: true they are removed within seconds of such a death, and at the end of the run; "
+        "otherwise remove them by id (docker rm -f ID), or after the run with: liverl-tui clean --sandboxes"
+    )
+
+
+def _silence(seen: SandboxesStatus | None) -> str:
+    if seen is None or seen.reachable:
+        return ""
+    return f". {'The cluster' if seen.backend == PODS else 'Docker'} does not answer: {seen.why}"
+
+
+def _thing(seen: SandboxesStatus | None) -> str:
+    return "pod" if seen is not None and seen.backend == PODS else "container"
+
+
 def _evidence(row: SandboxStatus) -> Evidence:
     state = f"{row.state} {row.exit}" if row.exit is not None else row.state
+    if row.phase:
+        return Evidence(f"{row.path or row.trial or row.name}: pod {row.name}, {state}")
     return Evidence(f"{row.path or row.trial or row.name}: container {row.id} ({row.name}), {state}")
 
 

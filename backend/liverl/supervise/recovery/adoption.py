@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from liverl.plan.spec import RestartPolicy, ServiceSpec
+from liverl.plan.spec import BRIDGE, RestartPolicy, ServiceSpec
 from liverl.procs import procfs
 from liverl.supervise.recovery import evidence
 from liverl.supervise.recovery.replay import RunHistory, ServiceHistory, lineup, takeover
@@ -149,7 +149,7 @@ async def adopt_listeners(
             process = slot.current.process if slot else None
             if process is None or not procfs.alive(process.pid, process.tick):
                 continue
-            fd = _steal_listener(process.pid, process.ports.get(port.name, 0))
+            fd = _steal_listener(process.pid, process.ports.get(port.name, 0), bridge=port.host == BRIDGE)
             if fd is not None:
                 await supervisor.keeper_manager.hand_over(name, port, fd)
                 supervisor.say(
@@ -157,12 +157,15 @@ async def adopt_listeners(
                 )
 
 
-def _steal_listener(pid: int, port: int) -> int | None:
+def _steal_listener(pid: int, port: int, *, bridge: bool) -> int | None:
     """A duplicate of the descriptor with which a process listens on a port; None if it does not listen there, or if
-    the kernel does not permit it."""
+    the kernel does not permit it. ``bridge``: of two with the same number, that which is not at a loopback address."""
     import ctypes
 
-    descriptor = procfs.listening(pid).get(port)
+    found = sorted(
+        procfs.listening_at(pid, port).items(), key=lambda one: one[0].startswith("127.") is bridge
+    )
+    descriptor = found[0][1] if found else None
     if descriptor is None:
         return None
     try:

@@ -64,6 +64,8 @@ class Ledger(Protocol):
         ...
 
 
+# The numeric address for a symbolic host of the plan (``plan.spec.BRIDGE``) and "", or "" and why there is none
+Addresses = Callable[[str], Awaitable[tuple[str, str]]]
 # What is looked at right before a process of an instance is started: why it must not be started; None if it may
 BeforeStart = Callable[["Instance"], Awaitable[Cause | None]]
 
@@ -84,3 +86,8 @@ class RouteProblem(Protocol):
 TokenRoutes = Callable[
     [Callable[[str, Mapping[str, Any]], Awaitable[tuple[int, str]]], str], Awaitable[RouteProblem | None]
 ]
+
+
+async def no_address(host: str) -> tuple[str, str]:
+    """Where nobody knows symbolic hosts."""
+    return "", f"nothing tells the address of {host}"

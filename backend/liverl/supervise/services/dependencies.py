@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from liverl.plan.spec import Dependency, ServiceSpec
+from liverl.plan.spec import BRIDGE, Dependency, ServiceSpec
 from liverl.supervise.keeper.client import KeeperGone
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.prepare import PrepareProblem
@@ -102,7 +102,7 @@ async def hold_sockets(supervisor: Supervisor) -> None:
             text = "could not take over its listening socket; connections are refused while it restarts"
             supervisor.say("socket", text, "warning", service)
             continue
-        for port in (p for p in slot.spec.ports if p.name == port_name):
+        for port in (p for p in slot.spec.ports if p.name == port_name or p.host == BRIDGE):
             for last_try in (False, False, True):
                 try:
                     await supervisor.keeper_manager.hold_port(service, port)

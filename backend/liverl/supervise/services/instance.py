@@ -237,11 +237,13 @@ class Instance:
         await asyncio.to_thread(self._check_progress)
         ports: dict[str, int] = {}
         for port in spec.ports:
-            ports[port.name] = (
+            number = (
                 await hub.keeper_manager.hold_port(spec.name, port)
                 if port.held
                 else prepare.choose_port(port)
             )
+            if number is not None:
+                ports[port.name] = number
         all_ports = {**hub.service_ports(), **ports}
         values = prepare.Placeholders(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), all_ports)
         await asyncio.to_thread(prepare.write_files, spec, values)
@@ -271,7 +273,8 @@ class Instance:
         gpus = hub.reserve_gpus(spec.name, spec.gpus) if spec.gpus else ()
         log = hub.attempt_dir / "logs" / f"{spec.name}.{generation}.log"
         token = self.key_of(generation)
-        held = [f"{spec.name}.{port.name}" for port in spec.ports if port.held]
+        held = [port.name for port in spec.ports if port.held and port.name in ports]
+        variables = ["LIVERL_LISTEN_FD", *(f"LIVERL_LISTEN_FD_{name.upper()}" for name in held[1:])]
         tag = f"{hub.run}/{spec.name}/{generation}"
         env = await asyncio.to_thread(prepare.environment, spec, values, tag, gpus)
         log_start = await asyncio.to_thread(lambda: log.stat().st_size if log.exists() else 0)
@@ -300,7 +303,9 @@ class Instance:
                 env=env,
                 cwd=prepare.fill(spec.cwd, values),
                 log=str(log),
-                fds={"LIVERL_LISTEN_FD": held[0]} if held else {},
+                fds={
+                    variable: f"{spec.name}.{name}" for variable, name in zip(variables, held, strict=False)
+                },
                 about=intent,
             )
         except KeeperGone:

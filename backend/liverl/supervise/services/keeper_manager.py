@@ -18,10 +18,11 @@ import msgspec
 
 from liverl.model import Exit
 from liverl.plan.inherit import inherited
-from liverl.plan.spec import PortSpec
+from liverl.plan.spec import BRIDGE, PortSpec
 from liverl.procs import procfs, tree
 from liverl.procs.tree import Member
 from liverl.supervise.keeper.client import KeeperClient, KeeperError, KeeperGone
+from liverl.supervise.services.asked import Addresses
 from liverl.supervise.services.prepare import PrepareProblem
 from liverl.supervise.services.records import Records
 from liverl.util.modes import callers_umask
@@ -36,7 +37,7 @@ _EXIT_REPORTS = (
 
 class KeeperManager:
     """``on_exit(token, exit)`` is called when a leader has ended, ``on_keeper(pid)`` after each connection to a
-    keeper."""
+    keeper. ``addresses``: see ``asked``."""
 
     def __init__(
         self,
@@ -45,11 +46,13 @@ class KeeperManager:
         records: Records,
         on_exit: Callable[[str, Exit], None],
         on_keeper: Callable[[int], None],
+        addresses: Addresses,
     ) -> None:
         self.run = run
         self.run_dir = run_dir
         self._records = records
         self._on_keeper = on_keeper
+        self._addresses = addresses
         self._file = NewestFile(  # for people; the backend finds the keeper by its socket
             run_dir / "keeper.json",
             written=lambda _: None,
@@ -61,6 +64,7 @@ class KeeperManager:
             str, tuple[PortSpec, int]
         ] = {}  # ``service.port`` -> (spec, duplicated descriptor)
         self._numbers: dict[str, int] = {}  # ``service.port`` -> port number
+        self._hosts: dict[str, str] = {}  # ``service.port`` -> address that it listens on
         self._earlier: dict[str, int] = {}  # ``service.port`` -> the number that it had
         self._up = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
@@ -68,6 +72,7 @@ class KeeperManager:
         self._connected_once = False
         self._tick: int | None = None  # start tick of the keeper
         self._closing = False
+        self._without_bridge = ""  # why there was no address for sandboxes
 
     @property
     def pid(self) -> int:
@@ -81,6 +86,14 @@ class KeeperManager:
     def held_port(self, name: str) -> int | None:
         """The port number of the listening socket ``service.port``; None if the run does not hold it."""
         return self._numbers.get(name)
+
+    def held_ports(self) -> dict[str, int]:
+        """The number of each listening socket that the run holds, by ``service.port``."""
+        return dict(self._numbers)
+
+    def held_hosts(self) -> dict[str, str]:
+        """The address of each listening socket that the run holds, by ``service.port``."""
+        return dict(self._hosts)
 
     # --- being connected ---
 
@@ -213,15 +226,29 @@ class KeeperManager:
         """Open the port ``service.port`` at ``number`` again where the plan leaves the number open: clients know it."""
         self._earlier[name] = number
 
-    async def hold_port(self, service: str, port: PortSpec) -> int:
-        """Have the keeper open the listening socket of a port, if it is not open yet; returns the port number.
+    async def hold_port(self, service: str, port: PortSpec) -> int | None:
+        """Have the keeper open the listening socket of a port, if it is not open yet; returns the port number. None:
+        it is for the bridge of Docker, and this machine has none, which is told as an event.
 
         Raises:
             PrepareProblem: the port cannot be bound; the message names the process that holds it, if there is one.
             KeeperGone: no keeper is running, or it died before it answered.
         """
         name = f"{service}.{port.name}"
-        host = await _numeric(port.host)
+        if port.host == BRIDGE and name not in self._listeners:
+            address, why = await self._addresses(port.host)
+            if not address:
+                if self._without_bridge != why:
+                    self._without_bridge = why
+                    text = (
+                        f"sandboxes in Docker cannot reach {service}, which listens on 127.0.0.1 only: {why}"
+                    )
+                    self._records.say("socket", text, "warning", service)
+                return None
+            port = msgspec.structs.replace(port, host=address)
+        host = (
+            "127.0.0.1" if port.host == BRIDGE else await _numeric(port.host)
+        )  # an open one stays where it is
         wanted = port.number or self._earlier.pop(name, 0)
         try:
             answer = await self.request("listen", name=name, host=host, port=wanted)
@@ -243,7 +270,8 @@ class KeeperManager:
     def _note_listener(self, name: str, port: PortSpec, fd: int) -> None:
         self._listeners[name] = (port, fd)
         with socket.socket(fileno=os.dup(fd)) as sock:
-            self._numbers[name] = sock.getsockname()[1]
+            host, self._numbers[name] = sock.getsockname()[:2]
+        self._hosts[name] = str(host)
 
     async def recover_listener(self, name: str, port: PortSpec) -> bool:
         """Get a duplicate of a socket that the keeper held for an earlier backend; False if it holds none of this

@@ -140,7 +140,8 @@ async def _check(probe: Probe, target: Target, http: Http) -> str | None:
         return f"no answer on port {port} within {probe.timeout:g} s"
     except aiohttp.ClientConnectorError as error:
         if isinstance(error.os_error, ConnectionRefusedError):
-            return f"nothing listens on port {port} yet"
+            where = "" if target.host in ("127.0.0.1", "localhost") else f" of {target.host}"
+            return f"nothing listens on port {port}{where} yet"
         return f"no answer on port {port}: {error}"
     except (OSError, aiohttp.ClientError) as error:
         return f"no answer on port {port}: {error}"

@@ -18,7 +18,7 @@ from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs.cpu_limits import cpu_limits
 from liverl.supervise.services import probes, state_machine
-from liverl.supervise.services.asked import BeforeStart, Ends, Ledger, TokenRoutes
+from liverl.supervise.services.asked import Addresses, BeforeStart, Ends, Ledger, TokenRoutes, no_address
 from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
 from liverl.supervise.services.environments import Check, Environments
 from liverl.supervise.services.event_log import words
@@ -56,6 +56,7 @@ class Supervisor:
         oom_kills: OomKills | None = None,
         before_kill: Callable[[Instance, str], Coroutine[Any, Any, None]] | None = None,
         before_start: BeforeStart | None = None,
+        addresses: Addresses = no_address,
         goes_on: Moment | None = None,
     ) -> None:
         """``scan_interval``: seconds between two scans of the processes. ``ledger``, ``ends``, ``token_routes``: what
@@ -64,7 +65,8 @@ class Supervisor:
         gets the kind of a service, and names a file that it reads when it starts as long as the newest content is not
         written; worded to follow "waiting for". ``environment_checks``: see ``Environments``; as long as one of them
         has not succeeded, no service starts. ``before_kill`` gets an instance whose processes hang, and why, before
-        they are sent a signal, which waits for it. ``before_start``: see ``asked``; a start waits for it.
+        they are sent a signal, which waits for it. ``before_start``, ``addresses``: see ``asked``; a start waits for
+        both.
         ``goes_on``: the beginning of the attempt by an earlier backend on this boot, whose times this one goes on from.
 
         Raises:
@@ -98,7 +100,7 @@ class Supervisor:
         self.oom_kills = oom_kills or OomKills(())
         self.end_causes = ends(self)
         self.keeper_manager = KeeperManager(
-            self.run, run_dir, self.records, self._exit_reported, self._keeper_connected
+            self.run, run_dir, self.records, self._exit_reported, self._keeper_connected, addresses
         )
         self.process_scan = ProcessScan(
             self.keeper_manager, attempt, self.records, self.instances, scan_interval, self.pace

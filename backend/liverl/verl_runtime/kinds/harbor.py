@@ -20,14 +20,16 @@ from liverl.agents.endings import exited
 from liverl.agents.harbor.config import (
     ConfigError,
     HarborTrial,
+    cluster_of,
     runner_environment,
     trial_config,
     uses_compose,
 )
-from liverl.agents.harbor.owned import Ledger
+from liverl.agents.harbor.owned import Ledger, labels_of
 from liverl.agents.harbor.settings import HarborSettings
 from liverl.agents.kinds import AgentSettings, harbor_task
 from liverl.agents.loop import Conversation, TrialFailed
+from liverl.agents.pods import pod_labels
 from liverl.agents.trial_files import RESULT
 from liverl.util import clocks
 from liverl.util.checked_path import RESOLVED
@@ -62,6 +64,8 @@ class Place(msgspec.Struct):
     runner: HarborRunner
     late: asyncio.Event
     ledger: Ledger | None = None
+    cluster: dict[str, str] = {}  # how the cluster of its pods is asked; empty: they are no pods
+    attempt: str = ""
 
 
 def rules(agent: AgentSettings, timeout: float) -> Rules:
@@ -96,6 +100,8 @@ async def close() -> None:
     worker = _WORKERS.pop(asyncio.get_running_loop(), None)
     if worker is not None:
         await worker.runner.close()
+        if worker.ledger is not None:
+            worker.ledger.remove_temp()
 
 
 async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> Result:
@@ -111,6 +117,11 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
         raise _late()
     if ledger is not None:
         kept = not settings.agent["environment_delete"]
+        labels = labels_of(ledger.run_id, place.attempt, trial.name, kept=kept)
+        if place.cluster:
+            ledger.begin_pod(trial.name, place.cluster, kept=kept)
+            described = replace(described, pod_labels=pod_labels(labels))
+    if ledger is not None and not place.cluster:
         overlay = ledger.begin(trial.name, Path(described.task), kept=kept)
         described = replace(described, overlay=str(overlay))
     config = trial_config(described, settings)
@@ -271,13 +282,16 @@ class _Worker:
         self._folder = where.run_dir / FOLDER
         make_directory(self._folder)
         self._name = where.worker
-        self.runner = HarborRunner(
-            settings.python, concurrent, self._folder / f"{self._name}.log", runner_environment(settings)
-        )
-        self._ledger = None
+        env = runner_environment(settings)
+        whole = {**os.environ, **env}
+        self.ledger, self._cluster = None, dict[str, str]()
         if settings.labels and uses_compose(settings):
-            env = {**os.environ, **runner_environment(settings)}
-            self._ledger = Ledger(where.run_dir, where.worker, where.attempt, env)
+            self.ledger = Ledger(where.run_dir, where.worker, where.attempt, whole)
+            env["TMPDIR"] = self.ledger.make_temp()
+        elif cluster_of(settings, "", whole):
+            self.ledger = Ledger(where.run_dir, where.worker, where.attempt, whole)
+            self._cluster = cluster_of(settings, self.ledger.run_id, whole)
+        self.runner = HarborRunner(settings.python, concurrent, self._folder / f"{self._name}.log", env)
         self._slots = asyncio.Semaphore(concurrent)
         self._tail = TailRules(
             target=runtime["tail_kill_target"],
@@ -291,7 +305,7 @@ class _Worker:
         """A place for one trial, once there is one."""
         tail = self._step(where)
         async with tail.trial(), self._slots:
-            yield Place(self.runner, tail.late, self._ledger)
+            yield Place(self.runner, tail.late, self.ledger, self._cluster, where.attempt)
 
     def _step(self, where: Where) -> StepTail:
         # A trainer that was restarted counts its steps anew.
