@@ -151,7 +151,8 @@ def _show(rows: Sequence[Row], found: Found, holders: Sequence[GpuHolder]) -> No
     for line in _table(rows):
         echo(line)
     for one in found.sandbox_rows():
-        echo(f"{one.kind} {one.name} of {one.run}, trial {one.trial or 'unknown'}")
+        place = "Kubernetes" if one.kind == "pod" else "Docker"
+        echo(f"in {place}: {one.kind} {one.name} of {one.run}, trial {one.trial or 'unknown'}")
     for holder in holders:
         echo(
             f"to be ended: pid {holder.pid} of {holder.user}, {_memory(holder.memory, holder.note)}: {holder.command}"
@@ -204,7 +205,7 @@ def _tell(anything: bool, agreed: bool, outcome: Outcome, holders: Sequence[GpuH
         echo(f"nothing was removed{without}")
     else:
         if outcome.sandboxes:
-            echo(f"removed {quantity(outcome.sandboxes, 'thing')} of trials' sandboxes")
+            echo(f"removed {quantity(outcome.sandboxes, 'thing')} that trials had left")
         echo(f"freed {quantity(outcome.bytes, 'byte')} in {quantity(outcome.files, 'file')}")
         for one in holders:
             if one.ended:

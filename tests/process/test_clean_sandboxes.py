@@ -113,4 +113,4 @@ def test_words_for_a_reader(tmp_path: Path, ended: Ended, fake: FakeDocker) -> N
     done = run_cli("clean", run.run_dir, "--sandboxes", "--yes", "--run-root", tmp_path / "runs")
     assert done.returncode == 0, done.stderr
     assert "in Docker: container t-1__env-main-1 of tests/mine, trial t-1\n" in done.stdout
-    assert "removed 3 things from Docker\n" in done.stdout
+    assert "removed 3 things that trials had left\n" in done.stdout

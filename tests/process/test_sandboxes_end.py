@@ -123,7 +123,7 @@ def test_what_nobody_can_ask_is_not_called_gone(
     assert "1 trial" in why and ("did not return" in why if trouble == "hangs" else "Cannot connect" in why)
     result = run.result()
     assert result.exit_code == ExitCode.LEFT_OVER
-    assert "it is not known what is left in Docker" in result.summary
+    assert "it is not known what trials have left" in result.summary
 
 
 def test_trials_that_harbor_has_ended_need_no_daemon(tmp_path: Path, run: ToyRun, fake: FakeDocker) -> None:

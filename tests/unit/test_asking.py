@@ -23,7 +23,6 @@ OTHERS = {
     "preflight/chat_template.py": "bytes in and out",
     "procs/stacks.py": "the output is limited by a file",
     "sandboxes/docker.py": "its time is the rest of a sweep's",
-    "preflight/sandbox_address.py": "",
 }
 
 

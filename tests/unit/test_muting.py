@@ -143,7 +143,7 @@ def literal_ids() -> set[str]:
 
 def test_each_rule_says_which_ids_its_alerts_have() -> None:
     known, written = kinds(), literal_ids()
-    assert written - {"responses_", "service_", "rows_"} <= set(known)
+    assert written - {"responses_", "service_", "rows_", "pods_"} <= set(known)
     computed = {
         *("service_failed", "service_gave_up", "responses_*", "trainer_idle", "rollouter_idle"),
         "notify_failing",
@@ -157,6 +157,8 @@ def test_each_rule_says_which_ids_its_alerts_have() -> None:
             "replica_missing",
         ),
         "ray-too-few-resources",
+        *("pods_image_pull", "pods_config", "pods_unschedulable", "pods_crash", "pods_deadline"),
+        *("pods_evicted", "pods_node_gone"),
     }
     assert set(known) - written == computed, "these are written with variables; each was looked up"
     assert len(known) == len(set(known)) >= 60

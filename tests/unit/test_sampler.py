@@ -34,6 +34,7 @@ async def test_a_driver_that_hangs_is_said_and_does_not_hold_up_the_start(
         gpus=(),
         allowed_gpus=(),
         say=lambda *_: None,
+        spawn_task=None,
     )
     free = threading.Event()
 

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 
@@ -17,6 +16,7 @@ from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.harbor import no_docker
 from liverl.preflight.sandbox_address import docker_variables
+from liverl.procs.asking import NotEndedError, ask_program
 from liverl.sandboxes.docker import Docker, DockerError
 from liverl.sandboxes.networks import LARGER, Networks
 from liverl.util.plural import plural, quantity
@@ -105,11 +105,8 @@ def compose_check(said: str, why: str) -> Check:
 def _compose(variables: Mapping[str, str]) -> Check:
     words = ["docker", "compose", "version", "--short"]
     try:
-        done = subprocess.run(
-            words, env=dict(variables), capture_output=True, text=True, errors="replace", timeout=_SECONDS,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+        done = ask_program(words, _SECONDS, env=variables)
+    except NotEndedError:
         return Check(COMPOSE, "skipped", f"no answer within {_SECONDS:g} s")
     except OSError as error:
         return compose_check("", error.strerror or str(error))

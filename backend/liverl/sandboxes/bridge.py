@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-import subprocess
 from collections.abc import Mapping
+
+from liverl.procs.asking import NotEndedError, ask_program, last_words
 
 SECONDS = 8.0  # for the daemon's answer
 # A daemon that has never been restarted tells the subnet only (20.10): the bridge has its first address then.
@@ -26,24 +27,15 @@ def bridge_gateway(env: Mapping[str, str]) -> tuple[str, str]:
     """The IPv4 address at which containers find this machine, and "", or else "" and why it is not known."""
     words = ["docker", "network", "inspect", "bridge", "--format", _GATEWAY]
     try:
-        done = subprocess.run(
-            words,
-            env=dict(env),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        done = ask_program(words, SECONDS, env=env)
     except FileNotFoundError:
         return "", "there is no program docker on PATH"
-    except subprocess.TimeoutExpired:
+    except NotEndedError:
         return "", f"docker did not answer within {SECONDS:g} s"
     except OSError as error:
         return "", error.strerror or str(error)
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        return "", lines[-1] if lines else f"docker exited with {done.returncode}"
+        return "", last_words(done) if done.stderr.strip() else f"docker exited with {done.returncode}"
     found = next(filter(None, map(_gateway_of, done.stdout.splitlines())), "")
     return found, "" if found else "its network bridge has no IPv4 gateway"
 

@@ -9,16 +9,19 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from liverl.agents.harbor.owned import TEMP, known_identity, read_ledgers, start_tick
 from liverl.model import Sandbox, SandboxesEnd
 from liverl.sandboxes.docker import Docker, DockerError, Kind, Thing
-from liverl.sandboxes.kubernetes.sweep import PodsEnd, end_pods
 from liverl.sandboxes.whose import Place, Trials, owned, place_of, short, trials_of, without_worker
 from liverl.util.plural import plural, quantity
 from liverl.util.remove_tree import remove_tree
+
+if TYPE_CHECKING:
+    from liverl.sandboxes.kubernetes.sweep import PodsEnd
 
 LOOK_S = 10.0  # seconds for a look that removes nothing
 ENDS = 3  # rounds without progress after which what is left stays: it is used by somebody else, or the daemon is ill
@@ -86,6 +89,11 @@ def _pods(
         _, found = trials(run_dir, pods=True)
     except OSError:
         return None  # Docker's part has said so
+    if not found.begun:
+        return None
+    # Here, since a backend whose trials have no pods needs no HTTP client.
+    from liverl.sandboxes.kubernetes.sweep import end_pods
+
     return end_pods(found, until - time.monotonic(), remove=remove, only=only, kept=kept)
 
 

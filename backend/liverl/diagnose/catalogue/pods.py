@@ -27,6 +27,9 @@ _TROUBLES = {  # kind -> what the pods are, why, and what to do; the API's own w
 }  # fmt: skip
 
 
+IN_TROUBLE = tuple(f"pods_{kind}" for kind in _TROUBLES)
+
+
 def unreachable(seen: SandboxesStatus) -> Symptom:
     """The API of the cluster gives no answer."""
     number = quantity(seen.running + seen.starting, "pod")

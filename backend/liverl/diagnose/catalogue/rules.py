@@ -126,7 +126,7 @@ RULES = (
     Rule(sandboxes.sandbox_networks_used_up, linger=30.0),
     Rule(sandboxes.sandboxes_left, hold=sandboxes.LEFT_S, linger=0.0),
     Rule(sandboxes.sandbox_oom, linger=RECENT_S),
-    Rule(pods.pods_in_trouble, linger=60.0),
+    Rule(pods.pods_in_trouble, linger=60.0, alerts=pods.IN_TROUBLE),
     Rule(pods.pods_slow_start, linger=0.0),
     Rule(pods.pods_refused_by_quota, linger=60.0),
     Rule(pods.kubeconfig_readable, linger=0.0),

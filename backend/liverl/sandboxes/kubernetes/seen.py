@@ -9,18 +9,19 @@ import socket
 import statistics
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from liverl.agents.harbor.owned import known_identity, read_ledgers, start_tick
 from liverl.agents.pods import RUN_SELECTOR, is_pod_of
 from liverl.model import SandboxesStatus, SandboxOom, SandboxStatus, SandboxTrouble
-from liverl.sandboxes.kubernetes.client import Cluster
 from liverl.sandboxes.kubernetes.kubeconfig import Access, KubeconfigError, default_path, load
 from liverl.sandboxes.kubernetes.pod import Pod
-from liverl.sandboxes.kubernetes.watch import PodWatch
 from liverl.sandboxes.whose import Trials, trials_of, without_worker
+
+if TYPE_CHECKING:
+    from liverl.sandboxes.kubernetes.watch import PodWatch
 
 ROWS, TROUBLES, KEEP_S = (
     200,
@@ -74,6 +75,10 @@ class SeenPods:
 
     async def _begin(self, where: _Where) -> str:
         """Watch this cluster; returns why not."""
+        # Here, since a backend whose trials have no pods needs no HTTP client.
+        from liverl.sandboxes.kubernetes.client import Cluster
+        from liverl.sandboxes.kubernetes.watch import PodWatch
+
         if self._watch is not None:
             self._watch[4].cancel()
             self._watch = None
