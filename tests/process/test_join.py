@@ -263,7 +263,7 @@ def test_a_path_that_this_host_does_not_see_is_waited_for(host: Host) -> None:
 @pytest.mark.parametrize(
     ("versions", "words"),
     [
-        ({"verl": "0.9.0", "vllm": ""}, "verl 0.9.0 (there: 0.9.1)"),
+        ({"verl": "0.9.1.post1", "vllm": ""}, "verl 0.9.1.post1 (there: 0.9.1)"),
         ({"verl": "", "vllm": ""}, "verl is missing (there: 0.9.1)"),
         ({"verl": "0.9.1", "vllm": "0.24"}, "vllm 0.24 (there: not installed)"),
     ],

@@ -16,6 +16,7 @@ from http.client import HTTPConnection, HTTPException
 from liverl.hosts.cluster import Cluster
 from liverl.observe.gpu.ledger import allowed_gpus
 from liverl.observe.gpu.sampler import GpuSampler
+from liverl.procs.asking import ask_program, last_words
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
 from liverl.util.plural import quantity
@@ -73,20 +74,10 @@ def versions(cluster: Cluster) -> dict[str, str]:
     """
     words = [cluster.python, "-B", "-c", _ASK, *PACKAGES]
     try:
-        done = subprocess.run(
-            words,
-            env={**os.environ, **cluster.env},
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=ASK_S,
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
+        done = ask_program(words, ASK_S, env={**os.environ, **cluster.env}, cwd="/")
+        if done.returncode:
+            raise ValueError(last_words(done))
         return decode_json(done.stdout.splitlines()[-1], type=dict[str, str])
-    except subprocess.CalledProcessError as error:
-        lines = (error.stderr or "").strip().splitlines()
-        raise ValueError(lines[-1] if lines else str(error)) from error
     except (OSError, subprocess.SubprocessError, IndexError, *BAD_JSON) as error:
         raise ValueError(str(error)) from error
 
