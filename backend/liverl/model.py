@@ -706,6 +706,18 @@ class ConfigChange(msgspec.Struct, frozen=True):
 SMOKE = "SMOKE: small batches; its reward means nothing"
 
 
+class NodeStatus(msgspec.Struct, frozen=True):
+    """A host of a run on several hosts, whose Ray head the run has started."""
+
+    name: str  # its host name; "" of one that has not joined
+    ip: str  # for the other hosts; "" of one that has not joined
+    id: str  # Ray's id of the node; "" while it is none
+    state: Literal["missing", "joining", "ready", "lost"]
+    why: str  # a sentence for the user; "" if there is nothing to say
+    since: UnixTime  # when it entered this state
+    command: str = ""  # what to run on that host; "" if there is nothing to do
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The whole state of a run at one moment. ``seq`` is that of the newest event that it includes."""
 
@@ -748,6 +760,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     smoke: bool = False  # a run with small batches, whose reward means nothing
     result: Result | None = None
     schema: int = SCHEMA
+    nodes: tuple[NodeStatus, ...] = ()  # of a run on several hosts, which join the Ray that it started
 
     @property
     def carrier_words(self) -> CarrierWords:

@@ -13,6 +13,7 @@ from liverl_tui.text.facts import (
     damaged_words,
     disk_words,
     doing,
+    ended,
     machine_words,
     pace_words,
     proxy_words,
@@ -22,6 +23,7 @@ from liverl_tui.text.facts import (
     untrained,
     without_tools,
 )
+from liverl_tui.text.node_words import nodes_words, of_nodes
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
 from liverl_tui.text.words import GLYPH, SEVERITY_GLYPH, count, cut, duration, number, one_line, percent, size
 
@@ -86,6 +88,7 @@ def _lines(s: Snapshot) -> list[Line]:
     lines.append(("", None))
     lines += _services(s)
     lines.append(("", None))
+    lines += _hosts(s)
     lines += _replicas(s)
     if words := proxy_words(s):
         lines.append((f"proxy     {words}", None))
@@ -106,6 +109,15 @@ def _head(s: Snapshot) -> str:
         lasted = f"took {duration(s.result.ended_at - s.started_at)}"
     smoke = f"  [{SMOKE}]" if s.smoke else ""
     return f"{s.run}{smoke}  {doing(s)}{step}{attempt}  {lasted}".rstrip()
+
+
+def _hosts(s: Snapshot) -> list[Line]:
+    """The hosts of a run on several in a line; none of one that has ended well, whose hosts are ready no more."""
+    if not s.nodes or (ended(s) and all(node.state == "ready" for node in s.nodes)):
+        return []
+    label = of_nodes(s.nodes)
+    words = ", ".join(part for part in (label.text, nodes_words(s.nodes)) if part)
+    return [(f"hosts     {words}", _STYLE_COLOUR.get(label.style))]
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> list[str]:

@@ -22,7 +22,7 @@ from liverl_tui.widgets.base.meters import SPAN_S
 from liverl_tui.widgets.base.pane import Pane
 from liverl_tui.widgets.dashboard.gpus import GpusPane
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
-from liverl_tui.widgets.dashboard.selection import ServiceSelected
+from liverl_tui.widgets.dashboard.selection import ServiceSelected, Unfolded
 from liverl_tui.widgets.dashboard.trials import TrialsPane
 from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.log.frame import ALL
@@ -231,6 +231,11 @@ class Dashboard(RunScreen, inherit_bindings=False):
                 return node.id
             node = node.parent
         return None
+
+    def on_unfolded(self, message: Unfolded) -> None:
+        """Give the pane the rows that it needs now."""
+        message.stop()
+        self.place()
 
     # -- the log pane
 

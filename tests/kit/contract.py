@@ -24,7 +24,7 @@ from liverl.control.messages import PROTOCOL
 from liverl.environments.reports import EnvListed, EnvShown, Localized
 from liverl.exit_codes import rows
 from liverl.importing import Imported
-from liverl.model import SCHEMA, Check, Event, Result, TrialHead
+from liverl.model import SCHEMA, Check, Event, NodeStatus, Result, TrialHead
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
 from liverl.offline.checkpoint_export import ExportReport
@@ -99,6 +99,7 @@ def introspected() -> dict[str, Any]:
         "preflight.json": dict(fields(Preflight)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),
+        "nodes --json": dict(fields(tuple[NodeStatus, ...])),
         "checkpoints ls --json": dict(fields(CheckpointList)),
         "checkpoints prune --json": dict(fields(PruneReport)),
         "checkpoints export --json": dict(fields(ExportReport)),

@@ -99,9 +99,9 @@ class Launch:
         """Start a run of nothing but a file of the user's; ``env``: further variables."""
         return self.start(name, "--config", str(config), "--name", name, "--yes", env=env)
 
-    def resume(self, name: str) -> subprocess.Popen[bytes]:
-        """Start the next attempt of a run."""
-        return self.start(name, "--resume", name)
+    def resume(self, name: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start the next attempt of a run; ``before`` as in ``up``."""
+        return self.start(name, "--resume", name, before=before)
 
     def start(
         self, name: str, *words: str, env: Mapping[str, str] = NONE, before: Sequence[str] = ()

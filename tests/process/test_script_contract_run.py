@@ -121,6 +121,7 @@ def _ended(told: Told) -> None:
     told.outputs["status --json"].append(printed("status", "--json", run.run_dir))
     told.outputs["ls --json"].append(printed("ls", "--json", "--run-root", run.run_dir.parents[1]))
     told.outputs["snapshot.json"].append(json.loads(files.snapshot.read_bytes()))
+    told.outputs["nodes --json"] = [printed("nodes", "--json", run.run_dir)]
     told.outputs["result.json"] = [json.loads(files.result.read_bytes())]
     told.outputs["check --json"] = [printed("check", "--json", "--set", "infrastructure.litellm_port=0")]
     told.outputs["doctor --json"] = [json.loads(shell("doctor", "--json", run.run_dir).stdout)]

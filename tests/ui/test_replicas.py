@@ -9,7 +9,7 @@ import pytest
 from kit.pilots import press
 from kit.screens import NOW, RecordingApp, gpu, in_workers, replica, service, settle, stop_clocks, view
 
-from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, SessionsStatus, Symptom
+from liverl.model import NodeStatus, ProxyStatus, ReplicaSet, ReplicaStatus, SessionsStatus, Symptom
 from liverl_tui.data.view import View
 from liverl_tui.text.words import GLYPH, state_word
 from liverl_tui.widgets.dashboard.replicas import ReplicasPane
@@ -300,3 +300,73 @@ async def test_sessions_in_workers_wait_for_these() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert app.line("sessions").endswith("waiting verl's agent-loop workers host them")
+
+
+JOIN = "liverl-tui join /runs/p/r"
+
+
+def host(number: int, state: str = "ready", why: str = "", name: str = "") -> NodeStatus:
+    """A host of a run on several; ``name``: "-" of one that has not joined."""
+    named = "" if name == "-" else name or f"n{number}"
+    command = JOIN if state in ("missing", "lost") else ""
+    ip = f"10.0.0.{number}" if named else ""
+    return NodeStatus(named, ip, "id", state, why, NOW - 12, command)  # type: ignore[arg-type]
+
+
+async def test_the_hosts_are_one_row_that_unfolds() -> None:
+    nodes = (host(0), host(1, "joining", "starting Ray"), host(2, "missing", "no host has joined yet", "-"))
+    app = App(shown(replica(0), nodes=nodes))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert re.fullmatch(rf"hosts +◌ 1 of 3 ready run on the missing host: {JOIN}", app.line("hosts"))
+        assert "n1" not in app.pane.text
+        await press(pilot, "2", "home", "enter")
+        rows = [row.text.rstrip() for row in app.pane.rows]
+        at = next(index for index, row in enumerate(rows) if row.startswith("hosts"))
+        assert re.fullmatch(
+            rf"  \(none\) +◌ missing 12s +no host has joined yet; run there: {JOIN}", rows[at + 1]
+        )
+        assert re.fullmatch(r"  n1 +◐ joining 12s +10.0.0.1  starting Ray", rows[at + 2])
+        assert re.fullmatch(r"  n0 +● ready +10.0.0.0", rows[at + 3])
+        assert rows[at + 4].startswith("r0 ")
+        await press(pilot, "down", "enter")
+        assert [n.message for n in app._notifications] == [f"▲ run there: {JOIN}"]
+        await press(pilot, "space")
+        assert [*app._notifications][-1].message == "▲ this row cannot be marked"
+        await press(pilot, "down", "enter")
+        assert [*app._notifications][-1].message == "▲ n0 has nothing to open"
+        await press(pilot, "down", "enter")
+        assert app.opened == ["r0"]
+        await press(pilot, "home", "enter")
+        assert "n1" not in app.pane.text
+
+
+async def test_a_lost_host_of_many_is_seen_unscrolled() -> None:
+    why = "Unexpected termination: health check failed"
+    nodes = (*(host(i) for i in range(62)), host(62, "lost", why), host(63, "lost", why))
+    app = App(shown(*(replica(i) for i in range(128)), nodes=nodes))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert re.fullmatch(r"hosts +✖ 62 of 64 ready n62 lost: Unexpected termin.*", app.line("hosts"))
+        await press(pilot, "2", "o", *"problems", "enter")
+        assert app.line("hosts")
+        await press(pilot, "home", "enter")
+        assert "  n62" in app.pane.text and "  n63" in app.pane.text
+
+
+@pytest.mark.parametrize(
+    ("state", "lost", "seen"), [("done", False, False), ("failed", True, True), ("running", False, True)]
+)
+async def test_hosts_after_the_end(state: str, lost: bool, seen: bool) -> None:
+    nodes = (host(0), host(1, "lost", "it left the run") if lost else host(1))
+    app = App(shown(replica(0), nodes=nodes, state=state))
+    async with app.run_test(size=(120, 24)) as pilot:
+        await settle(pilot)
+        assert ("hosts " in app.pane.text) == seen
+
+
+async def test_a_run_on_one_host_has_no_row_of_hosts() -> None:
+    app = App(shown(replica(0)))
+    async with app.run_test(size=(120, 24)) as pilot:
+        await settle(pilot)
+        assert "hosts" not in app.pane.text

@@ -98,6 +98,7 @@ def test_a_pool_of_its_own() -> None:
         "verl.rollout_mode=standalone",
         "verl.rollout_gpus=2",
         "infrastructure.nnodes=3",
+        "run.topology=in_process",
         "ray.address=h:1",
     )
     c = config(
@@ -259,12 +260,59 @@ NETRC = "or remove the password: uv and pip read ~/.netrc"
         (
             ("infrastructure.nnodes=2",),
             refused(
-                "infrastructure.nnodes",
-                "the Ray cluster that this run starts has only this host",
-                "2",
-                "1",
-                "start Ray on all hosts, then set ray.address (and ray.auth_token_file)",
+                "proxy.trials_through",
+                "the service that opens the sessions listens on a socket of this host, which the agent loops of the "
+                "other host cannot reach",
+                "auto",
+                "litellm",
+                "or run.topology in_process: the sessions are then in the agent loops, on every host",
             ),
+        ),
+        (
+            ("infrastructure.nnodes=4", "proxy.trials_through=litellm"),
+            refused(
+                "proxy.host",
+                "auto listens on 127.0.0.1, and the agent loops of the other 3 hosts would look for the proxy on "
+                "themselves",
+                "auto",
+                "0.0.0.0, or an address of this host that they reach",
+            ),
+        ),
+        (
+            (
+                "infrastructure.nnodes=2",
+                "ray.address=h:1",
+                "proxy.trials_through=litellm",
+                "proxy.host=localhost",
+            ),
+            refused(
+                "proxy.host",
+                "the agent loops of the other host would look for the proxy on themselves",
+                "localhost",
+                "0.0.0.0, or an address of this host that they reach",
+            ),
+        ),
+        (
+            ("infrastructure.nnodes=2", "run.topology=in_process", "proxy.advertise=127.0.0.1"),
+            refused(
+                "proxy.advertise",
+                "each of the 2 hosts has sessions of its own, and one address leads to one",
+                "'127.0.0.1'",
+                '""',
+                "each host then gives its own address in Ray's cluster",
+            ),
+        ),
+        *(
+            (
+                ("infrastructure.nnodes=2", "run.topology=in_process", f"infrastructure.node0_ip={address}"),
+                refused(
+                    "infrastructure.node0_ip",
+                    "the Ray head listens there, and the other hosts connect to it",
+                    f"'{address}'",
+                    'an IP address of this host, or "" for the one on its default route',
+                ),
+            )
+            for address in ("127.0.0.1", "0.0.0.0", "node-0")
         ),
         (
             ("ray.address=http://h:1",),
@@ -402,7 +450,11 @@ SIXTEEN = ("training.train_batch_size=16", "training.train_prompt_mini_batch_siz
         ("verl.device=cpu", "vllm.gen_tp=1"),
         (*COMMAND, "verl.device=cpu", "vllm.gen_tp=2"),
         (*COMMAND, "infrastructure.nnodes=2"),
-        ("infrastructure.nnodes=2", "ray.address=h:1"),
+        ("infrastructure.nnodes=2", "ray.address=h:1", "run.topology=in_process"),
+        ("infrastructure.nnodes=2", "run.topology=in_process"),
+        ("infrastructure.nnodes=2", "proxy.trials_through=litellm", "proxy.host=0.0.0.0"),
+        ("infrastructure.nnodes=2", "verl.agent_loop=single_turn_agent"),  # calls the replicas itself
+        ("infrastructure.nnodes=2", "run.topology=in_process", "ray.num_cpus=34"),  # on each host
         ("ray.address=h:65535", "ray.dashboard_address=[::1]:1"),
         ("ray.address=10.0.0.1:6379",),
         ("ray.address=my_host-1:6379",),

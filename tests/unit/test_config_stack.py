@@ -27,7 +27,7 @@ def refused(*sets: str, profile: str = "liverl-gen1") -> str:
         ((), 2, 2 + 8 + 24),
         (("vllm.gen_tp=8",), 1, 2 + 8 + 24),
         (("infrastructure.ngpus_per_node=4", "vllm.gen_tp=2"), 2, 2 + 8 + 12),
-        (("infrastructure.nnodes=2", "ray.address=h:6379"), 4, 2 + 8 + 48),
+        (("infrastructure.nnodes=2", "run.topology=in_process", "ray.address=h:6379"), 4, 2 + 8 + 48),
         (("verl.rollout_mode=standalone", "verl.rollout_gpus=4", "vllm.gen_tp=2"), 2, 2 + 8 + 24),
         (('trainer.overrides={"actor_rollout_ref.rollout.data_parallel_size": 2}',), 1, 2 + 8 + 24),
         (('trainer.overrides={"actor_rollout_ref.rollout.tensor_model_parallel_size": 1}',), 8, 2 + 8 + 24),
@@ -59,7 +59,7 @@ def test_the_cpu_profile_is_small() -> None:
         (("ray.num_cpus=33",), "allowed: at least 34"),
         (("ray.address=http://h:6379",), "invalid address"),
         (("ray.address=h:70000",), "invalid address"),
-        (("infrastructure.nnodes=2",), "has only this host"),
+        (("infrastructure.nnodes=2",), "the agent loops of the other host cannot reach"),
         (("verl.rollout_gpus=4",), "all GPUs alternate"),
         (("verl.rollout_mode=standalone",), "allowed: 1 to 7"),
         (
@@ -81,8 +81,23 @@ def test_rules(sets: tuple[str, ...], words: str) -> None:
 
 
 def test_a_running_cluster_brings_its_own_cpus_and_hosts() -> None:
-    config = verl("ray.address=10.0.0.1:6379", "ray.num_cpus=1", "infrastructure.nnodes=2")
+    config = verl(
+        "ray.address=10.0.0.1:6379", "ray.num_cpus=1", "infrastructure.nnodes=2", "run.topology=in_process"
+    )
     assert config.ray.address == "10.0.0.1:6379"
+
+
+@pytest.mark.parametrize(
+    ("sets", "each"),
+    [
+        ((), 2 + 8 + 24),  # one host: all that the run needs
+        (("infrastructure.nnodes=4",), 2 + 8 + 24),
+        (("infrastructure.nnodes=2", "verl.rollout_mode=standalone", "verl.rollout_gpus=4"), 2 + 8 + 24),
+        (("infrastructure.nnodes=2", 'trainer.overrides={"trainer.n_gpus_per_node": 4}'), 2 + 8 + 12),
+    ],
+)
+def test_each_host_has_the_cpus_of_its_own_gpus(sets: tuple[str, ...], each: int) -> None:
+    assert sizing.cpus_per_host(verl("run.topology=in_process", *sets)) == each
 
 
 def test_the_smoke_model_lies_in_the_cache() -> None:

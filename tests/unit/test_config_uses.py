@@ -20,10 +20,12 @@ from liverl.plan.render import plan_json, plan_text
 COMBINATIONS = [(t, e.name, k) for e in ENGINES.values() for t, kinds in e.trainers.items() for k in kinds]
 
 
-# What some keys need beside that: a cluster that runs already, replicas without GPUs, a fault with an index.
+# What some keys need beside that: a cluster that runs already, other hosts, replicas without GPUs, a fault with its
+# index.
 VARIANTS: list[list[str]] = [
     [],
     ["ray.address=h:6379"],
+    ["infrastructure.nnodes=2", "verl.agent_loop=mine"],
     ["verl.device=cpu", "vllm.gen_tp=1"],
     ["embedded.faults.late_replica.seconds=1"],
     ["agent.command=[agent]", "reward.function=/r.py:f"],

@@ -30,6 +30,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/environments/locking.py": (1, SHOWN),
     "backend/liverl/external/config_file.py": (1, SHOWN),
     "backend/liverl/external/repair.py": (1, SHOWN),
+    "backend/liverl/hosts/lacks.py": (1, PROTOCOL),
     "backend/liverl/observe/boot/replica_stages.py": (1, STAMPS),
     "backend/liverl/observe/clock_jumps.py": (
         1,

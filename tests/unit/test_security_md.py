@@ -23,6 +23,14 @@ HOSTILE = "process/test_hostile_files.py::"
 OUTLETS = "unit/test_secrets_leave_no_outlet.py::"
 
 CLAIMS: dict[str, tuple[str, ...]] = {
+    "On several hosts (`infrastructure.nnodes` > 1) Ray's ports": (
+        "unit/test_plan_hosts.py::test_the_head_of_several_hosts_listens_where_they_reach_it",
+        "unit/test_plan_hosts.py::test_one_host_stays_on_loopback",
+    ),
+    "`liverl-tui join` executes what": (
+        "process/test_join.py::test_what_cannot_be_joined",
+        "process/test_join.py::test_a_directory_that_others_could_have_changed_is_refused",
+    ),
     "With `auto`, a run whose trials have sandboxes in Docker": (
         "unit/test_preflight_sandbox_address.py::test_the_ports_of_the_sessions",
         "process/test_sessions_service.py::test_agents_get_the_address_for_sandboxes_and_both_serve",
@@ -303,6 +311,8 @@ CLAIMS: dict[str, tuple[str, ...]] = {
 
 # Sentences that promise no protection: what the paper is about, what is trusted or not protected, advice.
 NO_CHECK: tuple[str, ...] = (
+    "Ray asks for the run's token, whose file",
+    "start a node of a run on several hosts",  # Ray's own check; seen with Ray 2.60 on two hosts
     "What an agent does with such text",
     "liverl-tui runs as one ordinary user",
     "It protects a run and its user",

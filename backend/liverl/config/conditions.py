@@ -255,11 +255,21 @@ def restarts_services(c: RunConfig) -> bool:
     return our_proxy(c) or (not command(c) and c.trainer.restart == "from_checkpoint")
 
 
+def several_hosts(c: RunConfig) -> bool:
+    """Whether the run starts verl on more than this host."""
+    return our_ray(c) and c.infrastructure.nnodes > 1
+
+
+def joined_hosts(c: RunConfig) -> bool:
+    """Whether other hosts join the Ray head that the run starts."""
+    return our_head(c) and several_hosts(c)
+
+
 def node0_ip(c: RunConfig) -> bool:
-    """Whether ``infrastructure.node0_ip`` is used: as a variable, or in the URLs of sessions that listen on all
-    addresses."""
+    """Whether ``infrastructure.node0_ip`` is used: as a variable, in the URLs of sessions that listen on all
+    addresses, or by the other hosts of a run on several."""
     everywhere = c.proxy.host in ANY_HOST and not c.proxy.advertise
-    return reads_variables(c) or (session_service(c) and everywhere)
+    return reads_variables(c) or (session_service(c) and everywhere) or several_hosts(c)
 
 
 def litellm_port(c: RunConfig) -> bool:

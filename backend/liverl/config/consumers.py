@@ -202,6 +202,11 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: when.our_head},
         inert.ray_key(inert.RAY_RUNS),
     ),
+    _group(
+        "ray: node_deadline worker_ports",
+        {_PLAN: when.joined_hosts},
+        inert.ray_key("no other host joins the Ray of this run"),
+    ),
     _group("verl: rollout_mode rollout_gpus", {_PLAN: when.any_ray}, inert.ray_key("")),
     _group(
         "verl: *",

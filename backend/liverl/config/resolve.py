@@ -15,6 +15,7 @@ from liverl.config.sections.run import SELF, names_a_folder
 from liverl.config.sections.value_types import FALSE, TRUE
 from liverl.config.sizing import BUILTIN, SMOKE
 from liverl.util.paths import default_cache_dir
+from liverl.util.primary_address import primary_address
 
 NAME_FORMAT = "%Y%m%d-%H%M%S"  # UTC
 
@@ -96,6 +97,7 @@ def resolved(
             temp_dir=absolute(config.ray.temp_dir),
             auth_token_file=absolute(config.ray.auth_token_file) or _ray_token(config, env),
         ),
+        infrastructure=replace(config.infrastructure, node0_ip=_head_address(config)),
         k8s=replace(config.k8s, kubeconfig=absolute(config.k8s.kubeconfig)),
         credentials=replace(
             config.credentials, wandb_api_key=_key_file(config.credentials.wandb_api_key, env)
@@ -164,6 +166,15 @@ def _ray_token(config: RunConfig, env: Mapping[str, str]) -> str:
         return ""
     path = env.get("RAY_AUTH_TOKEN_PATH") or _absolute("~/.ray/auth_token", Path("/"), env)
     return path if os.path.isabs(path) and os.path.isfile(path) else ""
+
+
+def _head_address(config: RunConfig) -> str:
+    """``infrastructure.node0_ip``; of a run of verl on several hosts, without one, this host's address on its default
+    route."""
+    infra = config.infrastructure
+    if infra.node0_ip or infra.nnodes == 1 or config.trainer.kind != "verl":
+        return infra.node0_ip
+    return primary_address()
 
 
 def _absolute(text: str, base: Path, env: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ CPUS_PER_GPU = 3
 CONTROLLER_CPUS, STORAGE_UNITS = 1, 8
 # Any other actor needs one free CPU while it is created, and releases it.
 CREATION_CPUS = 1
+LEAST_PORTS = 7 + 64  # of ``ray.worker_ports``: those of Ray's own processes, and some workers
 UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 _ROLLOUT = "actor_rollout_ref.rollout"
 
@@ -108,6 +109,34 @@ def cpus_needed(config: RunConfig) -> int:
     """
     gpus = trainer_gpus(config) + pool_gpus(config)
     return CONTROLLER_CPUS + storage_units(config) + CPUS_PER_GPU * gpus + CREATION_CPUS
+
+
+def cpus_per_host(config: RunConfig) -> int:
+    """Number of CPUs that Ray must have on each host; on one host all of ``cpus_needed``.
+
+    verl reserves CPUs beside the GPUs of a host. What needs no GPU (TransferQueue's actors, verl's main process) lands
+    on any host, so each has room for all of it.
+    """
+    infra, verl = config.infrastructure, config.verl
+    if infra.nnodes == 1:
+        return cpus_needed(config)
+    gpus = _number(config, "trainer.n_gpus_per_node", infra.ngpus_per_node - verl.rollout_gpus)
+    if verl.rollout_mode != "hybrid":
+        gpus += _number(config, f"{_ROLLOUT}.n_gpus_per_node", verl.rollout_gpus)
+    return CONTROLLER_CPUS + storage_units(config) + CPUS_PER_GPU * gpus + CREATION_CPUS
+
+
+def worker_ports(text: str) -> range:
+    """The ports that ``ray.worker_ports`` names, such as ``20000-20999``.
+
+    Raises:
+        ValueError: it names no range, or one without room for a node's own ports and some workers.
+    """
+    first, _, last = text.partition("-")
+    numbers = range(int(first), int(last) + 1)
+    if not (numbers.start >= 1024 and numbers.stop <= 65536 and len(numbers) >= LEAST_PORTS):
+        raise ValueError(text)
+    return numbers
 
 
 def is_smoke(config: RunConfig) -> bool:

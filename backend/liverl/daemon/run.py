@@ -26,6 +26,7 @@ from liverl.exposition.server import MetricsServer
 from liverl.external.launch_script import LaunchScript, LaunchScriptReplicas
 from liverl.external.outputs import OutputLinks, RunningScript
 from liverl.external.repair import Repair
+from liverl.hosts.nodes import Nodes
 from liverl.logs.files import ray_logs
 from liverl.model import Cause, Event, Result, SandboxesEnd, Snapshot
 from liverl.notify.notifier import Notifier, Voice
@@ -105,12 +106,17 @@ class Run:
         supervisor.end_causes.strangers = sampler.strangers
         if isinstance(source, VerlReplicas):
             source.finishing = self._finishing
+        several = plan.ray is not None and plan.ray.hosts > 1
+        self.nodes = Nodes(supervisor, plan.ray) if plan.ray is not None and several else None
+        if self.nodes is not None:
+            supervisor.joined_hosts = lambda: self.nodes.joined if self.nodes is not None else 0
         self.scaling = scaling = Scaling(
             supervisor, plan, replicas, sampler.look_at_gpus_now, replica_bytes=sampler.replica_bytes
         )
         self.outcome = outcome = RunOutcome(
             supervisor, replicas, scaling, source, began_at, progress=self._progress
         )
+        outcome.nodes = self.nodes
         records = supervisor.records
         voice = Voice(
             supervisor.say,
@@ -122,6 +128,7 @@ class Run:
         )
         self.notifier = notifier = Notifier(plan.notify, run_dir, attempt, supervisor.now, voice)
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
+        self.snapshots.nodes = self.nodes
         self.state_writer = StateWriter(
             supervisor,
             self.snapshots.build,
@@ -151,6 +158,8 @@ class Run:
         supervisor.spawn_task(supervisor.forever(self._look_at_replicas))
         if self.source is not None:
             supervisor.spawn_task(supervisor.forever(self.source.look))
+        if self.nodes is not None:
+            supervisor.spawn_task(supervisor.forever(self.nodes.look))
         supervisor.spawn_task(supervisor.forever(self.state_writer.look))
         supervisor.spawn_task(supervisor.forever(self._look_at_clocks))
         self.notifier.start()

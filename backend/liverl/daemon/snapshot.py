@@ -11,6 +11,7 @@ from liverl.daemon.phase import phase_words
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.verdict import RunOutcome
 from liverl.external.launch_script import LaunchScript
+from liverl.hosts.nodes import Nodes
 from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe.boot.stages import Stage
 from liverl.observe.trials.cut_off import cut_off
@@ -42,6 +43,7 @@ class SnapshotBuilder:
         self._outcome = outcome
         self._script = script
         self._started_at = started_at
+        self.nodes: Nodes | None = None  # of a run on several hosts
         self._backend_started_at = supervisor.now()
 
     def build(self, symptoms: tuple[Symptom, ...], muted: tuple[Symptom, ...] = ()) -> Snapshot:
@@ -109,6 +111,7 @@ class SnapshotBuilder:
             changes=supervisor.plan.changes,
             smoke=bool(supervisor.plan.smoke),
             result=self._outcome.result,
+            nodes=() if self.nodes is None else self.nodes.statuses,
         )
 
     def _service(self, slot: Slot, stats: TreeStats | None) -> ServiceStatus:

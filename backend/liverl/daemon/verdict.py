@@ -20,6 +20,7 @@ from liverl.daemon.exit_zero import judged
 from liverl.daemon.run_supervisor import RunSupervisor
 from liverl.diagnose.catalogue.agents import with_trials
 from liverl.exit_codes import ExitCode, of_signal
+from liverl.hosts.nodes import Nodes
 from liverl.model import Cause, Result, Rewards, RunState, SandboxesEnd, Symptom
 from liverl.rundir.commands import resume_command
 from liverl.sandboxes.sweep import command, left_words
@@ -64,6 +65,7 @@ class RunOutcome:
         self._over = asyncio.Event()
         self._stuck_since: float | None = None
         self._was_ready = False
+        self.nodes: Nodes | None = None  # of a run on several hosts
         self._ordered: Verdict | None = None  # by a kill past the main loop
 
     @property
@@ -133,6 +135,8 @@ class RunOutcome:
         if self._source is not None and (seen := self._source.cause) is not None:
             unread = seen.service if seen.service in supervisor.slots else None
             return Verdict("failed", ExitCode.FAILED, seen, unread, outside=True)
+        if self.nodes is not None and (gone := self.nodes.cause) is not None:
+            return Verdict("failed", ExitCode.FAILED, gone, outside=True)
         return next(filter(None, map(self._assess_service, supervisor.slots.values())), None)
 
     def _assess_service(self, slot: Slot) -> Verdict | None:
@@ -153,6 +157,8 @@ class RunOutcome:
         refusal = self._supervisor.refusals.get(slot.name)
         if refusal is not None:
             return Verdict("failed", ExitCode.PREFLIGHT, refusal)
+        if self.nodes is not None and slot.spec.ends_run and self.nodes.may_be_behind(slot.name):
+            return None
         number = machine.exit.signal if machine.exit is not None and not machine.refused else None
         cause = self._supervisor.end_causes.stated(slot.current)
         return Verdict("failed", of_signal(number) if number else ExitCode.FAILED, cause, slot.name)

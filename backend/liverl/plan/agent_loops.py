@@ -13,7 +13,7 @@ from liverl.config.schema import RunConfig
 from liverl.config.sections.agent import ROW_KINDS
 from liverl.config.sections.verl import OUR_LOOPS, PROXY_LOOP
 from liverl.plan import harbor, sessions
-from liverl.plan.policies import client_host, listen_host
+from liverl.plan.policies import loops_host
 from liverl.plan.spec import FileSpec
 
 PATH = "trainer/agent_loop.yaml"  # in the run directory
@@ -64,7 +64,7 @@ def _trial(config: RunConfig) -> dict[str, Any]:
 def _proxy(config: RunConfig) -> dict[str, Any]:
     return {
         "_target_": "liverl.verl_runtime.agent_loop.ProxyAgentLoop",
-        "proxy_url": f"http://{client_host(listen_host(config))}:{{port:proxy}}",
+        "proxy_url": f"http://{loops_host(config)}:{{port:proxy}}",
         "run_key_file": "{run_dir}/secrets/run_key",
     }
 

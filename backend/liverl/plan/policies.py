@@ -42,6 +42,15 @@ def listen_host(config: RunConfig) -> str:
     return LOOPBACK if config.proxy.host == AUTO_HOST else config.proxy.host
 
 
+def loops_host(config: RunConfig) -> str:
+    """The host that verl's agent loops connect to for the proxy. On several hosts, one that leads here from each: of a
+    proxy that listens on all addresses, ``infrastructure.node0_ip``."""
+    host, infra = listen_host(config), config.infrastructure
+    if infra.nnodes > 1 and host in ANY_HOST and infra.node0_ip:
+        return infra.node0_ip
+    return client_host(host)
+
+
 def client_host(host: str) -> str:
     """The host that a client on this machine connects to, for a service that listens on ``host``."""
     return LOOPBACK if host in (*ANY_HOST, "") else host

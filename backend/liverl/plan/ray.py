@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 import sys
 from pathlib import Path
 
-from liverl.config import sizing
+from liverl.config import conditions, sizing
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import SELF
 from liverl.plan.policies import stop_stages
@@ -25,7 +27,6 @@ from liverl.plan.verl_overrides import NAMESPACE
 
 NAME, ENVIRONMENT, TOKEN = "ray", "verl", "secrets/ray_token"
 HOST = "127.0.0.1"
-_OWN_ADDRESS = f"{HOST}:{{port:{NAME}.gcs}}"  # a placeholder, because the port may be chosen at the start
 # Variables of the caller's environment that would make processes join another cluster.
 FOREIGN_VARIABLES = (
     "RAY_ADDRESS",
@@ -34,6 +35,15 @@ FOREIGN_VARIABLES = (
     "RAY_TMPDIR",
     "PYTHONHOME",
 )
+# The default of 60 s can be too short for the dashboard on two busy cores; Ray's start then fails. By default Ray
+# drains for up to 30 s, longer than our grace: with verl's standalone replicas it was killed. There is nothing to
+# drain, because Ray is stopped after the trainer.
+_DEADLINE = 180.0  # seconds until the dashboard responds; a cold start on two busy cores takes 40
+_PATIENT = {
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{_DEADLINE:g}",
+    "RAY_agent_register_timeout_ms": f"{_DEADLINE * 1000:.0f}",
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+}
 # Ports of Ray's helper processes -> their flags. We choose free ports. By default some are fixed numbers, which collide
 # with those of a second cluster on the host. The others the raylet reads from files, and it exits if its dashboard
 # agent has not started within 15 s (as in a cold start on busy cores); it does not wait for a port that is given.
@@ -44,10 +54,14 @@ AGENT_PORTS = {
     "runtime_env": "--runtime-env-agent-port",
     "metrics": "--metrics-export-port",
 }
+# Ports on which processes of a node listen for those of others, by default any: with several hosts, the first ones of
+# ``ray.worker_ports``, so that one range opens a firewall; the workers have the rest.
+NODE_PORTS = {"node_manager": "--node-manager-port", "object_manager": "--object-manager-port", **AGENT_PORTS}
+NODE_DEADLINE = 1800.0  # of a run whose Ray no other host joins, as in plans without the field; not used
+CLUSTER = "cluster.json"  # in the run directory: what the other hosts need to join
 _TEMP = "/tmp/lv-"
 _OWN_TEMP = re.compile(rf"{_TEMP}[0-9a-f]{{8}}")
 _DASHBOARD = 8265  # Ray's own default
-_DEADLINE = 180.0  # seconds until the dashboard responds; a cold start on two busy cores takes 40
 
 
 def service(
@@ -71,56 +85,123 @@ def service(
         failures=6,
         token_file=TOKEN,
     )
-    infra = config.infrastructure
+    infra, host = config.infrastructure, head_host(config)
+    env = {**worker_env, **own_cluster(), **_PATIENT}
+    joined = conditions.joined_hosts(config)
+    cluster = (_cluster_file(config, env, secret_env),) if joined else ()
     return ServiceSpec(
         name=NAME,
         kind="ray",
         argv=_argv(config, run_dir),
-        # The default of 60 s can be too short for the dashboard on two busy cores; Ray's start then fails.
-        env={
-            **worker_env,
-            **own_cluster(),
-            "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{_DEADLINE:g}",
-            "RAY_agent_register_timeout_ms": f"{_DEADLINE * 1000:.0f}",
-            # By default Ray drains for up to 30 s, longer than our grace: with verl's standalone replicas it was
-            # killed. There is nothing to drain, because Ray is stopped after the trainer.
-            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-        },
+        env=env,
         inherits="trainer",
         unset_env=FOREIGN_VARIABLES,
         secret_env=secret_env,
         environment=ENVIRONMENT,
         depends_on=(Dependency("environment_ready", ENVIRONMENT),),
         ports=(
-            PortSpec("gcs", infra.ray_port, HOST),
-            PortSpec("dashboard", infra.ray_dashboard_port, HOST),
-            *(PortSpec(name, 0, HOST) for name in AGENT_PORTS),
+            PortSpec("gcs", infra.ray_port, host),
+            PortSpec("dashboard", infra.ray_dashboard_port, host),
+            *(PortSpec(name, number, host) for name, number in _helper_ports(config).items()),
         ),
         probes=Probes(startup=version, startup_deadline=_DEADLINE, ready=version),
         # The actors of the run end with their cluster, so a restarted head would be empty.
         restart=RestartPolicy(mode="never"),
         stop=stop_stages(config),
         gpus=infra.ngpus_per_node if config.verl.device == "cuda" else 0,
-        files=files,
+        files=(*files, *cluster),
         stage_parser="ray",
     )
 
 
-def _argv(config: RunConfig, run_dir: Path) -> tuple[str, ...]:
+def head_host(config: RunConfig) -> str:
+    """The address on which our head listens: loopback, unless other hosts join it."""
+    return config.infrastructure.node0_ip if conditions.joined_hosts(config) else HOST
+
+
+def own_address(config: RunConfig) -> str:
+    """Our head's ``host:port``; the port is a placeholder, because it may be chosen at the start."""
+    return f"{head_host(config)}:{{port:{NAME}.gcs}}"
+
+
+def _helper_ports(config: RunConfig) -> dict[str, int]:
+    """Name -> number of the ports of a node's helper processes; 0: any free one."""
+    if not conditions.joined_hosts(config):
+        return dict.fromkeys(AGENT_PORTS, 0)
+    return dict(zip(NODE_PORTS, sizing.worker_ports(config.ray.worker_ports), strict=False))
+
+
+def _worker_flags(config: RunConfig) -> tuple[str, ...]:
+    if not conditions.joined_hosts(config):
+        return ("--min-worker-port", "0", "--max-worker-port", "0")
+    ports = sizing.worker_ports(config.ray.worker_ports)[len(NODE_PORTS) :]
+    return ("--min-worker-port", str(ports[0]), "--max-worker-port", str(ports[-1]))
+
+
+def _resources(config: RunConfig) -> tuple[str, ...]:
     flags = [
-        *("{python:verl}", "-m", "ray.scripts.scripts", "start", "--head", "--block"),
-        *("--node-ip-address", HOST, "--port", "{port:gcs}"),
-        *("--include-dashboard", "true", "--dashboard-host", HOST, "--dashboard-port", "{port:dashboard}"),
-        *("--temp-dir", temp_dir(config, run_dir)),
-        *("--num-cpus", str(config.ray.num_cpus or sizing.cpus_needed(config))),
+        *("--num-cpus", str(config.ray.num_cpus or sizing.cpus_per_host(config))),
         *("--num-gpus", str(config.infrastructure.ngpus_per_node)),
-        *(part for name, flag in AGENT_PORTS.items() for part in (flag, f"{{port:{name}}}")),
-        *("--min-worker-port", "0", "--max-worker-port", "0"),
-        "--disable-usage-stats",
     ]
     if config.ray.object_store_memory is not None:
         flags += ["--object-store-memory", str(config.ray.object_store_memory)]
     return tuple(flags)
+
+
+def _argv(config: RunConfig, run_dir: Path) -> tuple[str, ...]:
+    host = head_host(config)
+    resources = _resources(config)  # CPUs, GPUs, memory: the order that commands of earlier versions have
+    return (
+        *("{python:verl}", "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *("--node-ip-address", host, "--port", "{port:gcs}"),
+        *("--include-dashboard", "true", "--dashboard-host", host, "--dashboard-port", "{port:dashboard}"),
+        *("--temp-dir", temp_dir(config, run_dir)),
+        *resources[:4],
+        *(part for name in _helper_ports(config) for part in (NODE_PORTS[name], f"{{port:{name}}}")),
+        *_worker_flags(config),
+        "--disable-usage-stats",
+        *resources[4:],
+    )
+
+
+def _cluster_file(config: RunConfig, env: dict[str, str], secret_env: dict[str, str]) -> FileSpec:
+    """What ``liverl-tui join`` starts on the other hosts: ``liverl.hosts.cluster.Cluster``."""
+    ports = {name: number for name, number in _helper_ports(config).items() if name != "client"}
+    cluster = {
+        "address": f"{head_host(config)}:{{port:gcs}}",
+        "dashboard": f"{head_host(config)}:{{port:dashboard}}",
+        "python": "{python:verl}",
+        "token_file": f"{{run_dir}}/{TOKEN}",
+        "attempt_dir": "{attempt_dir}",
+        "flags": [
+            *_resources(config),
+            *(part for name, number in ports.items() for part in (NODE_PORTS[name], str(number))),
+            *_worker_flags(config),
+            "--disable-usage-stats",
+        ],
+        "env": env,
+        "secret_env": secret_env,
+        "unset_env": list(FOREIGN_VARIABLES),
+        "pass_env": list(config.supervise.pass_env),
+        "hosts": config.infrastructure.nnodes,
+        "paths": _shared_paths(config),
+        "gpus": config.infrastructure.ngpus_per_node if config.verl.device == "cuda" else 0,
+    }
+    return FileSpec(CLUSTER, json.dumps(cluster, indent=1), mode=0o600)
+
+
+def _shared_paths(config: RunConfig) -> dict[str, str]:
+    """Key -> path that each host must see, because verl's processes that read it are on any of them."""
+    paths = {
+        "model.model_path": sizing.model_path(config),  # a model id is no path
+        "data.train_index": sizing.train_file(config),
+        "data.val_index": sizing.val_file(config),
+        "reward.function": config.reward.function.rpartition(":")[0],
+        "agent.tools": config.agent.tools,
+        "agent.functions": config.agent.functions,
+        **{f"agent.path[{number}]": path for number, path in enumerate(config.agent.path)},
+    }
+    return {key: path for key, path in paths.items() if os.path.isabs(path)}
 
 
 def temp_dir(config: RunConfig, run_dir: Path) -> str:
@@ -151,7 +232,7 @@ def own_cluster() -> dict[str, str]:
 def cluster_env(config: RunConfig) -> dict[str, str]:
     """Variables with which a client finds the run's cluster, ours or an existing one, and authenticates."""
     if not config.ray.address:
-        return {**own_cluster(), "RAY_ADDRESS": _OWN_ADDRESS}
+        return {**own_cluster(), "RAY_ADDRESS": own_address(config)}
     env = {"RAY_ADDRESS": config.ray.address, "RAY_USAGE_STATS_ENABLED": "0"}
     if config.ray.auth_token_file:
         env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": config.ray.auth_token_file}
@@ -161,14 +242,15 @@ def cluster_env(config: RunConfig) -> dict[str, str]:
 def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
     """The cluster of a run that starts verl itself, and the deadlines for its replicas."""
     verl, infra, attach = config.verl, config.infrastructure, config.ray.address
+    joined = conditions.joined_hosts(config)
     dashboard = (
         config.ray.dashboard_address
         or f"{attach.rpartition(':')[0] or HOST}:{infra.ray_dashboard_port or _DASHBOARD}"
     )
     return RayPlan(
         owner="foreign" if attach else "ours",
-        address=attach or _OWN_ADDRESS,
-        dashboard=dashboard if attach else f"{HOST}:{infra.ray_dashboard_port}",
+        address=attach or own_address(config),
+        dashboard=dashboard if attach else f"{head_host(config)}:{infra.ray_dashboard_port}",
         namespace=NAMESPACE,
         environment=ENVIRONMENT,
         token_file=config.ray.auth_token_file if attach else TOKEN,
@@ -179,6 +261,8 @@ def ray_plan(config: RunConfig, run_dir: Path) -> RayPlan:
         service="" if attach else NAME,
         port="" if attach else "dashboard",
         child_env=cluster_env(config),
+        hosts=infra.nnodes if joined else 1,
+        node_deadline=config.ray.node_deadline if joined else NODE_DEADLINE,
         temp_dir="" if attach or config.ray.temp_dir else temp_dir(config, run_dir),
     )
 

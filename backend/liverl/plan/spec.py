@@ -35,6 +35,7 @@ Condition = Literal[
     "all_ready",  # N of N services of a kind are ready
     "discovered",  # N of N replicas in Ray have a name, an address and a healthy engine
     "exited_0",
+    "joined",  # N hosts are nodes of our own Ray
 ]
 
 
@@ -294,6 +295,8 @@ class RayPlan(msgspec.Struct, frozen=True):
     child_env: dict[str, str] = {}
     temp_dir: str = ""  # of our own head, if we chose its name: removed when the run has ended successfully
     python: str = ""  # interpreter of those processes, if it is in no environment of the plan
+    hosts: int = 1  # that join our own head, this one included
+    node_deadline: float = 1800.0  # seconds for all of them to join
     earlier: bool = False  # also count replicas older than the trainer: the user named this cluster
 
 

@@ -57,6 +57,8 @@ def service(config: RunConfig) -> ServiceSpec:
         needs.append(Dependency("listening", f"{sessions.NAME}.http"))
     if not config.ray.address:
         needs.append(Dependency("ready", ray.NAME))
+    if conditions.joined_hosts(config):
+        needs.append(Dependency("joined", ray.NAME, config.infrastructure.nnodes))
     if sizing.is_smoke(config):
         needs.append(Dependency("exited_0", "smoke"))
     return ServiceSpec(

@@ -51,7 +51,7 @@ def cluster(plan: Plan) -> Iterator[Check]:
 
 def cpus(config: RunConfig, limits: CpuLimits) -> Check:
     """CPUs that Ray counts against those that this process may use."""
-    need = sizing.cpus_needed(config)
+    need = sizing.cpus_per_host(config)
     num_cpus = config.ray.num_cpus or need
     if num_cpus < need:
         return Check(

@@ -385,6 +385,13 @@ def workers_line(label: StatusLabel, snapshot: Snapshot, name_width: int, state_
     return row.add("  ".join([*_session_facts(snapshot, sessions), hosts_words(sessions)]), "text")
 
 
+def host_line(name: str, label: StatusLabel, words: str, name_width: int, state_width: int) -> Row:
+    """A host of a run on several, or all of them: state, and ``words`` on what is wrong or where it is."""
+    row = Row().add(name, "text", name_width).add(" ")
+    row.add(label.text, label.style, max(state_width, len(label.text)))
+    return row.add(f" {words}" if words else "", "text" if label.problem else "dim")
+
+
 def short_line(labels: list[tuple[str, StatusLabel]]) -> Row:
     """Several services in one line: ``● proxy ready  ◐ trainer starting 12s``. ``labels``: (name, label)."""
     row = Row()

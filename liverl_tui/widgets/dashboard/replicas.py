@@ -1,4 +1,4 @@
-"""The replicas pane: existing replicas, missing replicas, and the other services."""
+"""The replicas pane: the hosts of a run on several, existing replicas, missing replicas, and the other services."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from textual import events
 
-from liverl.model import ReplicaStatus, ServiceStatus, Snapshot
+from liverl.model import NodeStatus, ReplicaStatus, ServiceStatus, Snapshot
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
-from liverl_tui.text.facts import listed_words, ready_words, unreachable_words
+from liverl_tui.text.facts import ended, listed_words, ready_words, unreachable_words
+from liverl_tui.text.node_words import node_words, nodes_words, of_node, of_nodes, worst_first
 from liverl_tui.text.status_label import (
     SERVING,
     SnapshotIndex,
@@ -27,10 +28,12 @@ from liverl_tui.widgets.base.fitting import STEPS, Chosen, Column, stepped
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard import replica_rows
 from liverl_tui.widgets.dashboard.replica_rows import WORKERS, Facts
-from liverl_tui.widgets.dashboard.selection import ServiceSelected
+from liverl_tui.widgets.dashboard.selection import ServiceSelected, Unfolded
 
 PROBLEMS = "problems first"  # an order of the list
 MISSING = "-"  # key of the row about replicas that do not exist yet
+HOSTS = "hosts"  # name of the row about all hosts, which unfolds
+_HOST = "host "  # the keys of the rows of single hosts begin so; no service has a space in its name
 # kind -> states without a row: environments that are built, tasks that are done
 _QUIET = {"environment": ("ready", "stopped"), "task": ("stopped",)}
 
@@ -58,6 +61,8 @@ class ReplicasPane(RowsPane):
         self._items: tuple[str, ...] = ()
         self._names = 0  # columns of the longest name
         self._state = STEPS[0]  # columns of the states
+        self._hosts: dict[str, NodeStatus] = {}  # by key, the worst first; none of a run on one host
+        self._unfolded = False  # whether each host has a row
         self._hidden: tuple[str, ...] = ()  # services without a row for lack of room
 
     def show(self, view: View) -> None:
@@ -88,12 +93,44 @@ class ReplicasPane(RowsPane):
             self._gpus[name] = ",".join(
                 str(i) for i in sorted(indices[u] for u in replica.gpus if u in indices)
             )
-        self._names = min(20, max((len(name) for name in self._labels), default=0))
+        self._take_hosts(snapshot, now)
+        names = (name for name in self._labels if name not in self._hosts)
+        self._names = min(20, max(map(len, (*names, *self._host_names)), default=0))
         # What follows the state is in columns for replicas that serve; in other rows the state may be longer.
         serving = (n for n, r in self._replicas.items() if r.state in SERVING)
         self._state = stepped(max((len(self._labels[name].text) for name in serving), default=0))
         missing = (MISSING,) if self._missing else ()
-        self._items = (*self._replicas, *missing, *_beside(self._services, workers=workers))
+        self._items = (
+            *self._host_keys,
+            *self._replicas,
+            *missing,
+            *_beside(self._services, workers=workers),
+        )
+
+    def _take_hosts(self, snapshot: Snapshot, now: float) -> None:
+        """The hosts, by keys that stay the same: of those without a name by number. None after the end of a run that
+        lost none, as nothing is ready any more."""
+        self._hosts = {}
+        if ended(snapshot) and all(node.state == "ready" for node in snapshot.nodes):
+            return
+        nameless = 0
+        for node in worst_first(snapshot.nodes):
+            nameless += not node.name
+            key = f"{_HOST}{node.name or nameless}"
+            self._hosts[key] = node
+            self._labels[key] = of_node(node, now)
+        if self._hosts:
+            self._labels[HOSTS] = of_nodes(snapshot.nodes)
+
+    @property
+    def _host_names(self) -> list[str]:
+        """What stands in the first column of the rows of single hosts."""
+        return [f"  {node.name or '(none)'}" for node in self._hosts.values()] if self._unfolded else []
+
+    @property
+    def _host_keys(self) -> tuple[str, ...]:
+        """The rows about hosts: in front, so that a lost one is seen without scrolling."""
+        return (HOSTS, *(self._hosts if self._unfolded else ())) if self._hosts else ()
 
     @property
     def _missing(self) -> int:
@@ -123,11 +160,12 @@ class ReplicasPane(RowsPane):
         """Names of the replicas, ``MISSING`` if some do not exist yet, then names of the services."""
         if not self.in_own_order(PROBLEMS):
             return self._items
-        rest = self._items[len(self._replicas) :]
+        above = self._host_keys
+        rest = self._items[len(above) + len(self._replicas) :]
         problems = sorted(
             self._replicas, key=lambda n: (not self._labels[n].problem, self._replicas[n].state == "ready")
         )
-        return (*problems, *rest)
+        return (*above, *problems, *rest)
 
     def columns(self) -> tuple[Column, ...]:
         """All columns of the table."""
@@ -136,7 +174,7 @@ class ReplicasPane(RowsPane):
     def item(self, key: str) -> Facts | None:
         """What is known of a replica or service."""
         index = self._snapshot_index
-        if key == MISSING or index is None or self._is_workers(key):
+        if key == MISSING or index is None or self._is_workers(key) or self._is_of_hosts(key):
             return None
         gpus, service = self._gpus.get(key, ""), index.services.get(key)
         return Facts(key, self._labels[key], self._replicas.get(key), service, index, self._clock.now(), gpus)
@@ -147,18 +185,27 @@ class ReplicasPane(RowsPane):
             return "missing"
         if self._is_workers(key):
             return f"{key} {self._labels[key].text} agent-loop workers"
+        if self._is_of_hosts(key):
+            return f"{key} {self._labels[key].text} {self._words_of_hosts(key)}"
         facts = self.item(key)
         assert facts is not None
         whys = [known.why for known in (facts.service, facts.replica) if known is not None]
         return " ".join([key, facts.label.text, facts.kind, facts.address, *whys])
 
     def markable(self, key: str) -> bool:
-        """All but the rows of missing replicas and of sessions that are no service."""
-        return key != MISSING and not self._is_workers(key)
+        """All but the rows of hosts, of missing replicas and of sessions that are no service."""
+        return key != MISSING and not self._is_workers(key) and not self._is_of_hosts(key)
 
     def _is_workers(self, key: str) -> bool:
         """Whether this is the row of the sessions in verl's workers."""
         return key == WORKERS and key not in self._services
+
+    def _is_of_hosts(self, key: str) -> bool:
+        """Whether this is a row about hosts."""
+        return bool(self._hosts) and (key == HOSTS or key in self._hosts)
+
+    def _words_of_hosts(self, key: str) -> str:
+        return nodes_words((*self._hosts.values(),)) if key == HOSTS else node_words(self._hosts[key])
 
     def facts(self) -> tuple[str, str]:
         """How many replicas are ready, get new trials, and are draining; a warning if some are missing."""
@@ -226,6 +273,9 @@ class ReplicasPane(RowsPane):
             return replica_rows.workers_line(label, snapshot, max(7, self._names), self._state)
         service, replica = snapshot_index.services.get(key), snapshot_index.replicas.get(key)
         names = max(7, self._names)
+        if self._is_of_hosts(key):
+            name = key if key == HOSTS else f"  {self._hosts[key].name or '(none)'}"
+            return replica_rows.host_line(name, label, self._words_of_hosts(key), names, self._state)
         if replica is not None and replica.state in SERVING:
             facts = Facts(key, label, replica, service, snapshot_index, now, self._gpus[key])
             return replica_rows.line(facts, self.table(width))
@@ -253,16 +303,30 @@ class ReplicasPane(RowsPane):
 
     def moved(self) -> None:
         """Tell the dashboard the replica or service under the cursor."""
-        if (name := self.cursor) is not None and name != MISSING:
+        if (name := self.cursor) is not None and name != MISSING and not self._is_of_hosts(name):
             self.post_message(ServiceSelected(self._service_of(name)))
 
     def action_select(self) -> None:
-        """Open the screen of the replica or service under the cursor; a missing replica has none."""
+        """Open the screen of the replica or service under the cursor; a missing replica has none. The row of all hosts
+        unfolds, and folds again."""
         key = self.cursor
+        if key is not None and self._is_of_hosts(key):
+            self._unfold(key)
+            return
         if key == MISSING:
             self.say("the missing replicas do not exist yet; there is nothing to open")
         elif key is not None:
             host_of(self).navigation.open_service(self._service_of(key))
+
+    def _unfold(self, key: str) -> None:
+        if key != HOSTS:
+            node = self._hosts[key]
+            done = f"{node.name or 'this host'} has nothing to open"
+            self.say(f"run there: {node.command}" if node.command else done)
+            return
+        self._unfolded = not self._unfolded
+        self.show(self._view)
+        self.post_message(Unfolded())
 
     def _service_of(self, key: str) -> str:
         """The service or replica of a row: for the sessions in verl's workers the trainer, whose processes they are."""

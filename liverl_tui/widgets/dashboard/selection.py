@@ -11,3 +11,7 @@ class ServiceSelected(Message):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
+
+
+class Unfolded(Message):
+    """Rows of a pane were unfolded or folded, so it needs another number of rows."""

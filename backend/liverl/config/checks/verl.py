@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Iterator
 
+from liverl.config import conditions as when
 from liverl.config.attention import planned_sp_size
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.schema import RunConfig
 from liverl.config.sections.run import HARBOR, SELF, names_a_folder
 from liverl.config.sections.value_types import FALSE, TRUE
 from liverl.config.sizing import (
+    LEAST_PORTS,
     SizeError,
     cpus_needed,
+    cpus_per_host,
     expected_replicas,
     generating_gpus,
     replica_gpus,
     trainer_gpus,
+    worker_ports,
 )
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
@@ -119,13 +124,15 @@ def _cpus(c: RunConfig) -> Iterator[Finding]:
     given = c.ray.num_cpus
     if given is None or not _verl(c) or c.ray.address or not _sized(c):
         return
-    if given < cpus_needed(c):
+    if given < cpus_per_host(c):
         words = "too few: verl would wait forever without a message"
+        if c.infrastructure.nnodes > 1:
+            words = "too few on each host: verl would wait forever without a message"
         hint = (
             "leave it null to use the number that verl needs; Ray only counts CPUs and does not check "
             "that they exist"
         )
-        yield Finding("ray.num_cpus", words, str(given), f"at least {cpus_needed(c)}", hint)
+        yield Finding("ray.num_cpus", words, str(given), f"at least {cpus_per_host(c)}", hint)
 
 
 @_rule(*_WORLD, "trainer.kind", "verl.device")
@@ -141,12 +148,75 @@ def _cpu_replicas(c: RunConfig) -> Iterator[Finding]:
         yield Finding("vllm.gen_tp", words, str(c.vllm.gen_tp), "1")
 
 
-@_rule("run.topology", "trainer.kind", "ray.address", "infrastructure.nnodes")
-def _hosts(c: RunConfig) -> Iterator[Finding]:
-    if _verl(c) and c.infrastructure.nnodes > 1 and not c.ray.address:
-        words = "the Ray cluster that this run starts has only this host"
-        hint = "start Ray on all hosts, then set ray.address (and ray.auth_token_file)"
-        yield Finding("infrastructure.nnodes", words, str(c.infrastructure.nnodes), "1", hint)
+_PORTS = ("infrastructure.ray_port", "infrastructure.ray_dashboard_port", "infrastructure.litellm_port")
+_REACH = ("run.topology", "trainer.kind", "verl.agent_loop", "proxy.trials_through", "infrastructure.nnodes")
+
+
+@_rule(*_REACH, "proxy.host", "proxy.advertise")
+def _loops_reach(c: RunConfig) -> Iterator[Finding]:
+    """With several hosts, agent loops run on all of them: what they get has to lead to the right host from each."""
+    if not _verl(c) or c.infrastructure.nnodes == 1 or not when.our_loop(c):
+        return
+    others = c.infrastructure.nnodes - 1
+    hosts = f"the agent loops of the other {'host' if others == 1 else f'{others} hosts'}"
+    if when.in_workers(c):
+        if c.proxy.advertise:
+            words = f"each of the {c.infrastructure.nnodes} hosts has sessions of its own, and one address leads to one"
+            hint = "each host then gives its own address in Ray's cluster"
+            yield Finding("proxy.advertise", words, f"'{c.proxy.advertise}'", '""', hint)
+    elif when.session_service(c):
+        words = f"the service that opens the sessions listens on a socket of this host, which {hosts} cannot reach"
+        hint = "or run.topology in_process: the sessions are then in the agent loops, on every host"
+        yield Finding("proxy.trials_through", words, c.proxy.trials_through, "litellm", hint)
+    elif _is_loopback(c.proxy.host):
+        words = f"{hosts} would look for the proxy on themselves"
+        if c.proxy.host == when.AUTO_HOST:
+            words = f"auto listens on 127.0.0.1, and {words}"
+        yield Finding(
+            "proxy.host", words, c.proxy.host, "0.0.0.0, or an address of this host that they reach"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether ``host`` means each machine itself: 127.0.0.0/8, ::1, localhost, or ``auto``, which chooses loopback."""
+    if host == when.AUTO_HOST:
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.rstrip(".").lower() in ("localhost", "localhost.localdomain")
+
+
+@_rule("run.topology", "trainer.kind", "ray.address", "infrastructure.nnodes", "infrastructure.node0_ip")
+def _head(c: RunConfig) -> Iterator[Finding]:
+    if not _verl(c) or c.infrastructure.nnodes == 1 or c.ray.address or not c.infrastructure.node0_ip:
+        return
+    try:
+        address = ipaddress.ip_address(c.infrastructure.node0_ip)
+    except ValueError:
+        address = None
+    if address is None or address.is_loopback or address.is_unspecified:
+        words = "the Ray head listens there, and the other hosts connect to it"
+        allowed = 'an IP address of this host, or "" for the one on its default route'
+        yield Finding("infrastructure.node0_ip", words, f"'{c.infrastructure.node0_ip}'", allowed)
+
+
+@_rule("run.topology", "trainer.kind", "ray.address", "infrastructure.nnodes", "ray.worker_ports", *_PORTS)
+def _worker_ports(c: RunConfig) -> Iterator[Finding]:
+    if not when.joined_hosts(c):
+        return
+    key, found = "ray.worker_ports", f"'{c.ray.worker_ports}'"
+    try:
+        numbers = worker_ports(c.ray.worker_ports)
+    except ValueError:
+        allowed = f"FIRST-LAST, such as 20000-20999: at least {LEAST_PORTS} ports between 1024 and 65535"
+        yield Finding(key, "no such range of ports", found, allowed)
+        return
+    for name in _PORTS:
+        section, _, field = name.partition(".")
+        port: int = getattr(getattr(c, section), field)
+        if port in numbers:
+            yield Finding(key, f"contains {name} ({port})", found, "a range without it")
 
 
 @_rule("run.topology", "trainer.kind", "ray.address", "ray.dashboard_address")

@@ -25,6 +25,8 @@ class Ray(Struct, frozen=True, kw_only=True):
     address: str
     dashboard_address: str
     auth_token_file: str
+    node_deadline: Seconds
+    worker_ports: str
     num_cpus: Count | None
     temp_dir: str
     object_store_memory: Count | None

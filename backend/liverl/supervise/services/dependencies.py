@@ -58,6 +58,9 @@ def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
     if dependency.condition == "discovered":
         serving = supervisor.found_serving()
         return None if serving >= wanted else f"{on}s: {serving} of {wanted} found"
+    if dependency.condition == "joined":
+        joined = supervisor.joined_hosts()
+        return None if joined >= wanted else f"hosts: {joined} of {wanted} joined"
     if dependency.condition == "listening":
         server = supervisor.slots.get(on.partition(".")[0])
         if supervisor.keeper_manager.holds(on) or (server is not None and _listens_itself(server)):

@@ -89,6 +89,7 @@ class Supervisor:
         self.allowed_gpus: tuple[str, ...] = ()  # UUIDs that the inherited environment permits
         self.used_generations: dict[str, int] = {}  # highest numbers of services that were removed
         self.found_serving = found_serving
+        self.joined_hosts: Callable[[], int] = lambda: 0  # of a run on several; set by who counts them
         self._unwritten = unwritten
         self.unheld: dict[str, str] = {}  # ``service.port`` of sockets that cannot be opened, and why
         self.stopping: bool = False

@@ -79,6 +79,8 @@ class RayNode(msgspec.Struct, frozen=True):
     ip: str
     state: str
     resources: dict[str, float] = {}
+    name: str = ""
+    message: str = ""  # why it is DEAD
 
 
 class RayRest:
@@ -137,6 +139,8 @@ class RayRest:
                 ip=_text(row.get("node_ip")),
                 state=_text(row.get("state")),
                 resources=_numbers(row.get("resources_total")),
+                name=_text(row.get("node_name")),
+                message=_text(row.get("state_message")),
             )
             for row in _rows(reply)
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.workers.rollout.replica import RolloutMode, RolloutReplica
 
 from liverl.verl_runtime.cpuengine.settings import Settings, faults
@@ -40,6 +41,12 @@ def settings_of(rank: int, config: Any, model: str, *, hybrid: bool) -> Settings
     )
 
 
+def _place(_worker: Any) -> tuple[str, str]:
+    """The node and the address of the process that executes this: a replica serves where its worker trains, as verl's
+    vLLM replica does. The process that starts the replicas may be on any host."""
+    return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address().strip("[]")
+
+
 class CpuReplica(RolloutReplica):  # type: ignore[misc]
     """Registered as "vllm", with the same actor names as verl's own replicas."""
 
@@ -57,14 +64,16 @@ class CpuReplica(RolloutReplica):  # type: ignore[misc]
             self.replica_rank, self.config, model, hybrid=self.rollout_mode is RolloutMode.HYBRID
         )
         settings = replace(settings, guarded=not role)
+        node_id, address = await self.workers[0].__ray_call__.remote(_place)
         server = (
             ray.remote(vLLMHttpServer)
             .options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
                 name=f"vllm_server_{role}{self.replica_rank}_0{self.name_suffix}",
                 max_concurrency=self.max_concurrency,
                 **options,
             )
-            .remote(settings, ray.util.get_node_ip_address().strip("[]"))
+            .remote(settings, address)
         )
         self.servers.append(server)
         await server.launch_server.remote()

@@ -1,0 +1,220 @@
+"""The hosts of a run whose Ray head is our own: which have joined, which are missing, and which were lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from liverl.hosts.cluster import NotPrivate, read_cluster
+from liverl.hosts.lacks import versions
+from liverl.hosts.states import JoinedHost, read_states, write_state
+from liverl.model import Cause, Level, NodeStatus
+from liverl.plan.spec import RayPlan
+from liverl.rundir.layout import hostname
+from liverl.supervise.services.supervisor import Supervisor
+from liverl.util.plural import quantity
+from liverl.verl.discovery.ray_rest import RayError, RayNode, RayRest
+
+State = Literal["missing", "joining", "ready", "lost"]
+LOOK_S, LATER_S = 2.0, 5.0  # seconds between two looks: while a host is missing, and once all have joined
+HELD_S, HOLD_S = 0.5, 20.0  # ... and while the end of a service is not judged, for at most so long
+
+
+def join_line(run_dir: Path | str) -> str:
+    """What to run on another host."""
+    return f"liverl-tui join {shlex.quote(str(run_dir))}"
+
+
+def assess_nodes(
+    before: Sequence[NodeStatus],
+    listed: Iterable[RayNode],
+    states: Iterable[JoinedHost],
+    expected: int,
+    now: float,
+    line: str,
+) -> tuple[NodeStatus, ...]:
+    """The state of each host. Pure.
+
+    ``before``: the answer of the last time. ``listed``: Ray's nodes, dead ones included. ``states``: what hosts that
+    join say of themselves. ``expected``: number of hosts. ``line``: the command for a missing host. Hosts that are
+    missing have no name; there are as many as are neither ready, lost nor joining.
+    """
+    since: dict[tuple[str, str], float] = {(node.name, node.state): node.since for node in before}
+    found: dict[str, NodeStatus] = {}  # by IP address
+
+    def put(name: str, ip: str, state: State, why: str, node_id: str = "", command: str = "") -> None:
+        at = since.get((name, state), now)
+        found[ip] = NodeStatus(name, ip, node_id, state, why, at, command)
+
+    told = {state.ip: state for state in states}
+    nodes = sorted(
+        listed, key=lambda node: node.state == "ALIVE"
+    )  # a living one replaces its dead predecessor
+    for node in nodes:
+        name = told[node.ip].host if node.ip in told else node.name or node.ip
+        if node.state == "ALIVE":
+            said = told[node.ip].why if node.ip in told and told[node.ip].state == "joined" else ""
+            put(name, node.ip, "ready", said, node.node_id)
+        elif node.state == "DEAD":
+            left = told.get(node.ip)
+            why = "it left the run" if left is not None and left.state == "left" else node.message
+            put(name, node.ip, "lost", why or "Ray says DEAD, without a reason", node.node_id, line)
+    for ip, state in told.items():
+        known = found.get(ip)
+        if known is not None and (known.state == "ready" or state.state in ("joined", "left")):
+            continue
+        if state.state in ("joining", "joined"):
+            put(state.host, ip, "joining", state.why)
+        elif state.state == "refused":
+            put(state.host, ip, "missing", state.why, command=line)
+    present = tuple(found.values())
+    missing = expected - len(present)
+    return (
+        *present,
+        *(
+            NodeStatus("", "", "", "missing", "no host has joined yet", since.get(("", "missing"), now), line)
+            for _ in range(missing)
+        ),
+    )
+
+
+class Nodes:
+    """Watches the hosts of a run. ``statuses``: of each; ``cause``: why the run fails, once the deadline has passed
+    before all have joined, or a host was lost; ``joined``: number of hosts that are nodes of the cluster now."""
+
+    def __init__(self, supervisor: Supervisor, ray: RayPlan) -> None:
+        self.statuses: tuple[NodeStatus, ...] = ()
+        self.cause: Cause | None = None
+        self._supervisor, self._ray = supervisor, ray
+        self._held_since: float | None = None  # since when the end of a service is not judged
+        self._complete = False  # whether all hosts were there
+        self._since: float | None = None  # when the head first answered
+        self._own: JoinedHost | None = None  # what this host says of itself, once the head has answered
+        self._unwritten: str | None = ""  # why that is not written yet; None once it is
+        self._head = ray.dashboard.rpartition(":")[0]
+        self._line = join_line(supervisor.run_dir)
+
+    @property
+    def joined(self) -> int:
+        """Number of hosts that are ready."""
+        return sum(node.state == "ready" for node in self.statuses)
+
+    def may_be_behind(self, failed: str) -> bool:
+        """Whether a service that has just failed is not judged yet: a host may be behind it. Ray says that a host is
+        gone up to 7 s later than a trainer with an actor on it ends (measured, Ray 2.60)."""
+        now = self._supervisor.now()
+        if not self._complete or self.cause is not None:
+            return False
+        if self._held_since is None:
+            self._held_since = now
+            words = f"{failed} has failed; waiting up to {HOLD_S:g} s for Ray to say whether a host was lost"
+            self._supervisor.say("nodes", words, service=failed)
+        return now - self._held_since < HOLD_S
+
+    async def look(self) -> float:
+        """Ask Ray once, and let the run be judged anew; returns seconds until the next time."""
+        before = self.statuses
+        listed = await self._listed()
+        if any(node.state == "ALIVE" for node in listed):  # until then the head does not list itself
+            hub = self._supervisor
+            own = await self._of_this_host()
+            states = await asyncio.to_thread(read_states, hub.attempt_dir)
+            states = (own, *(state for state in states if state.ip != own.ip))
+            self.observe(assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line))
+        if self.statuses != before:
+            self._supervisor.pace.changed()
+        self._supervisor.kick()
+        if self._held_since is not None:
+            return HELD_S
+        return LATER_S if self._complete else LOOK_S
+
+    async def _of_this_host(self) -> JoinedHost:
+        """What hosts that join compare with, written where they wait for it; without versions, if these cannot be
+        told."""
+        hub = self._supervisor
+        if self._own is None:
+            found: dict[str, str] = {}
+            try:
+                cluster = await asyncio.to_thread(read_cluster, hub.run_dir)
+                if cluster is not None:
+                    found = await asyncio.to_thread(versions, cluster)
+            except (NotPrivate, OSError, ValueError) as error:
+                words = (
+                    f"the versions of verl's packages are not compared with those of hosts that join: {error}"
+                )
+                hub.say("nodes", words, "warning", self._ray.service)
+            self._own = JoinedHost(hostname(), self._head, os.getpid(), "joined", "", found)
+        if self._unwritten is not None:
+            try:
+                await asyncio.to_thread(write_state, hub.attempt_dir, self._own)
+                self._unwritten = None
+            except OSError as error:
+                why = f"hosts that join wait until this one can write to {hub.attempt_dir}: {error.strerror}"
+                if why != self._unwritten:
+                    hub.say("nodes", why, "error", self._ray.service)
+                self._unwritten = why
+        return self._own
+
+    async def _listed(self) -> tuple[RayNode, ...]:
+        """Ray's nodes; none while the head does not answer, which its own probe tells."""
+        hub = self._supervisor
+        slot = hub.slots.get(self._ray.service)
+        port = slot.current.port(self._ray.port) if slot is not None and slot.state == "ready" else None
+        if port is None:
+            return ()
+        try:
+            return await RayRest(
+                hub.http, f"http://{self._head}:{port}", hub.run_dir / self._ray.token_file
+            ).nodes()
+        except RayError:
+            return ()
+
+    def observe(self, statuses: tuple[NodeStatus, ...]) -> None:
+        """Take these as the hosts' present states: tell what has changed, and decide whether the run fails."""
+        now, before = self._supervisor.now(), self.statuses
+        self._since = now if self._since is None else self._since
+        self.statuses = statuses
+        self._tell(before)
+        self._judge(now)
+
+    def _tell(self, before: Sequence[NodeStatus]) -> None:
+        hub, missing = self._supervisor, self._ray.hosts - self.joined
+        if not before and missing > 0:
+            words = f"waiting for {quantity(missing, 'host')} of {self._ray.hosts}; run on each: {self._line}"
+            hub.say("nodes", words, service=self._ray.service)
+        earlier = {(node.name, node.state, node.why) for node in before}
+        for node in self.statuses:
+            if not node.name or (node.name, node.state, node.why) in earlier:
+                continue
+            if node.state == "ready" and node.ip != self._head:
+                words = f"host {node.name} ({node.ip}) has joined: {self.joined} of {self._ray.hosts}"
+                level: Level = "warning" if node.why else "info"
+                hub.say("nodes", words + (f"; {node.why}" if node.why else ""), level, self._ray.service)
+            elif node.state == "lost":
+                hub.say("nodes", f"host {node.name} is gone: {node.why}", "error", self._ray.service)
+            elif node.command:
+                hub.say("nodes", f"host {node.name} cannot join: {node.why}", "warning", self._ray.service)
+
+    def _judge(self, now: float) -> None:
+        if self.joined >= self._ray.hosts:
+            self._complete = True
+        if self.cause is not None or self._supervisor.stopping:
+            return
+        lost = [node for node in self.statuses if node.state == "lost"]
+        if self._complete and lost:
+            text = f"host {lost[0].name} ({lost[0].ip}) is gone: {lost[0].why}"
+            fix = "find out why it stopped, then continue the run and join that host again"
+            self.cause = Cause(self._ray.service, text, now, fix=fix, command=self._line)
+        elif not self._complete and self._since is not None and now - self._since > self._ray.node_deadline:
+            missing = [node for node in self.statuses if node.state != "ready"]
+            named = "; ".join(f"{node.name}: {node.why}" for node in missing if node.name)
+            text = (
+                f"{quantity(len(missing), 'host')} of {self._ray.hosts} did not join within "
+                f"{self._ray.node_deadline:g} s (ray.node_deadline)" + (f": {named}" if named else "")
+            )
+            fix = f"run on each missing host: {self._line}"
+            self.cause = Cause(self._ray.service, text, now, fix=fix, command=self._line)

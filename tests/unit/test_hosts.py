@@ -1,0 +1,299 @@
+"""The hosts of a run on several: why one cannot join, and how far each is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from kit.screens import snapshot
+from msgspec.structs import replace
+
+from liverl.config import load_config
+from liverl.hosts.nodes import HOLD_S, Nodes, assess_nodes
+from liverl.hosts.refusals import refusal
+from liverl.hosts.states import JoinedHost, read_states
+from liverl.model import NodeStatus
+from liverl.plan.ray import ray_plan
+from liverl.rundir.layout import RunDir
+from liverl.snapshot_json import encode_snapshot
+from liverl.verl.discovery.ray_rest import RayNode
+from liverl_tui.cli.main import run as liverl_tui
+from liverl_tui.cli.nodes import lines
+from liverl_tui.cli.status_table import render
+
+LINE = "liverl-tui join /runs/p/r"
+DEAD = "Unexpected termination: health check failed due to missing too many heartbeats"
+
+# What Ray 2.60 printed on real nodes.
+VERSIONS = """RuntimeError: Version mismatch: The cluster was started with:
+    Ray: 2.60.0
+    Python: 3.11.7
+This process on node 10.77.0.12 was started with:
+    Ray: 2.59.0
+    Python: 3.11.7
+"""
+NO_TOKEN = (
+    "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect. "
+    "Note: RAY_AUTH_MODE is currently 'disabled'\n"
+)
+DECLARED_DEAD = (
+    "node_manager.cc:971: [Timeout] Exiting because this node manager has mistakenly been marked as dead by the GCS: "
+    "GCS failed to check the health of this node for 5 times\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "again", "words"),
+    [
+        (
+            VERSIONS,
+            False,
+            "the head runs Ray: 2.60.0 Python: 3.11.7, and this host Ray: 2.59.0 Python: 3.11.7",
+        ),
+        (NO_TOKEN, False, "the head refused the token in /t"),
+        (
+            "ValueError: Ray component worker_ports is trying to use a port number 10002 that is used by x\n",
+            False,
+            "ray.worker_ports: Ray component worker_ports is trying to use a port number 10002",
+        ),
+        (
+            "Exception: The current node timed out during startup. This could happen\n",
+            True,
+            "is this host busy?",
+        ),
+        (
+            "[W] rpc_client.h:153: Failed to connect to GCS at address h:1 within 5 seconds.\n",
+            True,
+            "did not answer",
+        ),
+        (DECLARED_DEAD, True, "the head could not reach this host at 10.78.0.12"),
+        ("first\n\nSomething else\n\n", True, "ray start ended: Something else"),
+        ("", True, "ray start ended without a word"),
+    ],
+)
+def test_why_ray_did_not_start(output: str, again: bool, words: str) -> None:
+    found = refusal(output, "/t", "10.78.0.12")
+    assert words in found.why
+    assert found.again is again
+
+
+def node(ip: str, state: str = "ALIVE", name: str = "", message: str = "") -> RayNode:
+    return RayNode(node_id=f"id-{ip}", ip=ip, state=state, name=name, message=message)
+
+
+def told(host: str, ip: str, state: str, why: str = "") -> JoinedHost:
+    return JoinedHost(host, ip, 1, state, why)  # type: ignore[arg-type]
+
+
+HEAD = node("10.0.0.1", name="n0")
+
+
+@pytest.mark.parametrize(
+    ("listed", "said", "expected"),
+    [
+        ((HEAD,), (), [("n0", "ready", "", ""), ("", "missing", "no host has joined yet", LINE)]),
+        (
+            (HEAD,),
+            (told("n1", "10.0.0.2", "joining", "starting Ray"),),
+            [("n0", "ready", "", ""), ("n1", "joining", "starting Ray", "")],
+        ),
+        (
+            (HEAD,),
+            (told("n1", "10.0.0.2", "refused", "the head refused the token in /t"),),
+            [("n0", "ready", "", ""), ("n1", "missing", "the head refused the token in /t", LINE)],
+        ),
+        (
+            (HEAD, node("10.0.0.2")),
+            (told("n1", "10.0.0.2", "joined"),),
+            [("n0", "ready", "", ""), ("n1", "ready", "", "")],
+        ),
+        (
+            (HEAD, node("10.0.0.2")),
+            (told("n1", "10.0.0.2", "joined", "its clock is 40 s ahead"),),
+            [("n0", "ready", "", ""), ("n1", "ready", "its clock is 40 s ahead", "")],
+        ),
+        (
+            (HEAD, node("10.0.0.2", "DEAD", message=DEAD)),
+            (told("n1", "10.0.0.2", "joined"),),
+            [("n0", "ready", "", ""), ("n1", "lost", DEAD, LINE)],
+        ),
+        (
+            (HEAD, node("10.0.0.2", "DEAD", message=DEAD)),
+            (told("n1", "10.0.0.2", "left"),),
+            [("n0", "ready", "", ""), ("n1", "lost", "it left the run", LINE)],
+        ),
+        (  # it came back, under another id; Ray lists the dead one for ever
+            (HEAD, node("10.0.0.2"), node("10.0.0.2", "DEAD", message=DEAD)),
+            (told("n1", "10.0.0.2", "joined"),),
+            [("n0", "ready", "", ""), ("n1", "ready", "", "")],
+        ),
+        (  # it starts again
+            (HEAD, node("10.0.0.2", "DEAD", message=DEAD)),
+            (told("n1", "10.0.0.2", "joining", "starting Ray"),),
+            [("n0", "ready", "", ""), ("n1", "joining", "starting Ray", "")],
+        ),
+    ],
+)
+def test_how_far_each_host_is(
+    listed: tuple[RayNode, ...], said: tuple[JoinedHost, ...], expected: list[tuple[str, ...]]
+) -> None:
+    found = sorted(assess_nodes((), listed, said, 2, 5.0, LINE), key=lambda one: one.ip or "z")
+    assert [(one.name, one.state, one.why, one.command) for one in found] == expected
+    assert {one.since for one in found} == {5.0}
+
+
+def test_a_state_lasts_from_when_it_began() -> None:
+    first = assess_nodes((), (HEAD,), (), 2, 5.0, LINE)
+    second = assess_nodes(first, (HEAD, node("10.0.0.2", name="n1")), (), 2, 9.0, LINE)
+    assert {one.name: one.since for one in second} == {"n0": 5.0, "n1": 9.0}
+
+
+def test_the_line_to_paste_stands_below_each_missing_host() -> None:
+    ready = NodeStatus("n0", "10.0.0.1", "x", "ready", "", 0.0)
+    missing = NodeStatus("", "", "", "missing", "no host has joined yet", 0.0, LINE)
+    assert lines((ready, missing)) == [
+        "n0      10.0.0.1         ready",
+        "(none)  -                missing   no host has joined yet",
+        f"        run there: {LINE}",
+    ]
+
+
+class Hub:
+    """What ``Nodes`` uses of the supervisor to decide how long it holds a trainer's end."""
+
+    run_dir = attempt_dir = Path("/runs/p/r")
+    stopping = False
+    pace = SimpleNamespace(changed=lambda: None)
+
+    def __init__(self) -> None:
+        self.clock, self.said = 100.0, list[str]()
+
+    def now(self) -> float:
+        return self.clock
+
+    def kick(self) -> None:
+        """Nothing is judged here."""
+
+    def say(self, kind: str, text: str, *_rest: object, **_more: object) -> None:
+        self.said.append(text)
+
+
+def test_a_trainers_end_is_judged_once_ray_had_time_to_say_that_a_host_is_gone() -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    plan = replace(ray_plan(loaded.config, Hub.run_dir), hosts=2, node_deadline=60.0)
+    hub = Hub()
+    nodes = Nodes(hub, plan)  # type: ignore[arg-type]
+    assert not nodes.may_be_behind("trainer")  # not all hosts were there: the trainer has not begun
+    ready = tuple(NodeStatus(name, name, "x", "ready", "", 0.0) for name in ("n0", "n1"))
+    nodes.observe(ready)
+    assert nodes.may_be_behind("trainer")
+    hub.clock += HOLD_S - 1
+    assert nodes.may_be_behind("trainer")
+    assert [text.startswith("trainer has failed; waiting up to 20 s") for text in hub.said].count(True) == 1
+    hub.clock += 2
+    assert not nodes.may_be_behind("trainer")
+    hub.clock -= 2
+    nodes.observe((ready[0], replace(ready[1], state="lost", why=DEAD, command=LINE)))
+    assert not nodes.may_be_behind("trainer")
+    assert nodes.cause is not None
+    assert nodes.cause.text == f"host n1 (n1) is gone: {DEAD}"
+
+
+def test_hosts_that_do_not_join_in_time_end_the_run_with_their_line() -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    hub = Hub()
+    nodes = Nodes(hub, replace(ray_plan(loaded.config, Hub.run_dir), hosts=2, node_deadline=60.0))  # type: ignore[arg-type]
+    waiting = (NodeStatus("n0", "1", "x", "ready", "", 0.0), NodeStatus("", "", "", "missing", "", 0.0, LINE))
+    nodes.observe(waiting)
+    hub.clock += 60
+    nodes.observe(waiting)
+    assert nodes.cause is None
+    hub.clock += 1
+    nodes.observe(waiting)
+    assert nodes.cause is not None
+    assert nodes.cause.text == "1 host of 2 did not join within 60 s (ray.node_deadline)"
+    assert nodes.cause.command == LINE
+
+
+async def test_a_host_that_cannot_write_for_the_others_says_so_once_and_goes_on(tmp_path: Path) -> None:
+    loaded = load_config(profile="cpu-verl", env={})
+    hub = Hub()
+    hub.run_dir, hub.attempt_dir = tmp_path, tmp_path / "gone"
+    nodes = Nodes(hub, replace(ray_plan(loaded.config, tmp_path), hosts=2))  # type: ignore[arg-type]
+
+    async def listed() -> tuple[RayNode, ...]:
+        return (node("127.0.0.1", name="n0"),)
+
+    nodes._listed = listed  # type: ignore[method-assign]
+    for _ in range(2):
+        await nodes.look()
+    missing = f"hosts that join wait until this one can write to {hub.attempt_dir}: No such file or directory"
+    assert hub.said.count(missing) == 1
+    assert nodes.joined == 1
+    hub.attempt_dir.mkdir()
+    await nodes.look()
+    (own,) = read_states(hub.attempt_dir)
+    assert (own.ip, own.state) == ("127.0.0.1", "joined")
+
+
+def of(number: int, state: str, why: str = "") -> NodeStatus:
+    named = why != "no host has joined yet"
+    name, ip = (f"n{number}", f"10.0.0.{number}") if named else ("", "")
+    return NodeStatus(name, ip, "", state, why, 0.0, LINE if state in ("missing", "lost") else "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        ((of(0, "ready"), of(1, "ready")), "hosts     ● 2 of 2 ready"),
+        (
+            (of(0, "ready"), of(1, "ready", "its clock is 40 s ahead")),
+            "hosts     ● 2 of 2 ready, n1: its clock is 40 s ahead",
+        ),
+        (
+            (of(0, "ready"), of(1, "missing", "no host has joined yet")),
+            f"hosts     ◌ 1 of 2 ready, run on the missing host: {LINE}",
+        ),
+        (
+            (of(0, "ready"), *(of(1, "missing", "no host has joined yet") for _ in range(2))),
+            f"hosts     ◌ 1 of 3 ready, run on each missing host: {LINE}",
+        ),
+        (
+            (of(0, "ready"), of(1, "joining", "starting Ray"), of(2, "lost", DEAD), of(3, "lost", DEAD)),
+            f"hosts     ✖ 1 of 4 ready, n2 lost: {DEAD} (and 1 more)",
+        ),
+        (
+            (of(0, "ready"), of(1, "missing", "the head refused\x1b[2J it")),
+            "hosts     ◌ 1 of 2 ready, n1 missing: the head refused it",
+        ),
+        ((), ""),
+    ],
+)
+def test_the_status_has_the_hosts_in_a_line(nodes: tuple[NodeStatus, ...], line: str) -> None:
+    shown = replace(snapshot(), nodes=nodes)
+    found = [text for text in render(shown, width=200).splitlines() if text.startswith("hosts")]
+    assert found == ([line] if line else [])
+    ended = [text for text in render(replace(shown, state="done"), width=200).splitlines() if "hosts" in text]
+    well = all(node.state == "ready" for node in nodes)
+    assert ended == ([] if well else [line])
+
+
+def test_hosts_of_a_run_without_a_backend_are_those_of_its_last_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDir(tmp_path / "p" / "r")
+    run.path.mkdir(parents=True)
+    run.events.touch()
+    last = replace(snapshot(), nodes=(of(0, "ready"), of(1, "lost", DEAD)))
+    run.snapshot.write_bytes(encode_snapshot(last))
+    assert liverl_tui(["nodes", str(run.path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "run p/r has no backend; its hosts as last seen:",
+        "n0  10.0.0.0         ready",
+        f"n1  10.0.0.1         lost      {DEAD}",
+        f"    run there: {LINE}",
+    ]
+    run.snapshot.write_bytes(encode_snapshot(replace(last, nodes=())))
+    assert liverl_tui(["nodes", str(run.path)]) == 0
+    assert capsys.readouterr().out == "run p/r waits for no other hosts\n"
