@@ -121,6 +121,11 @@ class Failed(Exception):
     def __init__(self, **fields):
         self.__dict__ |= fields
 
+class Wordless(Exception):
+    @property
+    def response(self):
+        raise RuntimeError("no response")
+
 def raised(error, cause=None, context=None, hidden=False):
     error.__cause__, error.__context__, error.__suppress_context__ = cause, context, hidden
     return error
@@ -137,7 +142,8 @@ AGENTS = {
     "refused-cause": raised(RuntimeError("no reply"), cause=Failed(status_code=410)),
     "refused-context": raised(RuntimeError("no reply"), context=raised(KeyError("x"), context=Failed(code=410))),
     "refused-from-none": raised(RuntimeError("no reply"), context=Failed(code=400), hidden=True),
-    "refused-group": Failed(exceptions=(KeyError("x"), Failed(status_code=410))),
+    "refused-group": ExceptionGroup("two", [KeyError("x"), Failed(status_code=410)]),
+    "refused-behind-a-property": raised(Wordless(), cause=Failed(status_code=410)),
     "raises": RuntimeError("410"),
     "raises-in-a-ring": ring(KeyError("x"), KeyError("y")),
     "lost": Failed(status_code=503),
@@ -258,7 +264,7 @@ AGENTS = re.findall(r'^    "([a-z0-9-]+)": ', SINGLE_STEP, re.M)
 
 async def test_the_tests_of_a_task_run_after_an_agent_that_was_refused(runner: HarborRunner) -> None:
     """Harbor runs them after a time-out only. Other failures stay without a reward, and may be repeated."""
-    assert len(AGENTS) == 15
+    assert len(AGENTS) == 16
     for name in AGENTS:
         ended = await run(runner, name)
         verified = name.startswith("refused-") or name == "late"

@@ -168,13 +168,22 @@ def _refused(error: BaseException) -> bool:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        # The names of OpenAI's, Anthropic's and LiteLLM's clients; of urllib and aiohttp; of httpx and requests.
-        response = getattr(one, "response", None)
-        said = (getattr(one, "status_code", None), getattr(one, "code", None))
-        if any(isinstance(v, int) and v in _REFUSED for v in (*said, getattr(response, "status_code", None))):
+        if any(status in _REFUSED for status in _statuses(one)):
             return True
-        left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+        left += [one.__cause__, one.__context__]
+        left += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
     return False
+
+
+def _statuses(error: BaseException) -> tuple[Any, ...]:
+    """What may be an HTTP status in an exception: of OpenAI, Anthropic and LiteLLM; of urllib and aiohttp;
+    of httpx and requests."""
+    try:
+        response = getattr(error, "response", None)
+        found = (error, "status_code"), (error, "code"), (response, "status_code")
+        return tuple(getattr(of, name, None) for of, name in found)
+    except Exception:  # noqa: BLE001 - a property of the agent's own class
+        return ()
 
 
 async def _next_line(reader: asyncio.StreamReader) -> bytes:

@@ -403,9 +403,8 @@ def with_told(result: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(told, dict):
         return result
     joined = {**result, **{name: value for name, value in told.items() if value is not None}}
-    if isinstance(
-        told.get("ending"), dict
-    ):  # versions that wrote none left Harbor's exception as the only word
+    # Versions that wrote no ending left Harbor's exception as the only word of a failure.
+    if isinstance(told.get("ending"), dict):
         joined["exception_info"] = told.get("exception_info")
     rewards = {**_rewards(result), **_rewards(told)}
     return {**joined, "verifier_result": {"rewards": rewards}} if rewards else joined
