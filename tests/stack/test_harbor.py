@@ -499,3 +499,15 @@ async def test_a_task_that_is_none_fails_by_name(runs: Runs) -> None:
     assert (outcome.exception or "").startswith(
         "TaskNotFoundError: extra_info.task_path nowhere: there is no file"
     )
+
+
+async def test_terminus_2_that_its_session_refuses(runs: Runs, replica: TokenReplica) -> None:
+    """LiteLLM's own exception: the command of its first reply is rewarded by the task's tests."""
+    task = runs.task("hello", 'Create a file /app/hello.txt with the text "hello".')
+    settings = runs.settings(
+        agent_name="terminus-2", agent_import_path=None, max_consecutive_no_tool=1, max_retries=2
+    )
+    outcome = await run(settings, task, prompt_length=9000, response_length=9000)
+    assert (outcome.ending.cause, outcome.ending.outcome, outcome.reward) == ("limit", "trained", 1.0)
+    assert (outcome.exception, outcome.ended_by) == (None, "max_consecutive_no_tool")
+    assert [folder.name for folder in runs.directories] == [outcome.name] and len(replica.replies) == 1
