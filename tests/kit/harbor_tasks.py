@@ -71,8 +71,10 @@ class Obedient(BaseAgent):
         print("the agent ends its process", flush=True)
         os._exit(int(status))
 
-    async def _block(self, seconds, environment):
-        time.sleep(float(seconds))
+    async def _block(self, file, environment):
+        """Block Harbor's process, after making the file of the machine."""
+        Path(file).touch()
+        time.sleep(1000)
 '''
 
 

@@ -103,6 +103,9 @@ def read_lines(path: str, offset: int, add: Add, inside: str) -> tuple[int, bool
 
 
 async def run(trials: Trials, task: str, **settings: Any) -> Outcome:
+    """Run a trial of the task. ``harbor_agent.max_retries`` is the trial's, as the plan says it."""
+    assert trials.agent.harbor is not None
+    settings = {"max_retries": trials.agent.harbor.agent["max_retries"], **settings}
     return await trials.run(row={"extra_info": {"task_path": task}}, **settings)
 
 
@@ -238,7 +241,13 @@ async def test_a_time_out_ends_all_of_the_agents_processes(runs: Runs) -> None:
     began = time.monotonic()
     outcome = await run(runs.settings(override_timeout_sec=3, max_retries=2), task)
     assert 3 <= time.monotonic() - began < 30
-    assert exception(outcome.files.directory) == "AgentTimeoutError" == outcome.ended_by
+    assert exception(outcome.files.directory) == "AgentTimeoutError"
+    assert (outcome.exception or "").startswith("AgentTimeoutError: ")
+    assert (outcome.ending.cause, outcome.ending.outcome, outcome.ending.verified) == (
+        "timeout",
+        "trained",
+        True,
+    )
     # Harbor's verifier has run all the same: its reward is trained, and nothing is repeated.
     assert outcome.reward == 1.0 and len(outcome.rows) == 1 and len(runs.directories) == 1
     parsed = parse_result(
@@ -337,13 +346,49 @@ async def test_a_trial_is_repeated_as_often_as_configured(runs: Runs) -> None:
     assert [exception(folder) for folder in runs.directories] == ["RuntimeError"] * 3
 
 
+def check_limit(runs: Runs, outcome: Outcome, replica: TokenReplica, limit: str, turns: int) -> None:
+    """Its agent raised because the session refused to go on. That is a limit and no failure: its replies are trained
+    with what the task's tests say of the work, nothing is repeated, and the page says which limit it was."""
+    assert [folder.name for folder in runs.directories] == [outcome.name]
+    assert len(replica.replies) == turns == sum(row.turns for row in outcome.rows)
+    ending = outcome.ending
+    assert (ending.cause, ending.outcome, ending.verified) == ("limit", "trained", True)
+    assert "HTTPError: HTTP Error 410" in ending.why
+    assert (outcome.exception, outcome.ended_by) == (None, limit)
+    folder = outcome.files.directory
+    assert exception(folder) == "HTTPError" and (folder / "exception.txt").is_file()
+    parsed = parse_result((folder / "result.json").read_bytes(), facts(folder))
+    assert parsed is not None and (parsed.ended_by, parsed.failure, parsed.error) == (limit, "", "")
+    assert (parsed.cause, parsed.outcome, parsed.reward) == ("limit", "trained", outcome.reward)
+    shown = read_trajectory(folder)
+    assert len(shown.turns) == turns and shown.exception is None
+
+
+@pytest.mark.parametrize("rewarded", [True, False])
 async def test_the_cap_of_turns_is_the_sessions_and_nothing_is_repeated(
-    runs: Runs, replica: TokenReplica
+    runs: Runs, replica: TokenReplica, rewarded: bool
 ) -> None:
-    outcome = await run(runs.settings(max_retries=2), runs.task("hello", "chat 5"), max_turns=2)
-    assert (outcome.exception or "").startswith("HTTPError: HTTP Error 410") and len(runs.directories) == 1
-    assert len(replica.replies) == 2
-    assert len(read_trajectory(outcome.files.directory).turns) == 2
+    before = ["shell echo hello > /app/hello.txt"] if rewarded else []
+    task = runs.task("hello", *before, "chat 5")
+    outcome = await run(runs.settings(max_retries=2), task, max_turns=2)
+    assert outcome.reward == float(rewarded)
+    check_limit(runs, outcome, replica, "max_iterations", 2)
+
+
+async def test_a_limit_without_a_verdict_of_the_tests_is_not_trained(runs: Runs) -> None:
+    """Nothing else knows the reward: verl has no function for rows of Harbor's."""
+    task = runs.task("hello", "chat 5", verifier="exit 1")
+    outcome = await run(runs.settings(max_retries=2), task, max_turns=2)
+    assert (outcome.ending.cause, outcome.ending.outcome, outcome.rows) == ("exit", "masked", [])
+    assert (outcome.exception or "").startswith("RewardError: the task's tests gave no reward; ")
+    assert outcome.recorded and len(runs.directories) == 1
+
+
+async def test_a_limit_without_a_verifier_is_rewarded_by_verl(runs: Runs) -> None:
+    task = runs.task("hello", "chat 5")
+    outcome = await run(runs.settings(verifier_enabled=False), task, max_turns=2)
+    assert (outcome.ending.cause, outcome.ending.outcome) == ("limit", "trained")
+    assert outcome.reward is None and not outcome.recorded and outcome.rows
 
 
 async def test_tools_are_withheld_from_the_model(runs: Runs, replica: TokenReplica) -> None:
@@ -354,8 +399,7 @@ async def test_tools_are_withheld_from_the_model(runs: Runs, replica: TokenRepli
 
 async def test_replies_without_a_tool_call_end_the_trial(runs: Runs, replica: TokenReplica) -> None:
     outcome = await run(runs.settings(max_consecutive_no_tool=3, max_retries=2), runs.task("hello", "chat 6"))
-    assert len(replica.replies) == 3 and len(runs.directories) == 1
-    assert (outcome.exception or "").startswith("HTTPError: HTTP Error 410")
+    check_limit(runs, outcome, replica, "max_consecutive_no_tool", 3)
 
 
 async def test_the_last_trials_of_a_step_are_cancelled(runs: Runs) -> None:
@@ -406,12 +450,18 @@ async def test_an_agent_that_ends_harbors_process_fails_the_trials_in_it_only(ru
 
 
 async def test_an_agent_that_blocks_harbors_process_is_ended_with_it(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is to end once it blocks, however long Harbor took to begin it."""
     monkeypatch.setattr(harbor_runner, "CANCEL_S", 1.0)
-    monkeypatch.setattr(harbor, "_AROUND_S", 2.0)
-    outcome = await run(runs.settings(), runs.task("hello", "say x", "block 1000"), trial_timeout=1.0)
+    task = runs.task("hello", "say x", f"block {tmp_path}/blocks")
+    ended = asyncio.ensure_future(run(runs.settings(max_retries=0), task))
+    await until((tmp_path / "blocks").exists, 60.0)
+    (tail,) = harbor._WORKERS[asyncio.get_running_loop()]._steps.values()
+    tail.late.set()
+    outcome = await ended
     assert (outcome.exception or "").startswith("HarborRunnerError: Harbor's process was ended by signal 9")
+    assert (outcome.ending.cause, outcome.rows) == ("infrastructure", [])
 
 
 async def test_a_trial_that_is_cancelled_leaves_nothing(runs: Runs) -> None:
@@ -424,16 +474,23 @@ async def test_a_trial_that_is_cancelled_leaves_nothing(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "said", "times"),
     [
-        ({"agent_import_path": None}, "HarborConfigError: harbor_agent.agent_name: without it"),
-        ({"agent_import_path": "no_such_module:X"}, "ValueError: Failed to import module 'no_such_module'"),
-        ({"environment_import_path": "x:Y"}, "HarborConfigError: harbor_agent.environment_type"),
+        ({"agent_import_path": None}, "HarborConfigError: harbor_agent.agent_name: without it", 1),
+        # Harbor says it, of which nobody knows whether it stays so: a file of a shared disk may come back.
+        (
+            {"agent_import_path": "no_such_module:X"},
+            "ValueError: Failed to import module 'no_such_module'",
+            3,
+        ),
+        ({"environment_import_path": "x:Y"}, "HarborConfigError: harbor_agent.environment_type", 1),
     ],
 )
-async def test_what_harbor_cannot_begin_fails_by_name(runs: Runs, keys: dict[str, Any], said: str) -> None:
+async def test_what_harbor_cannot_begin_fails_by_name(
+    runs: Runs, keys: dict[str, Any], said: str, times: int
+) -> None:
     outcome = await run(runs.settings(max_retries=2, **keys), runs.task("hello", "say x"))
-    assert (outcome.exception or "").startswith(said) and len(runs.directories) == 1
+    assert (outcome.exception or "").startswith(said) and len(runs.directories) == times
     assert result(outcome.files.directory)["ended_by"] == "exception"
 
 
@@ -442,3 +499,15 @@ async def test_a_task_that_is_none_fails_by_name(runs: Runs) -> None:
     assert (outcome.exception or "").startswith(
         "TaskNotFoundError: extra_info.task_path nowhere: there is no file"
     )
+
+
+async def test_terminus_2_that_its_session_refuses(runs: Runs, replica: TokenReplica) -> None:
+    """LiteLLM's own exception: the command of its first reply is rewarded by the task's tests."""
+    task = runs.task("hello", 'Create a file /app/hello.txt with the text "hello".')
+    settings = runs.settings(
+        agent_name="terminus-2", agent_import_path=None, max_consecutive_no_tool=1, max_retries=2
+    )
+    outcome = await run(settings, task, prompt_length=9000, response_length=9000)
+    assert (outcome.ending.cause, outcome.ending.outcome, outcome.reward) == ("limit", "trained", 1.0)
+    assert (outcome.exception, outcome.ended_by) == (None, "max_consecutive_no_tool")
+    assert [folder.name for folder in runs.directories] == [outcome.name] and len(replica.replies) == 1

@@ -88,6 +88,7 @@ def result(kind):
 QUEUE = """
 import asyncio, os
 from types import SimpleNamespace
+from .single_step import AGENTS, SingleStepTrial
 from .values import result
 
 class TrialQueue:
@@ -104,9 +105,74 @@ class TrialQueue:
         if config["trial_name"] == "phases":
             for callback in self.told.values():
                 await callback(SimpleNamespace(config=SimpleNamespace(trial_name="phases")))
+        if config["trial_name"] in AGENTS:
+            return await SingleStepTrial(config["trial_name"]).run()
         while config["trial_name"] == "healthy" and not os.path.exists(os.environ["GO"]):
             await asyncio.sleep(0.01)
         return result(config["trial_name"])
+"""
+
+# Harbor's own, as far as it decides whether the verifier runs. Each name of ``AGENTS`` is what an agent raises.
+SINGLE_STEP = """
+import asyncio
+from types import SimpleNamespace as N
+
+class Failed(Exception):
+    def __init__(self, **fields):
+        self.__dict__ |= fields
+
+class Wordless(Exception):
+    @property
+    def response(self):
+        raise RuntimeError("no response")
+
+def raised(error, cause=None, context=None, hidden=False):
+    error.__cause__, error.__context__, error.__suppress_context__ = cause, context, hidden
+    return error
+
+def ring(one, two):
+    one.__context__, two.__context__ = two, one
+    return one
+
+AGENTS = {
+    "refused-openai": Failed(status_code=410),
+    "refused-urllib": Failed(code=410),
+    "refused-httpx": Failed(response=N(status_code=410)),
+    "refused-too-long": Failed(status_code=400, code="context_length_exceeded"),
+    "refused-cause": raised(RuntimeError("no reply"), cause=Failed(status_code=410)),
+    "refused-context": raised(RuntimeError("no reply"), context=raised(KeyError("x"), context=Failed(code=410))),
+    "refused-from-none": raised(RuntimeError("no reply"), context=Failed(code=400), hidden=True),
+    "refused-group": ExceptionGroup("two", [KeyError("x"), Failed(status_code=410)]),
+    "refused-behind-a-property": raised(Wordless(), cause=Failed(status_code=410)),
+    "raises": RuntimeError("410"),
+    "raises-in-a-ring": ring(KeyError("x"), KeyError("y")),
+    "lost": Failed(status_code=503),
+    "limited": Failed(response=N(status_code=429)),
+    "coded": Failed(code="400", response=None),
+    "late": TimeoutError("late"),
+    "cancels": asyncio.CancelledError(),
+}
+
+class SingleStepTrial:
+    def __init__(self, name):
+        self.name, self.exception_info, self.verifier_result = name, None, None
+
+    def _record_exception(self, error):
+        self.exception_info = N(exception_type=type(error).__name__, exception_message="it")
+
+    async def _run_agent(self):
+        try:
+            raise AGENTS[self.name]
+        except TimeoutError as error:
+            self._record_exception(error)
+
+    async def run(self):
+        try:
+            await self._run_agent()
+            self.verifier_result = N(rewards={"reward": 0.5})
+        except Exception as error:
+            self._record_exception(error)
+        return self
 """
 
 CONFIG = """
@@ -144,6 +210,7 @@ def site(tmp_path: Path) -> Path:
     put("models/trial/config.py", TRIAL_CONFIG)
     put("trial/queue.py", QUEUE)
     put("trial/values.py", VALUES)
+    put("trial/single_step.py", SINGLE_STEP)
     meta = tmp_path / "site" / "harbor-0.24.0.dist-info"
     meta.mkdir(parents=True)
     (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: harbor\nVersion: 0.24.0\n")
@@ -190,6 +257,42 @@ EXPECTED: dict[str, Ended | tuple[str, str]] = {
     "ends-all": ("BaseEnd", "stop"),
     "other-result": ("AttributeError", "exception_info"),
 }
+
+
+AGENTS = re.findall(r'^    "([a-z0-9-]+)": ', SINGLE_STEP, re.M)
+
+
+async def test_the_tests_of_a_task_run_after_an_agent_that_was_refused(runner: HarborRunner) -> None:
+    """Harbor runs them after a time-out only. Other failures stay without a reward, and may be repeated."""
+    assert len(AGENTS) == 16
+    for name in AGENTS:
+        ended = await run(runner, name)
+        verified = name.startswith("refused-") or name == "late"
+        assert ended.rewards == ({"reward": 0.5} if verified else None), name
+        assert ended.cancelled is (name == "cancels") and (ended.exception is None) is ended.cancelled, name
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("single_step.py", None),
+        ("single_step.py", "class SingleStepTrial: _run_agent = None"),
+        ("single_step.py", "class Another: pass"),
+    ],
+)
+async def test_a_version_of_harbor_with_other_names_runs_trials(
+    runner: HarborRunner, site: Path, name: str, text: str | None
+) -> None:
+    queue = site / "harbor" / "trial" / "queue.py"
+    queue.write_text(
+        queue.read_text().replace("from .single_step import AGENTS, SingleStepTrial", "AGENTS = ()")
+    )
+    file = queue.with_name(name)
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+    assert await run(runner, "whole") == Ended(rewards={"reward": 1.0})
 
 
 async def test_a_bad_value_costs_its_own_trial_only(runner: HarborRunner, tmp_path: Path) -> None:

@@ -299,10 +299,14 @@ async def test_a_reward_counts_whatever_ended_the_agent(
     failed: str | None,
     by: str,
 ) -> None:
-    found, conversation, _ = await ran(runner, tmp_path, ended)
-    assert isinstance(found, Result)
-    assert (found.reward, found.verified, conversation.ended_by) == (reward, verified, by)
-    assert (found.failed.kind if found.failed else None) == failed
+    for verifies in (True, False):
+        given = agent(tasks=str(tmp_path / "tasks"), verifier_enabled=verifies)
+        found, conversation, _ = await ran(runner, tmp_path, ended, agent=given)
+        assert isinstance(found, Result)
+        assert (found.reward, found.verified, conversation.ended_by) == (reward, verified, by)
+        assert (found.failed.kind if found.failed else None) == failed
+        # Without a verifier verl is asked for a reward, but not instead of one that gave none.
+        assert (found.unverified is not None) is (not verified and (verifies or bool(ended.rewards)))
 
 
 @pytest.mark.parametrize(
@@ -347,13 +351,19 @@ async def test_why_there_is_no_answer(
     found, _, made = await ran(runner, tmp_path, **how)
     assert isinstance(found, TrialFailed)
     assert (found.kind, str(found), found.cause) == (kind, words, cause)
-    assert found.again is (kind != "TailKilledError")
+    never = (
+        "TailKilledError",
+        "AgentNotCarriedError",
+        "HarborConfigError",
+    )  # they depend on the settings alone
+    assert found.again is (kind not in never)
     assert len(made.asked) == ("answer" in how), "Harbor is not asked for what cannot be"
 
 
 async def test_settings_that_harbor_would_not_take_are_named(tmp_path: Path, runner: type[Runner]) -> None:
     found, _, made = await ran(runner, tmp_path, agent=agent(tasks=str(tmp_path / "tasks"), agent_name="nop"))
-    assert isinstance(found, TrialFailed) and found.kind == "HarborConfigError" and not made.asked
+    assert isinstance(found, TrialFailed) and not made.asked
+    assert (found.kind, found.again) == ("HarborConfigError", False)
     assert str(found).startswith("harbor_agent.agent_name: ")
 
 

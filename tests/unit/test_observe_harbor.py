@@ -14,6 +14,7 @@ import pytest
 
 from liverl.model import TrialHead
 from liverl.observe.trials.atif import atif_counts, atif_turns
+from liverl.observe.trials.records import parse_result
 from liverl.observe.trials.tallies import StepTallies
 from liverl.observe.trials.trajectory import read_trajectory
 from liverl.observe.trials.trial import SETTLE, Trial
@@ -201,6 +202,33 @@ def test_our_reward_stands_beside_several_of_the_verifier(tmp_path: Path) -> Non
     told(folder, verifier_result={"rewards": {"reward": 0.75}})
     assert head(folder).reward == 0.75
     assert read_trajectory(folder).rewards == {"speed": 0.25, "style": 0.5, "reward": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("ours", "ended_by", "failure"),
+    [
+        (None, "max_iterations", ""),
+        ({"exception_type": "RewardError", "exception_message": "none"}, "RewardError", "RewardError: none"),
+    ],
+)
+def test_how_a_trial_ended_is_what_we_say_of_it(
+    tmp_path: Path, ours: dict[str, str] | None, ended_by: str, failure: str
+) -> None:
+    """Harbor's result has what its agent raised, also at a limit, which is no failure."""
+    raised = {"exception_type": "HTTPError", "exception_message": "HTTP Error 410: Gone"}
+    result = json.dumps({"task_name": "t", "exception_info": raised}).encode()
+    told = {"exception_info": ours, "ended_by": "exception" if ours else "max_iterations"}
+    ending = {"cause": "limit", "why": "it had all its turns", "outcome": "trained"}
+    (found, before) = (
+        parse_result(result, {"result": {**told, **more}}) for more in ({"ending": ending}, {})
+    )
+    assert found is not None and before is not None
+    assert (found.ended_by, found.failure) == (ended_by, failure)
+    # A version that wrote no ending said no more than Harbor.
+    assert before.failure == (failure or "HTTPError: HTTP Error 410: Gone")
+    (tmp_path / "result.json").write_bytes(result)
+    (tmp_path / "liverl.json").write_text(json.dumps({"result": {**told, "ending": ending}}))
+    assert (read_trajectory(tmp_path).exception is None) is (ours is None)
 
 
 def test_a_trial_runs_until_its_liverl_json_tells_its_end(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import aiohttp
 import msgspec
 import pytest
 from kit.own_runs import Trials
@@ -24,7 +25,7 @@ from liverl.observe.trials.tallies import StepTallies
 from liverl.observe.trials.trajectory import read_trajectory
 from liverl.observe.trials.trial import Trial
 from liverl.verl_runtime.kinds import KINDS, harbor
-from liverl.verl_runtime.kinds.base import Kind, Result
+from liverl.verl_runtime.kinds.base import Kind, Result, Rules
 from liverl.verl_runtime.kinds.harbor_runner import Ended, RunnerDied
 from liverl.verl_runtime.loop_trial import Outcome
 from liverl_tui.text.facts import untrained
@@ -538,6 +539,7 @@ async def test_harbors_endings(
     reward: float | None,
 ) -> None:
     """Harbor's process is scripted; the session and the reply are real."""
+    verifies = ended != Ended()  # that is what Harbor says without a verifier
 
     async def as_harbor(trial: Any, carrier: Any, conversation: Any) -> Result:
         await KINDS["chat"].run(trial, carrier, conversation)
@@ -545,7 +547,7 @@ async def test_harbors_endings(
             raise TrialFailed("HarborRunnerError", str(ended))
         if ended.cancelled:
             raise TrialFailed("TrialTimeoutError", "late", "timeout", same="timeout")
-        return harbor._result(conversation, ended)
+        return harbor._result(conversation, ended, verifies=verifies)
 
     monkeypatch.setitem(KINDS, "double", Kind(as_harbor, story=False))
     outcome = await Trials(tmp_path, host, {}).run(named="double")
@@ -554,6 +556,75 @@ async def test_harbors_endings(
     expected = "trained" if trains else "zeroed" if cause == "timeout" else "masked"
     assert outcome.ending.outcome == expected
     assert outcome.reward == (reward if trains else 0.0)
+
+
+RAISED = ("HTTPError", "HTTP Error 410: Gone")
+# How Harbor ends an agent that its session refused, whether there is a verifier -> what becomes of it, the reward.
+REFUSED: list[tuple[Ended, bool, tuple[str, str], float | None]] = [
+    (Ended(exception=RAISED, retry=True, rewards={"reward": 0.5}), True, ("limit", "trained"), 0.5),
+    (Ended(exception=RAISED, retry=True, rewards={"reward": 0.0}), True, ("limit", "trained"), 0.0),
+    (Ended(rewards={"reward": 1.0}), True, ("limit", "trained"), 1.0),  # it took the refusal for its end
+    # The tests say nothing of it. verl is not asked: it has no function for rows of Harbor's.
+    (Ended(exception=RAISED, retry=True), True, ("exit", "masked"), 0.0),
+    (Ended(exception=RAISED, retry=True, rewards={"a": 1.0, "b": 0.0}), True, ("exit", "masked"), 0.0),
+    (Ended(exception=("VerifierTimeoutError", "late")), True, ("exit", "masked"), 0.0),
+    (Ended(), True, ("exit", "masked"), 0.0),
+    # There are no tests: then verl is asked.
+    (Ended(exception=RAISED, retry=True), False, ("limit", "trained"), None),
+    (Ended(), False, ("limit", "trained"), None),
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings", "limit"),
+    [
+        (Rules(60.0), {"max_turns": 2}, "max_iterations"),
+        (Rules(60.0, max_consecutive_no_tool=2), {}, "max_consecutive_no_tool"),
+    ],
+)
+@pytest.mark.parametrize(("ended", "verifies", "becomes", "reward"), REFUSED)
+async def test_an_agent_of_harbors_that_its_session_refuses(
+    tmp_path: Path,
+    host: SessionHost,
+    replica: TokenReplica,
+    monkeypatch: pytest.MonkeyPatch,
+    rules: Rules,
+    settings: dict[str, Any],
+    limit: str,
+    ended: Ended,
+    verifies: bool,
+    becomes: tuple[str, str],
+    reward: float | None,
+) -> None:
+    """It is at its limit and not repeated, and only the task's tests reward it, if there are any. Harbor's process is
+    scripted; the session refuses for real."""
+
+    async def as_harbor(trial: Any, carrier: Any, conversation: Any) -> Result:
+        points, asked = trial.line.endpoints, list(trial.messages)
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {points.key}"}) as http:
+            for _ in range(4):
+                body = {"model": "m", "messages": asked}
+                async with http.post(f"{points.openai}/chat/completions", json=body) as answer:
+                    if answer.status == 410:
+                        return harbor._result(conversation, ended, verifies=verifies)
+                    asked += [
+                        (await answer.json())["choices"][0]["message"],
+                        {"role": "user", "content": "go on"},
+                    ]
+        raise AssertionError("it is refused")
+
+    double = Kind(as_harbor, story=False, rules=lambda agent, timeout: rules)
+    monkeypatch.setitem(KINDS, "double", double)
+    outcome = await Trials(tmp_path, host, {}).run(named="double", max_retries=2, **settings)
+    assert (outcome.ending.cause, outcome.ending.outcome) == becomes
+    assert outcome.reward == reward and outcome.recorded is (reward is not None)
+    assert len(list((tmp_path / "trials").glob("*/*"))) == 1 and len(replica.replies) == 2
+    trained = becomes[1] == "trained"
+    assert sum(row.turns for row in outcome.rows) == (2 if trained else 0)
+    assert outcome.ended_by == (limit if trained else "exception")
+    assert (outcome.exception is None) is trained
+    if not trained:
+        assert (outcome.exception or "").startswith("RewardError: ")
 
 
 @pytest.mark.parametrize(

@@ -538,16 +538,21 @@ async def _verified(ran: _Ran) -> tuple[float | None, bool]:
     """The reward of an attempt, and whether a verifier gave it. A verifier that fails is why the trial ended, unless
     its agent has failed before."""
     verify = KINDS[ran.attempt.prompt.kind].verify
+    if ran.result.unverified is not None:
+        return _unverified(ran, ran.result.unverified)
     if verify is None or ran.trial is None or ran.ended.cause == "infrastructure":
         return ran.result.reward, ran.result.verified
     try:
         reward = await verify(ran.trial, ran.conversation)
     except (TrialFailed, OSError) as error:
-        failed = files_error(error) if isinstance(error, OSError) else error
-        if ran.ended.cause in ("done", "limit"):
-            ran.ended, ran.failed = _ended(failed, ran.conversation), failed
-        return None, False
+        return _unverified(ran, files_error(error) if isinstance(error, OSError) else error)
     return (ran.result.reward, ran.result.verified) if reward is None else (reward, True)
+
+
+def _unverified(ran: _Ran, failed: TrialFailed) -> tuple[None, bool]:
+    if ran.ended.cause in ("done", "limit"):
+        ran.ended, ran.failed = _ended(failed, ran.conversation), failed
+    return None, False
 
 
 async def _outcome(ran: _Ran, tools: Tools | None, counts: StepEndings) -> Outcome:

@@ -42,6 +42,8 @@ _SHOWN = 60  # characters of a value that is no reward
 # Harbor's events -> the phase that begins with them.
 _PHASES = {"environment_started": "setup", "agent_started": "agent", "verification_started": "verifier"}
 _MOST_REWARDS = 10_000  # of one trial
+# Statuses with which a session refuses what an agent asks: a prompt that is too long, and a request beyond its limits.
+_REFUSED = (400, 410)
 
 
 class Runner:
@@ -61,6 +63,7 @@ class Runner:
             if add is not None:
                 add(functools.partial(self._begins, phase))
         self._final = set(RetryConfig().exclude_exceptions or ())
+        _verify_refused()
 
     async def _begins(self, phase: str, event: Any) -> None:
         """Tell that a trial begins with a phase."""
@@ -129,6 +132,58 @@ class Runner:
         data = json.dumps(event, allow_nan=False).encode() + b"\n"
         while data:
             data = data[os.write(self._out, data) :]
+
+
+def _verify_refused() -> None:
+    """Let Harbor's verifier run although the agent raised, if that was because the model's API refused a request: an
+    agent that has had its turns is rewarded for what it has done. Of a task without steps Harbor does so itself only
+    after a time-out and after a program that failed, of a task with steps after everything.
+
+    A version of Harbor without these names runs no verifier then.
+    """
+    try:
+        from harbor.trial.single_step import SingleStepTrial
+
+        run_agent, record = SingleStepTrial._run_agent, SingleStepTrial._record_exception
+    except (ImportError, AttributeError):
+        return
+
+    async def then_verify(trial: Any) -> None:
+        try:
+            await run_agent(trial)
+        except Exception as error:
+            if not _refused(error):
+                raise
+            record(trial, error)
+
+    SingleStepTrial._run_agent = then_verify
+
+
+def _refused(error: BaseException) -> bool:
+    """Whether an HTTP client raised ``error``, or what led to it, because it got one of ``_REFUSED``."""
+    left: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if any(status in _REFUSED for status in _statuses(one)):
+            return True
+        left += [one.__cause__, one.__context__]
+        left += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+    return False
+
+
+def _statuses(error: BaseException) -> tuple[Any, ...]:
+    """What may be an HTTP status in an exception: of OpenAI, Anthropic and LiteLLM; of urllib and aiohttp;
+    of httpx and requests."""
+    try:
+        response = getattr(error, "response", None)
+        found = (error, "status_code"), (error, "code"), (response, "status_code")
+        return tuple(getattr(of, name, None) for of, name in found)
+    except Exception:  # noqa: BLE001 - a property of the agent's own class
+        return ()
 
 
 async def _next_line(reader: asyncio.StreamReader) -> bytes:

@@ -398,11 +398,14 @@ def parse_config(data: bytes) -> TrialResult | None:
 
 def with_told(result: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """A ``result.json`` that Harbor wrote, with what ``liverl.json`` says of the same trial: its reward, and what was
-    trained of it."""
+    trained of it. An agent that reached a limit has not failed, although it raised."""
     told = facts.get("result")
     if not isinstance(told, dict):
         return result
     joined = {**result, **{name: value for name, value in told.items() if value is not None}}
+    # Versions that wrote no ending left Harbor's exception as the only word of a failure.
+    if isinstance(told.get("ending"), dict):
+        joined["exception_info"] = told.get("exception_info")
     rewards = {**_rewards(result), **_rewards(told)}
     return {**joined, "verifier_result": {"rewards": rewards}} if rewards else joined
 

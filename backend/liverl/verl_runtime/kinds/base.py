@@ -41,11 +41,13 @@ class Trial(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class Result:
     """What an agent gives back. ``reward``: its own or its verifier's, None if there is none; ``verified``: a verifier
-    wrote it; ``failed``: what ended the agent, None if it said itself that it has finished."""
+    wrote it; ``failed``: what ended the agent, None if it said itself that it has finished; ``unverified``: why the
+    verifier that should have rewarded it gave no reward, None if it gave one or if there is none."""
 
     reward: float | None = None
     verified: bool = False
     failed: TrialFailed | None = None
+    unverified: TrialFailed | None = None
 
 
 class Rules(msgspec.Struct, frozen=True):

@@ -112,7 +112,7 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
     try:
         trial_config(described, settings)
     except ConfigError as error:
-        raise TrialFailed("HarborConfigError", str(error)) from None
+        raise TrialFailed("HarborConfigError", str(error), again=False) from None
     if place.late.is_set():
         raise _late()
     if ledger is not None:
@@ -146,7 +146,7 @@ async def harbor(trial: Trial, carrier: Carrier, conversation: Conversation) -> 
             "timeout",
             same="timeout",
         )  # fmt: skip
-    return _result(conversation, ended)
+    return _result(conversation, ended, verifies=settings.agent["verifier_enabled"])
 
 
 class _Begun:
@@ -164,16 +164,22 @@ class _Begun:
             logger.warning("%s: %s", self._file, error.strerror or error)
 
 
-def _result(conversation: Conversation, ended: Ended) -> Result:
-    """A reward that the verifier wrote counts whatever ended the agent."""
+def _result(conversation: Conversation, ended: Ended, *, verifies: bool) -> Result:
+    """A reward that the verifier wrote counts whatever ended the agent. ``verifies``: whether there is a verifier."""
     failed = None if ended.exception is None else failure(ended)
     conversation.ended_by = failed.kind if failed is not None else "exit"
     if not ended.rewards:
-        return Result(failed=failed)
+        return Result(failed=failed, unverified=_unverified(failed) if verifies else None)
     try:
         return Result(as_reward(reward_of(ended.rewards), "the verifier's reward"), True, failed)
     except TrialFailed as error:
-        return Result(failed=failed or error)
+        return Result(failed=failed or error, unverified=error)
+
+
+def _unverified(failed: TrialFailed | None) -> TrialFailed:
+    """Why Harbor's verifier gave no reward: it ran and failed, or never ran."""
+    why = "Harbor told no error" if failed is None else f"{failed.kind}: {failed}"
+    return reward_error(f"the task's tests gave no reward; {why}")
 
 
 def failure(ended: Ended) -> TrialFailed:
@@ -243,7 +249,9 @@ def _trial(trial: Trial, settings: HarborSettings) -> HarborTrial:
     endpoints, found = trial.line.endpoints, harbor_task(trial.row)
     if endpoints is None:
         raise TrialFailed(
-            "AgentNotCarriedError", "agents of Harbor need sessions: set proxy.trials_through: sessions"
+            "AgentNotCarriedError",
+            "agents of Harbor need sessions: set proxy.trials_through: sessions",
+            again=False,
         )
     assert found is not None  # checked with the row
     task = Path(settings.tasks, found)
@@ -268,7 +276,9 @@ def _trial(trial: Trial, settings: HarborSettings) -> HarborTrial:
 def _settings(agent: AgentSettings) -> HarborSettings:
     if agent.harbor is None:
         raise TrialFailed(
-            "HarborConfigError", "a row has a task of Harbor's, but the run has no settings for it"
+            "HarborConfigError",
+            "a row has a task of Harbor's, but the run has no settings for it",
+            again=False,
         )
     return agent.harbor
 
