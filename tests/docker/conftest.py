@@ -7,14 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from kit.docker_kit import daemon, docker, make_image
+from kit.skips import skip_below
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ours = [item for item in items if "tests/docker/" in str(item.path)]
-    why = daemon() if ours else ""
-    for item in ours:
-        if why:
-            item.add_marker(pytest.mark.skip(reason=f"no Docker daemon with Compose answers: {why}"))
+    skip_below(items, "tests/docker/", daemon, "no Docker daemon with Compose answers")
 
 
 @pytest.fixture(scope="session")

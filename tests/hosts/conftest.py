@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 from kit.net_hosts import Hosts, refused
+from kit.skips import skip_below
 from kit.verl_fixtures import launch, smoke
 
 __all__ = ["launch", "smoke"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ours = [item for item in items if "tests/hosts/" in str(item.path)]
-    why = refused() if ours else ""
-    for item in ours:
-        if why:
-            item.add_marker(pytest.mark.skip(reason=f"this machine makes no hosts of namespaces: {why}"))
+    skip_below(items, "tests/hosts/", refused, "this machine makes no hosts of namespaces")
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ OTHERS = {
     "embedded/leak.py": "leaves a worker behind on purpose",
     "preflight/chat_template.py": "bytes in and out",
     "procs/stacks.py": "the output is limited by a file",
-    "sandboxes/docker.py": "its time is the rest of a sweep's",
 }
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from liverl.agents.harbor.config import DOCKER_CLASSES
-from liverl.agents.pods import CLUSTER_TYPES
+from liverl.agents.harbor.config import composed, in_cluster
 from liverl.config import sizing
 from liverl.config.carrier import agent_loop, carrier
 from liverl.config.schema import RunConfig
@@ -134,10 +133,7 @@ def harbor_docker(c: RunConfig) -> bool:
 
 def compose_sandboxes(c: RunConfig) -> bool:
     """Whether Harbor makes the sandboxes of its trials by Docker's Compose, with its own class."""
-    agent = c.harbor_agent
-    path = agent.environment_import_path or ""
-    docker = path.startswith(DOCKER_CLASSES) if path else (agent.environment_type or "docker") == "docker"
-    return harbor(c) and docker
+    return harbor(c) and composed(c.harbor_agent.environment_type, c.harbor_agent.environment_import_path)
 
 
 def bridged(c: RunConfig) -> bool:
@@ -163,8 +159,7 @@ def sweepable_sandboxes(c: RunConfig) -> bool:
 def pods(c: RunConfig) -> bool:
     """Whether the sandboxes of Harbor's trials are pods of a cluster, as far as the configuration tells."""
     agent = c.harbor_agent
-    by_class = bool(agent.environment_import_path and c.k8s.kubeconfig) and not compose_sandboxes(c)
-    return harbor(c) and (agent.environment_type in CLUSTER_TYPES or by_class)
+    return harbor(c) and in_cluster(agent.environment_type, agent.environment_import_path, c.k8s.kubeconfig)
 
 
 def harbor_cluster(c: RunConfig) -> bool:

@@ -106,10 +106,10 @@ class Run:
         supervisor.end_causes.strangers = sampler.strangers
         if isinstance(source, VerlReplicas):
             source.finishing = self._finishing
-        several = plan.ray is not None and plan.ray.hosts > 1
-        self.nodes = Nodes(supervisor, plan.ray) if plan.ray is not None and several else None
-        if self.nodes is not None:
-            supervisor.joined_hosts = lambda: self.nodes.joined if self.nodes is not None else 0
+        self.nodes: Nodes | None = None
+        if plan.ray is not None and plan.ray.hosts > 1:
+            self.nodes = nodes = Nodes(supervisor, plan.ray)
+            supervisor.joined_hosts = lambda: nodes.joined
         self.scaling = scaling = Scaling(
             supervisor, plan, replicas, sampler.look_at_gpus_now, replica_bytes=sampler.replica_bytes
         )

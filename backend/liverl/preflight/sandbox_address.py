@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 
@@ -15,6 +14,7 @@ from liverl.plan.spec import Plan
 from liverl.preflight.harbor import DOCKER, LOCAL
 from liverl.preflight.subject import variables_of
 from liverl.sandboxes.bridge import address, bridge_gateway, is_here
+from liverl.util.loopback import is_loopback
 from liverl.util.primary_address import primary_address
 
 NAME = "address for sandboxes"
@@ -97,13 +97,3 @@ def _way_out(plan: Plan, config: RunConfig, env: Mapping[str, str], key: str) ->
     patch = {"proxy.host": gateway} | ({"proxy.advertise": ""} if key == "proxy.advertise" else {})
     cleared = " and proxy.advertise to nothing" if key == "proxy.advertise" else ""
     return f"set proxy.host to {gateway}{cleared}, the gateway of this daemon's bridge", patch
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host's name or address stands for the machine that asks."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -19,10 +19,11 @@ from liverl.plan.sessions import SANDBOXES, agents_host
 from liverl.plan.spec import Plan
 from liverl.preflight import data_rows
 from liverl.preflight.interpreter import interpreter
-from liverl.preflight.sandbox_address import docker_variables, in_process, is_loopback
+from liverl.preflight.sandbox_address import docker_variables, in_process
 from liverl.preflight.subject import Ours
 from liverl.sandboxes.docker import Docker, DockerError
 from liverl.sandboxes.probe import SECONDS, images_of, probe
+from liverl.util.loopback import is_loopback
 from liverl.util.primary_address import primary_address
 
 NAME = "sessions from a sandbox"

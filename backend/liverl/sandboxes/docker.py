@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from liverl.agents.harbor.owned import KEPT, RUN_ID, TRIAL
+from liverl.procs.asking import NotEndedError, ask_program
 from liverl.sandboxes.networks import Network, Networks, Pool, counted, routes
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
@@ -274,21 +274,12 @@ class Docker:
         if left <= 0:
             raise DockerError("there was no time left")
         try:
-            done = subprocess.run(
-                ["docker", *words],
-                env=self._env,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=left,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
+            done = ask_program(["docker", *words], left, env=self._env)
         except FileNotFoundError:
             raise DockerError("there is no program docker on PATH") from None
         except OSError as error:
             raise DockerError(f"the program docker cannot be started: {error.strerror or error}") from None
-        except subprocess.TimeoutExpired:
+        except NotEndedError:
             raise DockerError(f"docker {words[0]} did not return within {left:.0f} s") from None
         if done.returncode and not (despite and despite in done.stderr):
             told = [

@@ -49,12 +49,10 @@ def lost_trials(run_dir: Path) -> frozenset[str]:
     Raises:
         OSError: a file cannot be read.
     """
-    lost: frozenset[str] = frozenset()
-    for pods in (False, True):
-        _, found = trials(run_dir, pods=pods)
-        ticks = {found.begun[name].pid: start_tick(found.begun[name].pid) for name in found.open}
-        lost |= without_worker(found, socket.gethostname(), ticks)
-    return lost
+    everywhere = _everywhere(run_dir)
+    pids = {found.begun[name].pid for found in everywhere for name in found.open}
+    ticks = {pid: start_tick(pid) for pid in pids}
+    return frozenset().union(*(without_worker(found, socket.gethostname(), ticks) for found in everywhere))
 
 
 def open_trials(run_dir: Path) -> int:
@@ -63,7 +61,14 @@ def open_trials(run_dir: Path) -> int:
     Raises:
         OSError: a file cannot be read.
     """
-    return sum(len(trials(run_dir, pods=pods)[1].open) for pods in (False, True))
+    return sum(len(found.open) for found in _everywhere(run_dir))
+
+
+def _everywhere(run_dir: Path) -> tuple[Trials, Trials]:
+    """What the ledgers say of Docker, and of a cluster, from one reading."""
+    run_id = known_identity(run_dir)
+    entries = read_ledgers(run_dir) if run_id else ()
+    return trials_of(entries, run_id), trials_of(entries, run_id, pods=True)
 
 
 def look(run_dir: Path, seconds: float = LOOK_S) -> SandboxesEnd | None:

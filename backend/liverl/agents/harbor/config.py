@@ -212,18 +212,25 @@ def _environment(settings: HarborSettings) -> dict[str, Any]:
 
 def uses_compose(settings: HarborSettings) -> bool:
     """Whether Harbor makes the sandboxes by Docker's Compose, which takes files of ours beside the task's."""
-    agent = settings.agent
-    path = agent["environment_import_path"]
-    return path.startswith(DOCKER_CLASSES) if path else (agent["environment_type"] or "docker") == "docker"
+    return composed(settings.agent["environment_type"], settings.agent["environment_import_path"])
+
+
+def composed(kind: str | None, path: str | None) -> bool:
+    """The same by ``environment_type`` and ``environment_import_path`` of ``harbor_agent``."""
+    return path.startswith(DOCKER_CLASSES) if path else (kind or "docker") == "docker"
+
+
+def in_cluster(kind: str | None, path: str | None, kubeconfig: str | None) -> bool:
+    """Whether the sandboxes are pods of a cluster, as far as these keys tell; ``kubeconfig``: of section ``k8s``."""
+    return kind in CLUSTER_TYPES or bool(path and kubeconfig and not composed(kind, path))
 
 
 def cluster_of(settings: HarborSettings, run_id: str, env: Mapping[str, str]) -> dict[str, str]:
     """How the API of the cluster is asked in which Harbor makes the sandboxes; empty if they are no pods, as far as the
     configuration tells. ``env``: of Harbor's process."""
     agent, k8s = settings.agent, settings.k8s
-    kind, path = agent["environment_type"], agent["environment_import_path"]
-    given = k8s["kubeconfig"] or ""
-    if kind not in CLUSTER_TYPES and not (path and given and not uses_compose(settings)):
+    given = k8s["kubeconfig"]
+    if not in_cluster(agent["environment_type"], agent["environment_import_path"], given):
         return {}
     first = given or next(filter(None, env.get("KUBECONFIG", "").split(os.pathsep)), "")
     found = {"kubeconfig": first, "namespace": k8s["namespace"] or ""}

@@ -220,7 +220,7 @@ class Ledger:
     """
 
     def __init__(self, run_dir: Path, worker: str, attempt: str, env: Mapping[str, str]) -> None:
-        self.run_id = self._run_id = identity(run_dir)
+        self.run_id = identity(run_dir)
         self._folder, self._attempt = run_dir / FOLDER, attempt
         self._file = self._folder / f"{worker}.jsonl"
         self._daemon = {name: env[name] for name in DAEMON_VARIABLES if env.get(name)}
@@ -250,31 +250,26 @@ class Ledger:
         """
         compose = _compose_of(task)
         path = self._overlay(trial)
-        labels = labels_of(self._run_id, self._attempt, trial, kept=kept)
+        labels = labels_of(self.run_id, self._attempt, trial, kept=kept)
         told = overlay(labels, compose, own_network=_own_network(task, compose))
         write_atomic(path, msgspec.json.format(msgspec.json.encode(told)) + b"\n")
         services = tuple(dict.fromkeys((MAIN, *_names(compose, "services"))))
-        self._begin(trial, project_of(trial), services, kept=kept)
+        self._begin_at_daemon(trial, project_of(trial), services, kept=kept)
         return path
 
-    def _begin(self, trial: str, project: str, services: tuple[str, ...], *, kept: bool) -> None:
-        self._write(
-            Entry(
-                "begun",
-                trial,
-                self._run_id,
-                self._attempt,
-                project,
-                services,
-                self._daemon,
-                socket.gethostname(),
-                os.getpid(),
-                start_tick(os.getpid()) or 0,
-                kept,
-                temp=self._temp,
-            ),
-            sync=True,
+    def _begin_at_daemon(self, trial: str, project: str, services: tuple[str, ...], *, kept: bool) -> None:
+        self._begin(
+            trial, kept=kept, project=project, services=services, daemon=self._daemon, temp=self._temp
         )
+
+    def _begin(self, trial: str, **facts: Any) -> None:
+        """Write the line ``begun``. ``facts``: see ``Entry``."""
+        pid = os.getpid()
+        tick = start_tick(pid) or 0
+        entry = Entry(
+            "begun", trial, self.run_id, self._attempt, host=socket.gethostname(), pid=pid, tick=tick, **facts
+        )
+        self._write(entry, sync=True)
 
     def begin_probe(self, name: str) -> dict[str, str]:
         """Record that a container and a network called ``name`` may exist from now on, which belong to no trial;
@@ -283,8 +278,8 @@ class Ledger:
         Raises:
             OSError: it cannot be recorded; then they must not begin.
         """
-        self._begin(name, name, (), kept=False)
-        return labels_of(self._run_id, self._attempt, name, kept=False)
+        self._begin_at_daemon(name, name, (), kept=False)
+        return labels_of(self.run_id, self._attempt, name, kept=False)
 
     def begin_pod(self, trial: str, cluster: dict[str, str], *, kept: bool) -> None:
         """Record that pods of ``trial`` may exist from now on. ``cluster``: see ``Entry``.
@@ -292,11 +287,7 @@ class Ledger:
         Raises:
             OSError: it cannot be recorded.
         """
-        host, pid = socket.gethostname(), os.getpid()
-        entry = Entry(
-            "begun", trial, self._run_id, self._attempt, host=host, pid=pid, kept=kept, cluster=cluster
-        )
-        self._write(msgspec.structs.replace(entry, tick=start_tick(pid) or 0), sync=True)
+        self._begin(trial, kept=kept, cluster=cluster)
 
     def over(self, trial: str) -> None:
         """Record that Harbor has ended the sandboxes of ``trial``."""

@@ -24,6 +24,7 @@ from liverl.config.sizing import (
     trainer_gpus,
     worker_ports,
 )
+from liverl.util.loopback import is_loopback
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 
@@ -168,23 +169,13 @@ def _loops_reach(c: RunConfig) -> Iterator[Finding]:
         words = f"the service that opens the sessions listens on a socket of this host, which {hosts} cannot reach"
         hint = "or run.topology in_process: the sessions are then in the agent loops, on every host"
         yield Finding("proxy.trials_through", words, c.proxy.trials_through, "litellm", hint)
-    elif _is_loopback(c.proxy.host):
+    elif c.proxy.host == when.AUTO_HOST or is_loopback(c.proxy.host):
         words = f"{hosts} would look for the proxy on themselves"
         if c.proxy.host == when.AUTO_HOST:
             words = f"auto listens on 127.0.0.1, and {words}"
         yield Finding(
             "proxy.host", words, c.proxy.host, "0.0.0.0, or an address of this host that they reach"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether ``host`` means each machine itself: 127.0.0.0/8, ::1, localhost, or ``auto``, which chooses loopback."""
-    if host == when.AUTO_HOST:
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.rstrip(".").lower() in ("localhost", "localhost.localdomain")
 
 
 @_rule("run.topology", "trainer.kind", "ray.address", "infrastructure.nnodes", "infrastructure.node0_ip")

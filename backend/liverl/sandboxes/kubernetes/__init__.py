@@ -1,2 +1,3 @@
-"""Pods of a run's trials, read from the API of a cluster: ``kubeconfig`` finds it, ``client`` asks, ``watch`` goes on
-asking, ``pod`` reads a pod, ``seen`` makes the status. Nothing here changes a cluster."""
+"""The pods of a run's trials, by the API of a cluster. ``kubeconfig``: how it is reached; ``client``: what it is asked;
+``watch``: the pods and what happens to them; ``pod``: the content of one; ``seen``: the status; ``sweep``: removes what
+is left, the only change that is made in a cluster."""

@@ -23,11 +23,8 @@ from liverl.sandboxes.whose import Trials, trials_of, without_worker
 if TYPE_CHECKING:
     from liverl.sandboxes.kubernetes.watch import PodWatch
 
-ROWS, TROUBLES, KEEP_S = (
-    200,
-    50,
-    600.0,
-)  # pods and troubles that are named, and for how many seconds the latter
+ROWS, TROUBLES = 200, 50  # pods and troubles that are named
+KEEP_S = 600.0  # seconds for which a trouble is named
 OVER_S = 30.0  # seconds after a trial's end in which its pod may still be going: a pod has 30 to obey SIGTERM
 STARTS = 500  # newest starts of which the median is told
 
