@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.counted_lines import lines_of
 
 from liverl.sessions.canonical import heads, read_openai
 from liverl.sessions.messages import Call, Message
@@ -464,3 +466,45 @@ def test_whatever_an_agent_does_each_token_is_trained_once_or_counted(
     for turn in trial.turns:
         again.apply(msgspec.json.decode(msgspec.json.encode(turn), type=Turn))
     assert again.rows(rewrite, limit, None, asides) == rows
+
+
+# What an agent asks for, by the number of the turn; each is one more turn of its session.
+LONG: dict[str, Callable[[int], tuple[list[dict[str, Any]], dict[str, Any]]]] = {
+    "questions of their own": lambda n: ([u(f"question {n} of many")], {}),
+    "questions under one system prompt": lambda n: ([s("S"), u(f"question {n}")], {}),
+    "the same question": lambda n: ([s("S"), u("question")], {}),
+    "questions with calls": lambda n: ([u(f"{n} question")], {"tools": True, "call": True}),
+    "one conversation": lambda n: (
+        [m for k in range(n) for m in (u(f"q{k}"), a(f"r{k}"))] + [u(f"q{n}")],
+        {},
+    ),
+    "a history that is replaced each time": lambda n: ([s("S"), START, a(f"r{n - 1}"), u(f"again {n}")], {}),
+    "sub-agents": lambda n: ([s("Sub."), u(f"look {n}")], {"agent": f"a{n}"}),
+    "titles": lambda n: ([s("Titles."), u(f"title {n}")], {"auxiliary": True}),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_turn_costs_no_more_than_the_turns_before_it(name: str) -> None:
+    """All sessions share a process: an agent of a thousand requests must not take it from the others. The work of a
+    turn may grow with the turns before it, as a request does, and no faster."""
+    trial = Trial()
+
+    def turn(number: int) -> None:
+        messages, how = LONG[name](number)
+        call = how.pop("call", False)
+        place, _, digests = asked = trial.ask(messages, **how)
+        trial.rows.counts(place)
+        history = trial.rows.history
+        assert history.counted + history.without_call >= 0
+        reply = Reply([number], [-0.5], Message("assistant", f"r{number}"), "stop", (Versions(1, 1),))
+        coming = trial.rows.after(trial.rows.turn(place, [1], reply, digests))
+        assert coming.without_call + coming.roles.count("aside") >= 0
+        trial.answer(asked, f"r{number}", call=call)
+        assert len(trial.rows.history.roles) == number + 1
+        assert trial.rows.history.newest is not None or name in ("sub-agents", "titles")
+
+    costs = {}
+    for number in range(161):
+        costs[number] = lines_of(lambda number=number: turn(number), "/liverl/sessions/")  # type: ignore[misc]
+    assert costs[160] < 5 * costs[40], costs

@@ -21,7 +21,7 @@ from all turns, never stored. The rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Literal
 
 import msgspec
@@ -75,6 +75,11 @@ class _Thread:
     def __init__(self, root: TurnFact, linked: bool) -> None:
         self.root, self.linked = root, linked
         self.turns = [root]
+        self.ends = root.order
+
+    def add(self, turn: TurnFact) -> None:
+        self.turns.append(turn)
+        self.ends = max(self.ends, turn.order)
 
     @property
     def conversation(self) -> bool:
@@ -85,13 +90,10 @@ class _Thread:
     def begins(self) -> int:
         return self.root.order
 
-    @property
-    def ends(self) -> int:
-        return max(turn.order for turn in self.turns)
-
 
 class History:
-    """The turns of one session, and their roles."""
+    """The turns of one session, and their roles. Each turn costs time in proportion to the turns before it, and no
+    more: an agent that asks a thousand times at once shares one process with all others."""
 
     def __init__(self) -> None:
         self.turns: list[TurnFact] = []
@@ -99,15 +101,20 @@ class History:
         self._linked: set[int] = set()  # first turns of threads that share something with another one
         self._roles: list[Role] | None = []
         self._system: str | None = None
+        self._ahead: History | None = None  # what ``after`` made last: its roles need not be worked out twice
 
     def add(self, turn: TurnFact) -> None:
         """One more recorded turn; its number is ``len(turns)``."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.turns[-1] == turn:
+            self.turns, self._root, self._linked = ahead.turns, ahead._root, ahead._linked
+            self._roles, self._system = ahead._roles, ahead._system
+            return
         self.turns.append(turn)
         root = turn.number if turn.parent is None else self._root[turn.parent]
         self._root.append(root)
         if turn.parent is None:
-            links = self._links(turn)
-            self._linked |= {turn.number, *links} if links else set()
+            self._link(turn)
         self._roles = None
 
     def after(self, turn: TurnFact) -> History:
@@ -115,17 +122,21 @@ class History:
         copy = History()
         copy.turns, copy._root, copy._linked = [*self.turns], [*self._root], {*self._linked}
         copy.add(turn)
+        self._ahead = copy
         return copy
 
-    def _links(self, root: TurnFact) -> set[int]:
-        """The first turns of earlier threads that share something with that of ``root``."""
+    def _link(self, root: TurnFact) -> None:
+        """Note which threads share something with the new one of ``root``."""
         held = None if root.holds is None else self._root[root.holds]
-        roots = (self.turns[number] for number in set(self._root) if number != root.number)
-        return {
-            other.number
-            for other in roots
-            if _same_agent(root, other) and _linked(root, other, held == other.number)
-        }
+
+        def shares(number: int) -> bool:
+            other = self.turns[number]
+            return _same_agent(root, other) and _linked(root, other, held == number)
+
+        earlier = {*self._root} - {root.number}
+        found = {number for number in earlier - self._linked if shares(number)}
+        if found or any(map(shares, earlier & self._linked)):
+            self._linked |= {root.number, *found}
 
     @property
     def roles(self) -> Sequence[Role]:
@@ -181,7 +192,7 @@ class History:
         for turn in self.turns:
             root = self._root[turn.number]
             if root in threads:
-                threads[root].turns.append(turn)
+                threads[root].add(turn)
             elif root == turn.number and not turn.hidden and not turn.agent:
                 threads[root] = _Thread(turn, root in self._linked)
         return sorted(threads.values(), key=lambda thread: thread.begins)
@@ -191,24 +202,34 @@ def _roles(turns: Sequence[TurnFact], threads: Sequence[_Thread], system: str | 
     roles: list[Role] = ["hidden" if turn.hidden else "sub" for turn in turns]
     dropped = _dropped(turns)
     ours = [thread for thread in threads if _of_main_agent(thread.root, system)]
+    conversation = any(thread.conversation for thread in ours)
     following: list[_Thread] = []  # those of which each replaced the history of the one before it
+    ends = -1  # the newest request of these
     for thread in threads:
         if (
-            thread not in ours
+            not _of_main_agent(thread.root, system)
             or thread.root.number in dropped
-            or any(older.ends > thread.begins for older in following)
-            or (not thread.conversation and not thread.linked and _another(thread, ours))
+            or (following and ends > thread.begins)
+            or (
+                not thread.conversation
+                and not thread.linked
+                and (conversation or ours[0].begins < thread.begins)  # another one has the conversation
+            )
         ):
             _beside(thread, roles)
         else:
             following.append(thread)
+            ends = max(ends, thread.ends)
+    continued = {turn.parent for turn in turns}
+    passed = {number for turn in turns for number in turn.passed}
     for thread in following:
         for turn in thread.turns:
             roles[turn.number] = "earlier"
     for thread in following:
         role: Role = "main" if thread is following[-1] else "earlier"
         path = _path(turns, thread, dropped)
-        _asides(turns, thread, path, roles)
+        for number in _asides(thread, path, continued, passed):
+            roles[number] = "aside"
         for number in path:
             roles[number] = role
     for number in dropped:
@@ -249,11 +270,6 @@ def _beside(thread: _Thread, roles: list[Role]) -> None:
         roles[turn.number] = "sub" if thread.conversation else "aside"
 
 
-def _another(thread: _Thread, ours: Iterable[_Thread]) -> bool:
-    """Whether another thread has the conversation: one with more than one reply or a call, or an earlier one."""
-    return any(each is not thread and (each.conversation or each.begins < thread.begins) for each in ours)
-
-
 def _same_agent(one: TurnFact, other: TurnFact) -> bool:
     return one.system == other.system and one.agent == other.agent and one.hidden == other.hidden
 
@@ -286,12 +302,10 @@ def _path(turns: Sequence[TurnFact], thread: _Thread, dropped: set[int]) -> set[
     return path
 
 
-def _asides(turns: Sequence[TurnFact], thread: _Thread, path: set[int], roles: list[Role]) -> None:
-    """Replies without a continuation that branch off a thread's path are asides, unless they have a call, or the agent
-    went on behind them."""
-    continued = {turn.parent for turn in turns}
-    passed = {number for turn in turns for number in turn.passed}
+def _asides(thread: _Thread, path: Set[int], continued: Set[int | None], passed: Set[int]) -> Iterator[int]:
+    """The replies without a continuation that branch off a thread's path, but those that have a call, and those that
+    the agent went on behind."""
     for turn in thread.turns:
         single = turn.parent in path and turn.number not in continued and not turn.calls
         if turn.number not in path and single and turn.number not in passed:
-            roles[turn.number] = "aside"
+            yield turn.number
