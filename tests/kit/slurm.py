@@ -85,7 +85,7 @@ class Slurm:
     def job(self, number: str) -> dict[str, str]:
         """The fields that ``scontrol show job`` has of a job, such as JobState, ExitCode and Restarts."""
         words = self.tell("scontrol", "-o", "show", "job", number).split()
-        return dict((name, value) for name, _, value in (word.partition("=") for word in words))
+        return {name: value for name, _, value in (word.partition("=") for word in words)}
 
     def end(self) -> None:
         """End its daemons. Jobs have to have ended."""
