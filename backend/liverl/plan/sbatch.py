@@ -173,7 +173,7 @@ def _body(job: Job) -> list[str]:
         f"cd -- {shlex.quote(job.cwd)} || exit 1",
         program,
         "",
-        "run='' others='' stop='' limit=''",
+        "run='' stop='' limit=''",
         "# Slurm also signals the run itself, except with USR1; it counts signals in short succession as one.",
         """tell() { signalled=yes stop=yes; [ -z "$run" ] || kill -TERM "$run" 2>/dev/null; }""",
         "trap tell TERM INT",
@@ -193,17 +193,20 @@ def _body(job: Job) -> list[str]:
         '  [ "$last" = 127 ] || code=$last',
         "done",
         "",
-        'if [ -n "$others" ]; then',
-        "  # Told to end, srun kills its tasks at once; so they are told instead. It is the job's first step.",
-        '  kill -0 "$others" 2>/dev/null && scancel --signal=TERM "$SLURM_JOB_ID.0"',
-        '  wait "$others"',
-        "fi",
+        *(_END_OTHERS if job.nodes > 1 else ()),
         "# 5: stopped before its last step, and can be resumed.",
         'if [ "$code" = 5 ] && [ -n "$limit" ]; then',
         '  scontrol requeue "$SLURM_JOB_ID"',
         "fi",
         'exit "$code"',
     ]
+
+
+_END_OTHERS = (
+    "# srun would kill its tasks at once, so they are told to end: they are the job's first step.",
+    'kill -0 "$others" 2>/dev/null && scancel --signal=TERM "$SLURM_JOB_ID.0"',
+    'wait "$others"',
+)
 
 
 def _others(job: Job) -> list[str]:
