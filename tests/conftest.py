@@ -21,6 +21,7 @@ settings.register_profile("here", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("here")
 
 USUAL = "not slow"  # marks of pyproject.toml
+_OF_PROCESSES = ("process", "stack")  # folders of which only files with the mark ``first`` are no drills
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +43,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.drills = "all" if named else "first"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file of which nothing would be left: it takes seconds of each worker."""
+    if config.option.drills == "all" or not collection_path.match("test_*.py"):
+        return None
+    of_processes = collection_path.parent.name in _OF_PROCESSES
+    mark = b"mark.first" if of_processes else b"mark.drill"
+    no_test_of_it = mark not in collection_path.read_bytes()
+    return True if no_test_of_it and of_processes == (config.option.drills == "first") else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what ``--drills`` does."""
     drills = config.option.drills
@@ -54,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def is_rest(item: pytest.Item) -> bool:
     """Whether a test is left out where nothing is named."""
-    if item.path.parent.name in ("process", "stack"):
+    if item.path.parent.name in _OF_PROCESSES:
         return item.get_closest_marker("first") is None
     return item.get_closest_marker("drill") is not None
 

@@ -41,7 +41,7 @@ def plan_command(
         checks = [Check("plan", "skipped", text, "plan")]
     else:
         target = load_target(UpOptions.of(values))
-        for warning in target.loaded.warnings:
+        for warning in target.loaded.warnings if as_json else ():  # the text of the plan has them itself
             echo(f"warning: {warning}", err=True)
         plan, env = target.plan(), os.environ
         checks = checks_of(plan, target.loaded.config, Host(elsewhere, gpu_memory))

@@ -32,7 +32,7 @@ def ranked(query: str, keys: Iterable[str]) -> list[str]:
     return [key for _, _, key in sorted(scored)]
 
 
-class Metrics(Choices):
+class MetricChoices(Choices):
     """The list of matching metrics with their newest values; ``●`` marks those that have a chart.
 
     ``newest``: metric -> its newest value as text. ``shown``: metrics that have a chart.
@@ -64,10 +64,10 @@ class Metrics(Choices):
 
 
 class MetricFinder(Finder[str]):
-    """Dismissed with the key of the chosen metric, or None. Arguments as of ``Metrics``."""
+    """Dismissed with the key of the chosen metric, or None. Arguments as of ``MetricChoices``."""
 
     def __init__(self, newest: Mapping[str, str], shown: Collection[str]) -> None:
-        self._metrics = Metrics(newest, shown)
+        self._metrics = MetricChoices(newest, shown)
         super().__init__("Metrics", "part of a name; Enter shows its chart", self._metrics)
 
     def answer(self) -> str | None:

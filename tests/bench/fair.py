@@ -33,7 +33,7 @@ from kit.real import real_run  # noqa: E402
 from kit.runs import ToyRun  # noqa: E402
 from kit.waiting import wait_until  # noqa: E402
 
-from liverl.sessions.client import Opened, ServiceSessions, service_sessions  # noqa: E402
+from liverl.sessions.client import OpenSession, ServiceSessions, service_sessions  # noqa: E402
 from liverl.sessions.sampling import Limits  # noqa: E402
 
 LEAST = 0.8  # of the quiet run's steps per minute
@@ -42,7 +42,7 @@ CONNECTIONS = 1300  # half-open ones at once
 BIG = 15_000_000  # characters of one prompt
 
 
-async def _ask(http: aiohttp.ClientSession, opened: Opened, words: str, kind: Counter[str]) -> None:
+async def _ask(http: aiohttp.ClientSession, opened: OpenSession, words: str, kind: Counter[str]) -> None:
     body = {"model": "policy", "messages": [{"role": "user", "content": words}], "max_tokens": 400}
     try:
         async with http.post(
@@ -56,7 +56,7 @@ async def _ask(http: aiohttp.ClientSession, opened: Opened, words: str, kind: Co
         kind[type(error).__name__] += 1
 
 
-async def _opened(service: ServiceSessions, run: ToyRun, name: str, until: float) -> Opened:
+async def _opened(service: ServiceSessions, run: ToyRun, name: str, until: float) -> OpenSession:
     """A session of its own trial, which lasts a minute longer than the trouble."""
     folder = run.run_dir / "trials/attack" / name
     folder.mkdir(parents=True)

@@ -18,7 +18,7 @@ from liverl.observe.metrics.series import Series
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.screens.dialogs import TypedInput
-from liverl_tui.screens.metric_finder import Metrics, ranked
+from liverl_tui.screens.metric_finder import MetricChoices, ranked
 from liverl_tui.screens.metrics import MetricsScreen
 from liverl_tui.widgets.metrics.charts import Charts
 from liverl_tui.widgets.metrics.grid import ChartGrid
@@ -182,7 +182,7 @@ async def test_any_metric_is_found_added_and_taken_away(tmp_path: Path) -> None:
         await screen.press("slash")
         await screen.until(lambda: isinstance(screen.app.focused, TypedInput))
         await screen.press("a", "c", "l", "r")
-        found = screen.app.screen.query_one(Metrics)
+        found = screen.app.screen.query_one(MetricChoices)
         await screen.until(lambda: found.keys()[0] == "actor/lr")
         assert "1e-6" in found.text
         await screen.press("enter")
@@ -192,7 +192,7 @@ async def test_any_metric_is_found_added_and_taken_away(tmp_path: Path) -> None:
         assert lines == ["step\tactor/lr", "1\t1e-06", "2\t1e-06", "3\t1e-06"]
         await screen.press("slash")
         await screen.until(lambda: isinstance(screen.app.focused, TypedInput))
-        assert "●" in screen.app.screen.query_one(Metrics).text
+        assert "●" in screen.app.screen.query_one(MetricChoices).text
         await screen.press("down", "down", "up", "escape")
         assert screen.charts.key == "actor/lr", "nothing is chosen by leaving"
         await screen.press("d")

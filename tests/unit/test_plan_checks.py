@@ -101,3 +101,14 @@ def test_a_stored_plan_is_not_checked(capsys: pytest.CaptureFixture[str], home: 
     assert cli.run(["plan", "--json", "--run", str(run)]) == 0
     (check,) = json.loads(capsys.readouterr().out)["checks"]
     assert (check["id"], check["status"]) == ("plan", "skipped")
+
+
+def test_a_warning_stands_there_once(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    words = ("plan", "--name", "x", "--other-host", "--profile", "cpu-verl", "--set", f"data.data_dir={home}")
+    assert cli.run([*words]) == 0
+    told = capsys.readouterr()
+    assert (told.out + told.err).count("data.data_dir has no effect") == 1
+    assert cli.run([*words, "--json"]) == 0
+    told = capsys.readouterr()
+    assert sum("data.data_dir has no effect" in one for one in json.loads(told.out)["warnings"]) == 1
+    assert told.err.count("data.data_dir has no effect") == 1

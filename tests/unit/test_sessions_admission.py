@@ -18,7 +18,7 @@ from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica
 
 from liverl.engines import ENGINES
-from liverl.sessions.admission import Admission, KvCache, QueueFull, Request, Rules
+from liverl.sessions.admission import Admission, KvCache, QueueFull, Rules, SampleRequest
 from liverl.sessions.kv_cache import CONFIG, USAGE, read_kv_cache
 from liverl.sessions.replica_file import Replica
 from liverl.sessions.replicas import ReplicaList
@@ -34,10 +34,10 @@ def script(_prompt: str, turn: int) -> str:
     return f"Reply {turn}."
 
 
-def full(admission: Admission, cache: KvCache = FULL) -> Request:
+def full(admission: Admission, cache: KvCache = FULL) -> SampleRequest:
     """One request in flight above the watermark."""
     admission.read(cache, 0)
-    first = Request("first", 0, 10)
+    first = SampleRequest("first", 0, 10)
     assert admission.ask(first, 0)
     return first
 
@@ -49,24 +49,24 @@ def test_below_the_watermark_and_without_a_reading_all_pass():
     for cache in (None, KvCache(0.849, 1000)):
         admission = Admission(RULES, 0)
         admission.read(cache, 0)
-        assert all(admission.ask(Request(str(n), 0, 0), 0) for n in range(50))
+        assert all(admission.ask(SampleRequest(str(n), 0, 0), 0) for n in range(50))
 
 
 def test_at_the_watermark_a_new_session_waits_and_the_queue_has_an_end():
     admission = Admission(RULES, 2)
     full(admission, KvCache(0.85, 1000))
-    assert not admission.ask(Request("a", 0, 1), 0) and not admission.ask(Request("b", 0, 1), 0)
+    assert not admission.ask(SampleRequest("a", 0, 1), 0) and not admission.ask(SampleRequest("b", 0, 1), 0)
     with pytest.raises(QueueFull):
-        admission.ask(Request("c", 0, 1), 0)
+        admission.ask(SampleRequest("c", 0, 1), 0)
     assert admission.waiting == 2
 
 
 def test_what_was_admitted_since_the_reading_counts_as_in_use():
     admission = Admission(RULES, 9)
     admission.read(KvCache(0.5, 1000), 0)
-    assert admission.ask(Request("a", 0, 349), 0), "0.5 + 0.349 < 0.85"
-    assert admission.ask(Request("b", 0, 1), 0)
-    assert not admission.ask(Request("c", 0, 1), 0)
+    assert admission.ask(SampleRequest("a", 0, 349), 0), "0.5 + 0.349 < 0.85"
+    assert admission.ask(SampleRequest("b", 0, 1), 0)
+    assert not admission.ask(SampleRequest("c", 0, 1), 0)
     admission.read(KvCache(0.84, 1000), 5)
     assert [each.session for each in admission.admit(5)] == ["c"]
 
@@ -74,10 +74,10 @@ def test_what_was_admitted_since_the_reading_counts_as_in_use():
 def test_a_queue_is_not_overtaken_when_there_is_room_again():
     admission = Admission(RULES, 9)
     full(admission)
-    waiting = [Request(name, 0, 1) for name in "abc"]
+    waiting = [SampleRequest(name, 0, 1) for name in "abc"]
     assert not any(admission.ask(each, 0) for each in waiting)
     admission.read(FREE, 5)
-    late = Request("late", 0, 1)
+    late = SampleRequest("late", 0, 1)
     assert not admission.ask(late, 5)
     assert admission.admit(5) == [*waiting, late]
 
@@ -85,41 +85,41 @@ def test_a_queue_is_not_overtaken_when_there_is_room_again():
 def test_a_resident_prefix_passes_until_it_is_evicted_or_too_small_a_part():
     admission = Admission(RULES, 9)
     admission.read(FREE, 0)
-    turn = Request("a", 0, 100)
+    turn = SampleRequest("a", 0, 100)
     admission.ask(turn, 0)
     admission.release(turn, 0)
     full(admission)
-    assert admission.ask(Request("a", 80, 100), 1), "80 % are in the cache"
+    assert admission.ask(SampleRequest("a", 80, 100), 1), "80 % are in the cache"
     for prefix, tokens, written in ((79, 100, 0), (80, 100, 921), (0, 100, 0)):
         admission = Admission(RULES, 9)
         admission.read(FREE, 0)
         for name, size in (("a", 100), ("b", written)):
-            turn = Request(name, 0, size)
+            turn = SampleRequest(name, 0, size)
             admission.ask(turn, 0)
             admission.release(turn, 0)
         full(admission)
-        assert not admission.ask(Request("a", prefix, tokens), 1), (prefix, tokens, written)
+        assert not admission.ask(SampleRequest("a", prefix, tokens), 1), (prefix, tokens, written)
 
 
 def test_where_the_capacity_is_unknown_only_sessions_without_a_prefix_wait():
     admission = Admission(RULES, 9)
-    turn = Request("a", 0, 100)
+    turn = SampleRequest("a", 0, 100)
     admission.ask(turn, 0)
     admission.release(turn, 0)
     full(admission, KvCache(0.9))
-    assert admission.ask(Request("a", 10, 100), 1)
-    assert not admission.ask(Request("b", 10, 100), 1), "this replica never saw it"
+    assert admission.ask(SampleRequest("a", 10, 100), 1)
+    assert not admission.ask(SampleRequest("b", 10, 100), 1), "this replica never saw it"
 
 
 @pytest.mark.parametrize(("usage", "seconds", "passes"), [(0.9, 59, True), (0.9, 60, False), (0.1, 1, False)])
 def test_a_session_keeps_its_place_for_a_while_if_it_was_admitted_above_the_watermark(usage, seconds, passes):
     admission = Admission(RULES, 9)
     admission.read(KvCache(usage, 1000), 0)
-    turn = Request("a", 0, 100)
+    turn = SampleRequest("a", 0, 100)
     admission.ask(turn, 0)
     admission.release(turn, 0)
     full(admission)
-    assert admission.ask(Request("a", 0, 100), seconds) is passes
+    assert admission.ask(SampleRequest("a", 0, 100), seconds) is passes
     admission.forget("a")
     assert "a" not in admission._reserved and "a" not in admission._left_at
 
@@ -133,7 +133,7 @@ def test_nothing_is_remembered_of_a_session_that_has_ended(cache: KvCache, order
     first = full(admission) if waits else None
     if not waits:
         admission.read(cache, 0)
-    requests = [Request("a", 0, 100), Request("a", 50, 100)]
+    requests = [SampleRequest("a", 0, 100), SampleRequest("a", 50, 100)]
     assert [admission.ask(each, 0) for each in requests] == [not waits, not waits]
     steps = [lambda each=each: admission.release(each, 1) for each in requests]
     steps.insert(
@@ -150,7 +150,7 @@ def test_nothing_is_remembered_of_a_session_that_has_ended(cache: KvCache, order
 def test_all_requests_of_a_session_follow_its_first_one():
     admission = Admission(RULES, 9)
     first = full(admission)
-    a, b, again = Request("a", 0, 1), Request("b", 0, 1), Request("a", 0, 1)
+    a, b, again = SampleRequest("a", 0, 1), SampleRequest("b", 0, 1), SampleRequest("a", 0, 1)
     assert not any(admission.ask(each, 0) for each in (a, b, again))
     assert admission.admit(1) == []
     admission.release(first, 2)
@@ -176,11 +176,11 @@ STEPS = st.lists(
 @given(steps=STEPS, most=st.integers(0, 4))
 def test_whatever_happens_nobody_is_overtaken_blocked_or_forgotten(steps, most):
     admission = Admission(RULES, most)
-    queue: list[Request] = []
-    flying: list[Request] = []
+    queue: list[SampleRequest] = []
+    flying: list[SampleRequest] = []
     for now, (kind, what, prefix) in enumerate(steps):
         if kind == "ask":
-            request = Request(what, prefix, 100)
+            request = SampleRequest(what, prefix, 100)
             in_flight = any(each.session == what for each in flying)
             try:
                 passed = admission.ask(request, now)
@@ -405,11 +405,11 @@ async def test_a_request_that_waits_lets_others_run_until_one_of_them_wakes_it()
     scheduler, engine, admitted = Scheduler(RULES, 3600.0, read), ReplicaList, asyncio.Event()
 
     async def second() -> float:
-        async with scheduler.place(engine, Request("second", 0, 10), 5.0) as waited:
+        async with scheduler.place(engine, SampleRequest("second", 0, 10), 5.0) as waited:
             admitted.set()
             return waited
 
-    async with scheduler.place(engine, Request("first", 0, 10), 5.0) as waited:
+    async with scheduler.place(engine, SampleRequest("first", 0, 10), 5.0) as waited:
         assert waited == 0.0
         waiting = asyncio.ensure_future(second())
         for _ in range(5):

@@ -9,6 +9,7 @@ import pytest
 from liverl.config import load_config
 from liverl.config.schema import RunConfig
 from liverl.config.smoke import NoSmoke, shrunk
+from liverl.daemon.smoke import end_of_smoke
 from liverl.diagnose.scaling import when_to_scale
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.cli.target import load_target
@@ -163,3 +164,19 @@ def test_when_to_scale(
     assert sentence.startswith("When to scale: ") and sentence.endswith(".")
     assert all(words in sentence for words in said), sentence
     assert not any(words in sentence for words in not_said), sentence
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ({"timing_s/save_checkpoint": 0.0365}, "12 bytes in 1 file, written in 36 ms; it was removed"),
+        ({"timing_s/save_checkpoint": 73.25}, "12 bytes in 1 file, written in 73.2 s; it was removed"),
+        ({}, "12 bytes in 1 file, in a time that the trainer did not report; it was removed"),
+    ],
+)
+def test_what_its_checkpoint_took(metrics: dict[str, float], words: str, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints/global_step_2").mkdir(parents=True)
+    (tmp_path / "checkpoints/global_step_2/model").write_text("twelve bytes")
+    assert end_of_smoke(tmp_path / "checkpoints", metrics) == f"its checkpoint took {words}"
+    assert not (tmp_path / "checkpoints").exists()
+    assert end_of_smoke(tmp_path / "checkpoints", metrics) == "no checkpoint was written"

@@ -16,7 +16,7 @@ from kit.token_replica import TokenReplica
 from liverl.agents.loop import TrialFailed
 from liverl.agents.tasks import dataset
 from liverl.agents.tool_calls import render_qwen3_coder
-from liverl.sessions.client import Opened, ServiceSessions, SessionFailed, opened_at
+from liverl.sessions.client import OpenSession, ServiceSessions, SessionFailed, opened_at
 from liverl.sessions.counters import Counters
 from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits
@@ -66,7 +66,7 @@ class Host:
         self.rows, self.ended = rows, 0
         self.limits: list[Limits] = []
 
-    async def open(self, session: str, trial_dir: Path, limits: Limits) -> Opened:
+    async def open(self, session: str, trial_dir: Path, limits: Limits) -> OpenSession:
         self.limits.append(limits)
         raise SessionFailed("SessionRefusedError", "not today")
 
@@ -83,7 +83,7 @@ LENGTHS = Lengths(prompt=4, response=4, turn=9)
 class Opening(Host):
     """Opens what it is asked for."""
 
-    async def open(self, session: str, trial_dir: Path, limits: Limits) -> Opened:
+    async def open(self, session: str, trial_dir: Path, limits: Limits) -> OpenSession:
         return opened_at("http://h", session, "key")
 
 

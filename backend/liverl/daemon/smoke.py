@@ -25,9 +25,10 @@ def end_of_smoke(checkpoints: Path, metrics: Mapping[str, float]) -> str:
     if not size.files:
         return "no checkpoint was written"
     took = metrics.get(_TIMES)
-    seconds = (
-        f", written in {took:.1f} s" if took is not None else ", in a time that the trainer did not report"
-    )
+    if took is None:
+        seconds = ", in a time that the trainer did not report"
+    else:
+        seconds = f", written in {took:.1f} s" if took >= 1 else f", written in {1000 * took:.0f} ms"
     room = f"{size.bytes / 1e9:.2f} GB" if size.bytes >= 1e7 else f"{size.bytes:,} bytes"
     words = f"its checkpoint took {room} in {quantity(size.files, 'file')}{seconds}"
     failed = remove_tree(checkpoints, inside=checkpoints.parent)

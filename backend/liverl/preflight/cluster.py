@@ -33,7 +33,7 @@ _ACCESS = (
 _KUBECONFIG, _NAMESPACE, _SANDBOXES = "K8S_KUBECONFIG", "K8S_NAMESPACE", "HARBOR_ENVIRONMENT_IMPORT_PATH"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class KubectlAnswer(msgspec.Struct, frozen=True):
     """What kubectl printed. ``why``: why there is no answer, empty if there is one; ``hangs``: none came in time."""
 
     text: str = ""
@@ -99,7 +99,7 @@ def _is_ready(node: Mapping[str, Any]) -> bool:
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in found)
 
 
-def _permitted(kubeconfig: Path, namespace: str, words: str, answer: Answer) -> Check:
+def _permitted(kubeconfig: Path, namespace: str, words: str, answer: KubectlAnswer) -> Check:
     if answer.why:
         text = f"{kubeconfig}: {words}; whether it permits pods in namespace {namespace} is not known: {answer.why}"
         return Check(NAME, "skipped", text)
@@ -122,17 +122,17 @@ def _loaded(text: str) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def ask(argv: list[str], env: Mapping[str, str], stdin: str = "") -> Answer:
+def ask(argv: list[str], env: Mapping[str, str], stdin: str = "") -> KubectlAnswer:
     """Run kubectl; after ``SECONDS`` it is ended with all that it has started, such as a plug-in for credentials."""
     try:
         done = ask_program(argv, SECONDS, env=env, stdin=stdin)
     except NotEndedError as error:
         waits = f": the program {error.waits_for}, which it started, has not ended" if error.waits_for else ""
-        return Answer(why=f"no answer within {SECONDS:g} s{waits}", hangs=True)
+        return KubectlAnswer(why=f"no answer within {SECONDS:g} s{waits}", hangs=True)
     except OSError as error:
-        return Answer(why=f"kubectl cannot be run: {error.strerror or error}")
+        return KubectlAnswer(why=f"kubectl cannot be run: {error.strerror or error}")
     if done.returncode:
-        return Answer(
+        return KubectlAnswer(
             why=last_words(done) if done.stderr.strip() else f"kubectl failed (exit {done.returncode})"
         )
-    return Answer(done.stdout)
+    return KubectlAnswer(done.stdout)

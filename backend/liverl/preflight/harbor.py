@@ -71,7 +71,7 @@ print(json.dumps(answer))
 """
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HarborAnswer(msgspec.Struct, frozen=True):
     """What an interpreter knows of Harbor. ``harbor``: its version, "" without it; ``environments`` and ``agents``: the
     names that it knows; ``untold``: why it does not tell those, by "environment" and "agent"; ``problems``: by
     configuration key, why a class cannot be used ("" if it can), and the classes of its module."""
@@ -120,7 +120,7 @@ def to_build(wanted: str) -> Check:
     return Check(NAME, "fail", f"{words}; {ways}")
 
 
-def ask(python: Path, classes: Mapping[str, str], path: tuple[str, ...]) -> Answer:
+def ask(python: Path, classes: Mapping[str, str], path: tuple[str, ...]) -> HarborAnswer:
     """Ask an interpreter about Harbor. ``classes``: ``module:Class`` by configuration key; ``path``: directories with
     the user's modules.
 
@@ -129,7 +129,7 @@ def ask(python: Path, classes: Mapping[str, str], path: tuple[str, ...]) -> Answ
     """
     env = {**os.environ, "PYTHONPATH": module_path(path), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     # What lies in the current directory is not found by Harbor either.
-    return ask_python(python, _ASK, [json.dumps(dict(classes))], Answer, env=env, cwd="/")
+    return ask_python(python, _ASK, [json.dumps(dict(classes))], HarborAnswer, env=env, cwd="/")
 
 
 def _environment(python: Path, config: RunConfig) -> Iterator[Check]:
@@ -146,7 +146,7 @@ def _environment(python: Path, config: RunConfig) -> Iterator[Check]:
     yield from judged(config, answer, python)
 
 
-def judged(config: RunConfig, answer: Answer, python: Path) -> Iterator[Check]:
+def judged(config: RunConfig, answer: HarborAnswer, python: Path) -> Iterator[Check]:
     """What the interpreter's answer says about the configuration. Pure."""
     if not answer.harbor:
         ways = "install harbor there, or name an environment with Harbor in environments.harbor.venv_path"
@@ -165,7 +165,7 @@ def judged(config: RunConfig, answer: Answer, python: Path) -> Iterator[Check]:
         yield _class(key, why, classes, config)
 
 
-def _name(key: str, value: str, known: tuple[str, ...], what: str, answer: Answer) -> Check:
+def _name(key: str, value: str, known: tuple[str, ...], what: str, answer: HarborAnswer) -> Check:
     if value in known or ":" in value:  # a class, or an agent of another registry
         return Check(key, "ok", value)
     if not known:

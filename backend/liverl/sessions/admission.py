@@ -32,7 +32,7 @@ class KvCache(msgspec.Struct, frozen=True):
     capacity: int | None = None
 
 
-class Request(msgspec.Struct, eq=False):
+class SampleRequest(msgspec.Struct, eq=False):
     """A request for one sample. ``prefix``: tokens at the beginning of its prompt that its session had the replica read
     or sample before; ``tokens``: of its prompt, and of the reply once that was sampled."""
 
@@ -52,8 +52,10 @@ class Admission:
         self._rules, self._most_waiting = rules, most_waiting
         self._cache: KvCache | None = None
         self._added = 0  # tokens of the requests that were admitted since the reading
-        self._queue: dict[Request, None] = {}  # in the order in which they came
-        self._in_flight: dict[Request, bool] = {}  # -> whether its session keeps its place for the idle grace
+        self._queue: dict[SampleRequest, None] = {}  # in the order in which they came
+        self._in_flight: dict[
+            SampleRequest, bool
+        ] = {}  # -> whether its session keeps its place for the idle grace
         self._sessions: Counter[str] = Counter()  # requests in flight
         self._reserved: dict[str, float] = {}  # session -> until when
         self._written = 0  # tokens that the replica has read or sampled, without those that were cached
@@ -71,7 +73,7 @@ class Admission:
         waiting = {request.session for request in self._queue}
         return waiting | self._sessions.keys() | self._reserved.keys() | self._left_at.keys() | self._ended
 
-    def ask(self, request: Request, now: float) -> bool:
+    def ask(self, request: SampleRequest, now: float) -> bool:
         """Admit a request (True), or let it wait for ``admit`` (False). ``now``: seconds of any steady clock.
 
         Raises:
@@ -90,16 +92,16 @@ class Admission:
         self._cache, self._added = cache, 0
         self._reserved = {name: until for name, until in self._reserved.items() if until > now}
 
-    def admit(self, now: float) -> list[Request]:
+    def admit(self, now: float) -> list[SampleRequest]:
         """The waiting requests that pass now, which are in flight from here on."""
-        admitted: list[Request] = []
+        admitted: list[SampleRequest] = []
         while (request := self._next(now)) is not None:
             del self._queue[request]
             self._enter(request)
             admitted.append(request)
         return admitted
 
-    def release(self, request: Request, now: float) -> None:
+    def release(self, request: SampleRequest, now: float) -> None:
         """A reply has ended, however it did, or its request waits no longer."""
         self._queue.pop(request, None)
         retained = self._in_flight.pop(request, None)
@@ -140,14 +142,14 @@ class Admission:
         """Whether the first one in the queue may pass."""
         return not self._high or not self._in_flight
 
-    def _passes(self, request: Request, now: float) -> bool:
+    def _passes(self, request: SampleRequest, now: float) -> bool:
         """Whether a request may overtake those that wait."""
         if self._sessions[request.session] > 0 or self._reserved.get(request.session, now) > now:
             return True
         hit = self._hit(request)
         return self._high and (hit is None or hit >= self._rules.hit_threshold)
 
-    def _hit(self, request: Request) -> float | None:
+    def _hit(self, request: SampleRequest) -> float | None:
         """The share of a prompt that is in the cache; None if that cannot be told."""
         if not request.prefix or request.session not in self._left_at:
             return 0.0
@@ -155,7 +157,7 @@ class Admission:
             return None
         return self._cached(request) / request.tokens
 
-    def _cached(self, request: Request) -> int:
+    def _cached(self, request: SampleRequest) -> int:
         """Tokens of a prompt that are in the cache: all that its session had there, or none if they were evicted."""
         left_at = self._left_at.get(request.session)
         if left_at is None:
@@ -164,14 +166,14 @@ class Admission:
         evicted = capacity is not None and self._written - left_at + request.prefix > capacity
         return 0 if evicted else request.prefix
 
-    def _next(self, now: float) -> Request | None:
+    def _next(self, now: float) -> SampleRequest | None:
         """The next one in the queue that passes."""
         for request in self._queue:
             if self._passes(request, now):
                 return request
         return next(iter(self._queue), None) if self._open else None
 
-    def _enter(self, request: Request) -> None:
+    def _enter(self, request: SampleRequest) -> None:
         self._in_flight[request] = self._high
         self._sessions[request.session] += 1
         self._added += request.tokens - self._cached(request)

@@ -32,7 +32,7 @@ class SessionFailed(Exception):
         self.kind = kind
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenSession(msgspec.Struct, frozen=True):
     """An open session. ``openai_url`` ends with ``/v1``; ``anthropic_url``: an agent's ANTHROPIC_BASE_URL. ``key``: a
     secret of the trial."""
 
@@ -42,19 +42,19 @@ class Opened(msgspec.Struct, frozen=True):
     key: str
 
     def __repr__(self) -> str:
-        return f"Opened({self.id!r})"
+        return f"OpenSession({self.id!r})"
 
 
-def opened_at(address: str, session: str, key: str) -> Opened:
+def opened_at(address: str, session: str, key: str) -> OpenSession:
     """The session of this id on a host. ``address``: the URL of its chat APIs."""
     base = f"{address}/sess/{session}"
-    return Opened(session, f"{base}/v1", base, key)
+    return OpenSession(session, f"{base}/v1", base, key)
 
 
 class SessionHost(Protocol):
     """Where a trainer opens sessions."""
 
-    async def open(self, session: str, trial_dir: Path, limits: Limits) -> Opened:
+    async def open(self, session: str, trial_dir: Path, limits: Limits) -> OpenSession:
         """Open a session named as its trial. ``trial_dir``: absolute path, below a trial root of the run.
 
         Raises:
@@ -76,7 +76,7 @@ class ServiceSessions:
         """``http``: connected to the socket of the trainer's part; ``key``: the control key."""
         self._http, self._headers = http, {"Authorization": f"Bearer {key}"}
 
-    async def open(self, session: str, trial_dir: Path, limits: Limits) -> Opened:
+    async def open(self, session: str, trial_dir: Path, limits: Limits) -> OpenSession:
         """See ``SessionHost.open``."""
 
         def body(left: float) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class ServiceSessions:
             return {"id": session, "trial_dir": str(trial_dir), "limits": msgspec.to_builtins(own)}
 
         seconds = FINISH_S if limits.seconds is None else limits.seconds
-        return msgspec.convert(await self._ask("/sessions", seconds, body), Opened)
+        return msgspec.convert(await self._ask("/sessions", seconds, body), OpenSession)
 
     async def finish(self, session: str, seconds: float) -> SessionResult:
         """See ``SessionHost.finish``."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from liverl.sessions.admission import QueueFull, Request
+from liverl.sessions.admission import QueueFull, SampleRequest
 from liverl.sessions.engine import EngineLost, EngineRefused, Sampled, Sampler, Tokens
 from liverl.sessions.kept import Kept
 from liverl.sessions.messages import Chat, Message
@@ -424,7 +424,7 @@ class Drafter:
             yield
             return
         place = draft.place
-        request = Request(
+        request = SampleRequest(
             self._session, 0 if place.segment is None else place.length, len(draft.prompt) + len(draft.ids)
         )
         began = time.monotonic()

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from liverl.sessions.admission import Admission, KvCache, Request, Rules
+from liverl.sessions.admission import Admission, KvCache, Rules, SampleRequest
 
 MOST_WAITING = 1000  # requests that may wait for one replica
 
@@ -25,7 +25,7 @@ class _Replica:
         self.admission = Admission(rules, most_waiting)
         self.read_at = float("-inf")
         self.reading = asyncio.Lock()
-        self.waiting: dict[Request, asyncio.Event] = {}
+        self.waiting: dict[SampleRequest, asyncio.Event] = {}
 
     def admit(self) -> None:
         """Wake the requests that pass now."""
@@ -64,7 +64,9 @@ class Scheduler:
         return {name for replica in self._replicas.values() for name in replica.admission.known}
 
     @contextlib.asynccontextmanager
-    async def place(self, engine: object, request: Request, seconds: float | None) -> AsyncIterator[float]:
+    async def place(
+        self, engine: object, request: SampleRequest, seconds: float | None
+    ) -> AsyncIterator[float]:
         """Wait until ``request`` may be sampled by ``engine``; while the context is open, it is in flight. Yields the
         seconds for which it has waited in the queue. ``seconds``: the longest time to wait, None for no limit.
 
@@ -88,7 +90,9 @@ class Scheduler:
             replica.admission.release(request, time.monotonic())
             replica.admit()
 
-    async def _wait(self, engine: object, replica: _Replica, request: Request, until: float | None) -> None:
+    async def _wait(
+        self, engine: object, replica: _Replica, request: SampleRequest, until: float | None
+    ) -> None:
         """Wait for a request's turn, with a new reading every ``poll`` seconds."""
         woken = replica.waiting[request] = asyncio.Event()
         while not woken.is_set():

@@ -44,7 +44,7 @@ _JSON = "application/json"
 _READERS: dict[Api, Callable[[dict[str, Any]], Chat]] = {"openai": read_openai, "anthropic": read_anthropic}
 
 
-class Asked(msgspec.Struct, frozen=True):
+class NewSession(msgspec.Struct, frozen=True):
     """The body of ``POST /sessions``. ``trial_dir``: absolute, below a trial root of the run."""
 
     id: str
@@ -250,7 +250,7 @@ class TrainerRoutes:
             return _refused("openai", Refusal(500, f"a file cannot be written: {error.strerror or error}"))
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
-        asked = decode_json(await _checked(request), type=Asked)
+        asked = decode_json(await _checked(request), type=NewSession)
         limits = asked.limits
         if self._decides == "client":
             limits = msgspec.structs.replace(limits, decides="client")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.sessions.client import Opened, SessionFailed, opened_at
+from liverl.sessions.client import OpenSession, SessionFailed, opened_at
 from liverl.sessions.report import ReportFile
 from liverl.sessions.result import SessionResult
 from liverl.sessions.sampling import Limits
@@ -101,7 +101,7 @@ class WorkerSessions:
             await self._server.close()
         await self._store.close()
 
-    async def open(self, session: str, trial_dir: Path, limits: Limits) -> Opened:
+    async def open(self, session: str, trial_dir: Path, limits: Limits) -> OpenSession:
         """See ``SessionHost.open``."""
         try:
             opened = self._store.open(session, str(trial_dir), limits)

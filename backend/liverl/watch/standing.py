@@ -24,7 +24,7 @@ _ENDS = QUIET | {HANGS, STOPS}
 _UP = ("ready", "degraded", "starting")
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Standing(msgspec.Struct, frozen=True):
     """What was found of a run."""
 
     services: tuple[ServiceStatus, ...]
@@ -35,7 +35,7 @@ class Seen(msgspec.Struct, frozen=True):
     settings: Settings
 
 
-def standing(seen: Seen) -> tuple[RunState, str]:
+def standing(seen: Standing) -> tuple[RunState, str]:
     """The state of the run, and its phase in words."""
     if _goes_on(seen):
         return "running", _phase(seen)
@@ -44,7 +44,7 @@ def standing(seen: Seen) -> tuple[RunState, str]:
     return "stopped", _end(seen)
 
 
-def _goes_on(seen: Seen) -> bool:
+def _goes_on(seen: Standing) -> bool:
     """Whether anything of the run is up. Where its trainer has ended, a log that another service wrote a moment ago is
     no sign of that; a process is one."""
     up = [one for one in seen.services if one.state in _UP]
@@ -61,7 +61,7 @@ def ended_by_its_log(settings: Settings, judgement: Judgement) -> bool:
     return bool(settings.closed) or not ids.isdisjoint(QUIET - {JOB})
 
 
-def _phase(seen: Seen) -> str:
+def _phase(seen: Standing) -> str:
     hangs = next((one.title for one in seen.judgement.symptoms if one.id == f"log:{HANGS}"), "")
     if hangs:
         return hangs
@@ -75,7 +75,7 @@ def _phase(seen: Seen) -> str:
     return phase_words("running", seen.services, seen.replicas, trainer, total, trials)
 
 
-def _end(seen: Seen) -> str:
+def _end(seen: Standing) -> str:
     """How a run ended of which nothing is left, as far as its logs tell: nobody else knows its exit status."""
     early = next((one.title for one in seen.judgement.symptoms if one.id.removeprefix("log:") in _ENDS), "")
     if early:

@@ -36,7 +36,7 @@ def share_of_service(percent_used: float | None, cores: int | None) -> float | N
 
 
 @dataclass(frozen=True)
-class Facts:
+class CpuFacts:
     """What the columns read of one service."""
 
     service: ServiceStatus
@@ -73,32 +73,32 @@ def columns(name: int) -> tuple[Column, ...]:
     )
 
 
-def _cpu(facts: Facts) -> float | None:
+def _cpu(facts: CpuFacts) -> float | None:
     return facts.tree.cpu_percent if facts.tree is not None else None
 
 
-def _cpu_cell(facts: Facts) -> Span:
+def _cpu_cell(facts: CpuFacts) -> Span:
     cpu = _cpu(facts)
     return UNKNOWN if cpu is None else f"{cpu:.0f}%", "text"
 
 
-def _memory(facts: Facts) -> int | None:
+def _memory(facts: CpuFacts) -> int | None:
     return facts.tree.rss_bytes if facts.tree is not None else None
 
 
-def _memory_cell(facts: Facts) -> Span:
+def _memory_cell(facts: CpuFacts) -> Span:
     return size(_memory(facts)), "text"
 
 
-def _processes(facts: Facts) -> int | None:
+def _processes(facts: CpuFacts) -> int | None:
     return facts.tree.processes if facts.tree is not None else None
 
 
-def _processes_cell(facts: Facts) -> Span:
+def _processes_cell(facts: CpuFacts) -> Span:
     return UNKNOWN if facts.tree is None else str(facts.tree.processes), "text"
 
 
-def _kind_cell(facts: Facts) -> Span:
+def _kind_cell(facts: CpuFacts) -> Span:
     return facts.service.kind, "text"
 
 
@@ -148,7 +148,7 @@ def host_memory(host: HostStats) -> float | None:
     )
 
 
-def line(facts: Facts, history: str, chosen: Chosen) -> Row:
+def line(facts: CpuFacts, history: str, chosen: Chosen) -> Row:
     """What one service uses, as a line of the table. Its state is the glyph only: the replicas pane has the words.
     ``history``: as wide as the column ``history`` of ``chosen``."""
     row, label = Row(), facts.label
@@ -190,7 +190,7 @@ def cell(
     """One service as a cell of exactly ``width`` columns: ``● trainer  131% 1.2G ▂▃▅``. ``end``: see
     ``History.cells``; ``name``: columns that the longest service name needs."""
     name_width, history_columns = _cell_columns(name, width)
-    facts = Facts(service, label)
+    facts = CpuFacts(service, label)
     row = Row().add(label.glyph, label.style, 1).add(" ")
     row.add(short_name(service.name, name_width), "text", name_width).add(" ")
     for text, style in (_cpu_cell(facts), _memory_cell(facts)):

@@ -38,7 +38,7 @@ def facts_of(gpus: tuple[GpuStatus, ...], labels: list[StatusLabel]) -> tuple[st
 
 
 @dataclass(frozen=True)
-class Facts:
+class GpuFacts:
     """What the columns read of one GPU."""
 
     gpu: GpuStatus
@@ -81,16 +81,16 @@ def _number(
     head: str,
     width: int,
     rank: int,
-    value: Callable[[Facts], float | None],
+    value: Callable[[GpuFacts], float | None],
     label: str,
     *,
-    cell: Callable[[Facts], Span],
+    cell: Callable[[GpuFacts], Span],
     shown: bool = True,
 ) -> Column:
     return Column(name, head, width, rank, ">", 0, value, True, label, shown, cell)
 
 
-def line(facts: Facts, history: str, chosen: Chosen) -> Row:
+def line(facts: GpuFacts, history: str, chosen: Chosen) -> Row:
     """One GPU as a line of the table. ``history``: as wide as the column ``history`` of ``chosen``."""
     row, gpu, label = Row(), facts.gpu, facts.label
     for column, width in chosen:
@@ -112,27 +112,27 @@ def line(facts: Facts, history: str, chosen: Chosen) -> Row:
     return row
 
 
-def _index(facts: Facts) -> Span:
+def _index(facts: GpuFacts) -> Span:
     return str(facts.gpu.index), "text"
 
 
-def _util(facts: Facts) -> Span:
+def _util(facts: GpuFacts) -> Span:
     return _or_na(percent(facts.gpu.utilization), facts.gpu.utilization), "text"
 
 
-def _memory(facts: Facts) -> Span:
+def _memory(facts: GpuFacts) -> Span:
     gpu = facts.gpu
     if gpu.memory_used is None or gpu.memory_total is None:
         return "n/a", "dim"
     return f"{gpu.memory_used / (1 << 30):.0f}/{gpu.memory_total / (1 << 30):.0f}G", "text"
 
 
-def _share(facts: Facts) -> Span:
+def _share(facts: GpuFacts) -> Span:
     share = memory_share(facts.gpu)
     return _or_na(percent(share), share), "warn" if share is not None and share >= FULL else "text"
 
 
-def _power(facts: Facts) -> Span:
+def _power(facts: GpuFacts) -> Span:
     gpu = facts.gpu
     if gpu.power_w is None:
         return "n/a", "dim"
@@ -140,19 +140,19 @@ def _power(facts: Facts) -> Span:
     return f"{gpu.power_w:.0f}{limit}W", "text"
 
 
-def _temperature(facts: Facts) -> Span:
+def _temperature(facts: GpuFacts) -> Span:
     degrees = facts.gpu.temperature_c
     if degrees is None:
         return "n/a", "dim"
     return f"{degrees:.0f}°C", "warn" if degrees >= HOT else "text"
 
 
-def _clock(facts: Facts) -> Span:
+def _clock(facts: GpuFacts) -> Span:
     clock = facts.gpu.sm_clock_mhz
     return ("n/a", "dim") if clock is None else (f"{clock:.0f}MHz", "text")
 
 
-def _processes(facts: Facts) -> Span:
+def _processes(facts: GpuFacts) -> Span:
     return str(len(facts.gpu.pids)), "text"
 
 
@@ -188,7 +188,7 @@ def cell(gpu: GpuStatus, label: StatusLabel, width: int) -> Row:
 
     Example: ``  0 ━━━━━╸  97%  84% replica-0 ●``. Below ``GOOD_CELL`` there is no bar.
     """
-    row, facts = Row(), Facts(gpu, label)
+    row, facts = Row(), GpuFacts(gpu, label)
     for name, _, columns, align in _cell_columns(width):
         match name:
             case "bar":

@@ -144,12 +144,12 @@ class GpusPane(GridPane):
         """All columns of the table of GPUs; without GPUs, of services."""
         return self._columns(WIDE)
 
-    def item(self, key: str) -> gpu_rows.Facts | cpu_rows.Facts:
+    def item(self, key: str) -> gpu_rows.GpuFacts | cpu_rows.CpuFacts:
         """What is known of a GPU or service."""
         label = self._labels[key]
         if key in self._gpus:
-            return gpu_rows.Facts(self._gpus[key], label)
-        return cpu_rows.Facts(self._services[key], label)
+            return gpu_rows.GpuFacts(self._gpus[key], label)
+        return cpu_rows.CpuFacts(self._services[key], label)
 
     def words(self, key: str) -> str:
         """Number, name, UUID, owner and verdict of a GPU; name, kind and state of a service."""
@@ -215,7 +215,7 @@ class GpusPane(GridPane):
         """One GPU or service as a line of the table."""
         chosen, facts = self.table(width), self.item(key)
         history = self._history_cells(key, chosen)
-        if isinstance(facts, gpu_rows.Facts):
+        if isinstance(facts, gpu_rows.GpuFacts):
             return gpu_rows.line(facts, history, chosen)
         return cpu_rows.line(facts, history, chosen)
 

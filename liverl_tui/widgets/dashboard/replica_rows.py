@@ -32,7 +32,7 @@ METER = 10  # columns of the bar that shows the progress of a start
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReplicaFacts:
     """What the columns read of one row. ``replica`` and ``service``: of that name; None if there is none. ``now``: Unix
     time; ``gpus``: indices of the GPUs, as text."""
 
@@ -197,75 +197,75 @@ def _number(
     head: str,
     width: int,
     rank: int,
-    value: Callable[[Facts], float | None],
+    value: Callable[[ReplicaFacts], float | None],
     label: str,
     words: Callable[[float | None], str] = count,
     *,
-    cell: Callable[[Facts], Span] | None = None,
+    cell: Callable[[ReplicaFacts], Span] | None = None,
     shown: bool = True,
 ) -> Column:
     """A column of numbers, the largest first. ``words``: a number as text; ``cell``: see ``Column``."""
 
-    def plain(facts: Facts) -> Span:
+    def plain(facts: ReplicaFacts) -> Span:
         return words(value(facts)), "text"
 
     return Column(name, head, width, rank, ">", 0, value, True, label, shown, cell or plain)
 
 
-def _plain(read: Callable[[Facts], str]) -> Callable[[Facts], Span]:
+def _plain(read: Callable[[ReplicaFacts], str]) -> Callable[[ReplicaFacts], Span]:
     """The cell of a column of plain texts."""
     return lambda facts: (read(facts) or UNKNOWN, "text")
 
 
-def _listed_cell(facts: Facts) -> Span:
+def _listed_cell(facts: ReplicaFacts) -> Span:
     return _listed(facts.replica, facts.index.snapshot) if facts.replica is not None else (UNKNOWN, "text")
 
 
-def _listed_value(facts: Facts) -> Value:
+def _listed_value(facts: ReplicaFacts) -> Value:
     return _listed_cell(facts)[0] if facts.replica is not None else None
 
 
-def _load(facts: Facts) -> float | None:
+def _load(facts: ReplicaFacts) -> float | None:
     running, waiting = facts.engine.running, facts.engine.waiting
     return None if running is None and waiting is None else (running or 0.0) + (waiting or 0.0)
 
 
-def _load_cell(facts: Facts) -> Span:
+def _load_cell(facts: ReplicaFacts) -> Span:
     engine = facts.engine
     crowded = (engine.waiting or 0.0) > (engine.running or 0.0)
     return f"{_whole(engine.running)}/{_whole(engine.waiting)}", "warn" if crowded else "text"
 
 
-def _seconds_cell(facts: Facts) -> Span:
+def _seconds_cell(facts: ReplicaFacts) -> Span:
     slow = any(symptom.id == f"replica_slow:{facts.name}" for symptom in facts.index.snapshot.symptoms)
     return number(facts.engine.seconds_per_answer, 2)[:5], "warn" if slow else "text"
 
 
-def _kv_cell(facts: Facts) -> Span:
+def _kv_cell(facts: ReplicaFacts) -> Span:
     usage = facts.engine.kv_cache_usage
     return percent(usage), "warn" if usage is not None and usage >= CROWDED else "text"
 
 
-def _version_cell(facts: Facts) -> Span:
+def _version_cell(facts: ReplicaFacts) -> Span:
     version = facts.engine.policy_version
     behind = version is not None and version != facts.index.snapshot.policy_version is not None
     return UNKNOWN if version is None else f"v{version}", "warn" if behind else "text"
 
 
-def _restarts_cell(facts: Facts) -> Span:
+def _restarts_cell(facts: ReplicaFacts) -> Span:
     return str(facts.restarts), "warn" if facts.restarts else "text"
 
 
-def _minus_since(facts: Facts) -> float | None:
+def _minus_since(facts: ReplicaFacts) -> float | None:
     """Sorts as the uptime does, but does not change with the time."""
     return None if facts.since is None else -facts.since
 
 
-def _uptime_cell(facts: Facts) -> Span:
+def _uptime_cell(facts: ReplicaFacts) -> Span:
     return UNKNOWN if facts.since is None else age(facts.now - facts.since), "text"
 
 
-def _port_cell(facts: Facts) -> Span:
+def _port_cell(facts: ReplicaFacts) -> Span:
     _, colon, port = facts.address.rpartition(":")
     return f":{port}" if colon else UNKNOWN, "text"
 
@@ -274,7 +274,7 @@ def _percent_of_core(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}%"
 
 
-def line(facts: Facts, chosen: Chosen) -> Row:
+def line(facts: ReplicaFacts, chosen: Chosen) -> Row:
     """One serving replica as a line of the table."""
     row = Row()
     for column, width in chosen:

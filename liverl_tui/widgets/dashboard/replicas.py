@@ -27,7 +27,7 @@ from liverl_tui.widgets.base.clock import Clock
 from liverl_tui.widgets.base.fitting import STEPS, Chosen, Column, stepped
 from liverl_tui.widgets.base.rows import RowsPane
 from liverl_tui.widgets.dashboard import replica_rows
-from liverl_tui.widgets.dashboard.replica_rows import WORKERS, Facts
+from liverl_tui.widgets.dashboard.replica_rows import WORKERS, ReplicaFacts
 from liverl_tui.widgets.dashboard.selection import ServiceSelected, Unfolded
 
 PROBLEMS = "problems first"  # an order of the list
@@ -171,13 +171,15 @@ class ReplicasPane(RowsPane):
         """All columns of the table."""
         return self._columns(narrow=False)
 
-    def item(self, key: str) -> Facts | None:
+    def item(self, key: str) -> ReplicaFacts | None:
         """What is known of a replica or service."""
         index = self._snapshot_index
         if key == MISSING or index is None or self._is_workers(key) or self._is_of_hosts(key):
             return None
         gpus, service = self._gpus.get(key, ""), index.services.get(key)
-        return Facts(key, self._labels[key], self._replicas.get(key), service, index, self._clock.now(), gpus)
+        return ReplicaFacts(
+            key, self._labels[key], self._replicas.get(key), service, index, self._clock.now(), gpus
+        )
 
     def words(self, key: str) -> str:
         """Name, state, kind, address, and why it is in that state."""
@@ -277,7 +279,7 @@ class ReplicasPane(RowsPane):
             name = key if key == HOSTS else f"  {self._hosts[key].name or '(none)'}"
             return replica_rows.host_line(name, label, self._words_of_hosts(key), names, self._state)
         if replica is not None and replica.state in SERVING:
-            facts = Facts(key, label, replica, service, snapshot_index, now, self._gpus[key])
+            facts = ReplicaFacts(key, label, replica, service, snapshot_index, now, self._gpus[key])
             return replica_rows.line(facts, self.table(width))
         why = service.why if service is not None else ""
         if replica is not None:

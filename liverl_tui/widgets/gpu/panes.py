@@ -66,9 +66,9 @@ class GpuList(ChooserPane):
         """All columns: those of the GPUs pane, but for its bars."""
         return _COLUMNS
 
-    def item(self, key: str) -> gpu_table.Facts:
+    def item(self, key: str) -> gpu_table.GpuFacts:
         """What is known of a GPU."""
-        return gpu_table.Facts(self._gpus[key], self._labels[key])
+        return gpu_table.GpuFacts(self._gpus[key], self._labels[key])
 
     def words(self, key: str) -> str:
         """Number, name, UUID, owner and verdict."""
