@@ -101,7 +101,7 @@ def check_hosts(config: RunConfig, address: str) -> None:
         )
     if not conditions.joined_hosts(config):
         raise NoJob(
-            f"{what}, but with trainer.kind {config.trainer.kind} liverl-tui starts nothing on other hosts; expected 1 "
+            f"{what}, but with trainer.kind {config.trainer.kind} nothing is started on other hosts; expected 1 "
             "(--nodes 1), or trainer.kind: verl"
         )
     if address:
