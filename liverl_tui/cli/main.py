@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": ("nodes", "List the hosts of a run on several, and what to run on those that are missing."),
     "notify": ("notify", "List the notification targets of a run, and test them."),
     "join": ("join", "Make this host a node of a run that several hosts share."),
+    "launcher": ("launcher", "Print a job script that runs a configuration under Slurm."),
     "ls": ("ls", "List runs, live and ended."),
     "archive": ("archive", "Keep what is worth keeping of a run that has ended."),
     "clean": ("clean", "Remove what runs that have ended left behind; on request logs and trials."),

@@ -354,6 +354,9 @@ OPTIONS_OF_OTHERS = {
     "--from": "of uvx",
     "--with": "of uv run",
     "--init": "of docker",
+    **dict.fromkeys(
+        ("--signal", "--requeue", "--open-mode", "--ntasks", "--gpus-per-node"), "of Slurm's programs"
+    ),
     "--update-documents": "of the tests",
     "--build-arg": "of docker",
     "--default-address-pool": "of dockerd",

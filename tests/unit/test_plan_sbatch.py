@@ -1,0 +1,128 @@
+"""The job script for Slurm: its numbers are the configuration's, its text is correct shell, and no secret is in it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from liverl.plan.sbatch import SHORTEST_S, Job, NoJob, check_limits, job_script, limit_seconds
+from liverl_tui.cli.launcher import launcher_command
+
+VERL = ("--profile", "cpu-verl", "--set", "run.topology=in_process")
+
+
+def script(*words: str) -> str:
+    done = CliRunner().invoke(launcher_command, ["slurm", "--name", "night", *words], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+def options(text: str) -> dict[str, str]:
+    """Of the ``#SBATCH`` lines."""
+    found = [line.removeprefix("#SBATCH --") for line in text.splitlines() if line.startswith("#SBATCH ")]
+    return {name: value for name, _, value in (line.partition("=") for line in found)}
+
+
+def words_of(text: str, command: str) -> list[str]:
+    """The words of the line that runs ``command`` in the background."""
+    (line,) = (one for one in text.splitlines() if f'"${{program[@]}}" {command} ' in one)
+    return shlex.split(line.removesuffix(" &"))
+
+
+def test_a_run_on_one_node_asks_for_no_gpu_that_it_does_not_use() -> None:
+    text = script("--set", "training.total_steps=3", "--time", "1-0", "--partition", "low")
+    found = options(text)
+    assert found == {
+        "job-name": "night", "nodes": "1", "ntasks-per-node": "1", "cpus-per-task": "4", "partition": "low",
+        "time": "1-0", "requeue": "", "open-mode": "append", "signal": "B:USR1@120",
+    }  # fmt: skip
+    assert "srun" not in text
+    up = words_of(text, "up")
+    assert up[1:7] == ["up", "--no-ui", "--yes", "--resume-or-start", "--name", "night"]
+    assert up[-2:] == ["--set", "training.total_steps=3"]
+
+
+def test_the_other_nodes_join_with_the_same_numbers(tmp_path: Path) -> None:
+    sets = ("--set", "infrastructure.ngpus_per_node=2", "--set", "ray.num_cpus=40")
+    text = script("--nodes", "4", *VERL, *sets, "--run-root", str(tmp_path))
+    assert (options(text)["nodes"], options(text)["cpus-per-task"]) == ("4", "40")
+    join = words_of(text, "join")
+    assert join[0] == "srun" and join[-3:] == ["join", "--next", str(tmp_path / "liverl" / "night")]
+    assert {"--relative=1", "--nodes=3", "--ntasks=3", "--cpus-per-task=40", "--overlap"} <= set(join)
+    # After a requeue another host may be the first.
+    assert words_of(text, "up")[-4:] == [
+        "--set",
+        "infrastructure.nnodes=4",
+        "--set",
+        "infrastructure.node0_ip=",
+    ]
+
+
+ODD = 'it\'s; $(touch x) `y` "z" #\\'
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_each_value_is_quoted(nodes: int, tmp_path: Path) -> None:
+    up = ("up", "--set", f"a.b={ODD}")
+    text = job_script(Job("n", nodes, 8, 4, (f"/{ODD}/liverl-tui",), up, f"/runs/{ODD}", f"/{ODD}"))
+    file = tmp_path / "job"
+    file.write_text(text)
+    checked = subprocess.run(["bash", "-n", str(file)], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert words_of(text, "up")[-1] == f"a.b={ODD}"
+    assert f"cd -- {shlex.quote(f'/{ODD}')} || exit 1" in text
+    assert options(text)["gpus-per-node"] == "8"
+    if nodes == 2:
+        join = words_of(text, "join")
+        assert join[-1] == f"/runs/{ODD}" and "--gpus-per-node=8" in join
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", "2"], "infrastructure.nnodes is 2, but with trainer.kind embedded"),
+        (["--nodes", "2", *VERL, "--set", "ray.address=10.0.0.1:6379"], "ray.address 10.0.0.1:6379 names a Ray"),
+        (["--nodes", "2", *VERL, "--set", "infrastructure.node0_ip=10.0.0.1"], "infrastructure.node0_ip is 10.0.0.1"),
+        (["--time", "soon"], "--time 'soon' is no time limit"),
+        (["--time", "5"], "--time 5 is 300 s; expected at least 10 minutes"),
+        (["--partition", "a b"], "--partition 'a b' is no name of a partition"),
+        (["--set", "credentials.wandb_api_key=abc"], "--set credentials.wandb_api_key: the script would hold"),
+        (["--nodes", "0"], "0 is not in the range"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_job_is_named(words: list[str], said: str) -> None:
+    with pytest.raises(Exception, match=r"\w") as error:
+        script(*words)
+    message = getattr(error.value, "message", str(error.value))
+    assert said in message and "abc" not in message
+    assert getattr(error.value, "exit_code", None) == 2
+
+
+def test_a_file_is_written_once(tmp_path: Path) -> None:
+    file = tmp_path / "job.sbatch"
+    assert script("-o", str(file)) == f"written: {file}; to submit it: sbatch {file}\n"
+    before = file.read_text()
+    assert before.startswith("#!/usr/bin/env bash\n")
+    with pytest.raises(Exception, match=r"exists; name a new file"):
+        script("-o", str(file))
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 5400), ("1:30", 90), ("24:00:00", 86400), ("2-12", 216000), ("1-0:30", 88200), ("1-0:0:5", 86405),
+     ("", None), ("1:2:3:4", None), ("-5", None), ("1h", None)],
+)  # fmt: skip
+def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, seconds: int | None) -> None:
+    assert limit_seconds(text) == seconds
+
+
+def test_the_shortest_time_limit() -> None:
+    check_limits(f"0:{SHORTEST_S}", "")
+    with pytest.raises(NoJob):
+        check_limits(f"0:{SHORTEST_S - 1}", "")
