@@ -255,6 +255,94 @@ def test_other_environments_of_harbors_are_its_own_matter(package: Path) -> None
     assert judged(package, "harbor_agent.environment_type=gke")[TYPE] == ("ok", "gke")
 
 
+FACTORY = """
+import importlib, os
+class EnvironmentFactory:
+    def run_preflight(kind, path=None):
+        print("asked")
+        if path:
+            module, name = path.split(":")
+            return getattr(importlib.import_module(module), name).preflight()
+        if "GKE_TOKEN" not in os.environ:
+            raise SystemExit("GKE requires\\nGKE_TOKEN to be set.")
+        import harbor.environments.gke
+"""
+CLASSES = """
+class With:
+    def preflight():
+        raise RuntimeError("no gateway")
+class Without: ...
+"""
+GKE = ("harbor_agent.environment_type=gke",)
+PASSED = "supervise.pass_env=[GKE_TOKEN]"
+OWN = ("harbor_agent.environment_type=null", "harbor_agent.environment_import_path=sandboxes:")
+
+
+@pytest.mark.parametrize(
+    ("sets", "variables", "there", "told"),
+    [
+        (GKE, {}, True, ("fail", "gke: Harbor's own check says: GKE requires GKE_TOKEN to be set.")),
+        (
+            *((*GKE, PASSED), {"GKE_TOKEN": "x"}, False),
+            (
+                "fail",
+                "gke: Harbor's own check says: packages that it needs are not installed (_HAS_KUBERNETES): install "
+                "harbor[gke] there",
+            ),
+        ),
+        (
+            *((*GKE, PASSED), {"GKE_TOKEN": "x"}, True),
+            ("ok", "gke: Harbor's own check finds what it needs on this host"),
+        ),
+        (
+            (OWN[0], f"{OWN[1]}With"),
+            {},
+            True,
+            ("fail", "sandboxes:With: Harbor's own check says: no gateway"),
+        ),
+        ((OWN[0], f"{OWN[1]}Without"), {}, True, None),
+        ((OWN[0], f"{OWN[1]}Gone"), {}, True, None),  # told of its key
+        (("harbor_agent.environment_type=gkee",), {}, True, None),
+        (("harbor_agent.environment_type=local",), {}, True, None),
+    ],
+)
+def test_an_environment_of_harbors_is_asked_for_what_it_needs(
+    package: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sets: tuple[str, ...],
+    variables: dict[str, str],
+    there: bool,
+    told: tuple[str, str] | None,
+) -> None:
+    folder = package / "harbor/environments"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "factory.py").write_text(FACTORY)
+    (folder / "gke.py").write_text(f"_HAS_KUBERNETES = {there}\n")
+    (package / "sandboxes.py").write_text(CLASSES)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert judged(package, *sets).get(harbor.SANDBOXES) == told
+
+
+def test_a_variable_that_trials_do_not_inherit_is_named(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = package / "harbor/environments"
+    folder.mkdir()
+    (folder / "factory.py").write_text(FACTORY)
+    monkeypatch.setenv("GKE_TOKEN", "x")
+    given = (*GOOD, f"agent.path=[{package}]", f"environments.harbor.venv_path={sys.executable}", *GKE)
+    told = checks(*given)[harbor.SANDBOXES]
+    assert told.status == "fail" and "GKE requires GKE_TOKEN to be set" in told.text
+    assert told.fix == "GKE_TOKEN is set here, but trials do not inherit it: add it to supervise.pass_env"
+
+
+def test_a_harbor_without_a_check_of_its_environments_is_told(package: Path) -> None:
+    status, text = judged(package, *GKE)[harbor.SANDBOXES]
+    assert status == "skipped" and "harbor 0.24.0 has no preflight to ask: ModuleNotFoundError" in text
+
+
 def test_local_is_told_with_what_it_does_not_separate() -> None:
     check = checks(*GOOD, "environments.harbor.venv_path=/none")[TYPE]
     if check.status == "ok":
@@ -394,7 +482,12 @@ def test_harbor_tells_its_names() -> None:
     assert {"docker", "ack"} <= set(answer.environments)
     assert {"terminus-2", "claude-code"} <= set(answer.agents)
     assert answer.problems["k"][0] == "harbor.agents.oracle has no class OracleAgnt"
-    assert "OracleAgent" in answer.problems["k"][1]
+    assert "OracleAgent" in answer.problems["k"][1] and answer.preflight is None
+    bare = {"PATH": os.defpath, "HOME": "/nonexistent"}
+    told = harbor.ask(Path(HARBOR_PYTHON), {}, (), ("e2b", ""), bare).preflight
+    assert told is not None and "E2B_API_KEY" in told
+    told = harbor.ask(Path(HARBOR_PYTHON), {}, (), ("e2b", ""), {**bare, "E2B_API_KEY": "x"}).preflight
+    assert told in ("", "packages that it needs are not installed (_HAS_E2B): install harbor[e2b] there")
 
 
 def test_relative_tasks_start_at_the_directory_of_the_training_data(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from liverl.procs.asking import NotEndedError, ask_program, last_words
 from liverl.util.nearest import did_you_mean
 
 NAME = "environment harbor"
+SANDBOXES = "sandboxes"  # what an environment of Harbor's needs on this host
 LOCAL, DOCKER = "local", "docker"  # the environment that is ours, and Harbor's default
 # What the local environment starts; see ``agents.harbor.local_environment``.
 PROGRAMS = (
@@ -39,7 +41,7 @@ _NAMESPACES = (
 # Runs in Harbor's environment. Importing a class executes the user's module, as Harbor does for each trial.
 _ASK = r"""
 import importlib, importlib.metadata, inspect, json, sys
-classes = json.loads(sys.argv[1])
+classes, kind, path = json.loads(sys.argv[1])
 untold = {}
 def names(what, module, enum):
     try:
@@ -56,6 +58,25 @@ def problem(path):
     if inspect.isclass(getattr(found, name, None)):
         return "", []
     return f"{module} has no class {name}", [n for n, v in vars(found).items() if inspect.isclass(v)]
+def tried():
+    try:
+        from harbor.environments.factory import EnvironmentFactory
+        from harbor.models.environment_type import EnvironmentType
+        run = EnvironmentFactory.run_preflight
+    except (ImportError, AttributeError) as error:
+        untold["preflight"] = f"{type(error).__name__}: {error}"
+        return None
+    known = set(sys.modules)
+    try:
+        run(EnvironmentType(kind) if kind else None, path or None)
+    except (Exception, SystemExit) as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    # A module of Harbor's notes whether the packages of its extra are there, and raises only when a sandbox starts.
+    own = [vars(module) for name, module in sys.modules.items() if name not in known and "harbor." in name]
+    missing = [name for names in own for name, there in names.items() if name[:5] == "_HAS_" and there is False]
+    if kind and missing:
+        return f"packages that it needs are not installed ({', '.join(missing)}): install harbor[{kind}] there"
+    return ""
 try:
     version = importlib.metadata.version("harbor")
 except importlib.metadata.PackageNotFoundError:
@@ -65,7 +86,11 @@ if version:
     answer["environments"] = names("environment", "harbor.models.environment_type", "EnvironmentType")
     answer["agents"] = names("agent", "harbor.models.agent.name", "AgentName")
     answer["untold"] = untold
-    answer["problems"] = {key: problem(path) for key, path in classes.items()}
+    answer["problems"] = {key: problem(named) for key, named in classes.items()}
+    module, _, name = path.partition(":")
+    has_one = not path or hasattr(getattr(sys.modules.get(module), name, None), "preflight")
+    if has_one and (path or kind in answer["environments"]):
+        answer["preflight"] = tried()
 print()
 print(json.dumps(answer))
 """
@@ -74,7 +99,8 @@ print(json.dumps(answer))
 class HarborAnswer(msgspec.Struct, frozen=True):
     """What an interpreter knows of Harbor. ``harbor``: its version, "" without it; ``environments`` and ``agents``: the
     names that it knows; ``untold``: why it does not tell those, by "environment" and "agent"; ``problems``: by
-    configuration key, why a class cannot be used ("" if it can), and the classes of its module."""
+    configuration key, why a class cannot be used ("" if it can), and the classes of its module; ``preflight``: what the
+    environment's own preflight misses, "" if nothing, None if it was not run, for the reason in ``untold``."""
 
     python: str
     harbor: str
@@ -82,6 +108,7 @@ class HarborAnswer(msgspec.Struct, frozen=True):
     agents: tuple[str, ...] = ()
     untold: dict[str, str] = {}
     problems: dict[str, tuple[str, tuple[str, ...]]] = {}
+    preflight: str | None = None
 
 
 def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
@@ -96,14 +123,15 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
     except BuildError as error:
         yield Check(NAME, "fail", error.text)
         return
+    trainer = next((service for service in plan.services if service.ends_run), None)
+    variables = variables_of(trainer, env) if trainer is not None else env
     if place.published:
-        yield from _environment(place.python, config)
+        yield from _environment(place.python, config, variables, env)
     elif place.kind == "built":
         yield to_build(spec.python or "")
     else:
         yield Check(NAME, "fail", f"{place.python} does not exist (environments.harbor.venv_path)")
-    trainer = next((service for service in plan.services if service.ends_run), None)
-    yield from _sandbox(config, variables_of(trainer, env) if trainer is not None else env)
+    yield from _sandbox(config, variables)
 
 
 def to_build(wanted: str) -> Check:
@@ -120,34 +148,59 @@ def to_build(wanted: str) -> Check:
     return Check(NAME, "fail", f"{words}; {ways}")
 
 
-def ask(python: Path, classes: Mapping[str, str], path: tuple[str, ...]) -> HarborAnswer:
+def ask(
+    python: Path,
+    classes: Mapping[str, str],
+    path: tuple[str, ...],
+    sandboxes: tuple[str, str] = ("", ""),
+    variables: Mapping[str, str] = os.environ,
+) -> HarborAnswer:
     """Ask an interpreter about Harbor. ``classes``: ``module:Class`` by configuration key; ``path``: directories with
-    the user's modules.
+    the user's modules; ``sandboxes``: the type of environment and the class, of which the preflight is run with
+    ``variables``; without either none is.
 
     Raises:
         ValueError: it cannot be asked; the text says why.
     """
-    env = {**os.environ, "PYTHONPATH": module_path(path), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    env = {**variables, "PYTHONPATH": module_path(path), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     # What lies in the current directory is not found by Harbor either.
-    return ask_python(python, _ASK, [json.dumps(dict(classes))], HarborAnswer, env=env, cwd="/")
+    return ask_python(python, _ASK, [json.dumps([dict(classes), *sandboxes])], HarborAnswer, env=env, cwd="/")
 
 
-def _environment(python: Path, config: RunConfig) -> Iterator[Check]:
+def _environment(
+    python: Path, config: RunConfig, variables: Mapping[str, str], env: Mapping[str, str]
+) -> Iterator[Check]:
     agent = config.harbor_agent
     named = {
         "harbor_agent.agent_import_path": agent.agent_import_path,
         "harbor_agent.environment_import_path": agent.environment_import_path,
     }
+    kind = "" if _tried_by_us(config) else str(agent.environment_type)
+    sandboxes = ("", agent.environment_import_path) if agent.environment_import_path else (kind, "")
     try:
-        answer = ask(python, {key: path for key, path in named.items() if path}, config.agent.path)
+        answer = ask(
+            python,
+            {key: path for key, path in named.items() if path},
+            config.agent.path,
+            sandboxes,
+            variables,
+        )
     except ValueError as error:
         yield Check(NAME, "fail", f"{python} cannot be asked for Harbor: {error}")
         return
-    yield from judged(config, answer, python)
+    yield from judged(config, answer, python, env.keys() - variables.keys())
 
 
-def judged(config: RunConfig, answer: HarborAnswer, python: Path) -> Iterator[Check]:
-    """What the interpreter's answer says about the configuration. Pure."""
+def _tried_by_us(config: RunConfig) -> bool:
+    """Whether ``_sandbox`` tries the type of environment: those two it knows better than Harbor's preflight."""
+    return config.harbor_agent.environment_type in (None, "", LOCAL, DOCKER)
+
+
+def judged(
+    config: RunConfig, answer: HarborAnswer, python: Path, kept_back: Set[str] = frozenset()
+) -> Iterator[Check]:
+    """What the interpreter's answer says about the configuration. ``kept_back``: variables of the caller that trials do
+    not inherit. Pure."""
     if not answer.harbor:
         ways = "install harbor there, or name an environment with Harbor in environments.harbor.venv_path"
         yield Check(NAME, "fail", f"{python} (Python {answer.python}) has no package harbor; {ways}")
@@ -156,13 +209,29 @@ def judged(config: RunConfig, answer: HarborAnswer, python: Path) -> Iterator[Ch
     agent = config.harbor_agent
     if agent.agent_name and not agent.agent_import_path:
         yield _name("harbor_agent.agent_name", agent.agent_name, answer.agents, "agent", answer)
-    if agent.environment_type not in (None, "", LOCAL, DOCKER):  # ``_sandbox`` tries these two
+    if not _tried_by_us(config):
         known = (LOCAL, *answer.environments) if answer.environments else ()
         yield _name(
             "harbor_agent.environment_type", str(agent.environment_type), known, "environment", answer
         )
     for key, (why, classes) in answer.problems.items():
         yield _class(key, why, classes, config)
+    what = str(agent.environment_import_path or agent.environment_type)
+    if answer.preflight is not None:
+        yield _preflight(what, answer.preflight, kept_back)
+    elif "preflight" in answer.untold:
+        why = answer.untold["preflight"]
+        yield Check(SANDBOXES, "skipped", f"{what}: harbor {answer.harbor} has no preflight to ask: {why}")
+
+
+def _preflight(what: str, missing: str, kept_back: Set[str]) -> Check:
+    """What Harbor's own preflight of the environment says: programs, credentials, extras of its package."""
+    if not missing:
+        return Check(SANDBOXES, "ok", f"{what}: Harbor's own check finds what it needs on this host")
+    set_here = sorted(name for name in {*re.findall(r"[A-Z][A-Z0-9_]+", missing)} if name in kept_back)
+    words = f"{', '.join(set_here)} is set here, but trials do not inherit it: add it to supervise.pass_env"
+    text = f"{what}: Harbor's own check says: {missing}"
+    return Check(SANDBOXES, "fail", text, fix=words if set_here else "")
 
 
 def _name(key: str, value: str, known: tuple[str, ...], what: str, answer: HarborAnswer) -> Check:
