@@ -85,7 +85,7 @@ def test_local_sandboxes_share_this_machines_network(env: dict[str, str]) -> Non
             f"set proxy.host to {HERE}, the gateway of this daemon's bridge",
             {"proxy.host": HERE},
         ),
-        ("echo 192.0.2.7", "192.0.2.7, is no address of this machine: the daemon runs elsewhere", {}),
+        ("echo 192.0.2.7", "192.0.2.7, is no address of this machine: its interface is gone, which", {}),
         ("echo fd00::1 fd00::/64; echo", "its network bridge has no IPv4 gateway", {}),
         ("echo 127.0.0.0/8", f"set proxy.host to {HERE}", {"proxy.host": HERE}),  # as a fresh daemon tells it
         ("echo no daemon at all >&2; exit 1", "is not known: no daemon at all", {}),
@@ -112,7 +112,7 @@ def test_the_daemon_is_the_trials_own(tmp_path: Path, env: dict[str, str]) -> No
         ((), f"echo {HERE}", "ok", f"sandboxes get {HERE}, the gateway of Docker's bridge (proxy.host is auto)"),
         (("proxy.host=auto",), f"echo {HERE}", "ok", f"sandboxes get {HERE}, the gateway"),
         (("proxy.advertise=me.lan",), f"echo {HERE}", "ok", f"me.lan (proxy.advertise); the sessions listen at {HERE}"),
-        ((), "echo 192.0.2.7", "fail", "192.0.2.7, is no address of this machine: the daemon runs elsewhere"),
+        ((), "echo 192.0.2.7", "fail", "192.0.2.7, is no address of this machine: its interface is gone, which"),
         ((), "echo no daemon >&2; exit 1", "fail", "is not known: no daemon; set proxy.host to"),
         (("harbor_agent.agent_name=terminus-2",), "echo 192.0.2.7", "warn", "terminus-2 itself runs beside Harbor"),
         (("harbor_agent.environment_type=gke",), f"echo {HERE}", "fail", "sandboxes cannot reach 127.0.0.1"),

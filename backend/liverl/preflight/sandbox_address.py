@@ -13,7 +13,7 @@ from liverl.plan.sessions import agents_host
 from liverl.plan.spec import Plan
 from liverl.preflight.harbor import DOCKER, LOCAL
 from liverl.preflight.subject import variables_of
-from liverl.sandboxes.bridge import address, bridge_gateway, is_here
+from liverl.sandboxes.bridge import address, bridge_gateway, is_here, not_here
 from liverl.util.loopback import is_loopback
 from liverl.util.primary_address import primary_address
 
@@ -92,8 +92,8 @@ def _way_out(plan: Plan, config: RunConfig, env: Mapping[str, str], key: str) ->
     if not gateway:
         return f"{everywhere} (the gateway of Docker's bridge would be better, and is not known: {why})", {}
     if not is_here(gateway):
-        text = f"the gateway of Docker's bridge, {gateway}, is no address of this machine: the daemon runs elsewhere"
-        return f"{everywhere}, or to an address of this machine that the sandboxes reach ({text})", {}
+        reach = f"{everywhere}, or to an address of this machine that the sandboxes reach"
+        return f"{reach} ({not_here(gateway)})", {}
     patch = {"proxy.host": gateway} | ({"proxy.advertise": ""} if key == "proxy.advertise" else {})
     cleared = " and proxy.advertise to nothing" if key == "proxy.advertise" else ""
     return f"set proxy.host to {gateway}{cleared}, the gateway of this daemon's bridge", patch

@@ -18,9 +18,16 @@ def address(env: Mapping[str, str]) -> tuple[str, str]:
     and why there is none. ``env``: with the variables by which the docker program finds the daemon."""
     gateway, why = bridge_gateway(env)
     if gateway and not is_here(gateway):
-        why = f"the gateway of Docker's bridge, {gateway}, is no address of this machine: the daemon runs elsewhere"
-        return "", why
+        return "", not_here(gateway)
     return gateway, why and f"the gateway of Docker's bridge is not known: {why}"
+
+
+def not_here(gateway: str) -> str:
+    """What it means that the bridge's gateway is no address of this machine."""
+    return (
+        f"the gateway of Docker's bridge, {gateway}, is no address of this machine: its interface is gone, which a "
+        "restart of the daemon makes again, or the daemon runs on another host"
+    )
 
 
 def bridge_gateway(env: Mapping[str, str]) -> tuple[str, str]:
