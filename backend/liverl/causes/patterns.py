@@ -107,7 +107,8 @@ def _unbounded(items: Any, anchored: bool, inside: bool) -> Iterator[str]:
         if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
             _, most, repeated = argument
             if most > LONG and (inside or not anchored):
-                yield f"repeats up to {most} times"
+                how = "without an end" if most == codes.MAXREPEAT else f"up to {most} times"
+                yield f"repeats {how}: write how many there may be, at most {LONG}, such as {{1,200}}"
             yield from _unbounded(repeated, anchored, inside or most > 8)
         elif code is codes.SUBPATTERN:
             yield from _unbounded(argument[3], anchored, inside)
