@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl_tui.cli.new_file import write_new
 from liverl_tui.cli.options import as_path
 from liverl_tui.cli.output import echo, echo_exact, echo_json
 from liverl_tui.text.errors import CliError
@@ -44,7 +45,7 @@ def import_command(path: str, output: Path | None, as_json: bool) -> int:
     except OSError as error:
         raise CliError(f"{error.filename or path}: {error.strerror or error}", ExitCode.USAGE) from None
     if output is not None:
-        _write(output, found.text)
+        write_new(output, found.text)
     if as_json:
         echo_json(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return ExitCode.OK
@@ -55,22 +56,6 @@ def import_command(path: str, output: Path | None, as_json: bool) -> int:
     if output is not None:
         echo(f"written: {output}; what would be started: liverl-tui plan --config {output}")
     return ExitCode.OK
-
-
-def _write(output: Path, text: str) -> None:
-    """
-    Raises:
-        CliError: there is such a file, or it cannot be written.
-    """
-    from liverl.util.atomic_file import create
-
-    try:
-        with create(output) as file:
-            file.write(text.encode())
-    except FileExistsError:
-        raise CliError(f"{output} exists; name a new file", ExitCode.USAGE) from None
-    except OSError as error:
-        raise CliError(f"{output}: {error.strerror or error}", ExitCode.USAGE) from None
 
 
 def _report(found: Imported) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from liverl.exit_codes import ExitCode
+from liverl_tui.cli.new_file import write_new
 from liverl_tui.cli.numbers import COUNT
 from liverl_tui.cli.options import UpOptions, as_path, config_options
 from liverl_tui.cli.output import echo, echo_exact
@@ -79,7 +80,7 @@ def slurm_command(
     if output is None:
         echo_exact(text, nl=False)
         return ExitCode.OK
-    _write(output, text)
+    write_new(output, text)
     echo(f"written: {output}; to submit it: sbatch {output}")
     return ExitCode.OK
 
@@ -155,19 +156,3 @@ def _refuse_secrets(sets: tuple[str, ...]) -> None:
                 f"{FILE_SCHEME}PATH, or by a variable",
                 ExitCode.USAGE,
             )
-
-
-def _write(output: Path, text: str) -> None:
-    """
-    Raises:
-        CliError: there is such a file, or it cannot be written.
-    """
-    from liverl.util.atomic_file import create
-
-    try:
-        with create(output) as file:
-            file.write(text.encode())
-    except FileExistsError:
-        raise CliError(f"{output} exists; name a new file", ExitCode.USAGE) from None
-    except OSError as error:
-        raise CliError(f"{output}: {error.strerror or error}", ExitCode.USAGE) from None
