@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -180,7 +179,7 @@ def _body(job: Job) -> list[str]:
         "trap 'limit=yes; tell' USR1",
         "",
         *(_others(job) if job.nodes > 1 else ()),
-        f'"${{program[@]}}" {_words(job.up)} &',
+        f'"${{program[@]}}" {shlex.join(job.up)} &',
         "run=$!",
         '[ -z "$stop" ] || kill -TERM "$run"',
         "",
@@ -227,7 +226,3 @@ def _others(job: Job) -> list[str]:
         f'{shlex.join(step)} "${{program[@]}}" join --next {shlex.quote(job.run_dir)} &',
         "others=$!",
     ]
-
-
-def _words(words: Sequence[str]) -> str:
-    return " ".join(shlex.quote(word) for word in words)

@@ -20,7 +20,7 @@ from liverl.environments.interpreters import find
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python, module_path
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import trainer_variables
 from liverl.procs.asking import NotEndedError, ask_program, last_words
 from liverl.util.nearest import did_you_mean
 
@@ -123,8 +123,7 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
     except BuildError as error:
         yield Check(NAME, "fail", error.text)
         return
-    trainer = next((service for service in plan.services if service.ends_run), None)
-    variables = variables_of(trainer, env) if trainer is not None else env
+    variables = trainer_variables(plan, env)
     if place.published:
         yield from _environment(place.python, config, variables, env)
     elif place.kind == "built":

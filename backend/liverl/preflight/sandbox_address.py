@@ -12,7 +12,7 @@ from liverl.model import Check
 from liverl.plan.sessions import agents_host
 from liverl.plan.spec import Plan
 from liverl.preflight.harbor import DOCKER, LOCAL
-from liverl.preflight.subject import variables_of
+from liverl.preflight.subject import trainer_variables
 from liverl.sandboxes.bridge import address, bridge_gateway, is_here, not_here
 from liverl.util.loopback import is_loopback
 from liverl.util.primary_address import primary_address
@@ -76,8 +76,7 @@ def in_process(config: RunConfig) -> bool:
 
 def docker_variables(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> dict[str, str]:
     """The variables with which Harbor asks its daemon. ``env``: of the caller."""
-    trainer = next((service for service in plan.services if service.ends_run), None)
-    own = dict(variables_of(trainer, env) if trainer is not None else env)
+    own = trainer_variables(plan, env)
     if config.harbor_agent.docker_host:
         own["DOCKER_HOST"] = config.harbor_agent.docker_host
     return own

@@ -60,6 +60,13 @@ class Subject(msgspec.Struct, frozen=True):
     ours: Ours | None = None
 
 
+def trainer_variables(plan: Plan, env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the trainer of a run, and the trials that it starts, get from a caller with ``env``; all of
+    them in a plan without one."""
+    trainer = next((service for service in plan.services if service.ends_run), None)
+    return variables_of(trainer, env) if trainer is not None else dict(env)
+
+
 def variables_of(spec: ServiceSpec, env: Mapping[str, str]) -> dict[str, str]:
     """The variables with which a service is started by a caller with ``env``, without its secrets: a check that asks a
     program in the place of a service gives it these."""
