@@ -21,7 +21,7 @@ def check_muted(loaded: LoadedConfig) -> None:
     if not mute:
         return
     from liverl.causes.row_files import RowsError
-    from liverl.causes.rules_reading import read_rules
+    from liverl.causes.site.reading import read_rules
     from liverl.diagnose.catalogue.alert_ids import OF_LOGS, unknown
 
     rows: tuple[str, ...] | None = None

@@ -16,7 +16,7 @@ from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
-    from liverl.causes.rules import Rules
+    from liverl.causes.site.rules import Rules
 
 _with_rules = click.option(
     "--rules", "files", metavar="FILE", multiple=True, help="With the rows of this file, too; repeatable."
@@ -44,8 +44,8 @@ def check_command(files: tuple[str, ...], as_json: bool) -> int:
     import msgspec
 
     from liverl.causes.row_files import RowsError
-    from liverl.causes.rules_reading import read_rules
-    from liverl.causes.rules_shown import RulesChecked, faults_shown
+    from liverl.causes.site.reading import read_rules
+    from liverl.causes.site.shown import RulesChecked, faults_shown
 
     try:
         rules = read_rules(files)
@@ -73,7 +73,7 @@ def try_command(file: str, logs: tuple[str, ...]) -> int:
 
     Before that, each row of FILE is checked against its own `fires` and `spares`.
     """
-    from liverl.causes.rules_shown import SHOWN, tried
+    from liverl.causes.site.shown import SHOWN, tried
     from liverl_tui.cli.progress import Progress
 
     rules = _read((file,))
@@ -115,7 +115,7 @@ def ls_command(words: tuple[str, ...], files: tuple[str, ...], as_json: bool) ->
     """
     import msgspec
 
-    from liverl.causes.rules_shown import listed
+    from liverl.causes.site.shown import listed
 
     rows = listed(_read(files), words)
     if as_json:
@@ -140,7 +140,7 @@ def explain_command(name: str, files: tuple[str, ...]) -> int:
 
     What is looked for, what it means, what to do, and where that comes from. ID may be that of an alert.
     """
-    from liverl.causes.rules_shown import described
+    from liverl.causes.site.shown import described
 
     rules = _read(files)
     by_id = {row.id: row for row in rules.rows}
@@ -162,7 +162,7 @@ def _read(files: tuple[str, ...]) -> Rules:
         CliError: with everything that is wrong with the files.
     """
     from liverl.causes.row_files import RowsError
-    from liverl.causes.rules_reading import read_rules
+    from liverl.causes.site.reading import read_rules
 
     try:
         return read_rules(files)

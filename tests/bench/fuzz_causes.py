@@ -18,8 +18,8 @@ from pathlib import Path
 
 from liverl.causes.catalogue import rows
 from liverl.causes.finding import Exit
-from liverl.causes.judge import judge
-from liverl.causes.reading import NotTextError, read_log
+from liverl.causes.read.reading import NotTextError, read_log
+from liverl.causes.verdict.judge import judge
 from liverl.offline.doctor.examine import examine
 from liverl.offline.doctor.report import as_json, as_text
 

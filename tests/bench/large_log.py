@@ -29,8 +29,8 @@ ASGI = b"\x1b[36m(vLLMHttpServer pid=2539)\x1b[0m ERROR:    Exception in ASGI ap
 THROUGHPUT = b"\n\x1b[36m(vLLMHttpServer pid=2539)\x1b[0m INFO 11-26 23:48:04"
 CHILD = """
 import json, resource, sys, time
-from liverl.causes.judge import judge
-from liverl.causes.reading import read_log
+from liverl.causes.verdict.judge import judge
+from liverl.causes.read.reading import read_log
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.process_time()
 records = read_log(sys.argv[1], "x")

@@ -19,7 +19,7 @@ import click
 import msgspec
 from msgspec import inspect
 
-from liverl.causes.rules_shown import RowListed, RulesChecked
+from liverl.causes.site.shown import RowListed, RulesChecked
 from liverl.control.messages import PROTOCOL
 from liverl.environments.reports import EnvListed, EnvShown, Localized
 from liverl.exit_codes import rows

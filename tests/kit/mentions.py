@@ -218,8 +218,6 @@ OTHERS: dict[str, str] = {
     "data.image_key": "the name of the column with pictures, in verl's configuration",
     "data.video_key": "the name of the column with videos, in verl's configuration",
     "data.audio_key": "the name of the column with sounds, in verl's configuration",
-    "ray.init": "Ray's function that starts or joins a cluster, in a start that did not return",
-    "ray.get": "Ray's function that waits for a result, in a start that did not return",
     "ray.kill": "Ray's function that ends an actor, in its words about one that has ended",
     "data.prompt_key": "the name of the column with the messages, in verl's configuration",
     "trainer.default_local_dir": "the directory of the checkpoints, in verl's configuration",

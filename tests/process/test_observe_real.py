@@ -111,7 +111,7 @@ def test_observing_needs_neither_a_loop_nor_a_terminal() -> None:
     modules = [
         *("liverl.observe.gpu.sampler", "liverl.observe.gpu.ledger", "liverl.procs.stats"),
         *("liverl.observe.metrics.steps", "liverl.observe.engine.metrics", "liverl.observe.trials.scanner"),
-        *("liverl.causes.ended", "liverl.observe.boot.stages"),
+        *("liverl.causes.inputs.ended", "liverl.observe.boot.stages"),
     ]
     code = (
         "import sys, importlib\n"

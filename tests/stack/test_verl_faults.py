@@ -35,7 +35,7 @@ from kit.verl_runs import (
 from kit.waiting import wait_until
 
 import liverl
-from liverl.causes.ray_shortage import RayLoad, shortage
+from liverl.causes.verdict.ray_shortage import RayLoad, shortage
 from liverl.diagnose.catalogue.ray_waits import GROUP_HOLD_S
 from liverl.supervise.services.probes import Http
 from liverl.verl.discovery.ray_rest import RayError, RayRest

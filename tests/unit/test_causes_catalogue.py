@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import string
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from kit import regexes
@@ -17,7 +15,7 @@ from liverl.causes import patterns
 from liverl.causes.catalogue import by_id, rows
 from liverl.causes.match import Matcher
 from liverl.causes.signature import Signature
-from liverl.causes.words import explained
+from liverl.causes.verdict.words import explained
 from liverl.config.schema import leaves
 from liverl.logs.record import Raised, Record
 
@@ -212,75 +210,6 @@ def test_no_lookaround_of_a_pattern_is_idle() -> None:
 def test_a_search_takes_linear_time() -> None:
     reasons = {one.id: patterns.unbounded(one.pattern) for one in rows()}
     assert {name: why for name, why in reasons.items() if why} == {}
-
-
-class Case(NamedTuple):
-    file: str
-    line: str
-    words: tuple[str, ...]
-
-
-def cases() -> list[Case]:
-    """Of tests/data/cases: the file, part of its true cause's line, and words of a good explanation."""
-    index = DATA / "cases" / "index.tsv"
-    if not index.exists():
-        return []
-    with index.open(newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [
-            Case(row["file"], row["true cause line (substring)"], WORDS.get(row["file"][:2], ()))
-            for row in rows
-        ]
-
-
-# What the explanation of a case must speak of.
-WORDS: dict[str, tuple[str, ...]] = {
-    "01": ("gpu memory", "weights", "tensor parallel", "smaller model", "another process"),
-    "03": ("kv cache", "gpu_memory_utilization", "max_model_len"),
-    "05": ("holds", "free", "gpu_memory_utilization"),
-    "07": ("/dev/shm is full", "--shm-size", "--ipc=host", "nccl-"),
-    "10": ("transformers", "too old", "upgrade"),
-    "13": ("glibc", "container", "wheel"),
-    "16": ("worker", "hung", "restart", "nccl"),
-    "18": ("chat template", "--chat-template", "instruct"),
-    "20": ("rank", "collective", "hangs", "slow", "network", "timeout"),
-    "23": ("memory", "memory monitor", "fewer workers", "ray_memory_usage_threshold"),
-    "25": ("renamed", "+trainer.max_ckpt_to_keep"),
-    "27": ("train_batch_size", "multiple", "gpus"),
-    "29": ("checkpoint", "another model", "path"),
-    "31": ("disk", "full", "free", "checkpoints"),
-    "34": ("flash-attn", "another torch", "abi", "reinstall"),
-    "37": ("gpu", "8.0", "n_gpus_per_node", "cuda_visible_devices"),
-    "41": ("memory limit", "slurm step", "--mem", "fewer workers"),
-    "43": ("host's memory", "limit"),
-    "45": ("disk full", "path", "free"),
-    "47": ("type", "trainer.n_gpus_per_node"),
-    "50": ("renamed", "trainer.nodes"),
-    "53": ("port", "28513", "who holds"),
-    "56": ("key", "proxy", "not know"),
-    "58": ("slower", "timeout", "replicas"),
-    "61": ("line 3", "}"),
-}
-
-
-@pytest.mark.parametrize("case", cases(), ids=[case.file for case in cases()])
-def test_a_case_has_a_cause_that_speaks_of_it(case: Case) -> None:
-    text = re.sub(r"\x1b\[[\d;]*m", "", (DATA / "cases" / case.file).read_text())
-    said = []
-    for signature in rows():
-        if signature.explains:
-            flags = re.MULTILINE if signature.where == "exception" else 0
-            for match in re.finditer(signature.pattern, text, flags):
-                around = text[text.rfind("\n", 0, match.start()) + 1 : text.find("\n", match.end())]
-                if case.line in around:
-                    words = " ".join((signature.title, signature.cause, signature.fix, signature.command))
-                    said.append((signature.id, words.format(**match.groupdict(), meant="").lower()))
-    missing = {name: [word for word in case.words if word not in words] for name, words in said}
-    assert [] in missing.values(), missing
-
-
-def test_every_case_has_words() -> None:
-    assert [case.file for case in cases() if not case.words] == []
 
 
 def test_the_table_lists_each_row_with_what_it_rests_on() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from liverl.causes.ended import Ended, error_behind_success, why_ended
-from liverl.causes.shown import cause, first_place, unchecked
-from liverl.causes.words import LONGEST
+from liverl.causes.inputs.ended import Ended, error_behind_success, why_ended
+from liverl.causes.inputs.shown import cause, first_place, unchecked
+from liverl.causes.verdict.words import LONGEST
 from liverl.logs.files import ray_logs
 from liverl.logs.prefixes import plain
 from liverl.model import Exit

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from liverl.causes.deduced import CHECK, OWN_CODE
 from liverl.causes.finding import Explanation, LogRecords
-from liverl.causes.frames import origin_of, package_of, told_place
-from liverl.causes.judge import judge
+from liverl.causes.verdict.deduced import CHECK, OWN_CODE
+from liverl.causes.verdict.frames import origin_of, package_of, told_place
+from liverl.causes.verdict.judge import judge
 from liverl.logs.record import Record
 from liverl.logs.records import RecordReader
 

@@ -1,4 +1,4 @@
-"""``liverl.causes.judge``: from records and exit statuses to the cause that is shown."""
+"""``liverl.causes.verdict.judge``: from records and exit statuses to the cause that is shown."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from kit.signatures import row
 
-from liverl.causes import errors, patterns
-from liverl.causes.errors import without_speculation
+from liverl.causes import patterns
 from liverl.causes.finding import Exit, LogRecords, Verdict
-from liverl.causes.judge import judge as judge_with
 from liverl.causes.match import EACH, NAMES, Matcher
+from liverl.causes.verdict import errors
+from liverl.causes.verdict.errors import without_speculation
+from liverl.causes.verdict.judge import judge as judge_with
 from liverl.logs.record import Raised, Record
 
 ROWS = (

@@ -1,4 +1,4 @@
-"""Where the rules of ``liverl.causes.judge`` begin and end: how near, how many, how long, in which log."""
+"""Where the rules of ``liverl.causes.verdict.judge`` begin and end: how near, how many, how long, in which log."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from kit import signatures
 from msgspec.structs import replace
 
-from liverl.causes.errors import told_of
 from liverl.causes.finding import Exit, LogRecords, Verdict
-from liverl.causes.frames import Frame, Origin, frames_of, told_place
-from liverl.causes.judge import NEAR_THE_END, RIGHT_BEHIND, SYMPTOMS, judge
 from liverl.causes.match import Matcher
 from liverl.causes.signature import Signature
-from liverl.causes.timeline import timeline
+from liverl.causes.verdict.errors import told_of
+from liverl.causes.verdict.frames import Frame, Origin, frames_of, told_place
+from liverl.causes.verdict.judge import NEAR_THE_END, RIGHT_BEHIND, SYMPTOMS, judge
+from liverl.causes.verdict.timeline import timeline
 from liverl.logs.record import Raised, Record
 
 TRAINER = Exit("trainer", "a.log", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.causes.keeping import Kept
+from liverl.causes.read.keeping import Kept
 from liverl.logs.record import Record
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from liverl.causes.finding import Verdict
-from liverl.causes.judge import judge
-from liverl.causes.launchers import reported_signal
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
+from liverl.causes.verdict.judge import judge
+from liverl.causes.verdict.launchers import reported_signal
 from liverl.logs.heads import parse_head
 from liverl.logs.levels import own_level
 from liverl.logs.moments import Moment

@@ -10,7 +10,7 @@ import pytest
 
 from liverl.causes.catalogue import rows
 from liverl.causes.match import whole
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
 from liverl.offline.doctor.examine import examine
 
 MADE = Path(__file__).parents[1] / "data" / "made"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from liverl.causes.chain import telling
 from liverl.causes.finding import LogRecords
 from liverl.causes.match import Matcher
-from liverl.causes.timeline import timeline
+from liverl.causes.verdict.chain import telling
+from liverl.causes.verdict.timeline import timeline
 from liverl.logs.record import Raised, Record
 
 

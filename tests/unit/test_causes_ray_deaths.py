@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from liverl.causes.ray_deaths import is_consequence, of_death
+from liverl.causes.inputs.ray_deaths import is_consequence, of_death
 
 # As Ray 2.60 said it of vLLM's server, which was killed with SIGKILL on a GPU.
 DIED = (

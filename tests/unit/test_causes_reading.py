@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from liverl.causes import reading, shapes
 from liverl.causes.finding import LogRecords
 from liverl.causes.match import Matcher
-from liverl.causes.reading import MOST_AFTER, MOST_BEFORE, SURVIVED, NotTextError, read_log
-from liverl.causes.shapes import FLOOD, Shapes
+from liverl.causes.read import reading, shapes
+from liverl.causes.read.reading import MOST_AFTER, MOST_BEFORE, SURVIVED, NotTextError, read_log
+from liverl.causes.read.shapes import FLOOD, Shapes
 from liverl.logs.record import Record
 from liverl.util.regular_file import NotRegularFileError
 
@@ -221,7 +221,7 @@ def test_memory_is_bounded(tmp_path):
             file.write(chunk)
     script = (
         "import resource, sys\n"
-        "from liverl.causes.reading import read_log\n"
+        "from liverl.causes.read.reading import read_log\n"
         "usage = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = usage(); read_log(sys.argv[1], 'x'); print(usage() - before)\n"
     )

@@ -9,9 +9,9 @@ import pytest
 
 from liverl.causes.catalogue import rows
 from liverl.causes.finding import Verdict
-from liverl.causes.judge import judge
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
 from liverl.causes.signature import Signature
+from liverl.causes.verdict.judge import judge
 
 WAITS = [row for row in rows() if row.role == "waits"]
 # What Python's libraries say of a model, a file or a setting: all of these once lost to a later watchdog.

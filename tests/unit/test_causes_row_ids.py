@@ -12,7 +12,7 @@ from liverl.causes.catalogue import by_id
 # Modules that name a row, and why.
 NAMED = {
     "diagnose/catalogue/agents.py": {"verl-no-tokens"},  # the trials tell why no trial had a token
-    "offline/doctor/starts.py": {"keyboard-interrupt"},  # what the start waited in is told instead
+    "causes/inputs/starts.py": {"keyboard-interrupt"},  # what the start waited in is told instead
 }
 
 

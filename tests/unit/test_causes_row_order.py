@@ -10,10 +10,10 @@ import pytest
 
 from liverl.causes.catalogue import rows
 from liverl.causes.finding import Exit, Explanation, LogRecords
-from liverl.causes.judge import judge
 from liverl.causes.match import Matcher, whole
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
 from liverl.causes.signature import Signature
+from liverl.causes.verdict.judge import judge
 from liverl.logs.record import Raised, Record
 
 DATA = Path(__file__).parents[1] / "data"

@@ -10,12 +10,12 @@ import pytest
 from kit.live_logs import Followed
 
 from liverl.causes.catalogue import by_id, rows
-from liverl.causes.ended import Ended, error_behind_success, why_ended
+from liverl.causes.inputs.ended import Ended, error_behind_success, why_ended
 from liverl.causes.match import Matcher
 from liverl.causes.patterns import MOST_STEPS, not_linear
 from liverl.causes.row_files import RowsError
-from liverl.causes.rules import Rules, with_rules
-from liverl.causes.rules_reading import read_rules
+from liverl.causes.site.reading import read_rules
+from liverl.causes.site.rules import Rules, with_rules
 from liverl.observe.live_logs.reader import LiveLogs
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from liverl.causes.finding import Exit, LogRecords, Verdict
-from liverl.causes.judge import judge
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
+from liverl.causes.verdict.judge import judge
 from liverl.offline.doctor.examine import examine
 
 QUOTA = "daytona.common.errors.DaytonaError: Failed to create sandbox: Total {} limit exceeded. Maximum allowed: 250."

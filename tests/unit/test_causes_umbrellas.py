@@ -10,10 +10,10 @@ import pytest
 
 from liverl.causes.catalogue import rows
 from liverl.causes.finding import Exit, Explanation, LogRecords
-from liverl.causes.judge import judge
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
 from liverl.causes.signature import Signature
-from liverl.causes.unexplained import UNEXPLAINED
+from liverl.causes.verdict.judge import judge
+from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.logs.records import RecordReader
 
 pytestmark = pytest.mark.drill

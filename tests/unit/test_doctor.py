@@ -18,8 +18,8 @@ from kit.screens import service, snapshot
 from msgspec.structs import replace
 
 from liverl.causes.finding import Explanation
-from liverl.causes.places import offset_of
-from liverl.causes.reading import MOST_AFTER
+from liverl.causes.inputs.places import offset_of
+from liverl.causes.read.reading import MOST_AFTER
 from liverl.causes.row_files import Fault, RowsError
 from liverl.model import Cause, Evidence, Result
 from liverl.model import Exit as ServiceExit
@@ -456,7 +456,7 @@ def test_a_fault_of_its_own_is_no_diagnosis(
     def fails(*_: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(examine_module, "judge_files", fails)
+    monkeypatch.setattr(examine_module, "judge_found", fails)
     code, out, err = doctor(capsys, tmp_path)
     assert (code, out) == (70, "")
     assert "doctor itself failed: KeyError: 'x'" in err
@@ -468,7 +468,7 @@ def test_faults_of_rows_are_told_without_a_traceback(
     def fails(*_: object) -> None:
         raise RowsError([Fault("vllm.toml", 7, "a-row", "rolle", "there is no such key; did you mean role?")])
 
-    monkeypatch.setattr(examine_module, "judge_files", fails)
+    monkeypatch.setattr(examine_module, "judge_found", fails)
     code, out, err = doctor(capsys, tmp_path)
     assert (code, out) == (70, "") and "Traceback" not in err
     assert err.endswith(

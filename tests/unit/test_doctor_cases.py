@@ -2,95 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from kit.verdict_logs import VerdictLog, failed_logs
 
 from liverl.causes.finding import Exit
-from liverl.causes.judge import judge
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
+from liverl.causes.verdict.judge import judge
 from liverl.offline.doctor.examine import Examination, examine
 
 DATA = Path(__file__).parents[1] / "data"
-CASES, RECORDINGS = DATA / "cases", DATA / "recordings"
+RECORDINGS = DATA / "recordings"
 ON_GPUS = DATA / "gpu_logs"  # vLLM 0.24.0, verl 0.9.1 and torch 2.11.0 on an H100
-
-
-class Case(NamedTuple):
-    """``lines``: substrings of the line that is the cause, any of them."""
-
-    log: Path
-    lines: tuple[str, ...]
-
-
-def cases() -> Iterator[Case]:
-    with (CASES / "index.tsv").open() as file:
-        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-            right = (row["true cause line (substring)"], *row["also right"].split(" | "))
-            yield Case(CASES / row["file"], tuple(one.strip() for one in right if one.strip()))
-    for name, line in FAILED.items():
-        yield Case(RECORDINGS / name, (line,))
-    for name, line in FAILED_ON_GPUS.items():
-        yield Case(ON_GPUS / name, (line,))
-
-
-FAILED = {
-    "litellm_backend_down.log": "Cannot connect to host",
-    "litellm_fail_no_config.log": "Config file not found",
-    "litellm_fail_port_in_use.log": "address already in use",
-    "verl_cpu/fail_no_gpu.stderr.log": "Total available GPUs 0 is less than total desired GPUs",
-    "verl_cpu/fail_ray_no_token.log": "InvalidAuthToken",
-    "verl_cpu/fail_server_actor_killed.stderr.log": "The actor died unexpectedly",
-    "verl_cpu/fail_ray_oom_kill.stderr.log": "node running low on memory",
-    "verl_cpu/fail_hydra_full_error.log": "Could not override 'trainer.max_ckpt_to_keep'",
-    "verl_cpu/fail_ray_oom_low_threshold.log": "node running low on memory",
-    "verl_cpu/fail_resume_world_size.log": "model_world_size_1_rank_0.pt",
-    "verl_cpu/fail_zero_response_mask.stderr.log": "ValueError",
-    "vllm_fail_bad_model_path.log": "ValidationError",
-    "vllm_fail_bad_tool_parser.log": "invalid tool call parser",
-    "vllm_fail_kv_too_small.log": "KV cache",
-    "vllm_fail_no_parser.log": "--enable-auto-tool-choice requires --tool-call-parser",
-    "vllm_fail_port_in_use.log": "Address already in use",
-    "vllm_fail_tp_not_dividing.log": "must be divisible by tensor parallel size",
-}
-FAILED_ON_GPUS = {
-    "context_too_long.log": "User-specified max_model_len (999999)",
-    "gpu_held_by_others.log": "Free memory on device cuda:0 (28.53/79.18 GiB)",
-    "kv_cache_too_small.log": "max seq len (131072), (32.0 GiB KV cache",
-    "library_missing.log": "cannot load library 'libsndfile.so'",
-    "model_config_wrong.log": "Class validation error for validator 'validate_layer_type'",
-    "model_type_unknown.log": "model type `qwen9`",
-    "more_gpus_than_there_are.log": "World size (4) is larger than the number of available GPUs (1)",
-    "no_model.log": "'/tmp/nowhere'",
-    "memory_grew_in_sleep.log": "Memory usage increased after sleeping",
-    "oom_at_load.log": "Tried to allocate 864.00 MiB",
-    "oom_in_ray_actor.log": "Tried to allocate 74.19 GiB",
-    "oom_in_update.log": "Tried to allocate 13.41 GiB",
-    "oom_in_weight_sync.log": "Tried to allocate 256.00 MiB",
-    "parser_unknown.log": "invalid tool call parser: qwen9",
-}
-HEALTHY = (
-    "h200/litellm.log",
-    "h200/verl.log",
-    "h200/vllm0.log",
-    "h200/vllm1.log",
-    "litellm_sigterm_inflight.log",
-    "litellm_startup.log",
-    "litellm_w2.log",
-    "ray_job.log",
-    "ray_start.log",
-    "verl_cpu/run6steps.stderr.log",
-    "verl_cpu/run6steps.stdout.log",
-    "vllm_metrics.txt",
-    "vllm_serve_options.txt",
-    "vllm_sigterm_shutdown.log",
-    "vllm_startup.log",
-    "vllm_startup_qwen3_coder.log",
-)
+FAILED = failed_logs()
 
 
 def explained(found: Examination) -> bool:
@@ -98,29 +24,9 @@ def explained(found: Examination) -> bool:
     return cause is not None and cause.id != "unknown" and bool(cause.cause and cause.fix)
 
 
-@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.log.name)
-def test_a_failed_log_gets_the_right_line_and_a_fix(case: Case) -> None:
-    found = examine([case.log])
-    cause = found.verdict.cause
-    assert cause is not None
-    proof = cause.evidence[0]
-    assert any(line in proof.text for line in case.lines), (cause.id, proof.text)
-    assert explained(found), cause
-    line = case.log.read_bytes()[proof.offset :].split(b"\n", 1)[0].decode("utf-8", "replace")
-    assert any(part in line for part in (*case.lines, proof.text[:40])), (line, proof.text)
-
-
-@pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_log_has_nothing_wrong(name: str) -> None:
-    found = examine([RECORDINGS / name])
-    assert (found.verdict.cause, found.verdict.symptoms) == (None, ())
-
-
-@pytest.mark.parametrize("log", sorted((DATA / "healthy").iterdir()), ids=lambda log: log.name)
-def test_a_log_of_a_real_run_that_was_well_has_nothing_wrong(log: Path) -> None:
-    found = examine([log])
-    assert found.read
-    assert (found.verdict.cause, found.verdict.symptoms) == (None, ())
+def test_a_page_of_metrics_is_no_log_and_has_nothing_wrong() -> None:
+    found = examine([RECORDINGS / "vllm_metrics.txt"])
+    assert (found.verdict.cause, found.verdict.symptoms, found.read) == (None, (), False)
 
 
 def test_a_healthy_line_that_speaks_of_failures_is_none(tmp_path: Path) -> None:
@@ -175,14 +81,14 @@ def test_a_failed_request_is_never_why_a_process_ended() -> None:
     )
 
 
-@pytest.mark.parametrize("case", [c for c in cases() if c.log.name[:2] in ("18", "56", "58")])
-def test_requests_that_all_fail_are_what_is_wrong_with_a_server(case: Case, tmp_path: Path) -> None:
-    assert explained(examine([case.log]))
-    ended = judge([read_log(case.log, "x")], [Exit("replica-0", "x", None, 11)])
+@pytest.mark.parametrize("case", [c for c in FAILED if c.path.name[:2] in ("18", "56", "58")])
+def test_requests_that_all_fail_are_what_is_wrong_with_a_server(case: VerdictLog, tmp_path: Path) -> None:
+    assert explained(examine([case.path]))
+    ended = judge([read_log(case.path, "x")], [Exit("replica-0", "x", None, 11)])
     assert ended.cause is not None and ended.cause.id == "killed"
     answer = b'INFO:     127.0.0.1:4 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
     answered = tmp_path / "answered.log"
-    answered.write_bytes(case.log.read_bytes() + answer)
+    answered.write_bytes(case.path.read_bytes() + answer)
     found = examine([answered]).verdict
     assert (found.cause, bool(found.symptoms)) == (None, True)
 
@@ -197,11 +103,11 @@ FLOOD = b"".join(b"node1:77:99 [0] NCCL INFO Channel %02d/24 : 0 1 2 3\n" % (n %
 
 @pytest.mark.parametrize("place", ["first", "last", "between", "flood"])
 @pytest.mark.parametrize(
-    "case", [c for c in cases() if "oom-at-load" in c.log.name or "disk-full" in c.log.name]
+    "case", [c for c in FAILED if "oom-at-load" in c.path.name or "disk-full" in c.path.name]
 )
-def test_what_only_reports_a_failure_never_hides_it(case: Case, place: str, tmp_path: Path) -> None:
-    log = tmp_path / case.log.name
-    content = case.log.read_bytes()
+def test_what_only_reports_a_failure_never_hides_it(case: VerdictLog, place: str, tmp_path: Path) -> None:
+    log = tmp_path / case.path.name
+    content = case.path.read_bytes()
     cut = content.index(b"\n", len(content) // 3) + 1
     log.write_bytes(
         {
@@ -218,8 +124,8 @@ def test_what_only_reports_a_failure_never_hides_it(case: Case, place: str, tmp_
 
 
 def test_logs_of_one_run_give_one_verdict(tmp_path: Path) -> None:
-    case = next(c for c in cases() if "oom-at-load" in c.log.name)
-    shutil.copy(case.log, tmp_path / "replica-0.log")
+    case = next(c for c in FAILED if "oom-at-load" in c.path.name)
+    shutil.copy(case.path, tmp_path / "replica-0.log")
     (tmp_path / "trainer.log").write_bytes(UMBRELLA)
     shutil.copy(RECORDINGS / "litellm_startup.log", tmp_path / "litellm.log")
     cause = examine([tmp_path]).verdict.cause
@@ -228,8 +134,8 @@ def test_logs_of_one_run_give_one_verdict(tmp_path: Path) -> None:
 
 
 def test_an_error_that_was_handled_is_no_cause(tmp_path: Path) -> None:
-    case = next(c for c in cases() if "oom-at-load" in c.log.name)
-    content = case.log.read_bytes()
+    case = next(c for c in FAILED if "oom-at-load" in c.path.name)
+    content = case.path.read_bytes()
     healthy = b'(EngineCore pid=9) INFO:     127.0.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
     step = b"(TaskRunner pid=8413) step:7 - actor/loss:0.1 - timing_s/step:92.1\n"
     for after in (step, step + healthy * 30):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from liverl.causes.finding import Verdict
+from liverl.causes.inputs.going_on import KINDS, LINES
 from liverl.logs.progress import progress_of
 from liverl.offline.doctor.examine import examine
-from liverl.offline.doctor.going_on import KINDS, LINES
 
 ERROR = (
     "2026-11-21 00:02:09,570 ERROR train: sample 3 is skipped\n"

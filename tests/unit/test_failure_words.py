@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from liverl.causes.shown import words_of
+from liverl.causes.inputs.shown import words_of
 from liverl.model import Cause
 from liverl.observe.oom_kills import OomKills, counter_files
 from liverl.rundir import commands

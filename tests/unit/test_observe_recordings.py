@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from liverl.causes.ended import Ended, why_ended
+from liverl.causes.inputs.ended import Ended, why_ended
 from liverl.observe.boot.stages import Stage, StageParser
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from liverl.causes.verl_keys import KEYS
+from liverl.causes.verdict.verl_keys import KEYS
 from liverl.config import RunConfig, load_config, resolved
 from liverl.preflight import override_keys
 

@@ -10,7 +10,7 @@ import pytest
 from kit.live_logs import Followed
 from kit.screens import snapshot
 
-from liverl.causes.ray_shortage import RayLoad, shortage
+from liverl.causes.verdict.ray_shortage import RayLoad, shortage
 from liverl.diagnose.catalogue.live_logs import logged
 from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits
 from liverl.diagnose.catalogue.rules import RULES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from calendar import timegm
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.verdict_logs import failed_logs
 
 from liverl.logs.levels import own_level
 from liverl.logs.prefixes import colourless
@@ -18,7 +18,6 @@ from liverl.logs.records import LINE_BYTES, RecordReader
 from liverl.logs.text import last_state
 
 DATA = Path(__file__).parents[1] / "data"
-CASES = DATA / "cases"
 MODIFIED = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
 TRACEBACK = 'Traceback (most recent call last):\n  File "/opt/a.py", line 3, in f\n    g()\n    ^^^\n'
 
@@ -37,19 +36,17 @@ def only(text: str) -> Record:
     return record
 
 
-def cases() -> list[tuple[str, str, str]]:
-    with (CASES / "index.tsv").open(encoding="utf-8") as file:
-        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    return [(row[0], row[4], row[5]) for row in rows[1:]]
-
-
 WARNINGS = {"07-vllm-nccl-dev-shm-full.log", "13-vllm05-glibc-warning-then-missing-op.log"}
 
 
-@pytest.mark.parametrize(("name", "cause", "also"), cases())
-def test_the_cause_of_each_case_stands_in_a_record_that_an_errors_only_filter_shows(name, cause, also):
-    found = [record for record in read((CASES / name).read_bytes()) if cause in record.whole]
-    assert ("warning" if name in WARNINGS else "error") in {record.level for record in found}
+CASES = [one for one in failed_logs() if one.file.startswith("cases/")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
+def test_the_cause_of_each_case_stands_in_a_record_that_an_errors_only_filter_shows(case):
+    cause = case.lines[0]
+    found = [record for record in read(case.path.read_bytes()) if cause in record.whole]
+    assert ("warning" if case.path.name in WARNINGS else "error") in {record.level for record in found}
     kind, _, message = cause.partition(": ")
     if kind.endswith("Error") and " " not in kind and message:
         assert any(

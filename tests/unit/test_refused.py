@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from liverl.causes.refused import refused
+from liverl.causes.inputs.refused import refused
 from liverl.model import GpuStatus
 from liverl.observe.gpu.ledger import UNKNOWN_NAMESPACE, GpuLedger
 

@@ -13,7 +13,7 @@ from kit.screens import service, snapshot
 
 from liverl.causes.catalogue import rows
 from liverl.causes.finding import Explanation, Verdict
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
 from liverl.causes.signature import Signature
 from liverl.model import Evidence, Symptom
 from liverl.offline.doctor import kinds

@@ -67,3 +67,8 @@ class Verdict(msgspec.Struct, frozen=True):
     cause: Explanation | None = None
     guesses: tuple[Explanation, ...] = ()
     symptoms: tuple[Explanation, ...] = ()
+
+    @property
+    def explanations(self) -> tuple[Explanation, ...]:
+        """The cause first, then what else is wrong."""
+        return (*(() if self.cause is None else (self.cause,)), *self.symptoms)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from liverl.causes.ended import Ended, Why, error_behind_success, why_ended
+from liverl.causes.inputs.ended import Ended, Why, error_behind_success, why_ended
+from liverl.causes.inputs.ray_deaths import is_consequence
+from liverl.causes.inputs.refused import refused
+from liverl.causes.inputs.shown import cause
 from liverl.causes.match import Matcher, whole
 from liverl.causes.quiet.told import Told, joined, read_told
-from liverl.causes.ray_deaths import is_consequence
-from liverl.causes.refused import refused
-from liverl.causes.shown import cause
-from liverl.causes.unexplained import FIRST_ERROR, UNEXPLAINED, is_doubtful
+from liverl.causes.verdict.unexplained import FIRST_ERROR, UNEXPLAINED, is_doubtful
 from liverl.logs.files import also_written
 from liverl.model import Cause
 from liverl.observe.oom_kills import OomKills

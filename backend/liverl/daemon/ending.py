@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from liverl.causes.inputs.shown import words_of
 from liverl.causes.quiet.end import NO_STEP
 from liverl.causes.quiet.reasons import EARLY, JOB, JOB_FAILED, QUIET
-from liverl.causes.shown import words_of
-from liverl.causes.unexplained import UNEXPLAINED
+from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue.agents import NO_TOKENS
 from liverl.model import Cause, Rewards, SubmittedJob, Symptom
 from liverl.observe.metrics.rewards import words

@@ -15,7 +15,7 @@ import msgspec
 from liverl.causes.quiet.end import quiet_end
 from liverl.causes.quiet.reasons import left_trainer
 from liverl.causes.quiet.told import Submitted, Told
-from liverl.causes.unexplained import FIRST_ERROR
+from liverl.causes.verdict.unexplained import FIRST_ERROR
 from liverl.daemon.end_causes import NotReadError
 from liverl.daemon.ending import Verdict
 from liverl.daemon.job_end import passed_by, shown, verdict_of, verdict_of_job

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.causes.ended import Ended, Why, error_behind_success
+from liverl.causes.inputs.ended import Ended, Why, error_behind_success
+from liverl.causes.inputs.shown import cause as cause_of
 from liverl.causes.quiet.end import QuietEnd, quiet_end
 from liverl.causes.quiet.owed import Passed
 from liverl.causes.quiet.told import Submitted, Told, joined, read_told
-from liverl.causes.shown import cause as cause_of
 from liverl.daemon.ending import Verdict
 from liverl.exit_codes import ExitCode
 from liverl.external.ray_job import RayJob, job_log

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from liverl.causes.match import Matcher, whole
 from liverl.causes.row_files import RowsError
-from liverl.causes.rules_reading import read_rules
+from liverl.causes.site.reading import read_rules
 from liverl.plan.spec import Plan
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from liverl.causes.inputs.shown import words_of
 from liverl.causes.quiet.end import NO_STEP
 from liverl.causes.quiet.reasons import JOB_FAILED, QUIET, UNJUDGED
-from liverl.causes.shown import words_of
 from liverl.daemon.ending import Verdict, summary_of
 from liverl.daemon.exit_zero import judged
 from liverl.daemon.run_supervisor import RunSupervisor

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from liverl.causes.shown import unchecked, words_of
+from liverl.causes.inputs.shown import unchecked, words_of
 from liverl.diagnose.failures import ids_for
 from liverl.diagnose.titles import sentences
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from liverl.causes.ray_shortage import RayLoad
+from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.diagnose.muting import mutes
 from liverl.diagnose.titles import point, sentences
 from liverl.model import Cause, Level, ProxyStatus, ReplicaStatus, ServiceStatus, Snapshot, Symptom

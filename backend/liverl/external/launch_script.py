@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from liverl.causes.ray_shortage import RayLoad
+from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.external import ray_cluster as clusters
 from liverl.external.proxy import ExternalProxy, runs_in_launch
 from liverl.external.ray_cluster import RayCluster

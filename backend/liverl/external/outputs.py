@@ -28,6 +28,7 @@ from liverl.observe.metrics.event_files import begun, event_files
 from liverl.plan.spec import ScriptOutputs
 from liverl.proxy.keys import FOLDER as KEYS
 from liverl.rundir.layout import ENGINE_LOG, SCRIPT_LOG, TRAIN_LOG, RunDir
+from liverl.rundir.log_names import LogName, read_log_name
 from liverl.util.checked_path import resolved
 
 # What LiveRL's launch scripts print before they start anything. Searched for in the first bytes of the output.
@@ -117,8 +118,8 @@ class OutputLinks:
             yield from (path for path in paths if believed(path, self._run.path, self._outputs))
 
     def _link_log(self, name: str, path: Path, script: RunningScript) -> str | None:
-        generation = script.log.name.split(".")[-2]
-        link = script.log.with_name(f"{name}.{generation}.log")
+        written = read_log_name(script.log.name)
+        link = script.log.with_name(str(LogName(name, written.generation if written is not None else 1)))
         if path.resolve() == script.log.resolve() or not _link(link, path):
             return None
         return f"reading the log {path} as {name}"

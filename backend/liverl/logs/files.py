@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from liverl.rundir.layout import TRAIN_LOG
+from liverl.rundir.log_names import read_log_name
 
 if TYPE_CHECKING:
     from liverl.rundir.layout import RunDir
 
 _OF_RAY = ("raylet.*", "gcs_server.*", "worker-*.err", "worker-*.out", "python-core-*.log")
 MOST_OF_RAY = 40  # logs; a session of a large run has thousands
-_LOG = re.compile(r"(?P<service>.+)\.(?P<generation>\d+)\.log")
 
 
 class LogFile(msgspec.Struct, frozen=True):
@@ -40,12 +39,10 @@ def log_files(run: RunDir, services: tuple[str, ...] = ()) -> list[LogFile]:
 def also_written(log: Path) -> list[Path]:
     """The logs that the process with the output ``log`` has written elsewhere: links beside it, of the same generation.
     The trainer's is the first."""
-    match = _LOG.fullmatch(log.name)
-    if match is None or match["service"] != "trainer":
+    written = read_log_name(log.name)
+    if written is None or written.service != "trainer":
         return []
-    files = [
-        f for f in _logs_in(log.parent) if f.generation == int(match["generation"]) and f.path.is_symlink()
-    ]
+    files = [f for f in _logs_in(log.parent) if f.generation == written.generation and f.path.is_symlink()]
     order = sorted(files, key=lambda f: (f.service != TRAIN_LOG, f.service))
     return [file.path for file in order]
 
@@ -82,8 +79,4 @@ def _logs_in(folder: Path) -> list[LogFile]:
         names = os.listdir(folder)
     except OSError:
         return []
-    return [
-        LogFile(m["service"], int(m["generation"]), folder / n)
-        for n in names
-        if (m := _LOG.fullmatch(n)) is not None
-    ]
+    return [LogFile(*name, folder / entry) for entry in names if (name := read_log_name(entry)) is not None]

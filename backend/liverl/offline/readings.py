@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from liverl.causes.ended import Ended, why_ended
+from liverl.causes.inputs.ended import Ended, why_ended
+from liverl.causes.inputs.shown import cause
 from liverl.causes.match import Matcher
-from liverl.causes.shown import cause
 from liverl.logs.files import also_written
 from liverl.model import Cause, Rewards, ServiceStatus, StepMetrics, UnreadableFile
 from liverl.observe.metrics.pace import StepPace

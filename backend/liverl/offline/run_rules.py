@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from liverl.causes.match import Matcher, whole
 from liverl.causes.row_files import RowsError
-from liverl.causes.rules_reading import read_rules
+from liverl.causes.site.reading import read_rules
 from liverl.plan.spec import Plan
 from liverl.rundir.layout import RunDir
 from liverl.util.bad_json import BAD_JSON

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from liverl.causes.verl_keys import meant
+from liverl.causes.verdict.verl_keys import meant
 from liverl.config.schema import RunConfig
 from liverl.config.sizing import bare_key
 from liverl.model import Check

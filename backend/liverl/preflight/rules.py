@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from liverl.causes.row_files import RowsError
-from liverl.causes.rules_reading import read_rules
+from liverl.causes.site.reading import read_rules
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.util.plural import quantity

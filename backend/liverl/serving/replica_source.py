@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from liverl.causes.ray_shortage import RayLoad
+from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.model import Cause, EngineFacts
 from liverl.observe.engine.activity import ActivityState
 from liverl.serving.endpoint import ReplicaEndpoint

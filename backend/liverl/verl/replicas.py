@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from liverl.causes.ray_deaths import of_death
-from liverl.causes.ray_shortage import RayLoad, shortage, wanted
+from liverl.causes.inputs.ray_deaths import of_death
+from liverl.causes.verdict.ray_shortage import RayLoad, shortage, wanted
 from liverl.model import Cause, EngineFacts, Level, ServiceState
 from liverl.observe.engine.activity import ActivitySigns, ActivityState
 from liverl.plan.spec import RayPlan

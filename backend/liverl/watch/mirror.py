@@ -16,6 +16,7 @@ from liverl.model import Event, Level
 from liverl.observe.metrics.event_files import begun, is_event_file
 from liverl.observe.trials.step_times import FinishedStep
 from liverl.rundir.layout import RunDir
+from liverl.rundir.log_names import LogName
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import make_directory
@@ -54,9 +55,9 @@ class Mirror:
             targets = self._logs.setdefault(service, [])
             if target not in targets:
                 targets.append(target)
-                self._link(self.run.logs(1) / f"{service}.{len(targets)}.log", target)
+                self._link(self.run.logs(1) / str(LogName(service, len(targets))), target)
             number = targets.index(target) + 1
-        return f"attempt_001/logs/{service}.{number}.log"
+        return f"attempt_001/logs/{LogName(service, number)}"
 
     def begin(self, at: float, logs: Collection[Path]) -> None:
         """A launch has begun (Unix seconds; 0 if that is not known), with these ``logs``: what was linked of metrics

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.causes.ray_shortage import RayLoad
+from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.external import ray_cluster
 from liverl.external.port_holders import own_addresses
 from liverl.external.ray_cluster import RayCluster

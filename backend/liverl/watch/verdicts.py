@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
-from liverl.causes.judge import judge
 from liverl.causes.match import whole
-from liverl.causes.reading import read_log
+from liverl.causes.read.reading import read_log
+from liverl.causes.verdict.judge import judge
 from liverl.model import Evidence, Symptom, UnreadableFile
 from liverl.util.plural import quantity
 from liverl.watch.endings import Ending, Endings

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from liverl.causes.catalogue import by_id
 from liverl.causes.finding import Explanation
 from liverl.causes.match import Match
-from liverl.causes.ray_shortage import ID as RAY_SHORTAGE
 from liverl.causes.signature import Live, Signature
-from liverl.causes.words import explained
+from liverl.causes.verdict.ray_shortage import ID as RAY_SHORTAGE
+from liverl.causes.verdict.words import explained
 from liverl.diagnose.catalogue.agents import zero_tool_calls
 from liverl.diagnose.catalogue.metrics import updates_skipped
 from liverl.diagnose.catalogue.ray_waits import actor_waits, group_waits

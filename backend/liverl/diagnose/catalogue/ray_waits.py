@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from liverl.causes.ray_shortage import ID, amount, shortage, wanted
+from liverl.causes.verdict.ray_shortage import ID, amount, shortage, wanted
 from liverl.diagnose.tracker import GOING, Resolved, Window
 from liverl.model import Symptom
 

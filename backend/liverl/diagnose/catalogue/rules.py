@@ -7,7 +7,7 @@ trial called a tool.
 
 from __future__ import annotations
 
-from liverl.causes.ray_shortage import ID as RAY_SHORTAGE
+from liverl.causes.verdict.ray_shortage import ID as RAY_SHORTAGE
 from liverl.diagnose.catalogue import (
     agents,
     boot,

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from liverl.causes.refused import refused
-from liverl.causes.shown import unchecked, words_of
-from liverl.causes.unexplained import UNEXPLAINED
+from liverl.causes.inputs.refused import refused
+from liverl.causes.inputs.shown import unchecked, words_of
+from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.diagnose import failures
 from liverl.diagnose.catalogue import agents
 from liverl.diagnose.tracker import DOWN, GOING, SHOWN, Resolved, Window
 from liverl.model import Cause, Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.rundir.commands import resume_command, set_options
+from liverl.rundir.log_names import read_log_name
 
 RESTARTED_S = (
     300.0  # seconds for which a failure is reported after the restart: long enough to be seen by a person
 )
 _GOING_AGAIN = ("preparing", "starting", "ready", "degraded")
-_GENERATION = re.compile(r"(.+)\.(\d+)\.log")
 
 
 def service_down(window: Window) -> Iterator[Symptom | Resolved]:
@@ -182,10 +181,10 @@ def _clause(failure: str) -> str:
 
 def _previous_log(service: ServiceStatus) -> tuple[Evidence, ...]:
     """The log of the process before the present one, as evidence; nothing if there is none."""
-    match = _GENERATION.fullmatch(service.log or "")
-    if match is None or int(match[2]) < 2:
+    name = read_log_name(service.log)
+    if name is None or name.generation < 2:
         return ()
-    return (Evidence("", log=f"{match[1]}.{int(match[2]) - 1}.log"),)
+    return (Evidence("", log=str(name._replace(generation=name.generation - 1))),)
 
 
 def _by_whom(window: Window, failure: str) -> str:

@@ -26,12 +26,12 @@ from liverl.util.regular_file import RefusedFileError, open_binary
 CHUNK = 1 << 20  # bytes per poll, so that a long history does not block other work
 _STEP_LIMIT = 1 << 62
 _COARSE = 0.02  # seconds by which a file's time may be behind the clock: a tick of the kernel
-_ATTEMPT = re.compile(r"attempt_(\d{3,})")
-_EVENTS = re.compile(r"metrics\.events\.(\d+)\.tfevents")
+_ATTEMPT = re.compile(r"attempt_(\d{3,9})")
+_EVENTS = re.compile(r"metrics\.events\.(\d{1,9})\.tfevents")
 _BEHIND = 1 << 20  # the place of event files among those of an attempt: behind all logs
-_VERL = re.compile(r"metrics\.verl(?:\.(\d+))?\.jsonl")
+_VERL = re.compile(r"metrics\.verl(?:\.(\d{1,9}))?\.jsonl")
 # The trainer's log, and links to those that a launch script writes elsewhere.
-_LOG = re.compile(rf"(?:trainer|{TRAIN_LOG}|{SCRIPT_LOG}.+)\.(\d+)\.log")
+_LOG = re.compile(rf"(?:trainer|{TRAIN_LOG}|{SCRIPT_LOG}.+)\.(\d{{1,9}})\.log")
 
 Record = tuple[int, dict[str, float]]
 

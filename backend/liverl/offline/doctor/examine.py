@@ -8,23 +8,20 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.causes.finding import Exit, Explanation, LogRecords, Verdict
-from liverl.causes.judge import SYMPTOMS
-from liverl.causes.match import Matcher
-from liverl.causes.places import at_its_line
-from liverl.causes.shown import words_of
-from liverl.causes.unexplained import OF_AN_ERROR, UNEXPLAINED
-from liverl.model import Cause, TrialsStatus
+from liverl.causes.finding import Explanation, Verdict
+from liverl.causes.inputs.found import judge_found
+from liverl.causes.inputs.places import at_its_line
+from liverl.causes.inputs.starts import INTERRUPTED, interrupted_start
+from liverl.causes.inputs.stated import as_stated
+from liverl.model import TrialsStatus
 from liverl.offline.doctor.early_ends import early_ends
-from liverl.offline.doctor.going_on import judge_files
-from liverl.offline.doctor.inputs import GENERATION, Input, collect, removed_of
+from liverl.offline.doctor.inputs import Input, collect, removed_of
 from liverl.offline.doctor.logs import Log
 from liverl.offline.doctor.moments import When, moment, moments
 from liverl.offline.doctor.reading import Reading, read_logs
 from liverl.offline.doctor.rules import Judged, is_events, judged_files, judged_run, steps_of
 from liverl.offline.doctor.scope import as_files, scope
 from liverl.offline.doctor.stacks import of_stacks
-from liverl.offline.doctor.starts import INTERRUPTED, interrupted_start
 from liverl.offline.doctor.trial_folders import TrialFolder
 from liverl.offline.doctor.trials import SCAN_S, TrialsRead, failures, read_trials
 from liverl.offline.doctor.verdicts import evidence_of, joined, with_left_out, with_removed
@@ -80,7 +77,7 @@ def examine(
     found = scope(inputs, frozenset(str(path) for path in paths), now)
     reading = read_logs(found.logs, progress, matcher, foreign=run is None)
     progress("judging what the logs say")
-    verdict = _as_stated(_of_last_processes(reading.records, inputs.exits, matcher), inputs.stated)
+    verdict = as_stated(judge_found(reading.records, inputs.exits, matcher), inputs.stated)
     verdict = _of_a_start(verdict, reading, found.logs)
     words: dict[str, str] = {}
     if run is not None:
@@ -201,72 +198,6 @@ def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verd
     return msgspec.structs.replace(verdict, cause=told)
 
 
-def _of_last_processes(logs: Sequence[LogRecords], exits: Sequence[Exit], matcher: Matcher) -> Verdict:
-    """The verdict of a run whose services may have been restarted. Why one failed for good stands in the log of its
-    last process: why the processes before it failed is something else that is wrong."""
-    ended = {Path(exit_.log): GENERATION.fullmatch(Path(exit_.log).name) for exit_ in exits if exit_.log}
-    last = {path.with_name(found[1]): int(found[2]) for path, found in ended.items() if found is not None}
-
-    def before(log: LogRecords) -> bool:
-        path = Path(log.log)
-        found = GENERATION.fullmatch(path.name)
-        return found is not None and int(found[2]) < last.get(path.with_name(found[1]), 0)
-
-    kept = [log for log in logs if not before(log)]
-    verdict = judge_files(kept, exits, matcher)
-    if len(kept) == len(logs):
-        return verdict
-    seen = {one.id for one in explanations(verdict)} | UNEXPLAINED
-    more = [one for one in explanations(judge_files(logs, exits, matcher)) if one.id not in seen]
-    return msgspec.structs.replace(verdict, symptoms=(*verdict.symptoms, *more)[:SYMPTOMS])
-
-
-def _as_stated(verdict: Verdict, stated: Cause | None) -> Verdict:
-    """``verdict``, with what the backend of the run said where its logs alone do not explain the end, or do not show
-    the value that mends it: it also saw the trials, Ray's state, the preflight checks and the kernel's counters. Where
-    neither explains it, both name the same error: that of the service whose failure ended the run."""
-    found = verdict.cause
-    if stated is None:
-        return verdict
-    if found is not None and found.id not in UNEXPLAINED:
-        known = found if stated.id in UNEXPLAINED else _completed(found, stated)
-        return msgspec.structs.replace(verdict, cause=known)
-    if not stated.id and found is not None and found.id in OF_AN_ERROR:
-        return verdict  # an error in a log tells more than a reason without one
-    guesses = verdict.guesses if stated.id in UNEXPLAINED else ()
-    cause = Explanation(
-        stated.id or "run-failed",
-        "critical",
-        words_of(stated),
-        stated.why,
-        stated.fix,
-        stated.command,
-        stated.patch,
-        stated.evidence,
-        stated.guess,
-    )
-    return Verdict(cause, guesses, verdict.symptoms)
-
-
-def _completed(found: Explanation, stated: Cause) -> Explanation:
-    """A cause that the logs show, with what the backend knew besides them: who else held GPU memory, and by the trials
-    the value that mends it."""
-    if found.id != stated.id:
-        return found
-    if stated.patch:
-        found = msgspec.structs.replace(
-            found, fix=stated.fix, command=stated.command, patch=stated.patch, guess=stated.guess
-        )
-    elif not words_of(stated).endswith(found.title):  # of another record
-        return found
-    return msgspec.structs.replace(found, cause=stated.why)
-
-
-def explanations(verdict: Verdict) -> tuple[Explanation, ...]:
-    """The cause first, then what else is wrong."""
-    return (*(() if verdict.cause is None else (verdict.cause,)), *verdict.symptoms)
-
-
 # --- the line of a piece of evidence --------------------------------------------------------------------
 
 
@@ -285,7 +216,7 @@ def _with_lines(explanation: Explanation) -> Explanation:
 
 def _lines(verdict: Verdict) -> Iterator[tuple[tuple[str, int], int]]:
     by_log: dict[str, set[int]] = {}
-    for explanation in explanations(verdict):
+    for explanation in verdict.explanations:
         for one in explanation.evidence:
             if one.log is not None and one.offset is not None:
                 by_log.setdefault(one.log, set()).add(one.offset)

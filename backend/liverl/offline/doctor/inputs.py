@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import msgspec
 
 from liverl import model
 from liverl.causes.finding import Exit
-from liverl.causes.shown import words_of
+from liverl.causes.inputs.shown import words_of
 from liverl.model import Cause, Snapshot
 from liverl.observe.hung_stacks import SUFFIX
 from liverl.observe.metrics.event_files import is_event_file
@@ -24,6 +23,7 @@ from liverl.offline.doctor.kinds import HEAD, kind_of
 from liverl.offline.doctor.trial_folders import TrialFolder, is_named_as_trial, is_trial, trial_folder
 from liverl.rundir.cleaned import read_cleaned
 from liverl.rundir.layout import LiveBackend, RemoteBackend, RunDir, backend_alive
+from liverl.rundir.log_names import read_log_name
 from liverl.util.ages import ago
 from liverl.util.decode import decode_json
 from liverl.util.plural import quantity
@@ -33,9 +33,6 @@ FILES = 4000  # logs of one diagnosis
 MORE = "..."  # stands for what was not looked at
 ENTRIES = 200_000  # files and folders that are looked at; a folder of trials counts with its own entries only
 UNREADABLE = "cannot be read"  # the beginning of ``Input.what`` of such a file or folder
-GENERATION = re.compile(
-    r"(.+)\.(\d{1,9})\.log"
-)  # of a service, and the number of its process: replica-0.2.log
 _EVENTS = "steps of a training (tensorboard)"
 _SKIPPED = frozenset((".git", ".venv", "node_modules", "__pycache__", "site-packages", "secrets", "sandbox"))
 
@@ -322,13 +319,13 @@ def _exits(run: RunDir) -> Iterator[Exit]:
 def _still_failing(run: RunDir, snapshot: Snapshot) -> Iterator[Exit]:
     """Of a run that somebody stopped: processes that had failed by themselves and whose successors never served."""
     for service in snapshot.services:
-        generation = GENERATION.fullmatch(service.log or "")
-        if service.failed_at is None or generation is None or (service.ready_at or 0.0) >= service.failed_at:
+        name = read_log_name(service.log)
+        if service.failed_at is None or name is None or (service.ready_at or 0.0) >= service.failed_at:
             continue
-        for number in (int(generation[2]), int(generation[2]) - 1):
+        for number in (name.generation, name.generation - 1):
             ended = _exit_of(run.path / "exits" / f"{service.name}.{number}.json")
             if ended is not None and not ended.ok and (ended.at or 0.0) <= service.failed_at:
-                log = str(run.path / f"{generation[1]}.{number}.log")
+                log = str(run.path / str(name._replace(generation=number)))
                 yield Exit(service.name, log, ended.code, ended.signal, ended.at)
                 break
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.finding import Evidence, Explanation, LogRecords
+from liverl.causes.inputs.found import of_trials
 from liverl.causes.match import Matcher
-from liverl.causes.reading import read_log
-from liverl.causes.words import short
+from liverl.causes.read.reading import read_log
+from liverl.causes.verdict.words import short
 from liverl.offline.doctor.closing import LogRead, end_of, own_end
 from liverl.offline.doctor.early_ends import ends_of
 from liverl.offline.doctor.ends import end_not_told, exit_without_error, log_stops
-from liverl.offline.doctor.going_on import of_trials
 from liverl.offline.doctor.inputs import Input, unreadable
 from liverl.offline.doctor.kinds import TRANSCRIPT
 from liverl.offline.doctor.logs import Log

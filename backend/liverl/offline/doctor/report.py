@@ -12,7 +12,7 @@ import msgspec
 
 from liverl.causes.finding import Evidence, Explanation
 from liverl.diagnose.titles import sentences
-from liverl.offline.doctor.examine import Examination, explanations
+from liverl.offline.doctor.examine import Examination
 from liverl.offline.doctor.inputs import MORE, UNREADABLE, Input
 from liverl.offline.doctor.moments import When
 from liverl.util import redact
@@ -91,7 +91,7 @@ def as_json(examination: Examination) -> str:
     verdict = examination.verdict
     report = DoctorReport(
         cause=None if verdict.cause is None else _cause(verdict.cause, examination),
-        symptoms=tuple(_symptom(one, examination) for one in explanations(verdict)),
+        symptoms=tuple(_symptom(one, examination) for one in verdict.explanations),
         guesses=tuple(
             GuessShown(one.id, one.title, one.cause, one.fix, one.command) for one in verdict.guesses
         ),

@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 import msgspec
 
 from liverl.causes.finding import Evidence, Explanation
-from liverl.causes.words import short
+from liverl.causes.verdict.words import short
 from liverl.logs.moments import Resolver
 from liverl.logs.no_work import BUSY, LOOKS, POLL_LINES, shows_no_work
 from liverl.logs.prefixes import colourless

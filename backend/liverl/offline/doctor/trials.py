@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from liverl.causes.finding import Evidence, Explanation, LogRecords
-from liverl.causes.judge import judge
 from liverl.causes.match import Matcher, whole
-from liverl.causes.reading import read_log
-from liverl.causes.unexplained import UNEXPLAINED
+from liverl.causes.read.reading import read_log
+from liverl.causes.verdict.judge import judge
+from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue.agents import FAILED_SHARE
 from liverl.logs.records import RecordReader
 from liverl.model import TrialHead, TrialsStatus, UnreadableFile

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from liverl.causes.finding import Evidence, Explanation, Verdict
-from liverl.causes.judge import SYMPTOMS
 from liverl.causes.match import Matcher, whole
-from liverl.causes.unexplained import UNEXPLAINED
+from liverl.causes.verdict.judge import SYMPTOMS
+from liverl.causes.verdict.unexplained import UNEXPLAINED
 from liverl.diagnose.catalogue.agents import NO_TOKENS
 from liverl.offline.doctor.ends import STOPS
 from liverl.offline.doctor.rules import Judged
@@ -128,5 +128,4 @@ def _not_asked(why: str) -> Explanation:
 
 def evidence_of(verdict: Verdict) -> list[Evidence]:
     """All evidence of a verdict."""
-    told = [*(() if verdict.cause is None else (verdict.cause,)), *verdict.symptoms]
-    return [one for explanation in told for one in explanation.evidence]
+    return [one for explanation in verdict.explanations for one in explanation.evidence]

@@ -8,7 +8,6 @@ adopted and no service is started beside itself.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from liverl.procs.procfs import Proc
 from liverl.procs.tree import Member
 from liverl.rundir.journal import JournalContent, read_journal
 from liverl.rundir.layout import RunDir, read_backend
+from liverl.rundir.log_names import LogName, read_log_name
 from liverl.supervise.recovery.replay import (
     Intent,
     Number,
@@ -38,7 +38,6 @@ from liverl.supervise.recovery.replay import (
 from liverl.util.decode import decode_json
 from liverl.util.regular_file import read_regular
 
-_LOG = re.compile(r"(.+)\.(\d{1,9})\.log")
 _OTHERS = ("backend", "keeper", "client")  # tags of processes that are no service
 
 
@@ -135,9 +134,8 @@ def _logged(folder: Path) -> dict[str, int]:
         names = os.listdir(folder)
     except OSError:
         return found
-    for name in names:
-        if match := _LOG.fullmatch(name):
-            found[match[1]] = max(found.get(match[1], 0), int(match[2]))
+    for name in filter(None, map(read_log_name, names)):
+        found[name.service] = max(found.get(name.service, 0), name.generation)
     return found
 
 
@@ -276,7 +274,7 @@ def anything_alive(run_dir: Path, run: str, history: RunHistory) -> bool:
 
 def log_of(attempt: int, past: ServiceHistory) -> str:
     """The log of a generation, relative to the run directory, by the rule for the names of logs."""
-    return f"attempt_{attempt:03d}/logs/{past.service}.{past.generation}.log"
+    return f"attempt_{attempt:03d}/logs/{LogName(past.service, past.generation)}"
 
 
 def inferred_intent(spec: ServiceSpec, past: ServiceHistory, attempt: int) -> Intent:

@@ -20,6 +20,7 @@ from liverl.model import Exit
 from liverl.plan.spec import ServiceSpec, StopStage
 from liverl.procs import procfs, tree
 from liverl.procs.programs import programs
+from liverl.rundir.log_names import LogName
 from liverl.supervise.keeper.client import KeeperError, KeeperGone
 from liverl.supervise.services import prepare, probes, state_machine
 from liverl.supervise.services.failpoints import crashpoint
@@ -271,7 +272,7 @@ class Instance:
     async def _spawn(self, generation: int, values: prepare.Placeholders, ports: dict[str, int]) -> None:
         hub, spec = self.hub, self.spec
         gpus = hub.reserve_gpus(spec.name, spec.gpus) if spec.gpus else ()
-        log = hub.attempt_dir / "logs" / f"{spec.name}.{generation}.log"
+        log = hub.attempt_dir / "logs" / str(LogName(spec.name, generation))
         token = self.key_of(generation)
         held = [port.name for port in spec.ports if port.held and port.name in ports]
         variables = ["LIVERL_LISTEN_FD", *(f"LIVERL_LISTEN_FD_{name.upper()}" for name in held[1:])]

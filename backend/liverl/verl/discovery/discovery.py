@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from liverl.causes.ray_shortage import RayLoad
+from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.model import Level
 from liverl.supervise.services.probes import Http, bearer
 from liverl.util import clocks

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from liverl.causes.ray_shortage import RayLoad
+from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.supervise.services.probes import Http, bearer
 from liverl.util.decode import decode_loose_json
 from liverl.verl.discovery.causes import death_words

@@ -1,0 +1,1 @@
+"""Bytes of logs to the records that may matter for a verdict."""

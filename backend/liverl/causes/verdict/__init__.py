@@ -1,0 +1,1 @@
+"""Records and exit statuses to a verdict, in words. Pure."""
