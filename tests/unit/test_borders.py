@@ -77,6 +77,14 @@ def test_no_ring_of_packages() -> None:
     assert [ring for package in sorted(imports) if (ring := ring_through(package, imports))] == []
 
 
+def test_no_ring_of_modules_within_a_package() -> None:
+    """Not by types either: who reads one of the modules would have to read all of them."""
+    graph = grimp.build_graph("liverl", "liverl_tui", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(imports) > 1000
+    assert [ring for module in sorted(imports) if (ring := ring_through(module, imports))] == []
+
+
 def test_a_ring_would_be_found() -> None:
     imports = {"a": {"b"}, "b": {"c.d"}, "c.d": {"a"}, "c": {"c.d"}}
     assert ring_through("a", imports) == ["a", "b", "c.d", "a"]

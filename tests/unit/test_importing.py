@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from liverl.config import load_config
 from liverl.config.env_vars import VARIABLES
-from liverl.config.load import LoadedConfig
+from liverl.config.loaded import LoadedConfig
 from liverl.config.schema import leaves, value_of
 from liverl.config.sizing import bare_key
 from liverl.importing import Imported, NothingToImport, read_path

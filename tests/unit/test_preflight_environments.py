@@ -13,7 +13,7 @@ from kit.venvs import make_venv, site
 
 from liverl.config import ConfigError, load_config
 from liverl.config.attention import DEFAULT_SP_SIZE
-from liverl.config.load import LoadedConfig
+from liverl.config.loaded import LoadedConfig
 from liverl.model import Check
 from liverl.plan import make_plan
 from liverl.plan.spec import Plan

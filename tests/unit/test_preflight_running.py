@@ -21,7 +21,7 @@ from kit.checked_runs import TwoGpus, tree
 from kit.hanging import hanging
 
 from liverl.config import load_config, resolved
-from liverl.config.load import LoadedConfig
+from liverl.config.loaded import LoadedConfig
 from liverl.daemon import launch
 from liverl.model import Check
 from liverl.observe.gpu import sampler

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liverl.proxy.runtime.auth import Caller, Refusal, authorize, valid_trial
+from liverl.proxy.runtime.auth import Refusal, authorize, valid_trial
+from liverl.proxy.runtime.callers import Caller
 from liverl.proxy.runtime.calls import Call
 from liverl.proxy.runtime.recorder import FILE, REDACTED, Recorder, encode, redact, without_tokens
 from liverl.proxy.runtime.records import make_record

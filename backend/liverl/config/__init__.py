@@ -5,7 +5,8 @@ from liverl.config.consumers import consumers, inert_keys
 from liverl.config.dump import dump_yaml, redacted, shown_yaml
 from liverl.config.env_vars import liverl_environment
 from liverl.config.errors import ConfigError, Problem, Where
-from liverl.config.load import LoadedConfig, load_config
+from liverl.config.load import load_config
+from liverl.config.loaded import LoadedConfig
 from liverl.config.profiles import list_profiles
 from liverl.config.resolve import resolved, run_directory, run_root
 from liverl.config.schema import RunConfig, leaves, value_of

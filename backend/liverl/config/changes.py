@@ -21,7 +21,7 @@ from msgspec import Struct
 from liverl.config.consumers import expand
 from liverl.config.dump import looks_secret
 from liverl.config.env_vars import SECRET_KEYS
-from liverl.config.load import LoadedConfig
+from liverl.config.loaded import LoadedConfig
 from liverl.config.schema import RunConfig, flatten, leaves, schema_key
 from liverl.model import ConfigChange
 

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
 from liverl.config import conditions as when
 from liverl.config import inert
 from liverl.config.inert import Why
+from liverl.config.loaded import LoadedConfig
 from liverl.config.schema import RunConfig, leaves, value_of
 from liverl.config.sections.verl import PROXY_LOOP, SESSION_LOOP
 from liverl.model import Inert
-
-if TYPE_CHECKING:
-    from liverl.config.load import LoadedConfig
 
 _Entry = TypeVar("_Entry")
 When = Callable[[RunConfig], bool]

@@ -19,6 +19,7 @@ from liverl.config.consumers import why_inert
 from liverl.config.errors import ConfigError, Problem, Where
 from liverl.config.inert import MIRRORED
 from liverl.config.layers import Layer, Setting, from_environment, from_sets, from_text
+from liverl.config.loaded import LoadedConfig
 from liverl.config.schema import Path as KeyPath
 from liverl.config.schema import RunConfig, is_open, leaves, schema_key
 from liverl.config.secrets import PLACEHOLDER, Secrets, take_secrets
@@ -34,29 +35,6 @@ _BY_HAND = ("file", "env", "set")
 _BY_USER = (*_BY_HAND, "liverl env")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-class LoadedConfig(Struct, frozen=True):
-    """A configuration and where its values come from.
-
-    ``origins``: dotted key -> ``file:line``, ``--set`` or ``env NAME``, for values that differ from the default.
-    ``user_origins``: the same for values that the user set and that differ from default and profile.
-    ``source``: the layers, for the user. ``kept``: LiveRL's ``meta_info``, ``output`` and the like, which
-    configure nothing (``dump_yaml`` writes them back). ``secrets`` are stored only here.
-    """
-
-    config: RunConfig
-    origins: dict[str, str]
-    user_origins: dict[str, str]
-    warnings: tuple[str, ...]
-    source: str
-    profile: str
-    kept: dict[str, Any]
-    secrets: Secrets
-    file: str = ""  # the path given to load_config; "" = none
-    # Key of the schema -> where the user has given its value (file:line, --set, env NAME), also one equal to the
-    # default. None: not known, as for runs of earlier versions.
-    given: dict[str, str] | None = None
 
 
 def load_config(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from liverl.config.attention import REMOVE_PADDING, overridden, planned_sp_size, without_flash_attention
-from liverl.config.load import LoadedConfig
+from liverl.config.loaded import LoadedConfig
 from liverl.config.schema import RunConfig
 from liverl.plan.hydra import Override
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .callers import Caller
+from .calls import current
 from .settings import Keys
 
 TRIAL_HEADER = b"x-litellm-routing-key"
@@ -30,15 +32,6 @@ CALL_ROUTES = frozenset(
 # Other routes that coding agents use with their run key.
 _RUN_KEY_ROUTES = CALL_ROUTES | {"/v1/messages/count_tokens", "/v1/models", "/models"}
 _PUBLIC_ROUTES = frozenset({"/health/liveliness", "/health/liveness", "/health/readiness"})
-
-
-@dataclass(frozen=True)
-class Caller:
-    """``role``: ``public`` (no key needed), ``run`` or ``master``. ``trial`` is None if the request named
-    none."""
-
-    role: str
-    trial: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,8 +95,6 @@ def authorize(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], ke
 async def user_api_key_auth(request: Any, api_key: str) -> Any:
     """LiteLLM's custom-auth hook. The middleware has decided already; LiteLLM gets a name, never the key."""
     from litellm.proxy._types import LitellmUserRoles, UserAPIKeyAuth
-
-    from .calls import current
 
     call = current.get()
     if call is None or call.caller.role == "public":

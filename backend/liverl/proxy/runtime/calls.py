@@ -10,18 +10,35 @@ from __future__ import annotations
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .auth import Caller
-    from .generation_state import GenerationState
+from .callers import Caller
+from .routing import Routing
+
+
+class Desk(Protocol):
+    """The part of the generation's state that a call leads to."""
+
+    @property
+    def routing(self) -> Routing:
+        """Which replica gets which trial."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether this generation is draining."""
+
+    def route(self, call: Call, candidates: list[str]) -> str:
+        """The replica for a call among the root addresses ``candidates``."""
+
+    def report(self, call: Call, call_id: str | None, response: Any, failure: dict[str, Any] | None) -> None:
+        """Record how a call ended."""
 
 
 @dataclass(eq=False)
 class Call:
     """State of one request."""
 
-    desk: GenerationState
+    desk: Desk
     caller: Caller
     path: str
     is_call: bool  # a call of the policy: counted, attributed, recorded

@@ -13,7 +13,7 @@ from liverl.util.descriptors import descriptor_limit, open_descriptors
 from liverl.util.http_limits import Bodies, Connections, limits_for
 
 from .assignments import Assignments
-from .auth import Caller
+from .callers import Caller
 from .calls import Call
 from .recorder import Recorder
 from .records import failure_seen, make_record

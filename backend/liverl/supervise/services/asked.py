@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from liverl.model import Cause, GpuStatus
-
-if TYPE_CHECKING:
-    from liverl.supervise.services.instance import Instance
-
-
-class Ends(Protocol):
-    """Why processes ended."""
-
-    def begin(self, instance: Instance) -> asyncio.Task[Cause | None] | None:
-        """Find in the background why the newest process of an instance ended; None if that is known otherwise."""
-        ...
-
-    async def of(self, instance: Instance) -> Cause:
-        """Why an instance is not up any more."""
-        ...
-
-    def close(self) -> None:
-        """Give up what is still being found."""
-        ...
+from liverl.model import GpuStatus
 
 
 class Grant(Protocol):
@@ -66,8 +46,6 @@ class Ledger(Protocol):
 
 # The numeric address for a symbolic host of the plan (``plan.spec.BRIDGE``) and "", or "" and why there is none
 Addresses = Callable[[str], Awaitable[tuple[str, str]]]
-# What is looked at right before a process of an instance is started: why it must not be started; None if it may
-BeforeStart = Callable[["Instance"], Awaitable[Cause | None]]
 
 
 class RouteProblem(Protocol):

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+from liverl.model import Event, Level
 from liverl.plan.spec import BRIDGE, Dependency, ServiceSpec
 from liverl.supervise.keeper.client import KeeperGone
 from liverl.supervise.services import state_machine
+from liverl.supervise.services.environments import Environments
+from liverl.supervise.services.keeper_manager import KeeperManager
 from liverl.supervise.services.prepare import PrepareProblem
 from liverl.supervise.services.slot import Slot
 
-if TYPE_CHECKING:
-    from liverl.supervise.services.supervisor import Supervisor
+
+class DependencyHost(Protocol):
+    """The part of the supervisor that knows whether a dependency is met."""
+
+    slots: dict[str, Slot]
+    environments: Environments
+    keeper_manager: KeeperManager
+    unheld: dict[str, str]
+
+    def found_serving(self) -> int:
+        """Engines of others that serve."""
+
+    def joined_hosts(self) -> int:
+        """Hosts that have joined."""
+
+    def say(
+        self, kind: str, text: str, level: Level = "info", service: str | None = None, **data: Any
+    ) -> Event:
+        """Tell the user."""
+
+    def kick(self) -> None:
+        """Look at all services again."""
 
 
 class StartStagger:
@@ -44,7 +67,7 @@ class StartStagger:
         return 0.0
 
 
-def unmet(supervisor: Supervisor, dependency: Dependency) -> str | None:
+def unmet(supervisor: DependencyHost, dependency: Dependency) -> str | None:
     """What is missing, worded to follow "waiting for"; None if the dependency is met."""
     on, wanted = dependency.on, dependency.count or 0
     if dependency.condition == "environment_ready":
@@ -90,7 +113,7 @@ def dependents(slots: Iterable[Slot], slot: Slot) -> list[Slot]:
     ]
 
 
-async def hold_sockets(supervisor: Supervisor) -> None:
+async def hold_sockets(supervisor: DependencyHost) -> None:
     """Open the sockets of services that others depend on with the condition ``listening``. Connections queue until the
     service accepts them. A socket that cannot be opened is noted in ``supervisor.unheld``."""
     specs = [slot.spec for slot in supervisor.slots.values()]

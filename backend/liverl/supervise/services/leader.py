@@ -8,14 +8,12 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from liverl.model import Exit
 from liverl.procs import procfs, tree
 from liverl.procs.exit_status import kernel_exit
-
-if TYPE_CHECKING:
-    from liverl.supervise.services.keeper_manager import KeeperManager
+from liverl.supervise.services.keeper_manager import KeeperManager
 
 # Seconds. The keeper reports an exit within milliseconds unless it waits for a slow disk; for a process that init has
 # yet to reap, the kernel may take seconds (measured: 1.75 s).

@@ -7,20 +7,49 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import msgspec
 
 from liverl.procs import procfs, tree
 from liverl.supervise.services import state_machine
 from liverl.supervise.services.failpoints import blockpoint
-from liverl.supervise.services.instance import Instance
 from liverl.supervise.services.keeper_manager import KeeperManager
+from liverl.supervise.services.leader import LeaderProcess
 from liverl.supervise.services.records import Records
+from liverl.supervise.services.state_machine import MachineState
 from liverl.util.atomic_file import write_atomic
 from liverl.util.pace import Pace
 
 SCAN_AT_LEAST = 15.0  # seconds between two scans on the largest hosts
 SCAN_ANYWAY = 60.0  # seconds between two scans while no process is started
+
+
+class Scanned(Protocol):
+    """The part of an instance that its process tree is found by."""
+
+    @property
+    def name(self) -> str:
+        """Of its service."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a start is still being carried out, also one that a stop has overtaken."""
+
+    @property
+    def key(self) -> str:
+        """Of the tree of its newest process."""
+
+    def key_of(self, generation: int) -> str:
+        """Of the tree of one of its processes."""
+
+    @property
+    def process(self) -> LeaderProcess | None:
+        """The newest one."""
+
+    @property
+    def machine(self) -> MachineState:
+        """What is known of it."""
 
 
 class ProcessScan:
@@ -32,7 +61,7 @@ class ProcessScan:
         keeper_manager: KeeperManager,
         attempt: int,
         records: Records,
-        instances: Callable[[], Iterable[Instance]],
+        instances: Callable[[], Iterable[Scanned]],
         interval: float,
         pace: Pace,
     ) -> None:
@@ -71,7 +100,7 @@ class ProcessScan:
             and instance.machine.generation == instance.process.generation
         }
 
-    def live_members(self, instance: Instance) -> set[tree.Member]:
+    def live_members(self, instance: Scanned) -> set[tree.Member]:
         """The live processes of one instance. The process table is read anew unless it is at most three times as old
         as a scan takes."""
         leaders = self._leaders()

@@ -18,7 +18,8 @@ from liverl.observe.oom_kills import OomKills
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.procs.cpu_limits import cpu_limits
 from liverl.supervise.services import probes, state_machine
-from liverl.supervise.services.asked import Addresses, BeforeStart, Ends, Ledger, TokenRoutes, no_address
+from liverl.supervise.services.asked import Addresses, Ledger, TokenRoutes, no_address
+from liverl.supervise.services.asked_of_processes import BeforeStart, Ends
 from liverl.supervise.services.dependencies import StartStagger, dependents, hold_sockets, unmet
 from liverl.supervise.services.environments import Check, Environments
 from liverl.supervise.services.event_log import words
