@@ -19,7 +19,7 @@ import liverl_tui
 
 # Pattern -> what bounds the text that it searches
 ALLOWED = {
-    "liverl.causes.keeping._VARIABLE": "160 characters of a message",
+    "liverl.causes.read.keeping._VARIABLE": "160 characters of a message",
     "liverl.observe.live_logs.reader._NUMBERS": "480 characters of a message",
     "liverl.offline.doctor.kinds._OWN_LOG": "the name of a file",
     "liverl.offline.doctor.kinds._RAY_NAMES": "the name of a file",

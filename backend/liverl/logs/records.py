@@ -29,7 +29,11 @@ from liverl.model import Level
 LINE_BYTES = 1 << 15  # of a longer line only so many are kept
 MOST_OPEN = 64  # writers with a record that may go on
 STALE = 100  # lines of others after which a record is complete
-_HEALTHY = re.compile(r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.')
+_HEALTHY = re.compile(
+    r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.'
+    # SGLang's router: an answer, and its start
+    r'| status_code=2\d\d latency=\d+\}: smg::response: |^smg::server: [^\n]{1,300}: Router ready \| workers: '
+)
 
 
 def _healthy(text: str) -> bool:

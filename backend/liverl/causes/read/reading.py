@@ -27,6 +27,7 @@ _TEXT = bytes([*b"\t\n\r\f\b\a\x1b", *range(0x20, 0x7F), *range(0x80, 0x100)])
 
 _ANSWER = b'" 2'
 _POST = '"POST /'
+_ROUTED_POST = "http_request{method=POST "  # of SGLang's router
 _THROUGHPUT = b"Avg prompt throughput"
 
 
@@ -232,7 +233,7 @@ class _Reading:
             return
         self._last = record
         if record.kind == "healthy":
-            if _POST in record.text:
+            if _POST in record.text or record.text.startswith(_ROUTED_POST):
                 self._served = max(self._served, record.offset)
             self._sign(progress_of(record.text) or 1, record.offset)
             self._healthy = record

@@ -58,7 +58,7 @@ _WORDS = re.compile(
 )
 _DIGITS = b"0123456789"
 _NO_DIGITS = dict.fromkeys(range(ord("0"), ord("9") + 1))
-_ALWAYS = (b"step:", b"Application startup complete")
+_ALWAYS = (b"step:", b"Application startup complete", b": smg::response: ", b": Router ready | workers: ")
 
 
 class Shapes:

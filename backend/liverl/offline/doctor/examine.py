@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from liverl.causes.finding import Explanation, Verdict
+from liverl.causes.finding import Explanation, LogRecords, Verdict
 from liverl.causes.inputs.found import judge_found
 from liverl.causes.inputs.places import at_its_line
 from liverl.causes.inputs.starts import INTERRUPTED, interrupted_start
@@ -185,7 +185,7 @@ def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verd
         return verdict
     proof = next((one for one in cause.evidence if one.log is not None and one.offset is not None), None)
     log = next((log for log in logs if proof is not None and log.path == proof.log), None)
-    if proof is None or log is None or proof.offset is None:
+    if proof is None or log is None or proof.offset is None or _worked(reading.records, proof.log, proof.offset):
         return verdict
     try:
         with open_binary(log.path) as file:
@@ -196,6 +196,11 @@ def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verd
     before = moment(log, proof.offset)
     told = interrupted_start(cause, text, None if before is None or log.begin is None else before.at)
     return msgspec.structs.replace(verdict, cause=told)
+
+
+def _worked(logs: Sequence[LogRecords], log: str | None, offset: int) -> bool:
+    """Whether a program showed before a byte of its log that it works: a server that has answered had started."""
+    return any(one.kind == "healthy" and one.offset < offset for read in logs if read.log == log for one in read.records)
 
 
 # --- the line of a piece of evidence --------------------------------------------------------------------
