@@ -32,7 +32,7 @@ STALE = 100  # lines of others after which a record is complete
 _HEALTHY = re.compile(
     r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.'
     # SGLang's router: an answer, and its start
-    r'| status_code=2\d\d latency=\d+\}: smg::response: |^smg::server: [^\n]{1,300}: Router ready \| workers: '
+    r"| status_code=2\d\d latency=\d+\}: smg::response: |^smg::server: [^\n]{1,300}: Router ready \| workers: "
 )
 
 

@@ -41,8 +41,13 @@ BEFORE = 16 << 10  # bytes before a failed request in which the error that expla
 _DIGITS = b"0123456789"
 _POST = b'"POST '  # of an access line; the polls of health checks and scrapers are GETs
 # Work that was done. Health checks are answered, and a throughput of 0.0 is logged, while an engine hangs.
-_SIGN = (
-    r'"POST [^"\n]{1,300}" 2\d\d|method=POST [^\n]{1,300} status_code=2\d\d |generation throughput: (?!0\.0 )|(?:^|\s)step:\d+ - '
+_SIGN = "|".join(
+    (
+        r'"POST [^"\n]{1,300}" 2\d\d',
+        r"method=POST [^\n]{1,300} status_code=2\d\d ",  # of SGLang's router
+        r"generation throughput: (?!0\.0 )",
+        r"(?:^|\s)step:\d+ - ",
+    )
 )
 _SIGN_IN_BLOCK = re.compile(_SIGN.encode(), re.MULTILINE)
 _SIGN_IN_LINE = re.compile(_SIGN)

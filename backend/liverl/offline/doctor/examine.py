@@ -185,7 +185,12 @@ def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verd
         return verdict
     proof = next((one for one in cause.evidence if one.log is not None and one.offset is not None), None)
     log = next((log for log in logs if proof is not None and log.path == proof.log), None)
-    if proof is None or log is None or proof.offset is None or _worked(reading.records, proof.log, proof.offset):
+    if (
+        proof is None
+        or log is None
+        or proof.offset is None
+        or _worked(reading.records, proof.log, proof.offset)
+    ):
         return verdict
     try:
         with open_binary(log.path) as file:
@@ -200,7 +205,12 @@ def _of_a_start(verdict: Verdict, reading: Reading, logs: Sequence[Log]) -> Verd
 
 def _worked(logs: Sequence[LogRecords], log: str | None, offset: int) -> bool:
     """Whether a program showed before a byte of its log that it works: a server that has answered had started."""
-    return any(one.kind == "healthy" and one.offset < offset for read in logs if read.log == log for one in read.records)
+    return any(
+        one.kind == "healthy" and one.offset < offset
+        for read in logs
+        if read.log == log
+        for one in read.records
+    )
 
 
 # --- the line of a piece of evidence --------------------------------------------------------------------
