@@ -84,9 +84,8 @@ class Studio:
         tap: Callable[[float, bytes], object] | None = None,
     ) -> Terminal:
         argv = [sys.executable, "-m", "liverl_tui.cli.main", *arguments]
-        env = (
-            self.env if tap is None else {n: v for n, v in self.env.items() if n != "COLORTERM"}
-        )  # fewer bytes
+        # Fewer bytes
+        env = self.env if tap is None else {n: v for n, v in self.env.items() if n != "COLORTERM"}
         return Terminal(argv, size=size, env=env, cwd=self.root, tap=tap)
 
     def save(self, name: str, terminal: Terminal, *, cut: bool = False) -> None:

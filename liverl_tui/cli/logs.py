@@ -247,9 +247,8 @@ class _LogFollower:
                 last_check = now
                 over = self._over()
                 self._add_new_files()
-            more = (
-                sum(tail.read(self.out) for tail in self.tails.values()) > 0
-            )  # not any(): it skips the rest
+            # not any(): it skips the rest
+            more = sum(tail.read(self.out) for tail in self.tails.values()) > 0
             sys.stdout.flush()
             if over and not more:
                 break

@@ -171,9 +171,8 @@ class Supervisord:
         self._pids: list[int] = []
         folder.mkdir(parents=True)
         self._config = folder / "supervisord.conf"
-        self._socket = (
-            Path("/tmp") / f"sd-{os.getpid()}-{abs(hash(folder)) % 10**8}.sock"
-        )  # 107 bytes at most
+        # 107 bytes at most
+        self._socket = Path("/tmp") / f"sd-{os.getpid()}-{abs(hash(folder)) % 10**8}.sock"
         self._config.write_text("\n".join(self._lines()))
 
     def _lines(self) -> Iterable[str]:

@@ -93,9 +93,8 @@ class FakeSource:
 class RecordingApp(LiverlApp):
     """Shows one view, and records which services' details are asked for."""
 
-    CSS_PATH = (
-        Path(app_module.__file__).parents[1] / "styles" / "app.tcss"
-    )  # it is looked for beside the class
+    # It is looked for beside the class
+    CSS_PATH = Path(app_module.__file__).parents[1] / "styles" / "app.tcss"
 
     def __init__(self, shown: View) -> None:
         super().__init__(FakeSource(view=shown))

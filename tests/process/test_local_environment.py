@@ -26,9 +26,8 @@ Make = Callable[..., Awaitable[Any]]
 @pytest.fixture
 def base() -> Iterator[Path]:
     """A folder that is seen in an environment, unlike those below /tmp."""
-    place = (
-        "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"
-    )  # 10,000 directories take a disk ten seconds
+    # 10,000 directories take a disk ten seconds
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"
     folder = Path(tempfile.mkdtemp(prefix="liverl-local-", dir=place))
     yield folder
     shutil.rmtree(folder)

@@ -105,9 +105,8 @@ def test_a_pod_that_got_the_name_since_stays(
 ) -> None:
     left = Left(served, tmp_path / "run", "ack")
     left.begin("t-1", uid="first")
-    pods = (
-        Cluster.pods
-    )  # between the list and the end, the pod is replaced by another run's with the same name
+    # Between the list and the end, the pod is replaced by another run's with the same name
+    pods = Cluster.pods
 
     async def listed(self: Cluster) -> Any:
         found = await pods(self)

@@ -15,9 +15,8 @@ from liverl.causes.needles import Needles
 from liverl.causes.signature import Alert, Signature
 from liverl.logs.record import Record
 
-SEARCHED = (
-    64 << 10
-)  # characters of a record that are searched: a pattern must not take long on a dump of megabytes
+# Characters of a record that are searched: a pattern must not take long on a dump of megabytes
+SEARCHED = 64 << 10
 NAMES = 100  # names of exceptions in one line, its first ones, behind which it is searched:
 EACH = 1024  # characters behind each of them, and all behind the first one
 SHORT = 2048  # characters of a text that is searched from its begin to its end

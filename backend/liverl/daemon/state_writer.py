@@ -63,9 +63,8 @@ class StateWriter:
         self._unreached = unreached
         self._stalls = StallWatch(supervisor, stacks or StackSaver(supervisor))
         self._down: frozenset[str] = frozenset()  # services that have stopped serving, at the last change
-        self._told: frozenset[tuple[str, float]] = (
-            frozenset()
-        )  # services of whose end the cause was known then
+        # Services of whose end the cause was known then
+        self._told: frozenset[tuple[str, float]] = frozenset()
         self._history = history.HistoryWriter(supervisor.run_dir)
         earlier = self._earlier_snapshot()
         symptoms, muted = (earlier.symptoms, earlier.muted) if earlier is not None else ((), ())
@@ -77,9 +76,8 @@ class StateWriter:
         self._sampling: ScriptSampling | None = None
         self._parser_known = False
         self._aliases = aliases(plan.served_model, plan.replica_engine.litellm_prefix)
-        self._due = (
-            supervisor.now() + 1.5 * LOOK_S
-        )  # of the first line of history; earlier, little is measured
+        # Of the first line of history; earlier, little is measured
+        self._due = supervisor.now() + 1.5 * LOOK_S
         self._seq = 0  # newest event at the last diagnosis
         self._written: Snapshot | None = None  # as written last, without measurements
         self._one_at_a_time = asyncio.Lock()
@@ -134,9 +132,8 @@ class StateWriter:
         async with self._one_at_a_time:
             snapshot = await self._diagnose()
             if snapshot.at >= self._due:
-                self._due = (
-                    snapshot.at + history.INTERVAL - LOOK_S / 2
-                )  # so that it is not written one tick late
+                # So that it is not written one tick late
+                self._due = snapshot.at + history.INTERVAL - LOOK_S / 2
                 await asyncio.get_running_loop().run_in_executor(None, self._write, snapshot)
         told = any(log.failed or log.complaints for log in self._facts().live_logs) or self._diagnosis.holding
         quiet, self._seq = self._seq == snapshot.seq and not self.symptoms and not told, snapshot.seq

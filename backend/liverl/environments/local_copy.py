@@ -44,9 +44,8 @@ from liverl.util.remove_tree import remove_tree
 
 ALWAYS, NEVER = "true", "false"  # values of local_copy besides a folder
 RECORD = "liverl-copy.json"  # written last: a folder that has it is complete
-MOST_RECORD = (
-    256 << 20
-)  # bytes of the list of files; an environment with verl and vLLM has some 100,000 files
+# Bytes of the list of files; an environment with verl and vLLM has some 100,000 files
+MOST_RECORD = 256 << 20
 RESERVE = 256 << 20  # bytes that stay free on the local disk
 _FORMAT = 1
 _DRAFT = ".copy-"

@@ -167,9 +167,8 @@ class Merged(Document):
         """See ``Document.offset_in``; with equal times the order of the files decides."""
         if segment is place.segment:
             return max(0, place.offset)
-        tie = (
-            self._rank[segment] < self._rank[place.segment]
-        )  # if so, lines with the same time come before the place
+        # If so, lines with the same time come before the place
+        tie = self._rank[segment] < self._rank[place.segment]
         offset = segment.times.first_at(self.time_of(place), after=tie)
         return segment.size if offset is None else min(offset, segment.size)
 

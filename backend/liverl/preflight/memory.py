@@ -225,9 +225,8 @@ def wanted_sequences(plan: Plan, config: RunConfig, settings: Settings) -> int:
 def train_memory(config: RunConfig, shape: Shape, parts: Sequence[Tensor]) -> TrainMemory:
     """What an update of verl's takes in each GPU of the trainer."""
     gpus = max(1, sizing.trainer_gpus(config))
-    numbers = (
-        parameters(parts, shape) / gpus * (2 if config.algorithm.adv_estimator == GAE else 1)
-    )  # PPO's critic
+    # PPO's critic
+    numbers = parameters(parts, shape) / gpus * (2 if config.algorithm.adv_estimator == GAE else 1)
     tokens = tokens_per_gpu(config)
     inputs = tokens * shape.layers * shape.hidden * 2
     layer = tokens * _LAYER * shape.hidden * 2 // 2

@@ -177,9 +177,8 @@ class LogSession:
 
     def _step(self) -> bool:
         document, view, picked = self.document, self.view, self._passing.matches
-        lazy = (
-            not self.filter.narrows
-        )  # only access lines are hidden: filter what is near the view, not the whole log
+        # Only access lines are hidden: filter what is near the view, not the whole log
+        lazy = not self.filter.narrows
         if picked is not None:
             unread = lazy and self._passing.unread(view)
             if not unread:

@@ -172,9 +172,8 @@ class Listening:
         self._read_to = 0
         self._text = ""
         self._heard = False  # the present line tells something
-        self._silent: set[bytes] = (
-            set()
-        )  # lines, with 0 for each digit, that tell nothing: logs repeat few of them
+        # Lines, with 0 for each digit, that tell nothing: logs repeat few of them
+        self._silent: set[bytes] = set()
         self._proofs: dict[str, Evidence] = {}
         self._found: dict[str, Any] = {}
         self._jobs: dict[str, Submitted] = {}

@@ -239,9 +239,8 @@ def trained_past_the_proxy(window: Window) -> Iterator[Symptom | Resolved]:
     Of their trials there are only rows in verl's dump; without a dump, steps are done but there is no trial."""
     now, trials = window.now, window.now.trials
     carries = now.service(now.carrier)
-    ours = (
-        now.topology == "verl" and carries is not None and carries.owner == "ours"
-    )  # none of a launch script's
+    # None of a launch script's
+    ours = now.topology == "verl" and carries is not None and carries.owner == "ours"
     unseen = bool(now.step) and not trials.total and not now.traffic.requests
     if not ours or not (trials.dumped or unseen):
         return

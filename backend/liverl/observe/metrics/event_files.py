@@ -23,9 +23,8 @@ NAME = re.compile(
     r"\.tfevents\.(\d{1,12})"
 )  # in the name of each event file, with the Unix time of its beginning
 MOST = 24 << 20  # bytes of one file whose scalars are read, its last ones: about 10 s
-LARGE = (
-    16 << 10
-)  # bytes of a record that holds no scalar, but pictures, texts or distributions: it is passed over
+# Bytes of a record that holds no scalar, but pictures, texts or distributions: it is passed over
+LARGE = 16 << 10
 LARGEST = 1 << 30  # bytes of a record; more is damage
 _MASK = 0xA282EAD8
 _FLOAT, _DOUBLE = 1, 2  # types of tensors

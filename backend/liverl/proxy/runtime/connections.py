@@ -11,9 +11,8 @@ from liverl.util.descriptors import unread
 from liverl.util.http_limits import Connection, Connections
 
 SCOPE_KEY = "liverl_connection"  # of the ASGI scope: the Connection of a request
-SEND_BUFFER = (
-    16 << 10
-)  # bytes per connection that the kernel holds for a client that does not read; it doubles them
+# Bytes per connection that the kernel holds for a client that does not read; it doubles them
+SEND_BUFFER = 16 << 10
 WRITE_BUFFER = 16 << 10  # bytes that this process holds for it, and what one chunk adds
 
 

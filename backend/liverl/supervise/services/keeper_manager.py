@@ -246,9 +246,8 @@ class KeeperManager:
                     self._records.say("socket", text, "warning", service)
                 return None
             port = msgspec.structs.replace(port, host=address)
-        host = (
-            "127.0.0.1" if port.host == BRIDGE else await _numeric(port.host)
-        )  # an open one stays where it is
+        # An open one stays where it is
+        host = "127.0.0.1" if port.host == BRIDGE else await _numeric(port.host)
         wanted = port.number or self._earlier.pop(name, 0)
         try:
             answer = await self.request("listen", name=name, host=host, port=wanted)

@@ -31,9 +31,8 @@ CANCEL_S = 60.0  # seconds for Harbor to end a cancelled trial with its environm
 _LINE = 64 << 20  # bytes of a line at most
 _LINES = 3  # last lines of its log that a failure shows
 _SHOWN = 200  # characters of a line that cannot be used, in the log
-_KEPT = (
-    64 << 10
-)  # bytes of either end of a line that is too long, in which the name of its trial is looked for
+# Bytes of either end of a line that is too long, in which the name of its trial is looked for
+_KEPT = 64 << 10
 _TRIAL = re.compile(rb'"trial"\s*:\s*("(?:[^"\\]|\\.){1,1000}")')
 # Variables by which agents would find the user's own models and keys instead of the session's.
 _MODELS = ("OPENAI_", "ANTHROPIC_", "CLAUDE_", "LLM_", "MSWEA_", "HOSTED_VLLM_", "AWS_BEARER_TOKEN_")
