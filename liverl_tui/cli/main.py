@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "join": ("join", "Make this host a node of a run that several hosts share."),
     "launcher": ("launcher", "Print a job script that runs a configuration under Slurm."),
     "ls": ("ls", "List runs, live and ended."),
+    "compare": ("compare", "Compare runs: how they ended, their configurations, curves and alerts."),
     "archive": ("archive", "Keep what is worth keeping of a run that has ended."),
     "clean": ("clean", "Remove what runs that have ended left behind; on request logs and trials."),
     "checkpoints": (

@@ -30,6 +30,7 @@ from liverl.observe.history import Sample
 from liverl.offline.checkpoint_export import ExportReport
 from liverl.offline.checkpoints import CheckpointList, Export, PruneReport
 from liverl.offline.clean_items import CleanReport
+from liverl.offline.compare import Comparison
 from liverl.offline.doctor.report import DoctorReport
 from liverl.offline.envs_gc import GcReport
 from liverl.offline.trials import StepsListed, TrialShown, TrialsListed
@@ -97,6 +98,7 @@ def introspected() -> dict[str, Any]:
         "check --json": dict(fields(Report)),
         "doctor --json": dict(fields(DoctorReport)),
         "preflight.json": dict(fields(Preflight)),
+        "compare --json": dict(fields(Comparison)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),
         "nodes --json": dict(fields(tuple[NodeStatus, ...])),

@@ -131,6 +131,11 @@ def _ended(told: Told) -> None:
     shutil.copytree(run.run_dir, copy, ignore=shutil.ignore_patterns("*.sock"))
     write(RunDir(copy), checks)
     looked_again(RunDir(copy), 1, checks)
+    for folder, reward, seed in ((run.run_dir, 0.5, 1), (copy, 0.25, 2)):
+        lines = (json.dumps({"step": step, "data": {"critic/score/mean": reward}}) for step in range(1, 9))
+        (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        (folder / "config.yaml").write_text(f"run:\n  seed: {seed}\n")
+    told.outputs["compare --json"] = [printed("compare", "--json", run.run_dir, copy)]
     told.outputs["preflight.json"].append(json.loads(RunDir(copy).preflight.read_bytes()))
     told.outputs["clean --json"] = [printed("clean", "--json", "--logs", "--yes", copy)]
     told.outputs["cleaned.json"] = [json.loads((copy / "cleaned.json").read_bytes())]

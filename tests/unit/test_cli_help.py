@@ -39,6 +39,7 @@ def test_every_command_has_help_and_light_imports(command):
     assert not {"textual", "rich", "asyncio", "yaml", "aiohttp"} & modules
     if command not in (
         "completion",
+        "compare",  # several runs, as arguments
         "checkpoints",  # a group: its actions have them
         "make-smoke",
         "demo",

@@ -137,12 +137,17 @@ def changes(before: RunConfig, after: LoadedConfig) -> tuple[ConfigChange, ...]:
     """The keys whose value differs, with both values; their attempt is 0, not known yet. Values of secrets are not
     shown."""
     origins = after.origins | after.user_origins
-    old, new = _flat(before), _flat(after.config)
+    old, new = flat(before), flat(after.config)
     return tuple(
         ConfigChange(0, key, *_shown(key, old.get(key), new.get(key)), origins.get(key, after.source))
         for key in dict.fromkeys([*old, *new])
         if old.get(key) != new.get(key)
     )
+
+
+def names_the_run(key: str) -> bool:
+    """Whether a key only says where a run is, so that it differs in each of them."""
+    return on_change(key) is _PLACE
 
 
 def is_secret(key: str) -> bool:
@@ -154,7 +159,7 @@ def _shown(key: str, before: Any, after: Any) -> tuple[Any, Any]:
     return (HIDDEN, HIDDEN) if is_secret(key) else (before, after)
 
 
-def _flat(config: RunConfig) -> dict[str, Any]:
+def flat(config: RunConfig) -> dict[str, Any]:
     """Dotted key -> plain value; the keys of open mappings stand on their own."""
     flat: dict[str, Any] = {}
 

@@ -23,7 +23,7 @@ from liverl.observe.checkpoint_files import (
     latest_step,
     read_checkpoint,
 )
-from liverl.observe.metrics.series import SeriesReader, SeriesSet
+from liverl.observe.metrics.series import series_of, validation_key
 from liverl.offline.clean_run import refusal
 from liverl.plan.moved import read_plan
 from liverl.plan.spec import Plan
@@ -37,10 +37,6 @@ from liverl.util.lock_file import held_lock
 from liverl.util.regular_file import read_regular
 from liverl.util.remove_tree import remove_tree
 from liverl.util.tree_size import measure
-
-_READS = 4096  # of the metrics, at most: 64 KiB or more each
-# The validation that verl itself puts first; see ``chart_name``.
-_SCORES = "val-core/"
 
 
 class NoCheckpoints(Exception):
@@ -248,20 +244,15 @@ class Scores(msgspec.Struct, frozen=True):
 def validation(run_dir: Path) -> Scores:
     """The validation scores of a run: as in the interface, of the first ``val-core/`` metric by name. A larger score is
     a better one. Blocking."""
-    reader, series = SeriesReader.of_run(run_dir), SeriesSet()
     try:
-        for _ in range(_READS):
-            batch = reader.poll()
-            series.add(batch)
-            if not batch.more:
-                break
+        series, unreadable = series_of(run_dir)
     except OSError as error:
         why = f"{error.filename or run_dir} cannot be read: {error.strerror or error}"
         return Scores(why_none=why, unreadable=True)
-    if reader.unreadable:
-        path, reason = next(iter(reader.unreadable.items()))
+    if unreadable:
+        path, reason = next(iter(unreadable.items()))
         return Scores(why_none=f"{path} cannot be read: {reason}", unreadable=True)
-    key = min((key for key in series.series if key.startswith(_SCORES)), default="")
+    key = validation_key(series.series)
     if not key:
         return Scores(why_none="its metrics have no validation")
     points = series.series[key]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from liverl.model import SCHEMA, Check, Event, Result
 from liverl.notify.message import Message
 from liverl.observe.history import Sample
+from liverl.offline.compare import Comparison
 from liverl.offline.doctor.report import DoctorReport
 from liverl.preflight.record import Preflight, Report
 from liverl.schemas.config_file import config_file
@@ -35,6 +36,7 @@ SCHEMAS: dict[str, Published] = {
     "check": Published("check --json", lambda: output(Report)),
     "checks": Published("an entry of the checks in check --json and plan --json", lambda: output(Check)),
     "preflight": Published("preflight.json", lambda: output(Preflight)),
+    "compare": Published("compare --json", lambda: output(Comparison)),
     "history": Published("a line of history.jsonl", lambda: output(Sample)),
     "notification": Published("the message that a notification target gets", lambda: output(Message)),
 }

@@ -9,13 +9,17 @@ import math
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
 from liverl.observe.metrics.names import CHARTS, OVERVIEW, key_in
 
 __all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
+
+
+_SCORES = "val-core/"
+_READS = 1 << 20  # blocks of one run: a file that grows faster than it is read must not be read for ever
 
 
 class Series:
@@ -156,12 +160,34 @@ class SeriesSet:
         keys."""
         keys_present = [next((k for k in keys if k in self.series), None) for _, keys in CHARTS]
         chosen = [key for key in keys_present if key is not None]
-        scores = sorted(k for k in self.series if k.startswith("val-core/"))[:1]
-        return tuple([*chosen[:1], *scores, *chosen[1:]] if chosen else sorted(self.series)[:8])
+        scores = validation_key(self.series)
+        return tuple(
+            [*chosen[:1], *([scores] if scores else []), *chosen[1:]] if chosen else sorted(self.series)[:8]
+        )
 
     def overview_charts(self) -> tuple[str, ...]:
         """Return the keys of ``OVERVIEW`` that exist."""
         return tuple(key for name in OVERVIEW if (key := key_in(name, self.series)) is not None)
+
+
+def series_of(run_dir: str | os.PathLike[str]) -> tuple[SeriesSet, Mapping[Path, str]]:
+    """All series of a run, as far as they are written, and the files that were left out with the reason. Blocking.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    reader, found = SeriesReader.of_run(run_dir), SeriesSet()
+    for _ in range(_READS):
+        batch = reader.poll()
+        found.add(batch)
+        if not batch.more:
+            break
+    return found, reader.unreadable
+
+
+def validation_key(series: Iterable[str]) -> str:
+    """The key of the validation score that the interface shows: the first ``val-core/`` by name; empty without any."""
+    return min((key for key in series if key.startswith(_SCORES)), default="")
 
 
 def chart_name(key: str) -> str:
@@ -169,4 +195,4 @@ def chart_name(key: str) -> str:
     for name, keys in CHARTS:
         if key in keys:
             return name
-    return "validation" if key.startswith("val-core/") else ""
+    return "validation" if key.startswith(_SCORES) else ""

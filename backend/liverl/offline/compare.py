@@ -1,0 +1,207 @@
+"""Two or more runs side by side: how they ended, which keys of their configurations differ, where their curves part,
+and which alerts only some of them had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from liverl.config import ConfigError, load_config
+from liverl.config.changes import HIDDEN, flat, is_secret, names_the_run
+from liverl.control.history import read_events
+from liverl.control.messages import ControlError
+from liverl.model import SCHEMA, Snapshot, UnixTime
+from liverl.observe.metrics.names import CHARTS, key_in
+from liverl.observe.metrics.parting import Parting, parting
+from liverl.observe.metrics.rewards import REWARD
+from liverl.observe.metrics.series import Series, series_of, validation_key
+from liverl.offline.state import snapshot
+from liverl.rundir.layout import RunDir
+
+MOST = 6  # runs of one comparison: more have no room side by side
+_ENDS = 3  # steps at each end over which a mean reward is taken, as everywhere
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """One run. ``steps``: finished; ``total_steps``: planned, None if nobody says; ``reward_first`` and
+    ``reward_last``: means of its first and last three steps; ``validation``: its newest score; ``step_seconds``: the
+    median; ``seconds``: from the start of its newest attempt to its end, or to now; ``alerts``: ids of all that it had
+    in any attempt; ``unknown``: what could not be read, and why."""
+
+    run: str
+    run_dir: str
+    state: str
+    attempts: int
+    model: str
+    started_at: UnixTime | None
+    seconds: float | None
+    steps: int | None
+    total_steps: int | None
+    reward_first: float | None
+    reward_last: float | None
+    validation: float | None
+    step_seconds: float | None
+    cause: str
+    smoke: bool
+    alerts: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A key of the configuration whose values differ. ``values``: of each run; null where it is not known."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """One metric. ``partings``: of each run after the first, where it leaves the first one; None where one of the two
+    does not report it."""
+
+    name: str
+    keys: tuple[str | None, ...]
+    partings: tuple[Parting | None, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Of ``compare --json``. The first run is the one that the others are compared with."""
+
+    runs: tuple[Compared, ...]
+    config: tuple[Difference, ...]
+    curves: tuple[Curve, ...]
+    schema: int = SCHEMA
+
+
+def compare(runs: Sequence[RunDir], progress: Callable[[str], None] = lambda _: None) -> Comparison:
+    """Compare runs, live and ended. What cannot be read of one is named in its ``unknown``."""
+    read = []
+    for run in runs:
+        progress(f"reading {run.name}")
+        read.append(_read(run))
+    return Comparison(
+        tuple(one for one, _, _ in read),
+        tuple(_differences([config for _, config, _ in read])),
+        tuple(_curves([series for _, _, series in read])),
+    )
+
+
+def _read(run: RunDir) -> tuple[Compared, dict[str, Any] | None, dict[str, Series]]:
+    unknown: list[str] = []
+    now = _snapshot(run, unknown)
+    config = _config(run, unknown)
+    series = _series(run, unknown)
+    rewards = series.get(key_in("reward", series) or REWARD, Series())
+    scores = series.get(validation_key(series), Series()).values
+    first, last = rewards.values[:_ENDS], rewards.values[-_ENDS:]
+    result = now.result if now is not None else run.read_result()
+    began, ended = (result.started_at, result.ended_at) if result is not None else _so_far(now)
+    # The alerts of a run whose events are gone are those of its last state.
+    held = {one.id for one in now.symptoms} if now is not None else set()
+    told = {
+        str(event.data["id"])
+        for event in read_events(run.path)
+        if event.kind == "symptom" and "id" in event.data
+    }
+    compared = Compared(
+        run.name,
+        str(run.path),
+        now.state if now is not None else result.state if result is not None else "unknown",
+        max(len(run.attempts()), 1),
+        str((config or {}).get("model.model_path") or ""),
+        began,
+        ended - began if ended is not None and began is not None else None,
+        result.steps if result is not None else now.step if now is not None else None,
+        _planned(now) if result is None or result.total_steps is None else result.total_steps,
+        sum(first) / len(first) if first else None,
+        sum(last) / len(last) if last else None,
+        scores[-1] if scores else None,
+        now.step_seconds if now is not None else None,
+        result.cause.text if result is not None and result.cause is not None else "",
+        now is not None and now.smoke,
+        tuple(sorted(told | held)),
+        tuple(unknown),
+    )
+    return compared, config, series
+
+
+def _so_far(now: Snapshot | None) -> tuple[float | None, float | None]:
+    """When the newest attempt of a run that has not ended began, and until when it is known."""
+    return (None, None) if now is None else (now.started_at, now.at)
+
+
+def _planned(now: Snapshot | None) -> int | None:
+    return now.total_steps if now is not None else None
+
+
+def _snapshot(run: RunDir, unknown: list[str]) -> Snapshot | None:
+    try:
+        return snapshot(run.path)
+    except (ControlError, OSError) as error:
+        unknown.append(f"its state: {error}")
+        return None
+
+
+def _config(run: RunDir, unknown: list[str]) -> dict[str, Any] | None:
+    if not run.config.exists():
+        unknown.append("its configuration: there is none in its directory")
+        return None
+    try:
+        return flat(load_config(run.config, env={}, read_secrets=False).config)
+    except (ConfigError, OSError) as error:
+        unknown.append(f"its configuration: {' '.join(str(error).split())}")
+        return None
+
+
+def _series(run: RunDir, unknown: list[str]) -> dict[str, Series]:
+    try:
+        found, unreadable = series_of(run.path)
+    except OSError as error:
+        unknown.append(f"its metrics: {error.strerror or error}")
+        return {}
+    unknown += [f"its metrics in {path.name}: {why}" for path, why in unreadable.items()]
+    return found.series
+
+
+def _differences(configs: Sequence[dict[str, Any] | None]) -> Iterator[Difference]:
+    known = [config for config in configs if config is not None]
+    if len(known) < 2:
+        return
+    for key in dict.fromkeys(key for config in known for key in config):
+        if names_the_run(key):
+            continue
+        values = [config.get(key) for config in known]
+        if any(value != values[0] for value in values):
+            shown = tuple(None if config is None else config.get(key) for config in configs)
+            yield Difference(key, (HIDDEN,) * len(configs) if is_secret(key) else shown)
+
+
+def _curves(runs: Sequence[dict[str, Series]]) -> Iterator[Curve]:
+    names = [name for name, _ in CHARTS]
+    scores = sorted({key for series in runs for key in series if key.startswith("val-core/")})
+    for name in (names[0], *scores, *names[1:]):
+        keys = [
+            key_in(name, series) if name in names else name if name in series else None for series in runs
+        ]
+        if sum(key is not None for key in keys) < 2:
+            continue
+        first = keys[0]
+        partings = tuple(
+            None if first is None or key is None else parting(runs[0][first], series[key])
+            for key, series in zip(keys[1:], runs[1:], strict=True)
+        )
+        yield Curve(name, tuple(keys), partings)
+
+
+def only_some(runs: Sequence[Compared]) -> dict[str, tuple[bool, ...]]:
+    """The alerts that some runs had and others had not -> which had it."""
+    every = dict.fromkeys(alert for one in runs for alert in one.alerts)
+    had = {alert: tuple(alert in one.alerts for one in runs) for alert in every}
+    return {alert: which for alert, which in had.items() if not all(which)}
+
+
+def runs_of(paths: Sequence[Path]) -> list[RunDir]:
+    """Run directories, each once, in their order."""
+    return [RunDir(path) for path in dict.fromkeys(paths)]

@@ -1,0 +1,133 @@
+"""``compare``: runs side by side, as their files tell them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from liverl.config import load_config
+from liverl.config.dump import dump_yaml
+from liverl.model import Cause, Event, Result
+from liverl_tui.cli.main import run
+
+REWARD = "critic/score/mean"
+FALLING = [0.2, 0.25, 0.3, 0.34, 0.2, 0.1, 0.05, 0.01, 0.0, 0.0, 0.0, 0.0]
+RISING = [0.2, 0.25, 0.3, 0.34, 0.4, 0.45, 0.5, 0.55, 0.6, 0.66, 0.7, 0.75]
+
+
+def a_run(
+    root: Path,
+    name: str,
+    rewards: Iterable[float] = RISING,
+    sets: tuple[str, ...] = (),
+    alerts: tuple[str, ...] = (),
+    cause: Cause | None = None,
+) -> Path:
+    path = root / "exp" / name
+    (path / "attempt_001" / "logs").mkdir(parents=True)
+    (path / "plan.json").write_text("{}")
+    rows = [{"step": step, "data": {REWARD: value}} for step, value in enumerate(rewards, 1)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = load_config(sets=[f"run.name={name}", *sets], env={}).config
+    (path / "config.yaml").write_text(dump_yaml(config))
+    events = [
+        Event(seq, 10.0 + seq, "symptom", f"{alert} began", data={"id": alert, "what": "raised"})
+        for seq, alert in enumerate(alerts, 1)
+    ]
+    (path / "events.jsonl").write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    state = "failed" if cause is not None else "done"
+    result = Result(state, int(cause is not None), cause, len(rows), 100.0, 160.0, total_steps=12)
+    (path / "result.json").write_bytes(msgspec.json.encode(result))
+    return path
+
+
+def compared(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    code = run(["compare", *map(str, args)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_what_differs_is_told_and_what_does_not_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    oom = Cause("trainer", "GPU 0 out of memory", 5.0, id="cuda-oom")
+    one = a_run(tmp_path, "one", alerts=("reward_flat", "trials_slow"))
+    other = a_run(
+        tmp_path, "other", FALLING, ("algorithm.learning_rate=2.5", "run.seed=3"), ("reward_flat",), oom
+    )
+    code, out, _ = compared(capsys, one, other)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == f"A  exp/one  {one}"
+    told = {line[:30].strip(): line[30:].split("  ") for line in lines if line}
+    assert [word.strip() for word in told["reward, first -> last 3 steps"] if word.strip()] == [
+        "0.250 -> 0.703",
+        "0.250 -> 0.000",
+    ]
+    assert [word.strip() for word in told["duration of its last attempt"] if word.strip()] == ["60 s", "60 s"]
+    assert "the configurations differ in 2 keys:" in lines
+    assert any(line.split() == ["algorithm.learning_rate", "0.3", "2.5"] for line in lines)
+    assert any(line.split() == ["run.seed", "0", "3"] for line in lines)
+    assert "run.name" not in out, "it differs in each run"
+    assert any(line.split() == ["reward", "below", "from", "5", "on,", "by", "0.531"] for line in lines), out
+    assert "alert trials_slow: only A" in lines and "reward_flat:" not in out
+    assert "GPU 0 out of memory" in out and "not compared" not in out
+
+
+def test_runs_that_are_alike_are_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = compared(capsys, a_run(tmp_path, "one"), a_run(tmp_path, "other"), "--json")
+    told = json.loads(out)
+    assert (told["config"], [curve["partings"][0]["differs"] for curve in told["curves"]]) == ([], [None])
+    _, out, _ = compared(capsys, tmp_path / "exp" / "one", tmp_path / "exp" / "other")
+    assert "the configurations are the same" in out and "the same (12 steps)" in out
+
+
+def test_what_cannot_be_read_is_named_and_no_good_news_is_made_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = a_run(tmp_path, "one"), a_run(tmp_path, "other", [])
+    (other / "config.yaml").unlink()
+    code, out, _ = compared(capsys, one, other)
+    assert code == 0
+    assert "the configurations could not be compared" in out
+    assert "the same" not in out
+    assert "no metric is reported by two of them" in out
+    assert "not compared: of B, its configuration: there is none in its directory" in out
+
+
+def test_secrets_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = a_run(tmp_path, "one"), a_run(tmp_path, "other")
+    for path, key in ((one, "k" * 20), (other, "q" * 20)):
+        text = (path / "config.yaml").read_text()
+        assert 'anthropic_api_key: ""' in text
+        (path / "config.yaml").write_text(text.replace('anthropic_api_key: ""', f"anthropic_api_key: {key}"))
+    _, out, _ = compared(capsys, one, other)
+    assert "kkkk" not in out and "qqqq" not in out
+    assert "the configurations are the same (keys and passwords are not saved, so not compared)" in out
+
+
+@pytest.mark.parametrize("names", [(), ("one",), ("one", "one"), tuple("abcdefg")])
+def test_another_number_of_runs_is_refused(
+    names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "exp" / name for name in names]
+    for path in set(paths):
+        a_run(tmp_path, path.name)
+    code, _, err = compared(capsys, *paths)
+    assert code == 2 and "two to 6 different runs" in err
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_six_runs_have_room(
+    width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    paths = [a_run(tmp_path, f"run{n}", sets=(f"run.seed={n}",)) for n in range(6)]
+    _, out, _ = compared(capsys, *paths)
+    table = out.split("\n\n", 1)[1].splitlines()
+    assert all(letter in table[0] for letter in "ABCDEF")
+    assert max(map(len, table)) <= max(width, 30 + 6 * 10)
