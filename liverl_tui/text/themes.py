@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from rich.style import Style
 from textual.theme import Theme
 
+from liverl_tui.text.theme_names import ALIASES, AUTO
+
 STYLES = (
     "text",
     "strong",
@@ -213,18 +215,6 @@ MONOCHROME = _palette(
 )
 PALETTES: dict[str, Palette] = {p.name: p for p in (DARK, LIGHT, COLOUR_BLIND, ANSI)}
 DEFAULT = DARK.name
-AUTO = "auto"  # chosen by the colours of the terminal
-# Short names, and Textual's own names in older configurations.
-ALIASES = {
-    "dark": DARK.name,
-    "light": LIGHT.name,
-    "colour-blind": COLOUR_BLIND.name,
-    "color-blind": COLOUR_BLIND.name,
-    "ansi": ANSI.name,
-    "textual-dark": DARK.name,
-    "textual-light": LIGHT.name,
-    "textual-ansi": ANSI.name,
-}
 
 
 def resolve(name: str | None, color_system: str | None = "truecolor") -> str:
