@@ -192,6 +192,14 @@ class TrialsStatus(msgspec.Struct, frozen=True):
         """How many trials show whether tools are called, as of a step: any share of them is at most all."""
         return _judged(self)
 
+    def steps_before(self, attempt: int, started_at: float) -> frozenset[int | None]:
+        """The steps whose counts are those of an earlier attempt: none of their newest trials was written since this
+        one, ``attempt``, began at ``started_at`` (Unix seconds). Empty in the first attempt."""
+        if attempt <= 1:
+            return frozenset()
+        since = {head.step for head in self.newest if head.updated_at >= started_at}
+        return frozenset(head.step for head in self.newest) - since
+
 
 def _judged(trials: StepTrials | TrialsStatus) -> int:
     if trials.calling is None:

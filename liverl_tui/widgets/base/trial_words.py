@@ -234,6 +234,12 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
     )
 
 
+def attempt_before(snapshot: Snapshot) -> str:
+    """The name of the attempt from which counts of the steps before this one are: ``attempt 1``, or that it is an
+    earlier one, where it is not known which of several."""
+    return "attempt 1" if snapshot.attempt == 2 else EARLIER
+
+
 def damage_words(tally: Tally) -> list[str]:
     """``▲ 3 mask mismatch``: what is wrong with the rows of a step's trials."""
     return [f"▲ {tally.damaged[flag]} {text}" for flag, text in DAMAGED if tally.damaged.get(flag)]

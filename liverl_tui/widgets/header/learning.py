@@ -9,7 +9,7 @@ from liverl.observe.metrics.names import key_in
 from liverl.observe.metrics.rewards import change
 from liverl_tui.widgets.base.fitting import Form, Part
 from liverl_tui.widgets.base.meters import LEVELS
-from liverl_tui.widgets.base.trial_words import tally_of
+from liverl_tui.widgets.base.trial_words import attempt_before, tally_of
 from liverl_tui.widgets.metrics.axes import number
 
 _SPARKS = (16, 10, 6)  # steps in the curve of the reward, in forms from long to short
@@ -62,6 +62,8 @@ def _tools(snapshot: Snapshot) -> list[Part]:
     if tally is None:
         return []
     of = f"{tally.calling}/{tally.calling + tally.zero}"
+    if tally.step in snapshot.trials.steps_before(snapshot.attempt, snapshot.started_at):
+        return [Part(8, (((f"{attempt_before(snapshot)}: tools {of}", "dim"),), _NONE))]
     if not tally.zero:
         return [Part(4, ((("tools ", "dim"), (of, "text")), _NONE))]
     return [Part(3, (((f"{tally.glyph} tools {of}", tally.style),), _NONE))]
