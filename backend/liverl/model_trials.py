@@ -29,7 +29,8 @@ class TrialHead(msgspec.Struct, frozen=True):
     replica: str | None  # API base or replica name that served the last turn
     started_at: UnixTime | None
     updated_at: UnixTime
-    # zero_tool_calls, moved_replica, failed_turns, mostly_sub, no_reward; of its proxy_trajectory.json: zero_logprobs,
+    # zero_tool_calls, moved_replica, failed_turns, mostly_sub, no_reward; not_recorded: the record of an answered call
+    # has no answer; of its proxy_trajectory.json: zero_logprobs,
     # mask_mismatch, unreadable
     flags: tuple[str, ...] = ()
     path: str = ""  # relative to the run directory
@@ -147,6 +148,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     failed_in: dict[str, int] = {}  # phase in which an error ended a trial -> trials
     phases: dict[str, PhaseTimes] = {}  # queue, setup, agent, verifier -> the times of those that have ended
     slowest: tuple[SlowTrial, ...] = ()  # those that run first, the oldest first; then the longest; at most 3
+    unrecorded: int = 0  # trials of which it is not known whether they call tools (``not_recorded``)
 
     @property
     def running(self) -> int:
@@ -186,6 +188,7 @@ class TrialsStatus(msgspec.Struct, frozen=True):
     dumped: int = 0  # those of ``finished`` that are known from verl's dumps only, see ``TrialHead.dumped``
     calling: int | None = None  # trials that have called a tool ...
     calling_now: int = 0  # ... and those of them that have no result yet
+    unrecorded: int = 0  # trials of which that is not known, as answers are missing in their records
 
     @property
     def judged(self) -> int:

@@ -112,6 +112,16 @@ async def test_the_title_counts_who_calls_tools() -> None:
                 "step 7: 9 of 16 trials done, 3 running, 4 cut off · 16 of an earlier attempt",
                 "dim",
             ),
+            (
+                StepTrials(7, 32, 32, 17, 0.5, 0, unrecorded=15),
+                "step 7: 32 of 32 trials done; ✖ 17 call no tool · ▲ 15 not recorded",
+                "alarm",
+            ),
+            (
+                StepTrials(7, 32, 32, 0, 0.5, 30, unrecorded=2),
+                "step 7: 32 of 32 trials done · ▲ 2 not recorded",
+                "warn",
+            ),
         ):
             await shown.show(seen(trial(1), steps=(told,)))
             assert f" 4 Trajectories  {words} ─" in shown.lines[0]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
+from liverl.observe.trials.tools_offered import NOT_RECORDED
 from liverl.observe.trials.trial import TRUNCATED
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import age, number, one_line
@@ -85,7 +86,7 @@ def calls_of(head: TrialHead) -> tuple[str, str]:
     """(text, style) of a trial's number of tool calls; an alarm for a trial that ended without one."""
     if "zero_tool_calls" in head.flags:
         return NO_TOOLS, "alarm"
-    if head.dumped:
+    if head.dumped or (NOT_RECORDED in head.flags and not head.tool_calls):
         return UNKNOWN, "dim"
     return str(head.tool_calls), "text"
 
@@ -101,6 +102,8 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
     if "failed_turns" in head.flags:
         words.append(("failures", "bad"))
     words += [(text, "bad") for flag, text in DAMAGED if flag in head.flags]
+    if NOT_RECORDED in head.flags:
+        words.append(("not recorded", "warn"))
     if head.finish_reason in TRUNCATED:
         words.append(("truncated", "warn"))
     if head.state == "finished" and not head.turns and not head.dumped:
@@ -157,7 +160,8 @@ def replica_name(address: str | None, names: Mapping[str, str]) -> str:
 class Tally:
     """Counts of the trials of one step. ``calling``: trials that called a tool and were not cut off; ``zero``: trials
     that ended without a tool call; ``finishes``: finish reason -> number; ``earlier``: trials from before the step was
-    begun again, which are in no other count; ``damaged``: flag of ``DAMAGED`` -> number."""
+    begun again, which are in no other count; ``damaged``: flag of ``DAMAGED`` -> number; ``unrecorded``: trials of
+    which it is not known whether they call tools."""
 
     step: int | None
     total: int = 0
@@ -169,6 +173,7 @@ class Tally:
     cut_off: int = 0
     earlier: int = 0
     damaged: Mapping[str, int] = field(default_factory=dict)
+    unrecorded: int = 0
 
     @property
     def decided(self) -> bool:
@@ -212,6 +217,7 @@ def tally_of(step: StepTrials) -> Tally:
         cut_off=step.cut_off,
         earlier=step.earlier,
         damaged=step.damaged,
+        unrecorded=step.unrecorded,
     )
 
 
@@ -231,6 +237,7 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
         cut_off=sum(h.state == "cut_off" for h in trials),
         earlier=len(every) - len(trials),
         damaged=Counter(flag for h in trials for flag, _ in DAMAGED if flag in h.flags),
+        unrecorded=sum(NOT_RECORDED in h.flags and not h.tool_calls for h in trials),
     )
 
 
@@ -241,8 +248,9 @@ def attempt_before(snapshot: Snapshot) -> str:
 
 
 def damage_words(tally: Tally) -> list[str]:
-    """``▲ 3 mask mismatch``: what is wrong with the rows of a step's trials."""
-    return [f"▲ {tally.damaged[flag]} {text}" for flag, text in DAMAGED if tally.damaged.get(flag)]
+    """``▲ 3 mask mismatch``: what is wrong with the rows and the records of a step's trials."""
+    missing = [f"▲ {tally.unrecorded} not recorded"] if tally.unrecorded else []
+    return missing + [f"▲ {tally.damaged[flag]} {text}" for flag, text in DAMAGED if tally.damaged.get(flag)]
 
 
 def finish_words(finishes: Mapping[str, int]) -> str:

@@ -16,6 +16,7 @@ from liverl_tui.widgets.base.trial_words import DUMPED, NO_TOOLS, replica_name, 
 
 _FLAGS = {
     "failed_turns": ("▲ failures", "bad"),
+    "not_recorded": ("▲ not recorded", "warn"),
     "moved_replica": ("▲ moved", "warn"),
     "truncated": ("▲ truncated", "warn"),
     "bad_rows": ("▲ bad rows", "bad"),

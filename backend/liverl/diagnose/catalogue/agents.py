@@ -49,7 +49,8 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
         return  # trials that ended without a turn say nothing about tool calls
     every = without == judged
     heads = tuple(h for h in heads if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags)
-    counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call"
+    recorded = " whose answers are recorded" if step.unrecorded else ""
+    counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step}{recorded} made no tool call"
     found = _ParserFault.of(heads, window.beside)
     yield Symptom(
         id="zero_tool_calls",
