@@ -345,7 +345,8 @@ class TrialsPane(RowsPane):
             ended = self._view.link == "ended"
             context = self._row_context
             opened = key in self._opened
-            return group_row(group, width, opened, equal, context.now, ended, context.wanted)
+            wanted, mixed = context.wanted, not self._folded
+            return group_row(group, width, opened, equal, context.now, ended, wanted, among_trials=mixed)
         head, context = self._listing.trials[key], self._row_context
         if self._folded:
             short_id = context.ids.get(key, "")

@@ -62,8 +62,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     )
     outcome: str = ""  # see ``TrialHead.outcome``
     not_trained: dict[str, int] = {}  # reason -> sampled tokens in no row
-    # zero_tool_calls, not_recorded, moved_replica, failed_turns, truncated, mostly_sub, no_reward, unreadable, and those
-    # of ``rows``
+    # zero_tool_calls, not_recorded, moved_replica, failed_turns, truncated, mostly_sub, no_reward, unreadable, and
+    # those of ``rows``
     flags: tuple[str, ...] = ()
     source: str | None = None  # the file of the turns, relative to the directory
     files: tuple[TrialFile, ...] = ()  # all other files of the trial
