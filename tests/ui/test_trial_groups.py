@@ -99,8 +99,11 @@ async def test_with_an_open_group_all_rows_stand_below_the_same_heads() -> None:
         assert head.split()[:4] == ["state", "step", "task", "turns"]
         groups = [row for row in rows if row[:1] in "▸▾" and row.strip()]
         assert len(groups) == 2
-        for row, words in zip(groups, ({"calls": "NONE", "reward": "0.00", "finish": "4 done"},
-                                       {"calls": "8/8", "reward": "0.67", "finish": "6 done"}), strict=True):  # fmt: skip
+        expected = (
+            {"calls": "NONE", "reward": "0.00", "finish": "4 done"},
+            {"calls": "8/8", "reward": "0.67", "finish": "6 done"},
+        )
+        for row, words in zip(groups, expected, strict=True):
             for column, text in words.items():
                 at = head.index(column)
                 cell = row[at : at + 12] if column == "finish" else row[max(0, at - 5) : at + len(column)]

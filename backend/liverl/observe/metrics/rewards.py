@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from liverl.model import Rewards, StepMetrics
 from liverl.observe.metrics.names import key_in, keys_of
@@ -48,7 +48,7 @@ def resampled(values: Sequence[float], most: int) -> tuple[float, ...]:
     if len(values) <= most:
         return tuple(values)
     bounds = [part * len(values) // most for part in range(most + 1)]
-    return tuple(sum(values[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(sum(values[a:b]) / (b - a) for a, b in pairwise(bounds))
 
 
 def change(rewards: Rewards) -> tuple[float, float] | None:
