@@ -117,7 +117,7 @@ class LogsPane(LogView):
             others = (Tab(name) for name in with_files if name not in listed)
             tabs = [Tab(ALL), *(Tab(s.name, s) for s in services), *others]
             self._tabs = snapshot, with_files, tabs
-            self._colours = {tab.name: f"chart{number % COLOURS + 1}" for number, tab in enumerate(tabs)}
+            self._colours = {tab.name: f"name{number % COLOURS + 1}" for number, tab in enumerate(tabs)}
             self._memo = None  # the remembered rows may have other colors
         return self._tabs[2]
 
