@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status", "Show the current state, as a table or JSON."),
     "events": ("events", "Print the events, one per line."),
     "trials": ("trials", "List trials, show one, follow those that end, and sum up steps."),
+    "metrics": ("metrics", "Export a run's metrics as a table or as charts."),
+    "report": ("report", "Print the report of a run that has ended, or make one page of it."),
     "logs": ("logs", "Print the logs of the services, merged."),
     "restart": ("services", "Restart a service."),
     "start": ("services", "Start a stopped service."),
