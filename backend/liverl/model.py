@@ -421,12 +421,14 @@ class StepMetrics(msgspec.Struct, frozen=True):
 
 class Rewards(msgspec.Struct, frozen=True):
     """Mean rewards of the steps that report one. ``first`` and ``last``: means over the first and the last three of
-    them; ``newest``: of at most 24 of them, the oldest first."""
+    them; ``newest``: of at most 24 of them, the oldest first; ``curve``: of all of them, in at most 24 parts of the
+    same length, the mean of each; empty in a snapshot of an older version."""
 
     steps: int = 0
     first: float | None = None
     last: float | None = None
     newest: tuple[float, ...] = ()
+    curve: tuple[float, ...] = ()
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):

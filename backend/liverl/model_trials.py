@@ -29,7 +29,8 @@ class TrialHead(msgspec.Struct, frozen=True):
     replica: str | None  # API base or replica name that served the last turn
     started_at: UnixTime | None
     updated_at: UnixTime
-    # zero_tool_calls, moved_replica, failed_turns, mostly_sub, no_reward; of its proxy_trajectory.json: zero_logprobs,
+    # zero_tool_calls, moved_replica, failed_turns, mostly_sub, no_reward; not_recorded: the record of an answered call
+    # has no answer; of its proxy_trajectory.json: zero_logprobs,
     # mask_mismatch, unreadable
     flags: tuple[str, ...] = ()
     path: str = ""  # relative to the run directory
@@ -147,6 +148,7 @@ class StepTrials(msgspec.Struct, frozen=True):
     failed_in: dict[str, int] = {}  # phase in which an error ended a trial -> trials
     phases: dict[str, PhaseTimes] = {}  # queue, setup, agent, verifier -> the times of those that have ended
     slowest: tuple[SlowTrial, ...] = ()  # those that run first, the oldest first; then the longest; at most 3
+    unrecorded: int = 0  # trials of which it is not known whether they call tools (``not_recorded``)
 
     @property
     def running(self) -> int:
@@ -186,11 +188,20 @@ class TrialsStatus(msgspec.Struct, frozen=True):
     dumped: int = 0  # those of ``finished`` that are known from verl's dumps only, see ``TrialHead.dumped``
     calling: int | None = None  # trials that have called a tool ...
     calling_now: int = 0  # ... and those of them that have no result yet
+    unrecorded: int = 0  # trials of which that is not known, as answers are missing in their records
 
     @property
     def judged(self) -> int:
         """How many trials show whether tools are called, as of a step: any share of them is at most all."""
         return _judged(self)
+
+    def steps_before(self, attempt: int, started_at: float) -> frozenset[int | None]:
+        """The steps whose counts are those of an earlier attempt: none of their newest trials was written since this
+        one, ``attempt``, began at ``started_at`` (Unix seconds). Empty in the first attempt."""
+        if attempt <= 1:
+            return frozenset()
+        since = {head.step for head in self.newest if head.updated_at >= started_at}
+        return frozenset(head.step for head in self.newest) - since
 
 
 def _judged(trials: StepTrials | TrialsStatus) -> int:

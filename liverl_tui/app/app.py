@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -42,9 +42,10 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
     """Shows one run. Its parts handle its keys; ``action_target`` returns the part that handles an action.
 
     ``readonly``: refuse every key that would change the run, and say ``why_readonly``. ``theme``: None = the default
-    one. ``bell``: whether the terminal's bell may ring; ``desktop``: as ``ui.desktop``. ``first``: state of the run, if
-    already known, over ``link``. ``hints``: show the most useful keys until one is pressed. ``last_visit``: say what
-    has happened since then. ``painted``: called once, after the first paint."""
+    one. ``problems``: settings that cannot be used, each told once. ``bell``: whether the terminal's bell may ring;
+    ``desktop``: as ``ui.desktop``. ``first``: state of the run, if already known, over ``link``. ``hints``: show the
+    most useful keys until one is pressed. ``last_visit``: say what has happened since then. ``painted``: called once,
+    after the first paint."""
 
     TITLE = "liverl-tui"
     ENABLE_COMMAND_PALETTE = False  # Textual's; ours has a key in the key table
@@ -58,6 +59,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         readonly: bool = False,
         why_readonly: str = "this interface is read-only (--readonly)",
         theme: str | None = None,
+        problems: Sequence[str] = (),
         bell: bool = True,
         desktop: str = "off",
         first: Snapshot | None = None,
@@ -75,6 +77,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
         self.why_readonly = why_readonly
         self.hints = hints
         self.last_visit = last_visit
+        self._problems = tuple(problems)
         self._summed_up = last_visit is None
         self.view = View() if first is None else View(link, snapshot=first)
         # With a first state, nothing is painted until the panes are laid out and filled: mounting, layout and filling
@@ -118,6 +121,7 @@ class LiverlApp(KeysInOrder, inherit_bindings=False):
             self._follow()
             self.call_after_refresh(self._painted)
         self.set_interval(1.0, self._tick)
+        self.notifications.say_problems(self._problems)
 
     def _resumed(self) -> None:
         """Repaint everything after a suspension, and set the window title again."""

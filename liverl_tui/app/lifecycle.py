@@ -112,7 +112,6 @@ class Lifecycle:
                 "The run stays stopped, unless its next attempt has begun already; nothing is lost. "
                 f"To resume it: {self._next_attempt.command}",
                 "quit",
-                safe=True,
             ),
             lambda answer: self._host.exit() if answer == "yes" else None,
         )
@@ -175,7 +174,6 @@ class Lifecycle:
                     "Kill all remaining processes now, without a grace period? "
                     "A checkpoint that is being written is lost.",
                     "kill now",
-                    safe=True,
                 ),
                 lambda answer: self._commands.ask("stop now", "stop", now=True) if answer == "yes" else None,
             )
@@ -202,7 +200,6 @@ class Lifecycle:
                 f"{why[:1].upper()}{why[1:]}. All processes of the run are killed at once, without a grace period; a "
                 "checkpoint that is being written is lost. Another backend writes the result.",
                 "kill the run",
-                safe=True,
             ),
             lambda answer: self._kill_once() if answer == "yes" else None,
         )

@@ -142,14 +142,14 @@ class NextAttempt:
         from liverl_tui.screens.change_dialog import ConfirmChange
 
         view, kind = self._host.view, prepared.loaded.config.trainer.kind
-        live, lost = view.live, prepared.checkpoint is None and kind not in ("none", "command")
+        live = view.live
         if prepared.restarts is not None:
             services = restarted(view.snapshot, prepared.restarts)
             title, yes = (
                 "Change the configuration of the run?",
                 "change and restart" if services else "change",
             )
-            why, lost = restarts_words(services), lost and any(s.kind == "trainer" for s in services)
+            why = restarts_words(services)
         else:
             title = question(_pairs(prepared.values), live=live)
             why = consequences(view.snapshot, kind, prepared.checkpoint, live=live)
@@ -157,7 +157,7 @@ class NextAttempt:
         why = f"{GUESS} {why}" if prepared.guess else why
         where = "a guess for the run's config.yaml:" if prepared.guess else "in the run's config.yaml:"
         self._host.push_screen(
-            ConfirmChange(title, where, diff_of_keys(prepared.change.changes), why, yes, safe=lost),
+            ConfirmChange(title, where, diff_of_keys(prepared.change.changes), why, yes),
             lambda answer: self._begin(prepared) if answer == "yes" else None,
         )
 

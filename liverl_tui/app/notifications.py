@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -254,6 +255,13 @@ class Notifications:
         if text is not None:
             key = find("app", "events").name
             self.toast(f"{text} ({key} shows it)", "warning", brief=True, about="absence")
+
+    def say_problems(self, problems: Sequence[str]) -> None:
+        """Show a toast for each of the settings that cannot be used; for the first ``_MOST``, and how many more."""
+        for number, text in enumerate(problems[:_MOST]):
+            self.toast(text, "warning", about=f"setting {number}")
+        if more := len(problems) - _MOST if problems[_MOST:] else 0:
+            self.toast(f"and {more} more settings that cannot be used", "warning", about="settings")
 
     def announce(self, before: View, after: View) -> None:
         """Set the window title, and show toasts and ring the bell for what is new in ``after``."""

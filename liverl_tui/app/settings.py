@@ -19,6 +19,7 @@ from liverl_tui.app.key_mapping import UnreadableKeys, flow_mapping, take_keys
 from liverl_tui.keys.key import Key
 from liverl_tui.keys.table import KEYS
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.theme_names import AUTO, theme_problem
 
 REMOTE_INTERVAL_S = 1.0  # minimum seconds between two paints of live numbers over ssh; halves the bytes
 REMOTE_FPS = "30"  # maximum frames per second over ssh; a key's effect is shown with the next frame
@@ -34,7 +35,8 @@ _FALSE = ("false", "no", "off")
 @dataclass(frozen=True)
 class UiSettings:
     """Settings as read. ``theme``: None = the default one. ``interval``: seconds between two paints of live numbers.
-    ``desktop``: how the terminal notifies the desktop. ``keys``: the table of keys, with those of the user."""
+    ``desktop``: how the terminal notifies the desktop. ``keys``: the table of keys, with those of the user.
+    ``problems``: values that cannot be used, each with where it was set and what is used in its place."""
 
     theme: str | None = None
     mouse: bool = False
@@ -42,6 +44,7 @@ class UiSettings:
     interval: float = 0.5
     desktop: str = "auto"
     keys: tuple[Key, ...] = KEYS
+    problems: tuple[str, ...] = ()
 
 
 def remote(env: Mapping[str, str]) -> bool:
@@ -78,52 +81,74 @@ def ui_section(text: str) -> tuple[dict[str, str], dict[str, str]]:
 def read_settings(config: Path, env: Mapping[str, str] = os.environ) -> UiSettings:
     """Return the settings for a run. ``LIVERL_UI__<KEY>`` overrides the file ``config``; an unreadable file is empty.
 
-    In tmux the mouse is off unless the environment asks for it. Over ssh the interval is at least
+    No value keeps a run from being shown: in the place of one that cannot be used stands the default, and ``problems``
+    says so. In tmux the mouse is off unless the environment asks for it. Over ssh the interval is at least
     ``REMOTE_INTERVAL_S``.
-
-    Raises:
-        CliError: a value is invalid.
     """
+    problems: list[str] = []
     try:
         values, keys = ui_section(read_text(config, errors="replace"))
     except OSError:
         values, keys = {}, {}
     except UnreadableKeys as error:
-        raise CliError(f"ui.keys in {config}: {error}", ExitCode.USAGE) from None
+        values, keys = {}, {}
+        problems.append(f"ui.keys in {config}: {error}; the defaults of section ui are used")
     origin = dict.fromkeys(values, f"ui.{{}} in {config}")
     for key in ("theme", "mouse", "bell", "desktop", "refresh_interval"):
         if chosen := env.get(PREFIX + key.upper()):
             values[key], origin[key] = chosen, PREFIX + key.upper()
 
-    def wrong(key: str, expected: str) -> CliError:
-        return CliError(f"{origin[key].format(key)}: {values[key]!r} is not {expected}", ExitCode.USAGE)
+    def wrong(key: str, why: str, instead: object) -> None:
+        problems.append(f"{origin[key].format(key)}: {why}; {instead} is used")
 
     def switch(key: str, default: bool) -> bool:
         word = values.get(key, "").lower()
         if word not in (*_TRUE, *_FALSE, ""):
-            raise wrong(key, "true or false")
+            wrong(key, f"{values[key]!r} is not true or false", str(default).lower())
+            return default
         return word in _TRUE if word else default
 
+    theme = values.get("theme") or None
+    if why := theme_problem(theme):
+        wrong("theme", why, AUTO)
+        theme = AUTO
     desktop = values.get("desktop") or UiSettings.desktop
     if desktop not in DESKTOP:
         hint = did_you_mean(desktop, DESKTOP)
-        raise wrong("desktop", f"one of {', '.join(DESKTOP)}" + (f"; {hint}" if hint else ""))
+        wrong(
+            "desktop",
+            f"{desktop!r} is not one of {', '.join(DESKTOP)}" + (f"; {hint}" if hint else ""),
+            UiSettings.desktop,
+        )
+        desktop = UiSettings.desktop
     mouse = switch("mouse", UiSettings.mouse)
     if env.get("TMUX") and not env.get(PREFIX + "MOUSE"):
         mouse = False  # tmux handles the mouse itself
     interval = UiSettings.interval
     if text := values.get("refresh_interval"):
-        try:
-            interval = float(text)
-        except ValueError:
-            raise wrong("refresh_interval", "a number of seconds") from None
-        if not LEAST_INTERVAL_S <= interval < float("inf"):
-            raise wrong("refresh_interval", f"a number of seconds of at least {LEAST_INTERVAL_S:g}")
+        if (seconds := _seconds(text)) is None:
+            least = f"{text!r} is not a number of seconds of at least {LEAST_INTERVAL_S:g}"
+            wrong("refresh_interval", least, f"{interval:g}")
+        else:
+            interval = seconds
     if remote(env):
         interval = max(interval, REMOTE_INTERVAL_S)
-    table = _table(keys, str(config), env.get(PREFIX + "KEYS", ""))
+    try:
+        table = _table(keys, str(config), env.get(PREFIX + "KEYS", ""))
+    except CliError as error:
+        problems += [f"{line}; the default keys are used" for line in str(error).splitlines()]
+        table = KEYS
     bell = switch("bell", UiSettings.bell)
-    return UiSettings(values.get("theme") or None, mouse, bell, interval, desktop, table)
+    return UiSettings(theme, mouse, bell, interval, desktop, table, tuple(problems))
+
+
+def _seconds(text: str) -> float | None:
+    """The seconds of ``refresh_interval``; None if ``text`` is none that can be used."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if LEAST_INTERVAL_S <= seconds < float("inf") else None
 
 
 def _table(keys: Mapping[str, str], where: str, variable: str) -> tuple[Key, ...]:
@@ -160,21 +185,3 @@ def table_with(keys: Mapping[str, str], places: Mapping[str, str]) -> tuple[Key,
     except BadKeys as error:
         lines = [f"ui.keys.{bad.id} in {places[bad.id]}: {bad.text}" for bad in error.problems]
         raise CliError("\n".join(lines), ExitCode.USAGE) from None
-
-
-def check_theme(name: str | None) -> None:
-    """Check that theme ``name`` exists. This imports Textual, and therefore sets its environment first.
-
-    Raises:
-        CliError: it does not exist; the message suggests the closest name.
-    """
-    before_textual()
-    from liverl_tui.text.themes import ALIASES, AUTO, PALETTES, resolve
-
-    try:
-        resolve(name)
-    except KeyError:
-        choices = [AUTO, *(theme.removeprefix("liverl-") for theme in PALETTES)]
-        close = did_you_mean(str(name), [*choices, *PALETTES, *ALIASES])
-        hint = f"; {close}" if close else ""
-        raise CliError(f"ui.theme: no theme {name!r}{hint} ({', '.join(choices)})", ExitCode.USAGE) from None

@@ -15,7 +15,7 @@ from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir
 from liverl.util.remove_tree import remove_tree
 from liverl.util.visible import visible
-from liverl_tui.app.settings import UiSettings, before_textual, check_theme, read_settings
+from liverl_tui.app.settings import UiSettings, before_textual, read_settings
 from liverl_tui.data.first_start import first_start
 from liverl_tui.data.first_view import FirstLook
 from liverl_tui.data.last_visit import read_visit, write_visit
@@ -33,7 +33,6 @@ def run_interface(run: RunDir, *, readonly: bool = False, start: Callable[..., o
     is already open; see ``RunSource``.
 
     Raises:
-        CliError: a setting of the interface is invalid.
         LaunchError: ``start`` failed.
     """
     settings = read_settings(run.config)
@@ -51,7 +50,6 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
     the files of the run. Return 0, or the exit code of SIGTERM or SIGHUP.
 
     Raises:
-        CliError: a setting of the interface is invalid.
         RecordingError: the recording cannot be played.
     """
     from liverl.replay.clock import ReplayClock
@@ -69,10 +67,10 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
         from liverl_tui.app.app import LiverlApp
         from liverl_tui.data.demo_source import DemoSource
 
-        check_theme(settings.theme)
         app = LiverlApp(
             DemoSource(player, clock, settings.interval),
             theme=settings.theme,
+            problems=settings.problems,
             bell=settings.bell,
             first=first,
             link="demo",
@@ -87,11 +85,7 @@ def run_demo(recording: Recording, folder: Path, speed: float) -> int:
 
 
 def run_watch(watcher: Watcher) -> int:
-    """Show what ``watcher`` sees until the user leaves. Return 0, or the exit code of SIGTERM or SIGHUP.
-
-    Raises:
-        CliError: a setting of the interface is invalid.
-    """
+    """Show what ``watcher`` sees until the user leaves. Return 0, or the exit code of SIGTERM or SIGHUP."""
     settings = read_settings(Path(os.devnull))  # of the environment only
     in_force.install(settings.keys)
     before_textual()
@@ -101,12 +95,12 @@ def run_watch(watcher: Watcher) -> int:
         from liverl_tui.app.app import LiverlApp
         from liverl_tui.data.watch_source import READ_ONLY, WatchSource
 
-        check_theme(settings.theme)
         app = LiverlApp(
             WatchSource(watcher, settings.interval),
             readonly=True,
             why_readonly=READ_ONLY,
             theme=settings.theme,
+            problems=settings.problems,
             bell=settings.bell,
             desktop=settings.desktop,
             first=first,
@@ -133,13 +127,13 @@ def _run(run: RunDir, settings: UiSettings, readonly: bool, start: Callable[...,
     from liverl_tui.app.notifications import farewell
     from liverl_tui.data.source import RunSource
 
-    check_theme(settings.theme)
     snapshot = first.snapshot() if first is not None else None
     source = RunSource(run, interval=settings.interval, start=start, first=snapshot)
     app = LiverlApp(
         source,
         readonly=readonly,
         theme=settings.theme,
+        problems=settings.problems,
         bell=settings.bell,
         desktop=settings.desktop,
         first=snapshot,

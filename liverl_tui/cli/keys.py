@@ -15,6 +15,7 @@ from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.keys.key import Key
 from liverl_tui.keys.names import key_name
 from liverl_tui.keys.table import KEYS, SCOPE_TITLES
+from liverl_tui.text.errors import CliError
 
 
 @click.command("keys")
@@ -51,9 +52,12 @@ def _table(run: Path | None, run_root: Path | None, values: dict[str, Any]) -> t
         from liverl.rundir.index import find_run
         from liverl_tui.app.settings import read_settings
 
-        return read_settings(find_run(run, run_root).config).keys
+        settings = read_settings(find_run(run, run_root).config)
+        if bad := [text for text in settings.problems if "keys" in text.partition(":")[0].lower()]:
+            raise CliError("\n".join(bad), ExitCode.USAGE)
+        return settings.keys
     from liverl.config import load_config
-    from liverl_tui.cli.check_keys import table_of
+    from liverl_tui.cli.check_interface import table_of
 
     return table_of(load_config(values["config"], profile=values["profile"], sets=values["sets"]))
 

@@ -17,6 +17,7 @@ from liverl_tui.cli.options import UpOptions, up_options
 from liverl_tui.cli.output import echo
 
 PROGRAM = "liverl-tui"
+COMPLETE = "_LIVERL_TUI_COMPLETE"  # the variable with which a shell asks for completions; click derives it
 
 # name: (module under liverl_tui.cli, what it does in one line)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -25,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status", "Show the current state, as a table or JSON."),
     "events": ("events", "Print the events, one per line."),
     "trials": ("trials", "List trials, show one, follow those that end, and sum up steps."),
+    "metrics": ("metrics", "Export a run's metrics as a table or as charts."),
+    "report": ("report", "Print the report of a run that has ended, or make one page of it."),
     "logs": ("logs", "Print the logs of the services, merged."),
     "restart": ("services", "Restart a service."),
     "start": ("services", "Start a stopped service."),
@@ -85,6 +88,7 @@ class Commands(click.Group):
         command: click.Command = getattr(
             import_module(f"liverl_tui.cli.{entry[0]}"), f"{cmd_name.replace('-', '_')}_command"
         )
+        _complete_values(command)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -105,6 +109,14 @@ class Commands(click.Group):
         """Write the list of commands from ``COMMANDS``, without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _complete_values(command: click.Command) -> None:
+    """If a shell asks for completions, let ``command`` complete its values."""
+    if COMPLETE in os.environ:
+        from liverl_tui.cli.completing import complete
+
+        complete(command)
 
 
 def _behind_the_command(group: click.Group, ctx: click.Context, args: list[str]) -> list[str]:
@@ -167,6 +179,7 @@ def run(arguments: list[str] | None = None) -> int:
     its traceback. Ctrl-C gives 130, a closed pipe 141.
     """
     try:
+        _complete_values(cli)
         code = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.OK

@@ -8,7 +8,7 @@ from liverl.exit_codes import ExitCode
 from liverl_tui.text.errors import CliError
 
 
-def write_new(output: Path, text: str) -> None:
+def write_new(output: Path, text: str | bytes) -> None:
     """Write ``text`` to a file that does not exist.
 
     Raises:
@@ -18,7 +18,7 @@ def write_new(output: Path, text: str) -> None:
 
     try:
         with create(output) as file:
-            file.write(text.encode())
+            file.write(text.encode() if isinstance(text, str) else text)
     except FileExistsError:
         raise CliError(f"{output} exists; name a new file", ExitCode.USAGE) from None
     except OSError as error:

@@ -203,6 +203,7 @@ def _trials(s: Snapshot) -> list[Line]:
         counted = step.calling is not None and step.judged
         calling = f", {step.calling}/{step.judged} call tools" if counted else ""
         flag = f"  ▲ {step.zero_tool_calls} without tool calls" if step.zero_tool_calls else ""
+        flag += f"  ▲ {step.unrecorded} not recorded" if step.unrecorded else ""
         cut_off = f", {step.cut_off} cut off" if step.cut_off else ""
         reward = f"mean reward {number(step.mean_reward)}"
         done = f"{step.finished}/{step.expected(s.trials_per_step)} trials"

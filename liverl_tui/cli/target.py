@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from liverl.exit_codes import ExitCode
 from liverl.rundir.layout import RunDir, valid_name
 from liverl_tui.cli.check_alerts import check_muted
+from liverl_tui.cli.check_interface import check_interface
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.cli.output import echo
 from liverl_tui.text.errors import CliError
@@ -55,7 +56,8 @@ def load_target(options: UpOptions) -> Target:
 
     Raises:
         ConfigError: the configuration is not valid.
-        CliError: the name of the run or of its project cannot be a directory, or a muted alert does not exist.
+        CliError: the name of the run or of its project cannot be a directory, or a muted alert, a theme or a key
+            of the interface does not exist.
     """
     from msgspec.structs import replace
 
@@ -77,6 +79,7 @@ def load_target(options: UpOptions) -> Target:
     _check_name("experiment.project_name", run_dir.parent.name)
     _check_name("run.name", run_dir.name)
     check_muted(loaded)
+    check_interface(loaded)
     return settled(Target(replace(loaded, config=config), run_dir, small))
 
 

@@ -15,6 +15,7 @@ from liverl.rundir.index import find_run
 from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 from liverl_tui.cli.actions import Actions
+from liverl_tui.cli.exporting import output_option, write
 from liverl_tui.cli.numbers import LINES, STEP
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
@@ -157,6 +158,48 @@ def show_command(run: Path | None, run_root: Path | None, trial: str, as_json: b
 
     _print(shown_lines(found, time.time()))
     return ExitCode.OK
+
+
+@trials_command.command("export")
+@click.option("--csv", "form", flag_value="csv", default=True, help="A table, a row per trial (default).")
+@click.option("--parquet", "form", flag_value="parquet", help="The same table as a Parquet file.")
+@click.option(
+    "--jsonl", "form", flag_value="jsonl", help="A JSON object per line, with all that `ls --json` has."
+)
+@click.option("--step", type=STEP, metavar="N", help="The trials of step N, not of all steps.")
+@_filters
+@output_option
+@run_options
+def export_command(
+    run: Path | None,
+    run_root: Path | None,
+    form: str,
+    step: int | None,
+    task: str,
+    flags: tuple[str, ...],
+    states: tuple[str, ...],
+    error: str,
+    waits_for: str | None,
+    output: Path | None,
+) -> int:
+    """Export all trials of all steps, the oldest first.
+
+    Each trial is read once: about a second per gigabyte. What is not recorded of a trial is empty (null in Parquet and
+    JSON); times are Unix seconds.
+    """
+    from liverl.offline.tables import TRIAL_KINDS, NothingToExport, as_csv, trials_of, trials_table
+    from liverl.offline.trials import Wanted, encoded_head
+    from liverl.util.parquet import parquet
+
+    run_dir, _, live = _present(run, run_root)
+    try:
+        found = trials_of(run_dir, live, step, Wanted(task, flags, states, error, waits_for or ""))
+    except NothingToExport as problem:
+        raise CliError(f"run {run_dir.name} has no {problem}", ExitCode.FAILED) from None
+    if form == "jsonl":
+        return write(output, b"".join(encoded_head(head) + b"\n" for head in found).decode())
+    table = trials_table(found)
+    return write(output, parquet(table, TRIAL_KINDS) if form == "parquet" else as_csv(table))
 
 
 @trials_command.command("tail")

@@ -15,10 +15,9 @@ from liverl.procs import procfs
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, describe, elsewhere_message, find_run
 from liverl.rundir.layout import DeadBackend, LiveBackend, RemoteBackend, RunDir, backend_alive
 from liverl.util.plural import quantity
-from liverl_tui.app.settings import check_theme
 from liverl_tui.cli.check import checks_of
 from liverl_tui.cli.check_alerts import check_muted
-from liverl_tui.cli.check_keys import table_of
+from liverl_tui.cli.check_interface import check_interface, table_of
 from liverl_tui.cli.check_table import warnings
 from liverl_tui.cli.mode import Mode, interface, mode, show
 from liverl_tui.cli.options import NEWEST, UpOptions, up_options
@@ -179,9 +178,6 @@ def _from_config(options: UpOptions) -> int:
     run = RunDir(target.run_dir)
     if run.is_run():
         return _continue(run, options)
-    table_of(target.loaded)
-    if _mode(options) == "interface" and not options.detach:
-        check_theme(target.loaded.config.ui.theme)
     for warning in target.loaded.warnings:
         echo(f"warning: {warning}", err=True)
     if options.smoke:
@@ -384,9 +380,7 @@ def _changed(run: RunDir, options: UpOptions, alive: LiveBackend | DeadBackend) 
         )
     for warning in loaded.warnings:
         echo(f"warning: {warning}", err=True)
-    if any(one.key == "ui.theme" for one in change.changes):
-        check_theme(loaded.config.ui.theme)
-    table_of(loaded)
+    check_interface(loaded)
     check_muted(loaded)
     record.write(run, _preflight(change.plan, loaded, options))
     return change

@@ -251,7 +251,7 @@ KEYS: tuple[Key, ...] = (
         "steps",
         "c",
         "steps",
-        "Show a line per step: tool calls, rewards, finish reasons; or trials",
+        "Show a line per step: tool calls, rewards, endings; or trials",
     ),
     Key(
         "trials",

@@ -44,12 +44,10 @@ class Diff(Wrapped):
 
 class ConfirmChange(Confirm):
     """Yes or no to a change. ``title``: the question; ``where``: what the diff is of; ``why``: what follows from it;
-    ``yes``: the words for what is then done; ``safe``: Enter means no at first."""
+    ``yes``: the words for what is then done."""
 
-    def __init__(
-        self, title: str, where: str, lines: Sequence[Line], why: str, yes: str, *, safe: bool = False
-    ) -> None:
-        super().__init__(title, why, yes, safe=safe)
+    def __init__(self, title: str, where: str, lines: Sequence[Line], why: str, yes: str) -> None:
+        super().__init__(title, why, yes)
         self._where, self._diff = where, lines
 
     def parts(self) -> ComposeResult:

@@ -206,14 +206,15 @@ def _key(answer: str) -> str:
 
 
 class Confirm(Question):
-    """Yes or no. The answer is *yes* or None.
+    """Yes or no. The answer is *yes* or None. Enter means no at first: what was typed before the dialog appeared must
+    not stop or repeat work.
 
-    ``yes``: the words for what is then done. ``safe``: Enter means no at first, not yes.
+    ``yes``: the words for what is then done.
     """
 
-    def __init__(self, question: str, why: str, yes: str, *, safe: bool = False) -> None:
+    def __init__(self, question: str, why: str, yes: str) -> None:
         options = (Option("yes", _key("yes"), yes), Option("no", _key("no"), "cancel"))
-        super().__init__(question, why, options, "no" if safe else "yes")
+        super().__init__(question, why, options, "no")
 
 
 class Quit(Question):

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from rich.style import Style
 from textual.theme import Theme
 
+from liverl_tui.text.theme_names import ALIASES, AUTO
+
 STYLES = (
     "text",
     "strong",
@@ -37,6 +39,10 @@ STYLES = (
     "chart4",
     "chart5",
     "chart6",
+    "name1",  # of services in a merged log: hues that are no states
+    "name2",
+    "name3",
+    "name4",
 )
 
 
@@ -97,6 +103,10 @@ DARK = _palette(
     chart4="#d490e0",
     chart5="#ff8f6b",
     chart6="#5fd0c5",
+    name1="#6cb6ff",
+    name2="#d490e0",
+    name3="#5fd0c5",
+    name4="#b7a6ff",
 )
 LIGHT = _palette(
     "liverl-light",
@@ -125,6 +135,10 @@ LIGHT = _palette(
     chart4="#8a2f9c",
     chart5="#a83c15",
     chart6="#0b6b63",
+    name1="#0b62b8",
+    name2="#8a2f9c",
+    name3="#0b6b63",
+    name4="#5b3fb0",
 )
 COLOUR_BLIND = _palette(
     "liverl-colour-blind",
@@ -153,6 +167,10 @@ COLOUR_BLIND = _palette(
     chart4="#d98cb5",
     chart5="#19b286",
     chart6="#e8742a",
+    name1="#d98cb5",
+    name2="#19b286",
+    name3="#b7a6ff",
+    name4="#a8d8c9",
 )
 ANSI = _palette(
     "liverl-ansi",
@@ -181,6 +199,10 @@ ANSI = _palette(
     chart4="magenta",
     chart5="red",
     chart6="cyan",
+    name1="blue",
+    name2="magenta",
+    name3="cyan",
+    name4="bright_magenta",
 )
 # For NO_COLOR: attributes only.
 MONOCHROME = _palette(
@@ -210,21 +232,13 @@ MONOCHROME = _palette(
     chart4="default",
     chart5="bold",
     chart6="dim",
+    name1="default",
+    name2="bold",
+    name3="dim",
+    name4="default",
 )
 PALETTES: dict[str, Palette] = {p.name: p for p in (DARK, LIGHT, COLOUR_BLIND, ANSI)}
 DEFAULT = DARK.name
-AUTO = "auto"  # chosen by the colours of the terminal
-# Short names, and Textual's own names in older configurations.
-ALIASES = {
-    "dark": DARK.name,
-    "light": LIGHT.name,
-    "colour-blind": COLOUR_BLIND.name,
-    "color-blind": COLOUR_BLIND.name,
-    "ansi": ANSI.name,
-    "textual-dark": DARK.name,
-    "textual-light": LIGHT.name,
-    "textual-ansi": ANSI.name,
-}
 
 
 def resolve(name: str | None, color_system: str | None = "truecolor") -> str:

@@ -115,6 +115,7 @@ def introspected() -> dict[str, Any]:
         "trials show --json": dict(fields(TrialShown)),
         "trials steps --json": dict(fields(StepsListed)),
         "trials tail --json": dict(fields(TrialHead)),
+        "trials export --jsonl": dict(fields(TrialHead)),
         "rules check --json": dict(fields(RulesChecked)),
         "rules ls --json": dict(fields(tuple[RowListed, ...])),
     }

@@ -49,12 +49,15 @@ def listen(port: int, well: Callable[[], bool]) -> None:
 
 def faulty_server(port: int, fault: str, faulty: bool) -> None:
     """An HTTP server that exits 0 on SIGTERM, as uvicorn's do. One that is ``faulty`` *leaves* (exits 0) or is *sick*
-    (answers 503) once there is a file "go" in the run's directory, or is *late* (answers 503 from the start)."""
+    (answers 503) once there is a file "go" in the run's directory, *waits* for it (503 until then), or is *late*
+    (answers 503 from the start)."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     go = os.path.join(os.environ["LIVERL_RUN_DIR"], "go")
 
     def well() -> bool:
-        return not faulty or not (fault == "late" or (fault == "sick" and os.path.exists(go)))
+        if not faulty or fault not in ("late", "sick", "waits"):
+            return True
+        return fault != "late" and os.path.exists(go) is (fault == "waits")
 
     listen(port, well)
     while not (faulty and fault == "leaves" and os.path.exists(go)):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,34 @@ def test_a_successor_that_exits_0_leaves_the_old_one_serving(make: Make) -> None
         assert run.service("served").pid == pid
     else:
         assert run.until("served", lambda s: s.state == "ready" and s.generation == 3).pid != pid
+
+
+def test_a_proxy_that_dies_while_its_successor_starts_is_down_until_that_one_serves(make: Make) -> None:
+    """The alert is about the service, whichever process is to serve."""
+    run = make(faulty("proxy", "waits", generation=2, drain=GENTLE), toy("steady", "sleep"))
+    run.start()
+    pid = run.until("served", "ready").pid
+    with ThreadPoolExecutor(1) as pool:
+        restarted = pool.submit(run.command, "restart", service="served")
+        run.until("served", lambda s: s.incoming_pid is not None)
+        os.kill(pid or 0, signal.SIGKILL)
+        after = run.until("served", lambda s: s.generation == 2 and s.state == "starting")
+        assert after.down_since is not None and after.failure == "killed by SIGKILL"
+        alert = wait_until(lambda: alerts(run).get("proxy_down:served"), what="its alert")
+        assert (alert.since, alert.severity) == (after.down_since, "critical")
+        assert alert.title.endswith("killed by SIGKILL")
+        (run.run_dir / "go").touch()
+        assert restarted.result()["generation"] == 2
+    serves = run.until("served", "ready")
+    assert serves.down_since is None and serves.failed_at == after.down_since
+    wait_until(lambda: "service_restarted:served" in alerts(run), what="that it failed, and serves again")
+    assert "proxy_down:served" not in alerts(run)
+    assert not [e.text for e in run.events() if e.text.count("SIGKILL") > 1]
+
+
+def alerts(run: ToyRun) -> dict[str, Any]:
+    """The alerts that are raised now, by their ids."""
+    return {alert.id: alert for alert in run.snapshot().symptoms}
 
 
 def test_a_server_that_exited_0_while_no_backend_lived_comes_back(make: Make) -> None:

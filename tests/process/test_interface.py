@@ -210,18 +210,38 @@ def test_a_run_that_does_not_start_is_explained_after_the_interface(
 
 
 def test_its_theme_is_checked_before_anything_is_started(
-    run: ToyRun, own_state: Path, terminal: Callable[..., Terminal]
+    own_state: Path, terminal: Callable[..., Terminal]
 ) -> None:
-    for arguments, program in (
-        (("attach", "--run", run.run_dir), CLI),
-        (("up", "--name", "t", "--set", "ui.theme=drak"), TOY_CLI),
-    ):
-        wrong = terminal(
-            *arguments, program=program, **({} if program == TOY_CLI else {"LIVERL_UI__THEME": "drak"})
-        )
+    for more in ((), ("--detach",)):
+        wrong = terminal("up", "--name", "t", "--set", "ui.theme=drak", *more, program=TOY_CLI)
         assert wrong.wait() == 2
-        assert "ui.theme: no theme 'drak'; did you mean dark?" in wrong.text
+        assert "--set: ui.theme: no theme 'drak'; did you mean dark?" in wrong.text
     assert not run_of(own_state, "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("theme", "drak", "no theme 'drak'; did you mean dark?"),
+        ("mouse", "oui", "'oui' is not true or false"),
+        ("bell", "oui", "'oui' is not true or false"),
+        ("desktop", "osc99", "'osc99' is not one of"),
+        ("refresh_interval", "0", "'0' is not a number of seconds"),
+        ("keys", "{app.metrix: x}", "there is no such entry; did you mean"),
+    ],
+)
+def test_a_run_is_shown_whatever_its_section_ui_says(
+    run: ToyRun, terminal: Callable[..., Terminal], key: str, value: str, told: str
+) -> None:
+    """As a version that checked less left it."""
+    (run.run_dir / "config.yaml").write_text(f"ui:\n  {key}: {value}\n")
+    shown = terminal("attach", "--run", run.run_dir, size=(240, 50))
+    shown.wait_for("tests/toy")
+    shown.wait_for(told)
+    shown.press("q")
+    shown.wait_for("Quit?")
+    shown.press("d")
+    assert shown.wait() == 0
 
 
 # -- without it

@@ -165,6 +165,7 @@ def _ended(told: Told) -> None:
     told.outputs["trials show --json"] = [
         printed("trials", "show", "--json", folder.name, "--run", run.run_dir)
     ]
+    told.outputs["trials export --jsonl"] = [printed("trials", "export", "--jsonl", "--run", run.run_dir)]
     told.outputs["trials tail --json"] = [printed("trials", "tail", "--json", "--run", run.run_dir)]
     for name in ("events.jsonl", "history.jsonl", "journal.jsonl"):
         lines = (run.run_dir / name).read_text().splitlines()

@@ -154,6 +154,8 @@ async def test_x_removes_the_replica_under_the_cursor_once_confirmed() -> None:
         await press(pilot, "escape")
         assert source(app).asked == []
         await press(pilot, "x", "enter")
+        assert source(app).asked == [], "Enter may have been typed before the dialog was there"
+        await press(pilot, "x", "y")
         assert source(app).asked == [("scale", {"remove": "r1"})]
 
 
@@ -203,7 +205,7 @@ async def test_what_a_screen_is_about_is_what_is_meant() -> None:
     async with app.run_test() as pilot:
         await settle(pilot)
         app.screen.selected_service = "trainer"  # type: ignore[attr-defined]
-        await press(pilot, "3", "R", "enter")
+        await press(pilot, "3", "R", "y")
         assert source(app).asked == [("restart", {"service": "trainer"})]
 
 

@@ -30,16 +30,14 @@ async def test_a_confirmation_by_every_key() -> None:
         await settle(pilot)
         for key, answer in (
             ("y", "yes"),
-            ("enter", "yes"),
+            ("enter", None),
             ("n", None),
             ("escape", None),
             ("ctrl+c", None),
             ("q", None),
         ):
             assert await ask(pilot, Confirm("Stop r0?", "It hurts.", "stop r0"), key) == answer, key
-        assert await ask(pilot, Confirm("Stop r0?", "", "stop r0"), "down", "enter") is None
-        assert await ask(pilot, Confirm("Kill?", "", "kill", safe=True), "enter") is None
-        assert await ask(pilot, Confirm("Kill?", "", "kill", safe=True), "up", "enter") == "yes"
+        assert await ask(pilot, Confirm("Kill?", "", "kill"), "up", "enter") == "yes"
         assert await ask(pilot, Confirm("Kill?", "", "kill"), "d", "s", "x", "1") == NOTHING, (
             "keys of other dialogs"
         )

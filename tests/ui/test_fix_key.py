@@ -91,7 +91,7 @@ async def test_the_change_is_shown_and_made_within_the_attempt(
         assert rows == [" - model.tool_parser: qwen3_coder", " + model.tool_parser: hermes"]
         assert diff.size.height == 2 and diff.region.bottom < size[1]
         options = screen.app.screen.query_one(Options)
-        assert options.cursor == "yes" and options.region.bottom <= size[1] and options.size.height >= 3
+        assert options.cursor == "no" and options.region.bottom <= size[1] and options.size.height >= 3
         assert "the run goes on." in screen.words and "guess" not in screen.words
         assert "Requests in flight on a replica that restarts fail" in screen.words
         await screen.press("n")

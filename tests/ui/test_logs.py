@@ -658,6 +658,36 @@ async def test_who_reads_a_log_is_not_taken_to_the_failure(run):
         assert ui.pane.tab().name == ""
 
 
+@pytest.mark.parametrize(
+    ("keys", "tab"), [((), ""), (("k",), "trainer"), (("left_square_bracket",), "proxy")]
+)
+async def test_a_new_attempt_is_followed_unless_the_user_has_moved(run, keys, tab):
+    async with logs(run) as ui:
+        after = failed(run)
+        assert after.snapshot is not None
+        # Which line says why is known only when the run has ended.
+        task = service("trainer", "task", "failed", log="attempt_001/logs/trainer.1.log")
+        fields = {
+            "result": None,
+            "symptoms": (),
+            "state": "stopping",
+            "services": (*services("r0", "proxy"), task),
+        }
+        before = msgspec.structs.replace(after.snapshot, **fields)
+        ui.app.take(msgspec.structs.replace(after, snapshot=before, link="live"))
+        await ui.until(lambda: ui.pane.frame.tab == "trainer")
+        ui.app.take(after)
+        await ui.until(lambda: ui.cursor == "RuntimeError: out of luck" and ui.pane.frame.marked is not None)
+        await ui.press(*keys)
+        await ui.until(lambda: not keys or ui.cursor != "RuntimeError: out of luck")
+        ui.app.take(msgspec.structs.replace(view(run_dir=str(run), services=services(*SERVICES), attempt=2)))
+        await pilots.handled(ui.pilot)
+        await ui.until(
+            lambda: ui.pane.frame.tab == tab and ui.pane.frame.follow is (not keys or tab == "proxy")
+        )
+        assert ui.pane.tab().name == tab
+
+
 async def test_enter_on_an_alert_opens_the_log_at_its_evidence(run):
     shown = failed(run)
     async with logs(run, shown=shown, whole=True) as ui:

@@ -128,7 +128,7 @@ async def test_the_key_stops_the_run_and_resumes_it_with_the_values(
         assert "Stop the run and resume it with model.served_model_name=other?" in screen.asked
         assert "Training resumes from the checkpoint of step 5; steps 6 to 8 are repeated." in screen.asked
         assert "1 running trial is cut off." in screen.asked
-        assert screen.app.screen.query_one(Options).cursor == "yes"
+        assert screen.app.screen.query_one(Options).cursor == "no"
         await screen.press("n")
         assert screen.source.asked == [] and screen.source.resumed == []
         await screen.press("f")

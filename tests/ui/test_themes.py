@@ -102,6 +102,16 @@ def apart(palette: Palette, kind: str) -> float:
     return min(sum((a - b) ** 2 for a, b in zip(*pair, strict=True)) ** 0.5 for pair in pairs)
 
 
+@pytest.mark.parametrize("palette", DRAWN, ids=lambda p: p.name)
+def test_names_of_services_are_in_no_colour_of_a_state(palette: Palette) -> None:
+    """A green, amber or red name reads as a state."""
+    for name in (name for name in STYLES if name.startswith("name")):
+        for state in ("ok", "warn", "bad", "alarm"):
+            one, other = (lab([linear(c) for c in colours(palette[style])[0]]) for style in (name, state))
+            distance = sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5
+            assert distance > 25 or state == "alarm", (name, state, distance)
+
+
 @pytest.mark.parametrize("kind", BLINDNESS)
 def test_the_colour_blind_theme_keeps_states_apart(kind: str) -> None:
     assert apart(COLOUR_BLIND, kind) > 25

@@ -14,13 +14,15 @@ from kit.screens import NOW, FakeSource, settle, trial, view
 from rich.cells import cell_len
 
 from liverl.model import StepTrials, TrialHead, TrialsStatus
+from liverl.observe.trials.trajectory import Trajectory
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
-from liverl_tui.widgets.base.trial_words import ending
+from liverl_tui.widgets.base.trial_words import ending, finish_words, tally_heads, tally_of
 from liverl_tui.widgets.dashboard.trial_groups import group_row, groups_of, mean_and_deviation
 from liverl_tui.widgets.dashboard.trial_listing import grouped_listing
 from liverl_tui.widgets.dashboard.trial_rows import flagged_first
 from liverl_tui.widgets.dashboard.trials import TrialsPane
+from liverl_tui.widgets.trajectory.head import header_rows
 
 ZERO = {"tool_calls": 0, "turns": 1, "reward": 0.0, "flags": ("zero_tool_calls",)}
 RUNNING = {"state": "running", "reward": None, "finish_reason": None}
@@ -84,6 +86,28 @@ async def test_enter_opens_a_group_and_closes_it_again() -> None:
         assert sum("create-009" in line for line in pane.text.split("\n")) == 1
         await press(pilot, "enter", "escape")
         assert sum("create-009" in line for line in pane.text.split("\n")) == 1
+
+
+async def test_with_an_open_group_all_rows_stand_below_the_same_heads() -> None:
+    others = group(
+        30, *({"reward": 0.0, "tool_calls": 0, "flags": ("zero_tool_calls",)} for _ in range(4)), task="b"
+    )
+    app = app_of(*MIXED, *others)
+    async with app.run_test(size=(160, 40)) as pilot:
+        pane = await opened(pilot, "z", "G", "enter")
+        head, *rows = pane.text.split("\n")[1:]
+        assert head.split()[:4] == ["state", "step", "task", "turns"]
+        groups = [row for row in rows if row[:1] in "▸▾" and row.strip()]
+        assert len(groups) == 2
+        expected = (
+            {"calls": "NONE", "reward": "0.00", "finish": "4 done"},
+            {"calls": "8/8", "reward": "0.67", "finish": "6 done"},
+        )
+        for row, words in zip(groups, expected, strict=True):
+            for column, text in words.items():
+                at = head.index(column)
+                cell = row[at : at + 12] if column == "finish" else row[max(0, at - 5) : at + len(column)]
+                assert text in cell, (column, row, head)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
@@ -234,3 +258,20 @@ def test_how_a_trial_ended(facts: dict[str, Any], words: str, style: str) -> Non
 
 def test_a_trial_that_ran_when_the_run_ended_is_cut_off() -> None:
     assert ending(trial(0, **RUNNING), "ended") == ("cut off", "dim")
+
+
+def test_the_endings_of_a_step_are_those_of_its_trials() -> None:
+    """Not the reasons for which the last calls ended, which say tool_calls for every trial that submits."""
+    ended_by = {"submit": 24, "x": 1, "AgentTimeoutError": 5, "TrialTimeoutError": 3}
+    told = StepTrials(7, 33, 33, 0, 0.5, finish_reasons={"tool_calls": 33}, ended_by=ended_by)
+    assert finish_words(tally_of(told).finishes) == "submitted 24, timed out 8, x 1"
+    heads = [
+        trial(n, ended_by="submit" if n else "max_iterations", finish_reason="tool_calls") for n in range(3)
+    ]
+    assert finish_words(tally_heads(7, heads).finishes) == "submitted 2, max turns 1"
+    old = StepTrials(7, 2, 2, 0, 0.5, finish_reasons={"stop": 2})
+    assert finish_words(tally_of(old).finishes) == "stop 2", "no result says more"
+    shown = header_rows(
+        200, "trials/a", Trajectory("a", "trials/a", "t", running=False, ended_by="max_iterations")
+    )
+    assert "max turns" in " ".join(row.text for row in shown)

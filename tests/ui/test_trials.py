@@ -35,6 +35,7 @@ from liverl_tui.widgets.dashboard.trial_rows import (
     trial_row,
 )
 from liverl_tui.widgets.dashboard.trials import TrialsPane
+from liverl_tui.widgets.header.header import Header
 from liverl_tui.widgets.trajectory.head import header_rows
 
 ZERO = {"tool_calls": 0, "turns": 1, "reward": 0.0, "flags": ("zero_tool_calls",)}
@@ -111,6 +112,16 @@ async def test_the_title_counts_who_calls_tools() -> None:
                 "step 7: 9 of 16 trials done, 3 running, 4 cut off · 16 of an earlier attempt",
                 "dim",
             ),
+            (
+                StepTrials(7, 32, 32, 17, 0.5, 0, unrecorded=15),
+                "step 7: 32 of 32 trials done; ✖ 17 call no tool · ▲ 15 not recorded",
+                "alarm",
+            ),
+            (
+                StepTrials(7, 32, 32, 0, 0.5, 30, unrecorded=2),
+                "step 7: 32 of 32 trials done · ▲ 2 not recorded",
+                "warn",
+            ),
         ):
             await shown.show(seen(trial(1), steps=(told,)))
             assert f" 4 Trajectories  {words} ─" in shown.lines[0]
@@ -119,6 +130,37 @@ async def test_the_title_counts_who_calls_tools() -> None:
         await shown.show(seen(trial(1), steps=(new, tally(7, 13, 3, 16))))
         assert "step 8: 0 of 4 trials done, 4 running · step 7: ▲ 3 call no tool ─" in shown.lines[0]
         assert shown.style("trials done") == "warn"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "updated", "words", "style"),
+    [
+        (1, 0, "step 7: 16 of 16 trials done; ✖ none of 16 calls a tool", "alarm"),
+        (2, 0, "attempt 1, step 7: 16 of 16 trials done; ✖ none of 16 calls a tool", "dim"),
+        (3, 0, "earlier attempt, step 7: 16 of 16 trials done; ✖ none of 16 calls a tool", "dim"),
+        (2, 60, "step 7: 16 of 16 trials done; ✖ none of 16 calls a tool", "alarm"),
+    ],
+)
+async def test_counts_of_the_attempt_before_carry_its_name(
+    attempt: int, updated: int, words: str, style: str
+) -> None:
+    """Until the present one has trials: it may have been begun with what mends them."""
+    head = trial(1, updated_at=NOW - 30 + updated)
+    told = seen(head, steps=(tally(7, 0, 16, 16),))
+    assert told.snapshot is not None
+    now = msgspec.structs.replace(told.snapshot, attempt=attempt, started_at=NOW - 5)
+    app = app_of(msgspec.structs.replace(told, snapshot=now))
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await opened(pilot)
+        assert f" 4 Trajectories  {words} ─" in shown.lines[0]
+        assert shown.style("trials done") == style
+        header = app.screen.query_one(Header).text.splitlines()[0]
+        assert ("✖ tools 0/16" in header) == (style == "alarm")
+        await pilot.resize_terminal(200, 50)
+        await settle(pilot)
+        header = app.screen.query_one(Header).text.splitlines()[0]
+        assert ("attempt 1: tools 0/16" in header) == (attempt == 2 and not updated), header
+        assert words.partition("step")[0] in shown.lines[0]
 
 
 async def test_the_title_and_the_phase_name_the_same_numbers() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.config import dump_yaml, load_config
-from liverl_tui.app.settings import UiSettings, check_theme, read_settings, ui_section
+from liverl_tui.app.settings import UiSettings, read_settings, ui_section
 from liverl_tui.cli.mode import mode
+from liverl_tui.cli.options import UpOptions
+from liverl_tui.cli.target import load_target
 from liverl_tui.keys.table import KEYS
 from liverl_tui.text.errors import CliError
 
@@ -93,12 +97,20 @@ def test_who_looks_goes_before_the_run(tmp_path: Path) -> None:
             "ui.keys.logs.access in LIVERL_UI__KEYS: l is also the key",
         ),
         ({"LIVERL_UI__REFRESH_INTERVAL": "nan"}, "'nan' is not a number"),
+        ({"LIVERL_UI__DESKTOP": "osc99"}, "LIVERL_UI__DESKTOP: 'osc99' is not one of .*; did you mean osc9"),
+        (
+            {"LIVERL_UI__THEME": "drak"},
+            "LIVERL_UI__THEME: no theme 'drak'; did you mean dark.*; auto is used",
+        ),
+        ({"LIVERL_UI__BELL": "2"}, "LIVERL_UI__BELL: '2' is not true or false; true is used"),
     ],
 )
-def test_a_wrong_value_names_its_variable(tmp_path: Path, env: dict[str, str], words: str) -> None:
-    with pytest.raises(CliError, match=words) as error:
-        settings(tmp_path, **env)
-    assert error.value.exit_code == 2
+def test_a_wrong_value_is_told_and_the_default_used(tmp_path: Path, env: dict[str, str], words: str) -> None:
+    """A run can always be shown: what only the interface reads may come from an older version, or be a typo."""
+    chosen = settings(tmp_path, **env)
+    (problem,) = chosen.problems
+    assert re.search(words, problem)
+    assert replace(chosen, problems=(), theme=None) == UiSettings()
 
 
 def test_keys_of_the_environment_go_over_those_of_the_run(tmp_path: Path) -> None:
@@ -107,13 +119,11 @@ def test_keys_of_the_environment_go_over_those_of_the_run(tmp_path: Path) -> Non
     assert chosen.theme == "light"
     changed = {key.id: key.keys for key, default in zip(chosen.keys, KEYS, strict=True) if key != default}
     assert changed == {"logs.access": "C", "logs.wrap": "b", "app.theme": ""}
-    with pytest.raises(
-        CliError, match=r"ui\.keys\.logs\.access in .*config\.yaml \(for one interface, LIVERL_UI__KEYS"
-    ) as error:
-        settings(tmp_path, text.replace("B", "l"))
-    assert error.value.exit_code == 2
-    with pytest.raises(CliError, match=r"ui\.keys in .*config\.yaml: cannot read 'logs.access: !'"):
-        settings(tmp_path, text.replace("B", "!"))
+    taken = settings(tmp_path, text.replace("B", "l"))
+    where = r"ui\.keys\.logs\.access in .*config\.yaml \(for one interface, LIVERL_UI__KEYS"
+    assert re.match(where, taken.problems[0]) and taken.keys == KEYS and taken.theme == "light"
+    unread = settings(tmp_path, text.replace("B", "!"))
+    assert re.match(r"ui\.keys in .*config\.yaml: cannot read 'logs.access: !'", unread.problems[0])
 
 
 def test_the_example_of_the_docs_is_accepted(tmp_path: Path) -> None:
@@ -124,18 +134,36 @@ def test_the_example_of_the_docs_is_accepted(tmp_path: Path) -> None:
     assert load_config(tmp_path / "config.yaml", env={}).config.ui.keys["logs.access"] == "B"
 
 
-def test_a_theme_that_does_not_exist() -> None:
-    for name in (None, "auto", "dark", "textual-dark", "liverl-ansi", "colour-blind"):
-        check_theme(name)
-    with pytest.raises(CliError, match="no theme 'drak'; did you mean dark") as error:
-        check_theme("drak")
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        (["ui.theme=drak"], "--set: ui.theme: no theme 'drak'; did you mean dark"),
+        (
+            ["ui.keys.app.metrix=x"],
+            "ui.keys.app.metrix in --set: there is no such entry; did you mean app.metrics",
+        ),
+    ],
+)
+def test_what_only_the_interface_reads_is_checked_wherever_a_configuration_is(
+    sets: list[str], words: str
+) -> None:
+    with pytest.raises(CliError, match=words) as error:
+        load_target(UpOptions(sets=tuple(sets)))
     assert error.value.exit_code == 2
 
 
+def test_the_names_of_the_themes_are_those_of_the_themes() -> None:
+    from liverl_tui.text import theme_names, themes
+
+    assert set(theme_names.FULL) == set(themes.PALETTES)
+    assert set(theme_names.ALIASES.values()) <= set(themes.PALETTES)
+    for name in (None, "auto", "dark", "textual-dark", "liverl-ansi", "colour-blind"):
+        assert theme_names.theme_problem(name) == "" and themes.resolve(name) in themes.PALETTES
+
+
 def test_what_textual_reads_at_its_import_is_set_before(tmp_path: Path) -> None:
-    """Whoever comes first: the check of the theme before a run is made, or the interface."""
     code = (
-        "from liverl_tui.app.settings import check_theme; check_theme('dark'); import textual.constants as c"
+        "from liverl_tui.app.settings import before_textual; before_textual(); import textual.constants as c"
     )
     for ssh, frames in (("", 60), ("10.0.0.1 50000 10.0.0.2 22", 30)):
         argv = [sys.executable, "-c", f"{code}; print(c.MAX_FPS, c.TEXTUAL_ANIMATIONS)"]
@@ -235,5 +263,3 @@ def test_how_the_desktop_is_notified(tmp_path: Path, value: str) -> None:
     assert read_settings(config, {}).desktop == value
     assert read_settings(config, {"LIVERL_UI__DESKTOP": "off"}).desktop == "off"
     assert read_settings(tmp_path / "none", {}).desktop == "auto"
-    with pytest.raises(CliError, match=r"LIVERL_UI__DESKTOP: 'osc99' is not one of .*; did you mean osc9"):
-        read_settings(config, {"LIVERL_UI__DESKTOP": "osc99"})

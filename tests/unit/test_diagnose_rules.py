@@ -475,8 +475,10 @@ def test_zero_tool_calls_says_what_to_type() -> None:
     assert wrong(None, "hermes").patch == {}
 
 
-def test_a_parser_that_several_could_be_is_a_guess() -> None:
-    assert wrong("Qwen3-Coder XML", "hermes").guess and not wrong("Hermes JSON", "qwen3_coder").guess
+def test_a_parser_is_a_guess_while_few_of_the_texts_show_the_format() -> None:
+    """Each of the parsers that read the format does: the command that goes on names one."""
+    assert not wrong("Qwen3-Coder XML", "hermes").guess and not wrong("Hermes JSON", "qwen3_coder").guess
+    assert wrong("Qwen3-Coder XML", "hermes", count=2).guess, "one of two"
 
 
 @pytest.mark.parametrize(

@@ -1,37 +1,36 @@
-"""Which process of which service wrote a log, by its name; every reader of these names takes the same ones."""
+"""Evidence names the file of whoever started the run, not a link to it in a directory of ours."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from liverl.logs.files import log_files
-from liverl.observe.metrics.files import MetricFiles
-from liverl.rundir.layout import RunDir
-from liverl.rundir.log_names import LogName, read_log_name
+from liverl.model import Evidence, Symptom
+from liverl_tui.text.log_names import shown_name, with_own_names
+from liverl_tui.widgets.lists.alerts import alert_text
 
 
-@given(st.text(min_size=1).filter(lambda text: "\0" not in text), st.integers(0, 999_999_999))
-def test_a_name_is_read_as_it_is_written(service: str, generation: int) -> None:
-    assert read_log_name(str(LogName(service, generation))) == (service, generation)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [None, "", "trainer.log", "trainer.x.log", ".1.log", "trainer.1.log.gz", f"trainer.{'9' * 5000}.log"],
-)
-def test_other_names_are_of_no_process(name: str | None) -> None:
-    assert read_log_name(name) is None
-
-
-def test_a_number_without_end_in_a_name_stops_nobody(tmp_path: Path) -> None:
-    """Python refuses to read a number of more than 4,300 digits; a file name has at most 255, a path in a log more."""
-    run = RunDir(tmp_path)
-    run.logs(1).mkdir(parents=True)
-    for name in ("trainer.1.log", f"trainer.{'9' * 200}.log"):
-        (run.logs(1) / name).write_text("step:1 - actor/loss:0.1\n")
-    assert [file.generation for file in log_files(run)] == [1]
-    assert [step for step, _ in MetricFiles(tmp_path, run_dir=True).poll().records] == [1]
+def test_evidence_and_titles_name_the_file_that_a_link_of_the_run_leads_to(tmp_path: Path) -> None:
+    own = tmp_path / "train_node0.log"
+    own.write_text("RuntimeError: out of luck\n")
+    run = tmp_path / "run"
+    logs = run / "attempt_001" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "trainer.1.log").symlink_to(own)
+    (logs / "r0.1.log").write_text("ours\n")
+    proof = (
+        Evidence("RuntimeError: out of luck", "attempt_001/logs/trainer.1.log", 3),
+        Evidence("ours", "attempt_001/logs/r0.1.log", 0),
+        Evidence("gone", "attempt_001/logs/gone.1.log"),
+        Evidence("loss: nan"),
+    )
+    told = alert_text(with_own_names(Symptom("a", "critical", "t", "c", "f", proof), run))
+    assert told.splitlines()[-4:] == [
+        f"- {own} at byte 3: RuntimeError: out of luck",
+        "- attempt_001/logs/r0.1.log at byte 0: ours",
+        "- gone; log: attempt_001/logs/gone.1.log",
+        "- loss: nan",
+    ]
+    assert (shown_name(logs / "trainer.1.log"), shown_name(logs / "r0.1.log")) == (
+        "train_node0.log",
+        "r0.1.log",
+    )

@@ -17,6 +17,7 @@ from liverl.logs import picking, segment
 from liverl.logs.access_lines import is_access_line
 from liverl.logs.prefixes import plain
 from liverl.logs.query import Picked, Query, needle
+from liverl.sessions import routes
 from liverl.sessions.__main__ import LOG_FORMAT
 from liverl.sessions.access_log import AccessLogger, access_logger
 from liverl_tui.widgets.log import seek
@@ -25,6 +26,7 @@ from liverl_tui.widgets.log.rows import rows_of
 from liverl_tui.widgets.log.session import LogSession
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
+ROUTES = ("RENDER", "DERENDER", "GENERATE", "DETOKENIZE")
 CALL = '(APIServer pid=1) INFO:     127.0.0.1:40000 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
 
 
@@ -52,6 +54,12 @@ CALL = '(APIServer pid=1) INFO:     127.0.0.1:40000 - "POST /v1/chat/completions
 )
 def test_polls_and_model_calls_that_succeeded(line):
     assert is_access_line(line)
+
+
+@pytest.mark.parametrize("path", [value for name, value in vars(routes).items() if name in ROUTES])
+def test_what_our_sessions_ask_of_an_engine_for_every_turn(path):
+    assert is_access_line(CALL.replace("/v1/chat/completions", path))
+    assert not is_access_line(CALL.replace("/v1/chat/completions", path).replace("200 OK", "400 Bad Request"))
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,8 @@ def test_the_own_stamp_comes_first_then_the_time_of_writing_and_none_is_made_up(
         ("(TaskRunner pid=1) (EngineCore pid=2) ERROR 11-22 06:58:01 ", "[core.py:1] failed"),
         ("INFO:     ", "Started server process [1]"),
         ("2026-11-27 09:00:01,861 WARNING liverl-sessions: ", "a replica has exited"),
+        ("10:28:52 - LiteLLM Proxy:WARNING: ", "login_throttle.py:126 - trusted_proxy_ranges is not set"),
+        ("10:28:52 - LiteLLM:ERROR: ", "utils.py:1 - no"),
         ("", "2026-11-27 09:00:01,861 WARNING others: a replica has exited"),
         ("", "(WorkerDict pid=1) step 3"),
         ("", "INFORMATION: x"),

@@ -129,8 +129,8 @@ def test_a_file_that_is_written_anew_is_counted_anew(one: One) -> None:
         ([call(finish="stop_sequence")], ("zero_tool_calls",)),
         ([call(finish="tool_calls")], ()),
         ([call(finish="length")], ()),
-        ([call(response_body=None)], ()),
-        ([call(response_body=None), call()], ("zero_tool_calls",)),
+        ([call(response_body=None)], ("not_recorded",)),
+        ([call(response_body=None), call()], ("not_recorded",)),
         ([call(calls=1), call(replica=None), call(replica="http://a:1")], ()),
         ([call(calls=1), call(replica="http://b:1")], ("moved_replica",)),
         ([call(calls=1, moved_from="x")], ("moved_replica",)),
@@ -392,3 +392,39 @@ def test_a_folder_is_listed_again_while_it_is_two_seconds_young(one: One, later:
     assert (one.head(T + later).state == "finished") is listed
     os.utime(one.folder, (T + 1, T + 1))
     assert one.head(T + 200).state == "finished"
+
+
+UNANSWERED = {**call(), "response_body": None, "usage": None}
+
+
+@pytest.mark.parametrize(
+    ("records", "flags"),
+    [
+        ([UNANSWERED], {"not_recorded"}),
+        ([call(), UNANSWERED], {"not_recorded"}),
+        ([call(calls=1), UNANSWERED], {"not_recorded"}),
+        ([call(), call()], {"zero_tool_calls"}),
+    ],
+)
+def test_a_turn_without_its_answer_is_not_known_to_call_no_tool(
+    one: One, records: list[dict[str, Any]], flags: set[str]
+) -> None:
+    """In the list and in the trial's own view alike."""
+    one.put(FILE, lines(*records))
+    one.put("result.json", json.dumps({"turns": len(records)}))
+    head = one.head(T + 60)
+    assert set(head.flags) == flags
+    view = read_trajectory(one.folder)
+    assert set(view.flags) == flags
+    notes = [turn.note for turn in view.turns if "its answer is not recorded" in turn.note]
+    assert len(notes) == records.count(UNANSWERED)
+
+
+def test_a_record_that_is_owed_is_waited_for(one: One) -> None:
+    """The proxy waits for LiteLLM's report; the trial's result is there before."""
+    one.put(FILE, lines(call()))
+    one.put("result.json", json.dumps({"turns": 2}))
+    assert (one.head(T + 60).turns, one.trial.closed) == (2, False)
+    one.put(FILE, lines(call(), call(calls=1)), T + 90)
+    assert one.head(T + 91).tool_calls == 1 and one.head(T + 150).flags == ()
+    assert one.trial.closed

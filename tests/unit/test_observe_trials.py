@@ -226,7 +226,7 @@ def test_a_response_that_was_not_recorded_is_no_evidence(run: Run) -> None:
     run.call("step_0001/a", record(response_body=None))
     run.result("step_0001/a")
     head = run.heads()["a"]
-    assert head.turns == 1 and head.flags == ()
+    assert head.turns == 1 and head.flags == ("not_recorded",)
 
 
 def test_moved_replica(run: Run) -> None:

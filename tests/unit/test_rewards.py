@@ -69,6 +69,25 @@ def test_a_long_run_keeps_its_newest_rewards(values: list[float]) -> None:
     assert rewards.last == pytest.approx(sum(values[-3:]) / len(values[-3:]))
 
 
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=5 * NEWEST))
+def test_the_curve_is_that_of_the_whole_run(values: list[float]) -> None:
+    curve = summary(steps(*values)).curve
+    assert len(curve) == min(len(values), NEWEST)
+    if len(values) <= NEWEST:
+        assert curve == tuple(values)
+    if len(values) % len(curve) == 0:
+        part = len(values) // len(curve)
+        assert curve[0] == pytest.approx(sum(values[:part]) / part)
+        assert curve[-1] == pytest.approx(sum(values[-part:]) / part)
+    assert min(values) - 1e-9 <= min(curve) and max(curve) <= max(values) + 1e-9
+
+
+def test_a_long_run_that_has_learned_is_drawn_from_its_first_steps() -> None:
+    learned = summary(steps(*(min(1.0, number / 100) for number in range(400))))
+    text = shown(rewards=learned, trials=TrialsStatus(), metrics=None, step_seconds=None)
+    assert text == "reward 0.01 → 1.00  ▁▃▄▆▇▇▇▇▇▇▇▇▇▇▇▇"
+
+
 # --- what every screen shows ------------------------------------------------------------------------------
 
 

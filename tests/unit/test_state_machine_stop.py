@@ -304,3 +304,20 @@ def test_the_defaults_of_events_and_rules() -> None:
     assert not m.PrepareFailed(1, "why").final
     assert m.Restart().why == "restart requested"
     assert m.RestartRules().startup_deadline == 2700.0
+
+
+def test_a_service_that_dies_during_a_swap_stays_down_until_its_successor_serves() -> None:
+    old = Driver(example("ready")).feed(m.LeaderExited(GENERATION, FAILED), m.AwaitSuccessor())
+    old.now += 2
+    old.feed(m.TreeEmpty(GENERATION))
+    assert (old.machine.state, old.machine.down_since) == ("stopped", NOW)
+    new = Driver(m.succeeded(old.machine, example("starting", generation=GENERATION + 1)))
+    assert (new.machine.down_since, m.failure(new.machine)) == (NOW, "exit 1")
+    new.feed(m.ProbeReady(GENERATION + 1))
+    assert new.machine.down_since is None
+    assert m.failed_at(new.machine) == NOW and m.failure(new.machine) == "exit 1"
+    ready = example("ready", generation=GENERATION + 1)
+    assert m.succeeded(old.machine, ready) == ready, "it serves"
+    assert m.succeeded(example("stopping"), example("starting")) == example("starting"), "nobody died"
+    waits = old.feed(m.Start()).machine
+    assert (waits.state, waits.down_since) == ("waiting", NOW), "the successor failed"

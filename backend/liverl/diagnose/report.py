@@ -119,7 +119,8 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -
         yield f"- mean reward: {rewards.last:.3f}"
     if trials.total:
         without = f", {trials.zero_tool_calls} without a tool call" if trials.zero_tool_calls else ""
-        yield f"- trials: {trials.total}, {trials.finished} of them finished{without}"
+        unknown = f", {trials.unrecorded} whose answers are not recorded" if trials.unrecorded else ""
+        yield f"- trials: {trials.total}, {trials.finished} of them finished{without}{unknown}"
     if settings:
         yield "- " + ", ".join(f"{word}: {settings.get(key, '?')}" for key, word in _RAN.items())
     replicas = snapshot.replicas

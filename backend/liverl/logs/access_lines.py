@@ -12,7 +12,11 @@ from functools import lru_cache
 # what health checks, scrapers and the list of models ask for, with sub-paths such as /health/liveliness
 _POLLS = "health|healthz|ping|metrics|policy_version|version|load|v1/models|models|model/info|v1/model/info"
 # what agents ask for, also behind a prefix such as /openai/deployments/NAME
-_CALLS = "chat/completions|completions|messages|responses|embeddings|rerank|score|classify|tokenize|detokenize|generate"
+# also those of the token routes that the sessions ask: text to tokens, and tokens to an answer
+_CALLS = (
+    r"chat/completions(?:/(?:de)?render)?|completions|messages|responses|embeddings|rerank|score|classify|tokenize"
+    r"|detokenize|generate"
+)
 _LINE = re.compile(
     r'"(?:GET|HEAD|POST|OPTIONS) '
     rf'(?:/(?:{_POLLS})(?:/[^\s?"]*)?|(?:/[^\s?"]*)?/(?:{_CALLS}))/?(?:\?[^\s"]*)?'

@@ -26,6 +26,7 @@ from liverl.util import redact
 # What a trial may be marked with, as ``--flag`` takes it: the flags of its head, and what its other fields say.
 FLAGS = (
     "zero_tool_calls",
+    "not_recorded",
     "failed_turns",
     "moved_replica",
     "mostly_sub",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
+from liverl.observe.trials.tools_offered import NOT_RECORDED
 from liverl.observe.trials.trial import TRUNCATED
 from liverl_tui.data.view import Link
 from liverl_tui.text.words import age, number, one_line
@@ -57,13 +58,17 @@ def ending(head: TrialHead, link: Link) -> Span:
     name. ``link``: see ``state_of``."""
     if head.state != "finished":
         return ("-" if state_of(head, link)[1] == "info" else "cut off"), "dim"
-    if "zero_tool_calls" in head.flags and head.ended_by in (None, "no_tool_call"):
+    return ending_words(head.ended_by, head.flags)
+
+
+def ending_words(ended_by: str | None, flags: Collection[str] = ()) -> Span:
+    """(words, style) of what the result of a trial says of its end. ``flags``: those of the trial."""
+    if "zero_tool_calls" in flags and ended_by in (None, "no_tool_call"):
         return "no tool call", "dim"
-    if head.ended_by is None:
+    if ended_by is None:
         return "done", "dim"
     # Our agents' reasons are words in lower case; whatever else there is comes from an exception.
-    unknown = (one_line(head.ended_by), "dim" if head.ended_by.islower() else "bad")
-    return _ENDINGS.get(head.ended_by, unknown)
+    return _ENDINGS.get(ended_by, (one_line(ended_by), "dim" if ended_by.islower() else "bad"))
 
 
 def ran(head: TrialHead, now: float, ended: bool) -> float | None:
@@ -85,7 +90,7 @@ def calls_of(head: TrialHead) -> tuple[str, str]:
     """(text, style) of a trial's number of tool calls; an alarm for a trial that ended without one."""
     if "zero_tool_calls" in head.flags:
         return NO_TOOLS, "alarm"
-    if head.dumped:
+    if head.dumped or (NOT_RECORDED in head.flags and not head.tool_calls):
         return UNKNOWN, "dim"
     return str(head.tool_calls), "text"
 
@@ -101,6 +106,8 @@ def flag_words(head: TrialHead, equal: bool = False) -> tuple[Span, ...]:
     if "failed_turns" in head.flags:
         words.append(("failures", "bad"))
     words += [(text, "bad") for flag, text in DAMAGED if flag in head.flags]
+    if NOT_RECORDED in head.flags:
+        words.append(("not recorded", "warn"))
     if head.finish_reason in TRUNCATED:
         words.append(("truncated", "warn"))
     if head.state == "finished" and not head.turns and not head.dumped:
@@ -156,8 +163,10 @@ def replica_name(address: str | None, names: Mapping[str, str]) -> str:
 @dataclass
 class Tally:
     """Counts of the trials of one step. ``calling``: trials that called a tool and were not cut off; ``zero``: trials
-    that ended without a tool call; ``finishes``: finish reason -> number; ``earlier``: trials from before the step was
-    begun again, which are in no other count; ``damaged``: flag of ``DAMAGED`` -> number."""
+    that ended without a tool call; ``finishes``: how they ended, in words -> number; where no
+    result says it, the finish reason of the last call; ``earlier``: trials from before the step was begun again, which
+    are in no other count; ``damaged``: flag of ``DAMAGED`` -> number; ``unrecorded``: trials of which it is not known
+    whether they call tools."""
 
     step: int | None
     total: int = 0
@@ -169,6 +178,7 @@ class Tally:
     cut_off: int = 0
     earlier: int = 0
     damaged: Mapping[str, int] = field(default_factory=dict)
+    unrecorded: int = 0
 
     @property
     def decided(self) -> bool:
@@ -208,10 +218,11 @@ def tally_of(step: StepTrials) -> Tally:
         step.judged - step.zero_tool_calls,
         step.zero_tool_calls,
         mean_reward=step.mean_reward,
-        finishes=step.finish_reasons,
+        finishes=_endings(step.ended_by) or step.finish_reasons,
         cut_off=step.cut_off,
         earlier=step.earlier,
         damaged=step.damaged,
+        unrecorded=step.unrecorded,
     )
 
 
@@ -227,20 +238,39 @@ def tally_heads(step: int | None, heads: Iterable[TrialHead]) -> Tally:
         sum(h.tool_calls > 0 and h.state != "cut_off" for h in trials),
         sum("zero_tool_calls" in h.flags for h in trials),
         mean_reward=sum(rewards) / len(rewards) if rewards else None,
-        finishes=Counter(h.finish_reason for h in trials if h.finish_reason is not None),
+        finishes=_endings(
+            Counter(h.ended_by for h in trials if h.state == "finished" and h.ended_by is not None)
+        )
+        or Counter(h.finish_reason for h in trials if h.finish_reason is not None),
         cut_off=sum(h.state == "cut_off" for h in trials),
         earlier=len(every) - len(trials),
         damaged=Counter(flag for h in trials for flag, _ in DAMAGED if flag in h.flags),
+        unrecorded=sum(NOT_RECORDED in h.flags and not h.tool_calls for h in trials),
     )
 
 
+def attempt_before(snapshot: Snapshot) -> str:
+    """The name of the attempt from which counts of the steps before this one are: ``attempt 1``, or that it is an
+    earlier one, where it is not known which of several."""
+    return "attempt 1" if snapshot.attempt == 2 else EARLIER
+
+
 def damage_words(tally: Tally) -> list[str]:
-    """``▲ 3 mask mismatch``: what is wrong with the rows of a step's trials."""
-    return [f"▲ {tally.damaged[flag]} {text}" for flag, text in DAMAGED if tally.damaged.get(flag)]
+    """``▲ 3 mask mismatch``: what is wrong with the rows and the records of a step's trials."""
+    missing = [f"▲ {tally.unrecorded} not recorded"] if tally.unrecorded else []
+    return missing + [f"▲ {tally.damaged[flag]} {text}" for flag, text in DAMAGED if tally.damaged.get(flag)]
+
+
+def _endings(ended_by: Mapping[str, int]) -> Mapping[str, int]:
+    """How trials ended, in words -> number; several reasons may have the same words."""
+    words: Counter[str] = Counter()
+    for reason, trials in ended_by.items():
+        words[ending_words(reason)[0]] += trials
+    return words
 
 
 def finish_words(finishes: Mapping[str, int]) -> str:
-    """Finish reasons with their numbers, the most frequent first: ``stop 12, length 1``."""
+    """Endings with their numbers, the most frequent first: ``submitted 24, max turns 8``."""
     ordered = sorted(finishes.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {times}" for name, times in ordered)
 

@@ -26,6 +26,7 @@ from liverl_tui.widgets.base.trial_words import (
 )
 from liverl_tui.widgets.dashboard.trial_cells import table_row
 from liverl_tui.widgets.dashboard.trial_ids import task_with_id
+from liverl_tui.widgets.dashboard.trial_rows import TRIAL
 
 _PREFIX = "group:"  # of the keys of rows
 
@@ -176,11 +177,40 @@ def group_row(
     now: float,
     ended: bool,
     wanted: Wanted = frozenset(),
+    *,
+    among_trials: bool = False,
 ) -> Row:
     """One group as a line; its time is that of its longest trial. ``equal``: all rewards are the same; ``now``: Unix
-    time; ``ended``: the run is, so nothing runs any more."""
+    time; ``ended``: the run is, so nothing runs any more; ``among_trials``: in the columns of trials, whose heads stand
+    above as soon as a group is open."""
     longest = _longest(group, now, ended)
-    return Row(*_group_spans(group, width, expanded, equal, longest, ended, wanted))
+    spans = _spans_among_trials if among_trials else _group_spans
+    return Row(*spans(group, width, expanded, equal, longest, ended, wanted))
+
+
+@lru_cache(maxsize=256)
+def _spans_among_trials(
+    group: Group, width: int, expanded: bool, equal: bool, longest: Span, ended: bool, wanted: Wanted
+) -> tuple[Span, ...]:
+    """The spans of a group's line in the columns of its trials: what a column says of one of them, of all."""
+    step, task, _, earlier = group.key
+    style = "dim" if earlier else "text"
+    rewards = mean_and_deviation([h.reward for h in group.trials if h.reward is not None])
+    means = _means(group)
+    cells: dict[str, Span | list[Span]] = {
+        "state": (f"{'▾' if expanded else '▸'} ×{len(group.trials)}", style),
+        "step": ("-" if step is None else str(step), "dim"),
+        "task": (one_line(task), style),
+        "calls": (f"✖ {group.zero} NONE", "alarm") if group.zero else _tools(group),
+        "reward": ("-", "dim") if rewards is None else (f"{rewards[0]:.2f}", style),
+        "finish": (_states(group, ended), style),
+        "time": longest,
+        "flags": _flags(group, equal),
+        "turns": means["turns"],
+        "tokens": means["tokens"],
+        **dict.fromkeys(("replica", "preview", "name"), ("", "dim")),
+    }
+    return tuple(table_row(cells, fitted(TRIAL, wanted, width)).spans)
 
 
 @lru_cache(maxsize=256)
@@ -238,7 +268,7 @@ def _lone_spans(
         "state": (UNKNOWN if head.dumped else f"{head.turns} turn{'' if head.turns == 1 else 's'}", "text"),
         "reward": ("-", "dim") if head.reward is None else (f"{head.reward:.2f}", "text"),
         "calls": (calls, style)
-        if style == "alarm" or head.dumped
+        if style == "alarm" or calls == UNKNOWN
         else (f"{calls} call{'' if calls == '1' else 's'}", style),
         "time": (time, "dim"),
         "flags": _joined(flag_words(head)),

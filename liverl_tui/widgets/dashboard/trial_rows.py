@@ -107,7 +107,7 @@ STEP = (
     ),
     Column("reward", "mean reward", 11, 2, ">", value=lambda t: t.mean_reward, largest_first=True),
     Column("running", "running", 7, 3, ">", value=lambda t: t.running, largest_first=True),
-    Column("finishes", "finish reasons", 21, 4, grows=60, value=lambda t: finish_words(t.finishes) or None),
+    Column("finishes", "endings", 21, 4, grows=60, value=lambda t: finish_words(t.finishes) or None),
     Column("total", "trials", 6, 5, ">", value=lambda t: t.total, largest_first=True, shown=False),
 )
 

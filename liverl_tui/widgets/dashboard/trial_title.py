@@ -43,10 +43,11 @@ def without_tools(tally: Tally) -> str:
 
 
 def newest_words(
-    status: TrialsStatus, tallies: Sequence[Tally], planned: int | None
+    status: TrialsStatus, tallies: Sequence[Tally], planned: int | None, before: str = ""
 ) -> tuple[list[str], str]:
     """(texts, style) for the newest trials, the most important text first. ``tallies``: of the newest steps, newest
-    first. While the newest step has shown nothing of tool calls yet, the one before it says so."""
+    first. While the newest step has shown nothing of tool calls yet, the one before it says so. ``before``: the name of
+    an earlier attempt, if all of these trials are its: then they say nothing of the present one."""
     if not status.total:
         return [""], "dim"
     if not tallies:  # trials that belong to no step
@@ -56,6 +57,8 @@ def newest_words(
             return [f"{counts}; ▲ {status.zero_tool_calls} call no tool"], "warn"
         return [counts], "dim"
     now = tallies[0]
+    if before:
+        return [sentence(now, planned, f"{before}, ")], "dim"
     decided = next((tally for tally in tallies if tally.decided), now)
     words = [sentence(now, planned)]
     if decided is not now and decided.zero:

@@ -19,6 +19,7 @@ from liverl_tui.widgets.base.fitting import Chosen, Column
 from liverl_tui.widgets.base.rows import FACTS_GAP, RowsPane
 from liverl_tui.widgets.base.trial_words import (
     Tally,
+    attempt_before,
     damage_words,
     part_of,
     replica_names,
@@ -293,8 +294,9 @@ class TrialsPane(RowsPane):
         if problem := self._reader.problem:
             return [FACTS_GAP.join(part for part in (problem, words) if part), problem]
         tallies = [self._tally] if self._reader.step is not None else list(self._tallies.values())[:1]
+        before = self._attempt_before if self._reader.step is None else ""
         short = [form(t) for form in (short_sentence, shortest_sentence) for t in tallies if t.total]
-        return [words, *short]
+        return [words, *(f"{before}, {form}" if before else form for form in short)]
 
     @property
     def among(self) -> str:
@@ -308,12 +310,21 @@ class TrialsPane(RowsPane):
         snapshot = self._view.snapshot
         planned = snapshot.trials_per_step if snapshot is not None else None
         if self._reader.step is None:
-            return newest_words(self._status, list(self._tallies.values()), planned)
+            return newest_words(self._status, list(self._tallies.values()), planned, self._attempt_before)
         if self._reader.busy and not self._tally.total:
             return [f"reading step {self._reader.step} …"], "info"
         words = [sentence(self._tally, planned, "all of "), *damage_words(self._tally)]
         words += [f"{self._tally.earlier} of an earlier attempt"] if self._tally.earlier else []
         return words, self._tally.style if self._tally.zero else "dim"
+
+    @property
+    def _attempt_before(self) -> str:
+        """The name of the attempt that made all trials, if the present one has made none yet; else empty."""
+        snapshot, newest = self._view.snapshot, next(iter(self._tallies.values()), None)
+        if snapshot is None or newest is None:
+            return ""
+        before = self._status.steps_before(snapshot.attempt, snapshot.started_at)
+        return attempt_before(snapshot) if newest.step in before else ""
 
     @property
     def _folded(self) -> bool:
@@ -334,7 +345,8 @@ class TrialsPane(RowsPane):
             ended = self._view.link == "ended"
             context = self._row_context
             opened = key in self._opened
-            return group_row(group, width, opened, equal, context.now, ended, context.wanted)
+            wanted, mixed = context.wanted, not self._folded
+            return group_row(group, width, opened, equal, context.now, ended, wanted, among_trials=mixed)
         head, context = self._listing.trials[key], self._row_context
         if self._folded:
             short_id = context.ids.get(key, "")

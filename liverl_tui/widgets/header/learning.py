@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from liverl.model import Rewards, Snapshot
 from liverl.observe.metrics.names import key_in
-from liverl.observe.metrics.rewards import change
+from liverl.observe.metrics.rewards import change, resampled
 from liverl_tui.widgets.base.fitting import Form, Part
 from liverl_tui.widgets.base.meters import LEVELS
-from liverl_tui.widgets.base.trial_words import tally_of
+from liverl_tui.widgets.base.trial_words import attempt_before, tally_of
 from liverl_tui.widgets.metrics.axes import number
 
 _SPARKS = (16, 10, 6)  # steps in the curve of the reward, in forms from long to short
@@ -41,8 +41,8 @@ def spark(values: Sequence[float], width: int, start: float | None = None) -> st
 
 
 def _reward(rewards: Rewards) -> list[Part]:
-    """The mean reward of the first and the last three steps, ``reward 0.19 → 0.47``, and the curve. Of a few steps only
-    their last mean, since a step would be in both."""
+    """The mean reward of the first and the last three steps, ``reward 0.19 → 0.47``, and the curve of the whole
+    run. Of a few steps only their last mean, since a step would be in both."""
     if rewards.last is None or not rewards.newest:
         return []
     label, now = ("reward ", "dim"), (f"{rewards.last:.2f}", "strong")
@@ -52,7 +52,11 @@ def _reward(rewards: Rewards) -> list[Part]:
         first, last = ends
         style = "ok" if last - first >= _SAME else "warn" if first - last >= _SAME else "strong"
         forms.insert(0, (label, (f"{first:.2f} → ", "dim"), (f"{last:.2f}", style)))
-    texts = (spark(rewards.newest, width, rewards.first) for width in _SPARKS)
+    # A snapshot of an older version has the newest steps only.
+    if rewards.curve:
+        texts = [spark(resampled(rewards.curve, width), width) for width in _SPARKS]
+    else:
+        texts = [spark(rewards.newest, width, rewards.first) for width in _SPARKS]
     curves = [curve for curve in dict.fromkeys(texts) if len(curve) > 1]
     return [Part(0, tuple(forms)), Part(5, (*(((curve, "info"),) for curve in curves), _NONE))]
 
@@ -62,6 +66,8 @@ def _tools(snapshot: Snapshot) -> list[Part]:
     if tally is None:
         return []
     of = f"{tally.calling}/{tally.calling + tally.zero}"
+    if tally.step in snapshot.trials.steps_before(snapshot.attempt, snapshot.started_at):
+        return [Part(8, (((f"{attempt_before(snapshot)}: tools {of}", "dim"),), _NONE))]
     if not tally.zero:
         return [Part(4, ((("tools ", "dim"), (of, "text")), _NONE))]
     return [Part(3, (((f"{tally.glyph} tools {of}", tally.style),), _NONE))]

@@ -13,6 +13,7 @@ from liverl.model import ServiceStatus, Snapshot, Symptom
 from liverl.util.plural import quantity
 from liverl_tui.data.host import Host, host_of
 from liverl_tui.keys.bindings import bindings, find
+from liverl_tui.text.log_names import with_own_names
 from liverl_tui.text.words import SEVERITY_GLYPH, SEVERITY_STYLE, action_words, age, one_line
 from liverl_tui.text.wrapping import wrap
 from liverl_tui.widgets.base.cells import Row, fit
@@ -167,7 +168,11 @@ class AlertList(RowsPane):
 
     def words(self, key: str) -> str:
         """The alert as text."""
-        return alert_text(self._alerts[key])
+        return alert_text(self._shown(key))
+
+    def _shown(self, key: str) -> Symptom:
+        """The alert as it is shown, see ``with_own_names``."""
+        return with_own_names(self._alerts[key], host_of(self).source.run.path)
 
     def head(self, width: int) -> Row | None:
         """None: an alert is a block of lines."""
@@ -205,7 +210,7 @@ class AlertList(RowsPane):
         parts = {column.name for column in _COLUMNS if self.arrangement.shows(column)}
         for index, key in enumerate(keys):
             wide, now = width - self.gutter_width, self._clock.now()
-            block = alert_rows(self._alerts[key], wide, now, parts, over=self._over)
+            block = alert_rows(self._shown(key), wide, now, parts, over=self._over)
             self.signed(key, block)
             if key == chosen:
                 begin, end = len(rows), len(rows) + len(block)
@@ -296,7 +301,7 @@ class AlertList(RowsPane):
 
     def copy_row(self, key: str) -> str:
         """An alert as text."""
-        return alert_text(self._alerts[key])
+        return alert_text(self._shown(key))
 
     def copy_all(self) -> str:
         """All listed alerts as text, with an empty line between them."""

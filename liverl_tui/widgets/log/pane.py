@@ -42,6 +42,7 @@ class LogsPane(LogView):
         self._active = ALL
         self.pinned = False  # the log does not follow the selection in other panes
         self._failure: tuple[int, LogPlace] | None = None  # (attempt, place) of the failure that was shown
+        self._left: str | None = None  # the tab that was shown before the failure; None unless it was gone to
         # The filter that ``show_actor`` has set, and the one before it.
         self._actor_filter: tuple[Filter, Filter] | None = None
         self._places: list[tuple[int, int, str]] = []  # (first column, end, name) of the tabs in the bar
@@ -61,6 +62,7 @@ class LogsPane(LogView):
             own = {"backend": run.backend_log, "keeper": run.path / "keeper.log"}
             self.do(partial(LogSession.set_run, run=run, services=names, current=current, own=own))
         if view.snapshot is not None:
+            self._follow_attempt(view.snapshot)
             self._show_failure(view.snapshot)
         if self.filter.level is not None and self.filter.kept != (kept := proving_lines(view.snapshot)):
             self.let_through(replace(self.filter, kept=kept))
@@ -78,9 +80,30 @@ class LogsPane(LogView):
         if place is None or self._failure == (snapshot.attempt, place):
             return
         self._failure = snapshot.attempt, place
-        used = self.prompt or self.needle or self.filter.narrows or not self.frame.follow
-        if not used and not self.pinned:
+        if not self._used and not self.pinned and self.frame.follow:
+            self._left = self._active if self._left is None else self._left
             self.show_place(place)
+
+    def _follow_attempt(self, snapshot: Snapshot) -> None:
+        """Once a later attempt has begun, go back from the failure that was shown by itself to the log before it, and
+        follow; not if the user has moved there, searches, filters, or has pinned it."""
+        if self._failure is None or self._left is None or snapshot.attempt <= self._failure[0]:
+            return
+        (_, place), before, self._left = self._failure, self._left, None
+        frame = self.frame
+        there = (
+            frame.follow
+            if place.offset is None
+            else frame.marked is not None and frame.marked == frame.cursor
+        )
+        if there and self._active == place.service and not self._used and not self.pinned:
+            self.show_service(before)
+            self.do(LogSession.end)
+
+    @property
+    def _used(self) -> bool:
+        """Whether the user types, searches or filters."""
+        return bool(self.prompt or self.needle or self.filter.narrows)
 
     # -- tabs
 
@@ -94,7 +117,7 @@ class LogsPane(LogView):
             others = (Tab(name) for name in with_files if name not in listed)
             tabs = [Tab(ALL), *(Tab(s.name, s) for s in services), *others]
             self._tabs = snapshot, with_files, tabs
-            self._colours = {tab.name: f"chart{number % COLOURS + 1}" for number, tab in enumerate(tabs)}
+            self._colours = {tab.name: f"name{number % COLOURS + 1}" for number, tab in enumerate(tabs)}
             self._memo = None  # the remembered rows may have other colors
         return self._tabs[2]
 

@@ -21,6 +21,7 @@ from liverl.logs.segment import Segment
 from liverl.logs.stamps import clock_of
 from liverl.logs.text import bare, shown
 from liverl.model import Level
+from liverl_tui.text.log_names import shown_name
 from liverl_tui.widgets.log.filtering import NewLines, Passing, begin_in_view
 from liverl_tui.widgets.log.frame import ALL, RAW_BYTES, Filter, Frame, LogLine
 from liverl_tui.widgets.log.seek import Jump, Seeker, search, search_near, unfinished
@@ -324,7 +325,7 @@ class LogSession:
         offset = segment.offset_of(number)
         if offset is None:
             self.end()
-            self.note = f"{segment.path.name} has no line {number:,}"
+            self.note = f"{shown_name(segment.path)} has no line {number:,}"
             return
         self._go(Place(segment, offset))
 
@@ -415,7 +416,7 @@ class LogSession:
             follow=view.follow,
             wrap=self.wrap,
             fresh=0 if view.follow else self._new.count(view.document),
-            file=segment.path.name if segment is not None and isinstance(view.document, Chain) else "",
+            file=shown_name(segment.path) if segment is not None and isinstance(view.document, Chain) else "",
             number=None if number is None else number + 1,
             total=total,
             at=at,
@@ -461,7 +462,7 @@ class LogSession:
 
 def _border(document: Document, segment: Segment) -> str:
     """The text of the separator above the first line of a file."""
-    name, before = segment.path.name, document.segments[: document.segments.index(segment)]
+    name, before = shown_name(segment.path), document.segments[: document.segments.index(segment)]
     if segment.epoch:
         return f"{name} was truncated; its earlier lines are lost"
     if any(other.path == segment.path for other in before):

@@ -38,7 +38,7 @@ LEVELS: tuple[Level | None, ...] = (None, "info", "warning", "error")  # of `act
 SERVICE = 12  # columns of the service's name before a line, at most
 MARK = 2  # columns of the mark of a level
 MARKED: tuple[Level | None, ...] = ("debug", "warning", "error")  # levels with a mark
-COLOURS = 6  # number of chart colors of the palette, used for services
+COLOURS = 4  # number of colors of the palette for names of services
 
 
 class LogView(Pane):

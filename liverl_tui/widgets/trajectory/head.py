@@ -12,10 +12,11 @@ from liverl_tui.text.trial_phases import phase_words
 from liverl_tui.text.words import count, duration, one_line
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.fitting import Part, pack
-from liverl_tui.widgets.base.trial_words import DUMPED, NO_TOOLS, replica_name, reward_word
+from liverl_tui.widgets.base.trial_words import DUMPED, NO_TOOLS, ending_words, replica_name, reward_word
 
 _FLAGS = {
     "failed_turns": ("▲ failures", "bad"),
+    "not_recorded": ("▲ not recorded", "warn"),
     "moved_replica": ("▲ moved", "warn"),
     "truncated": ("▲ truncated", "warn"),
     "bad_rows": ("▲ bad rows", "bad"),
@@ -113,13 +114,19 @@ def _parts(t: Trajectory, names: Mapping[str, str], link: Link) -> list[Part]:
         _always(calls),
         Part(4, tuple([(text, "strong")] if text else () for text in ("  ".join(rewards) or main, main, ""))),
         *(_always(_FLAGS[flag]) for flag in t.flags if flag in _FLAGS),
-        _part(5, f"finish {one_line(last)}" if last else ""),
+        _part(
+            5,
+            ending_words(t.ended_by, t.flags)[0]
+            if t.ended_by
+            else f"finish {one_line(last)}"
+            if last
+            else "",
+        ),
         _part(6, f"{count(t.completion_tokens)} tokens" if t.completion_tokens else ""),
         _part(7, duration(t.seconds) if t.seconds is not None else ""),
         _part(8, ", ".join(replicas)),
         _part(9, f"policy v{t.policy_version}" if t.policy_version is not None else ""),
         _part(10, f"model {one_line(t.model)}" if t.model else ""),
-        _part(11, f"ended by {one_line(t.ended_by)}" if t.ended_by else ""),
     ]
 
 

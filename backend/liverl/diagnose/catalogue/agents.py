@@ -32,12 +32,12 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
     now = window.now
     # The steps of an earlier attempt say nothing about the present one, which may have another parser.
     heads = now.trials.newest
-    before = {h.step for h in heads} - {h.step for h in heads if h.updated_at >= now.started_at}
+    before = now.trials.steps_before(now.attempt, now.started_at)
     changed = _parser_changed(now)
     other = max(
         (h.step or 0 for h in heads if h.updated_at < changed), default=-1
     )  # the newest that had another
-    steps = (s for s in now.trials.steps if now.attempt == 1 or s.step not in before)
+    steps = (s for s in now.trials.steps if s.step not in before)
     steps = (s for s in steps if (s.step or 0) > other)
     step = next((s for s in steps if max(s.finished - s.dumped, s.zero_tool_calls) >= FEWEST), None)
     if step is None:
@@ -49,7 +49,8 @@ def zero_tool_calls(window: Window) -> Iterator[Symptom | Resolved]:
         return  # trials that ended without a turn say nothing about tool calls
     every = without == judged
     heads = tuple(h for h in heads if h.step == step.step and not h.earlier and "zero_tool_calls" in h.flags)
-    counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step} made no tool call"
+    recorded = " whose answers are recorded" if step.unrecorded else ""
+    counted = f"{'all' if every else f'{without} of'} {judged} trials of step {step.step}{recorded} made no tool call"
     found = _ParserFault.of(heads, window.beside)
     yield Symptom(
         id="zero_tool_calls",
@@ -82,7 +83,7 @@ def with_trials(cause: Cause, alert: Symptom | None) -> Cause:
 
 class _ParserFault(NamedTuple):
     """Why trials may call no tool, by the format that most of them write. ``title``: what follows the title;
-    ``guess``: several parsers read that format."""
+    ``guess``: no more than half of the trials show that format."""
 
     title: str
     cause: str
@@ -112,7 +113,8 @@ class _ParserFault(NamedTuple):
                 f"{texts}, which the parser {' or '.join(readers)} reads; {setting.present}",
                 setting.change_to(readers[0]),
                 {PARSER_KEY: readers[0]} if setting.by_key else {},
-                len(readers) > 1,
+                2 * count
+                <= len(heads),  # each of the readers reads it; the format itself must be that of most
             )
         model = "train a model" if beside.foreign else "set model.model_path to a model"
         if written:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from liverl.model import Rewards, StepMetrics
 from liverl.observe.metrics.names import key_in, keys_of
@@ -39,7 +39,16 @@ class RewardHistory:
         values = self._by_step.values()
         newest = list(islice(reversed(values), NEWEST))[::-1]
         first, last = list(islice(values, _ENDS)), newest[-_ENDS:]
-        return Rewards(len(values), sum(first) / len(first), sum(last) / len(last), tuple(newest))
+        ends = sum(first) / len(first), sum(last) / len(last)
+        return Rewards(len(values), *ends, tuple(newest), resampled(list(values), NEWEST))
+
+
+def resampled(values: Sequence[float], most: int) -> tuple[float, ...]:
+    """``values`` in at most ``most`` parts of the same length, give or take one value: the mean of each."""
+    if len(values) <= most:
+        return tuple(values)
+    bounds = [part * len(values) // most for part in range(most + 1)]
+    return tuple(sum(values[a:b]) / (b - a) for a, b in pairwise(bounds))
 
 
 def change(rewards: Rewards) -> tuple[float, float] | None:

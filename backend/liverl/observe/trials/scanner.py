@@ -258,6 +258,7 @@ class TrialScanner:
             dumped=every.dumped,
             calling=every.calling,
             calling_now=every.calling_now,
+            unrecorded=every.unrecorded,
         )
 
     @property

@@ -9,7 +9,7 @@ from liverl.model import StepTrials, TrialHead
 from liverl.model_trials import PhaseTimes, SlowTrial
 from liverl.observe.trials.phases import PHASES, slow_trial, slowness
 from liverl.observe.trials.rows import DAMAGED
-from liverl.observe.trials.tools_offered import ZERO
+from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
 
 STEPS = 50  # maximum steps shown
 SLOWEST = 3  # trials of a step that are named
@@ -24,6 +24,9 @@ class Tally:
     cut_off: int = 0
     zero: int = 0
     zero_unknown: int = 0  # those of ``zero`` of which it is not known whether they were offered tools
+    unrecorded: int = (
+        0  # of which it is not known whether they call tools: answers are missing in their records
+    )
     calling: int = 0
     calling_now: int = 0
     reward_sum: float = 0.0
@@ -57,6 +60,7 @@ class Tally:
         if ZERO in head.flags:
             self.zero += 1
             self.zero_unknown += head.tools_offered is None
+        self.unrecorded += NOT_RECORDED in head.flags and not head.tool_calls
         if head.state != "cut_off" and head.tool_calls:
             self.calling += 1
             self.calling_now += head.state == "running"
@@ -113,6 +117,7 @@ class Tally:
         self.cut_off += other.cut_off
         self.zero += other.zero
         self.zero_unknown += other.zero_unknown
+        self.unrecorded += other.unrecorded
         self.calling += other.calling
         self.calling_now += other.calling_now
         self.reward_sum += other.reward_sum
@@ -237,4 +242,5 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         },
         slowest=tuple(tally.slowest),
         dumped=tally.dumped,
+        unrecorded=tally.unrecorded,
     )

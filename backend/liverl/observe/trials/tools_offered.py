@@ -13,6 +13,7 @@ from liverl.util.decode import decode_yaml
 from liverl.util.regular_file import read_regular
 
 ZERO = "zero_tool_calls"  # flag of a trial
+NOT_RECORDED = "not_recorded"  # flag of a trial: the record of an answered call has no answer
 _REQUEST, _RESPONSE = b'"request_body":', b'"response_body":'
 _KEYS = (b'"tools":', b'"functions":')  # unescaped quotes: keys, not text
 _LISTED = re.compile(rb"\s*\[\s*[^\]\s]")

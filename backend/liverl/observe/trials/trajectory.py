@@ -30,7 +30,7 @@ from liverl.observe.trials.records import (
 from liverl.observe.trials.rows import UNREADABLE
 from liverl.observe.trials.session_facts import SessionFacts, joined
 from liverl.observe.trials.tool_formats import explain_no_calls
-from liverl.observe.trials.tools_offered import ZERO
+from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
 from liverl.util.bad_json import BAD_JSON
@@ -62,7 +62,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     )
     outcome: str = ""  # see ``TrialHead.outcome``
     not_trained: dict[str, int] = {}  # reason -> sampled tokens in no row
-    # zero_tool_calls, moved_replica, failed_turns, truncated, mostly_sub, no_reward, unreadable, and those of ``rows``
+    # zero_tool_calls, not_recorded, moved_replica, failed_turns, truncated, mostly_sub, no_reward, unreadable, and
+    # those of ``rows``
     flags: tuple[str, ...] = ()
     source: str | None = None  # the file of the turns, relative to the directory
     files: tuple[TrialFile, ...] = ()  # all other files of the trial
@@ -355,8 +356,10 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
     abandoned = [turn for turn in turns if turn.abandoned]
     if abandoned and abandoned[-1] is turns[-1] and not ended:
         abandoned.pop()  # the trial was cut off during this call: not a failure, as in the list of trials
+    known = bool(judged) and len(judged) == len(finished)
     flags = (
-        (ZERO, bool(judged) and not any(t.calls for t in judged) and offered and (ended or over(last))),
+        (ZERO, known and not any(t.calls for t in judged) and offered and (ended or over(last))),
+        (NOT_RECORDED, len(judged) < len(finished)),
         ("moved_replica", replicas > 1 or any(t.moved_from for t in turns)),
         ("failed_turns", bool(abandoned) or any(not (t.success or t.abandoned) for t in turns)),
         ("truncated", last in TRUNCATED),

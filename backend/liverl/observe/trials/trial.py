@@ -40,7 +40,7 @@ from liverl.observe.trials.records import (
 )
 from liverl.observe.trials.rows import BAD_ROWS, UNREADABLE, flags_of
 from liverl.observe.trials.session_facts import MOSTLY
-from liverl.observe.trials.tools_offered import in_request
+from liverl.observe.trials.tools_offered import NOT_RECORDED, in_request
 from liverl.util.clocks import age_of
 from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regular
 
@@ -49,6 +49,9 @@ FACTS = "liverl.json"  # what liverl knows of a trial; in old runs config.json, 
 HARBOR = "harbor"  # the agent of trials whose config.json and result.json are Harbor's
 MOST_VALUES = 8  # of a sampling parameter that are kept
 SETTLE = 5.0  # seconds after result.json within which the proxy may still write the last call
+# The same where its result tells of more turns than are recorded: the proxy waits so long for LiteLLM's report
+# (``REPORT_GRACE`` of ``proxy.runtime.generation_state``), and writes the record then.
+RECORDS_DUE = 130.0
 FRESH = 2.0  # seconds: a directory may change again within the resolution of its modification time
 # Seconds after the end of a session without a word of the trial's result, until which one is waited for: a verifier
 # that runs after it (Harbor's own limit for tests is half an hour), or a reward that is written beside it.
@@ -138,6 +141,7 @@ class Trial:
         "task",
         "turns",
         "unreadable",
+        "unrecorded",
         "updated_at",
         "writes",
     )
@@ -150,6 +154,7 @@ class Trial:
         self.name = path.rpartition("/")[2]
         self.task = TASK.sub("", self.name)
         self.turns = self.judged = self.calls = self.completion_tokens = self.bad = 0
+        self.unrecorded = 0  # of ``turns``: their record has no answer
         self.failed = self.moved = self.ended = self.closed = False
         self.repeated = False  # it was run again, as another trial
         self.abandoned = False  # the last call was abandoned: a failure only if the trial continued or ended
@@ -195,8 +200,9 @@ class Trial:
     @property
     def zero_tool_calls(self) -> bool:
         """Whether the agent has finished with at least one assistant turn and no tool call, although its requests offer
-        tools, or may do so."""
-        return self.judged > 0 and self.calls == 0 and self._over and self.offered is not False
+        tools, or may do so. Not known, and so not so, while the answer of a turn is not recorded."""
+        known = self.judged > 0 and not self.unrecorded
+        return known and self.calls == 0 and self._over and self.offered is not False
 
     @property
     def unread(self) -> bool:
@@ -260,6 +266,7 @@ class Trial:
             ("mostly_sub", (self.sub_tokens or 0) > MOSTLY * self.completion_tokens),
             *((flag, True) for flag in self.row_flags),
             ("no_reward", bool(self.no_reward)),
+            (NOT_RECORDED, self.unrecorded > 0),
         )
         head = TrialHead(
             name=self.name,
@@ -306,7 +313,8 @@ class Trial:
     def _settled(self, now: float) -> bool:
         """Whether nothing more will be written of it."""
         if self._result_at is not None:
-            return age_of(self._result_at, now) > SETTLE
+            owed = self._trajectory is not None and self.turns < self._told_turns
+            return age_of(self._result_at, now) > (RECORDS_DUE if owed else SETTLE)
         if self._document_at is None:
             return False
         return age_of(self._document_at, now) > (RESULT_DUE if "config.json" in self._names else REWARD_DUE)
@@ -395,6 +403,7 @@ class Trial:
     def _add_turn(self, turn: RecordedTurn) -> None:
         self.turns += 1
         self.judged += turn.tool_calls is not None
+        self.unrecorded += turn.tool_calls is None
         self.calls += turn.tool_calls or 0
         self._recognise(turn.written)
         self.completion_tokens += turn.completion_tokens
@@ -416,7 +425,7 @@ class Trial:
         self.writes = found[0] if found else self.writes
 
     def _forget_turns(self) -> None:
-        self.turns = self.judged = self.calls = self.completion_tokens = 0
+        self.turns = self.judged = self.unrecorded = self.calls = self.completion_tokens = 0
         self.failed = self.moved = self.abandoned = False
         self.finish_reason = self.replica = self._called_at = self.writes = None
         self.rewrites = self.sub_tokens = self.offered = None
@@ -516,6 +525,7 @@ class Trial:
         self.turns = parsed.turns
         self.calls = parsed.tool_calls or 0
         self.judged = parsed.turns if parsed.tool_calls is not None else 0
+        self.unrecorded = 0
         self.completion_tokens = parsed.completion_tokens
         self._recognise(parsed.written)
         self.preview = parsed.preview

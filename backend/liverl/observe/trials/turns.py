@@ -83,6 +83,9 @@ class _Conversation:
         self.names = names  # tool names by call id
 
 
+_NO_ANSWER = "its answer is not recorded: what the model wrote, and whether it called a tool, is not known"
+
+
 class TurnBuilder:
     """Takes records in the order of the file. ``turns``: the trajectory so far; ``session``: what they say of the
     trial's session; ``bad``: number of invalid records."""
@@ -118,6 +121,8 @@ class TurnBuilder:
         if missing:
             note = f"{missing} earlier messages are not known: the record of an earlier turn is damaged or was removed"
         answer = message_parts(message, conversation.names)
+        if success and message is None:
+            note = "; ".join(filter(None, (note, _NO_ANSWER)))
         failure = _value(record, "failure")
         if failure is not None or not success:
             answer.append(Part("error", _failure_text(failure)))

@@ -23,9 +23,11 @@ from .settings import ModelConfig, Settings
 from .status import StatusFile
 from .trial_sampling import TrialSampling
 
-# LiteLLM reports a call from a background task, usually within milliseconds. After this many seconds the
-# record is made from the response to the client, so that no record is lost if LiteLLM never reports.
-REPORT_GRACE = 10.0
+# LiteLLM reports a call from a background task, usually within milliseconds; on 2 cores under a load of 20 more than
+# 10 s passed for half of the calls. After this many seconds the record is made from the response to the client, without
+# the answer, so that no call is lost if LiteLLM never reports. A report that comes later is dropped: a second record
+# would be a second turn.
+REPORT_GRACE = 120.0
 FAILED_GRACE = 1.0  # seconds; the same for failed calls, which have no reply to wait for
 
 

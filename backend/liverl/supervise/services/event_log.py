@@ -121,8 +121,9 @@ def words(
             expected = after.after not in ("decide", "fail") or done
             return f"stopping: {after.why}", "info" if expected else "warning"
         case "stopped":
-            how = f" ({after.exit.words()})" if after.exit is not None and after.generation else ""
-            return f"{after.why}{how if 'exit' not in after.why else ''}", "info"
+            how = after.exit.words() if after.exit is not None and after.generation else ""
+            told = not how or "exit" in after.why or how in after.why
+            return after.why if told else f"{after.why} ({how})", "info"
         case "failed":
             return f"failed: {after.why}", "error"
         case "gave_up":

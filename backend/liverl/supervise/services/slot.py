@@ -108,6 +108,7 @@ class Slot:
         assert self.incoming is not None
         old, new = self.current, self.incoming
         new.spec, new.role = self.spec, "current"
+        new.machine = state_machine.succeeded(old.machine, new.machine)
         self.current, self.incoming = new, None
         if old.machine.state in state_machine.ENDED:
             old.close()

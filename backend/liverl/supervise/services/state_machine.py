@@ -59,6 +59,25 @@ class MachineState:
         return self.state == "failed" and self.after == "fail"
 
 
+def awaits_successor(machine: MachineState) -> bool:
+    """Whether it ended by itself during a swap, and the generation that is being started takes its place."""
+    return machine.after == "hold" and machine.wanted
+
+
+def succeeded(old: MachineState, new: MachineState) -> MachineState:
+    """The state of the generation that takes the place of ``old``. If ``old`` ended by itself and ``new`` does not
+    serve yet, the service stays down since then, for the same reason, and that counts as one of its failures."""
+    if old.down_since is None or new.state in SERVING or not new.wanted:
+        return new
+    return replace(
+        new,
+        down_since=old.down_since,
+        last_failure=old.last_failure,
+        failures=(*old.failures, old.down_since),
+        streak=old.streak,
+    )
+
+
 def failed_at(machine: MachineState) -> float | None:
     """When the service failed last, in Unix seconds; None if it did not, or was started by a command since."""
     return machine.failures[-1] if machine.failures else None
@@ -257,7 +276,7 @@ def step(
     """The next state, and the actions to carry out. ``now``: Unix seconds; ``jitter``: see :func:`backoff`. Events
     that do not apply, or are of another generation, leave the state as it is."""
     nxt, actions = _step(machine, event, now, rules, jitter)
-    if nxt.state in SERVING or nxt.state in ENDED or not nxt.wanted:
+    if nxt.state in SERVING or not nxt.wanted or (nxt.state in ENDED and not awaits_successor(nxt)):
         down_since = None
     else:
         down_since = now if machine.state in SERVING else machine.down_since

@@ -1,0 +1,65 @@
+"""``metrics``: what a run has measured, for other programs and people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from liverl.exit_codes import ExitCode
+from liverl.rundir.index import find_run
+from liverl.util.nearest import did_you_mean
+from liverl_tui.cli.actions import Actions
+from liverl_tui.cli.exporting import output_option, write
+from liverl_tui.cli.options import run_options
+from liverl_tui.text.errors import CliError
+
+
+@click.group("metrics", cls=Actions)
+def metrics_command() -> None:
+    """Export a run's metrics as a table or as charts.
+
+    Of a run that is live, and of one that has ended. M in the interface shows the charts.
+    """
+
+
+@metrics_command.command("export")
+@click.option("--csv", "form", flag_value="csv", default=True, help="A table, a row per step (default).")
+@click.option("--parquet", "form", flag_value="parquet", help="The same table as a Parquet file.")
+@click.option("--svg", "form", flag_value="svg", help="A picture: the charts that the interface shows first.")
+@click.option("--key", "keys", metavar="METRIC", multiple=True, help="Only this metric; repeatable.")
+@output_option
+@run_options
+def export_command(
+    run: Path | None, run_root: Path | None, form: str, keys: tuple[str, ...], output: Path | None
+) -> int:
+    """Export the metrics of all steps.
+
+    The columns of the table are `step` and the names that the trainer writes, such as critic/score/mean. Where a step
+    has not written a metric, its cell is empty (null in Parquet); what is not finite is nan, inf or -inf.
+    """
+    from liverl.offline.charts_svg import charts
+    from liverl.offline.tables import NothingToExport, as_csv, metric_kinds, metrics_table, series_of
+    from liverl.util.parquet import parquet
+
+    run_dir = find_run(run, run_root)
+    try:
+        series = series_of(run_dir)
+        table = metrics_table(series, keys)
+    except NothingToExport as error:
+        raise CliError(f"run {run_dir.name} has no {error}", ExitCode.FAILED) from None
+    except KeyError as error:
+        key = str(error.args[0])
+        hint = did_you_mean(key, series.series)
+        some = ", ".join(sorted(series.series)[:8])
+        raise CliError(
+            f"run {run_dir.name} has no metric {key!r}; {hint or f'it has {len(series.series)}, such as {some}'}",
+            ExitCode.USAGE,
+        ) from None
+    except OSError as error:
+        raise CliError(
+            f"{error.filename or run_dir.path}: {error.strerror or error}", ExitCode.FAILED
+        ) from None
+    if form == "svg":
+        return write(output, charts(series, keys or series.default_charts(), run_dir.name))
+    return write(output, parquet(table, metric_kinds(table)) if form == "parquet" else as_csv(table))

@@ -1,0 +1,81 @@
+"""``report``: the report of a run that has ended, as Markdown or as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from liverl.exit_codes import ExitCode
+from liverl.rundir.commands import attach_command
+from liverl.rundir.index import find_run
+from liverl.util.regular_file import read_text
+from liverl_tui.cli.exporting import output_option, write
+from liverl_tui.cli.numbers import STEP
+from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.cli.output import echo
+from liverl_tui.text.errors import CliError
+
+if TYPE_CHECKING:
+    from liverl.rundir.layout import RunDir
+
+
+@click.command("report")
+@click.option(
+    "--html", "as_html", is_flag=True, help="One page with charts, to send to somebody; needs nothing else."
+)
+@click.option("--attempt", type=STEP, metavar="N", help="Of attempt N, not of the newest that has ended.")
+@output_option
+@named_run
+@run_options
+def report_command(
+    run: Path | None, run_root: Path | None, as_html: bool, attempt: int | None, output: Path | None
+) -> int:
+    """Print the report of a run that has ended: what ran, why it ended, its alerts, and where to look.
+
+    It is written when an attempt ends, as report.md in the directory of the attempt. With --html it is one page with
+    the charts of the metrics and a table of the trials of each step; it loads nothing, and no script is in it.
+    """
+    run_dir = find_run(run, run_root)
+    text = _report(run_dir, attempt)
+    return write(output, _page(run_dir, text) if as_html else text)
+
+
+def _report(run: RunDir, attempt: int | None) -> str:
+    """The text of the report.
+
+    Raises:
+        CliError: there is none, or it cannot be read.
+    """
+    numbers = [attempt] if attempt is not None else sorted(run.attempts(), reverse=True)
+    for number in numbers:
+        try:
+            return read_text(run.report(number))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise CliError(f"{run.report(number)}: {error.strerror or error}", ExitCode.FAILED) from None
+    which = f"attempt {attempt} of run {run.name}" if attempt is not None else f"run {run.name}"
+    raise CliError(
+        f"{which} has no report: it is written when an attempt ends; to see the run now: {attach_command(run.path)}",
+        ExitCode.FAILED,
+    )
+
+
+def _page(run: RunDir, text: str) -> str:
+    from liverl.offline.charts_svg import charts
+    from liverl.offline.page import page
+    from liverl.offline.present import present
+    from liverl.offline.tables import series_of
+
+    drawn = ""
+    try:
+        series = series_of(run)
+    except OSError as error:
+        echo(f"warning: no charts: {error.filename or run.path}: {error.strerror or error}", err=True)
+    else:
+        if keys := series.default_charts():
+            drawn = charts(series, keys)
+    state, _ = present(run)
+    return page(text, drawn, state.trials.steps if state is not None else ())
