@@ -68,7 +68,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_SHARDS, "infrastructure: nnodes ngpus_per_node; verl: rollout_mode rollout_gpus"),
     (_KEY, "infrastructure: anthropic_api_key"),
     (_LIVE, "run: replicas; trainer: restart; verl: actor_deadline address_deadline health_deadline"),
-    (_LIVE, "supervise: *; observe: *; diagnosis: *; ui: *"),
+    (_LIVE, "supervise: *; observe: *; diagnosis: *; ui: *; batch: *"),
     (_REPLICAS_AND_TRAINER, "run: seed; embedded.faults: ignore_sigterm"),
     (
         _REPLICAS,

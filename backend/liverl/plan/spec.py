@@ -219,7 +219,8 @@ class Settings(msgspec.Struct, frozen=True):
     files with rules of the site, beside our catalogue of causes. ``metrics_port``: on which Prometheus reads the run's
     metrics, 0: none; ``metrics_token_file``: absolute path of the token's file, empty: one of the run's own.
     ``docker_host``: of the daemon whose bridge ports with the host ``BRIDGE`` are for, "": as the trainer's variables
-    say."""
+    say. ``batch_end_time``: of the batch job, as the user says; ``batch_margin``: seconds before its end;
+    ``batch_unsaved``: why the trainer saves no checkpoint before it, "": it does."""
 
     scan_interval: float = 2.0
     host_interval: float = 2.0
@@ -240,6 +241,9 @@ class Settings(msgspec.Struct, frozen=True):
     metrics_port: int = 0
     metrics_token_file: str = ""
     docker_host: str = ""
+    batch_end_time: str = ""
+    batch_margin: float = 180.0
+    batch_unsaved: str = "an earlier version of liverl-tui has planned it"
 
 
 class NotifyTarget(msgspec.Struct, frozen=True):
