@@ -78,9 +78,9 @@ class Slurm:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def submit(self, script: Path) -> str:
-        """The job's number."""
-        return self.tell("sbatch", "--parsable", script.as_posix())
+    def submit(self, script: Path, *options: str) -> str:
+        """The job's number. ``options``: of sbatch; they count more than those in the script."""
+        return self.tell("sbatch", "--parsable", *options, script.as_posix())
 
     def job(self, number: str) -> dict[str, str]:
         """The fields that ``scontrol show job`` has of a job, such as JobState, ExitCode and Restarts."""

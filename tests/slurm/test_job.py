@@ -1,10 +1,11 @@
-"""The script of ``liverl-tui launcher slurm``, submitted to a real Slurm: a job that ends, one that is cancelled, and
-one that is queued again and resumes its run."""
+"""The script of ``liverl-tui launcher slurm``, submitted to a real Slurm: a job that ends, one that is cancelled, one
+that is queued again and resumes its run, and one that reaches its time limit."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from kit.slurm import Slurm
 from kit.waiting import wait_until
 
 from liverl.observe.metrics.steps import MetricsReader
+from liverl.rundir.layout import RunDir
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -20,9 +22,9 @@ SMALL = ("training.save_freq=1", "infrastructure.litellm_port=0")
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
-def script(folder: Path, steps: int) -> Path:
+def script(folder: Path, steps: int, *more: str) -> Path:
     file = folder / "job.sbatch"
-    sets = [word for one in (*SMALL, f"training.total_steps={steps}") for word in ("--set", one)]
+    sets = [word for one in (*SMALL, f"training.total_steps={steps}", *more) for word in ("--set", one)]
     words = [
         "launcher",
         "slurm",
@@ -38,6 +40,14 @@ def script(folder: Path, steps: int) -> Path:
         [sys.executable, "-m", "liverl_tui", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL
     )
     return file
+
+
+def start_again(slurm: Slurm, job: str) -> None:
+    """Start a job that was queued again; Slurm itself waits two minutes. In the second in which the job has ended its
+    new start would be refused ("Job credential revoked")."""
+    pending = time.time()
+    wait_until(lambda: time.time() >= pending + 2, 10, "another second")
+    slurm.tell("scontrol", "update", f"JobId={job}", "StartTime=now")
 
 
 def output(slurm: Slurm, job: str) -> str:
@@ -85,9 +95,43 @@ def test_a_job_that_is_queued_again_resumes_its_run(slurm: Slurm, tmp_path: Path
     slurm.tell("scontrol", "requeue", job)
     wait_until(lambda: slurm.job(job)["JobState"] == "PENDING", 90, "the requeue")
     assert (run.result().state, run.result().exit_code) == ("stopped", 5), output(slurm, job)
-    slurm.tell("scontrol", "update", f"JobId={job}", "StartTime=now")  # else Slurm waits two minutes
+    start_again(slurm, job)
     assert over(slurm, job) == "COMPLETED", output(slurm, job)
     assert slurm.job(job)["Restarts"] == "1"
     result = run.result()
     assert (result.state, result.exit_code, result.attempt, run.tagged()) == ("done", 0, 2, {})
     assert steps_of(run) == [1, 2, 3]
+
+
+def test_a_checkpoint_before_the_time_limit(slurm: Slurm, tmp_path: Path) -> None:
+    """Four minutes, and the run is stopped one before; ``training.save_freq`` alone would save nothing."""
+    file = script(tmp_path, 1000, "training.save_freq=1000", "batch.margin=120")
+    job = slurm.submit(file, "--time=4", "--signal=B:USR1@60")
+    run = ToyRun(tmp_path / "runs" / "liverl" / "night")
+    wait_until(lambda: steps_of(run), 120, "a step")
+    end = run.snapshot().batch_end
+    assert end is not None and end.by == "squeue" and end.at is not None and end.problem == end.unsaved == ""
+    assert 0 < end.at - run.snapshot().at < 240
+    wait_until(lambda: slurm.job(job)["JobState"] == "PENDING", 400, "the requeue before the limit")
+    result = run.result()
+    assert (result.state, result.exit_code, run.tagged()) == ("stopped", 5, {}), output(slurm, job)
+    saved = [
+        int(path.name.removeprefix("global_step_")) for path in run.run_dir.glob("checkpoints/global_step_*")
+    ]
+    trainer = (run.run_dir / "attempt_001" / "logs" / "trainer.1.log").read_text()
+    assert saved and f"saving a checkpoint at step {min(saved)}: the batch job ends in" in trainer
+    assert max(saved) < 1000
+    start_again(slurm, job)
+    wait_until(
+        lambda: len(RunDir(run.run_dir).attempts()) == 2 and steps_of(run)[-1] > max(saved),
+        200,
+        "a step of the next attempt",
+    )
+    (log,) = (run.run_dir / "attempt_002" / "logs").glob("trainer.*.log")
+    assert f"setting global step to {max(saved)}" in log.read_text()
+    slurm.tell("scancel", job)
+    assert over(slurm, job) == "CANCELLED"
+    wait_until(
+        lambda: slurm.tell("squeue", "-h", "-j", job, "-o", "%T") == "", 90, "the end of its processes"
+    )
+    assert run.tagged() == {}

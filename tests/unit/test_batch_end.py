@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from kit.screens import snapshot
 
 from liverl.config import ConfigError, load_config
 from liverl.config.end_time import end_seconds
+from liverl.control.messages import CommandError
 from liverl.daemon.batch_end import ASK_S, BatchEndWatch
-from liverl.diagnose.catalogue.batch_ends import SAVE_S, batch_end_unsaved
+from liverl.diagnose.catalogue.batch_ends import batch_end_unsaved
 from liverl.diagnose.tracker import RunContext, Window
 from liverl.model import BatchEnd, Result, StepMetrics, Symptom
 from liverl.observe.batch_end import BatchEndRead, NoEnd, read_batch_end, squeue_end
@@ -25,6 +27,7 @@ from liverl.observe.metrics.recent import of_steps
 from liverl.plan.spec import Settings
 from liverl.preflight.batch_end import check
 from liverl.snapshot_json import decode_snapshot, encode_snapshot
+from liverl.util.before_end import FILE, SAVE_S, BeforeEnd, read
 from liverl_tui.cli.status_table import render
 from liverl_tui.text.facts import batch_words, plain_facts
 
@@ -302,7 +305,21 @@ LONGEST = 100.0 + SAVE_S + 180.0
         (100.0, steps(), {}, False),  # no step has been timed
         (100.0, steps(None, None, None), {"step": None}, False),
         (100.0, steps(None, None, None), {"state": "stopping"}, False),
-        (100.0, steps(None, None, None), {"end": BatchEnd(AT + 100.0, "squeue", margin=180.0)}, False),
+        # The trainer saves: only the margin is left, and the newest checkpoint is older than it should be.
+        (0, steps(*[None] * 9), {"step": 9, "end": BatchEnd(AT + 180.0, "squeue", margin=180.0)}, False),
+        (0, steps(*[None] * 9), {"step": 9, "end": BatchEnd(AT + 179.0, "squeue", margin=180.0)}, True),
+        (
+            0,
+            steps(*[None] * 5, 9.0, *[None] * 3),
+            {"step": 9, "end": BatchEnd(AT + 99.0, "squeue", margin=180.0)},
+            True,
+        ),
+        (
+            0,
+            steps(*[None] * 6, 9.0, *[None] * 2),
+            {"step": 9, "end": BatchEnd(AT + 99.0, "squeue", margin=180.0)},
+            False,
+        ),
         (100.0, steps(None, None, None), {"end": BatchEnd(None, problem="x", unsaved=NEVER)}, False),
         (100.0, steps(None, None, None), {"end": None}, False),
         (
@@ -340,23 +357,27 @@ class Hub:
 
     def __init__(self, folder: Path) -> None:
         self.attempt_dir, self.clock, self.said = folder, 5_000.0, list[tuple[str, str]]()
+        self.batch_end, self.unwritten = "", list[str]()
+        self.records = SimpleNamespace(write_failed=self.unwritten.append)
+        trainer = SimpleNamespace(name="trainer", ends_run=True)
+        self.plan = SimpleNamespace(
+            services=(SimpleNamespace(name="proxy", ends_run=False), trainer), script=None
+        )
 
     def now(self) -> float:
         return self.clock
 
     def say(self, kind: str, text: str, level: str = "info", *_rest: object, **_more: object) -> None:
-        assert kind == "batch"
+        assert kind in ("batch", "checkpoint")
         self.said.append((level, text))
 
 
 class Watched:
     """A watch whose clocks and whose squeue the test sets. ``ends``: what squeue prints."""
 
-    def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, ends: str | NoEnd | None, **given: Any
-    ) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, ends: str | NoEnd | None) -> None:
         self.hub, self.ends, self.wall, self.ran, self.asked = Hub(folder), ends, NOW, 0.0, 0
-        self.settings = Settings(**({"batch_unsaved": "", "batch_margin": 90.0} | given))
+        self.settings = Settings(batch_unsaved="", batch_margin=90.0)
         monkeypatch.setattr("liverl.daemon.batch_end.clocks.ran", lambda: self.ran)
         self.watch = BatchEndWatch(
             self.hub,  # type: ignore[arg-type]
@@ -426,9 +447,66 @@ def test_keys_that_are_changed_while_the_run_goes_on(tmp_path: Path, monkeypatch
     one = Watched(tmp_path, monkeypatch, None)
     assert one.look() is None and one.hub.said == []
     one.settings = Settings(batch_end_time=LATER, batch_margin=7.0, batch_unsaved=NEVER)
-    assert one.look(5.0) == BatchEnd(pytest.approx(5_600.0), "batch.end_time", "", 7.0, NEVER)
+    found = one.look(5.0)
+    assert found is not None and found == BatchEnd(found.at, "batch.end_time", "", 7.0, NEVER)
+    assert found.at == pytest.approx(5_600.0)
     one.settings = Settings(batch_end_time=LATER, batch_margin=8.0, batch_unsaved="")
-    assert one.look(5.0) == BatchEnd(pytest.approx(5_600.0), "batch.end_time", "", 8.0, "")
+    assert one.look(5.0) == BatchEnd(found.at, "batch.end_time", "", 8.0, "")
     one.settings = Settings(batch_end_time=EARLIER, batch_unsaved="")
     found = one.look(5.0)
     assert found is not None and found.at is None and "in the past" in found.problem
+
+
+def test_trainers_are_told_the_end_the_margin_and_what_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Watched(tmp_path, monkeypatch, None)
+    one.look()
+    assert not (tmp_path / FILE).exists() and one.hub.batch_end == "", "there is nothing to tell"
+    one.ends = LATER
+    one.look(ASK_S)
+    assert read(tmp_path / FILE) == BeforeEnd(NOW + 600, 90.0, 0)
+    assert one.hub.batch_end == str(int(NOW + 510))
+    written = (tmp_path / FILE).stat()
+    one.look(5.0)
+    assert (tmp_path / FILE).stat() == written, "it is not written again"
+    assert "at the end of its present step" in asyncio.run(one.watch.save_now("cli pid 7"))
+    assert read(tmp_path / FILE) == BeforeEnd(NOW + 600, 90.0, 1)
+    assert one.hub.said[-1] == (
+        "info",
+        "trainer saves a checkpoint at the end of its present step, as cli pid 7 asked",
+    )
+    next_backend = Watched(tmp_path, monkeypatch, None)
+    next_backend.look()
+    assert read(tmp_path / FILE) == BeforeEnd(None, 90.0, 1)
+    asyncio.run(next_backend.watch.save_now("cli pid 8"))
+    assert read(tmp_path / FILE).asked == 2, "it goes on with the number of the one before it"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"services": ()}, "the run has no trainer"),
+        ({"script": "x"}, "its trainer is that of a launch script"),
+    ],
+)
+def test_a_checkpoint_that_nobody_can_save_is_refused(
+    changes: dict[str, Any], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Watched(tmp_path, monkeypatch, None)
+    vars(one.hub.plan).update(changes)
+    with pytest.raises(CommandError, match=f"^no checkpoint can be asked for: {why}$"):
+        asyncio.run(one.watch.save_now("cli pid 7"))
+    assert one.hub.said == [("warning", f"cli pid 7 asked for a checkpoint, but {why}")]
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_file_that_cannot_be_written_is_reported_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Watched(tmp_path / "gone", monkeypatch, LATER)
+    one.look()
+    assert one.hub.unwritten == [f"{FILE}: No such file or directory"]
+    (tmp_path / "gone").mkdir()
+    one.look(5.0)
+    assert read(tmp_path / "gone" / FILE).ends_at == NOW + 600

@@ -79,6 +79,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/sessions/finished.py": (2, STAMPS),
     "backend/liverl/supervise/keeper/process/liverl_keeper/children.py": (1, SHOWN),
     "backend/liverl/supervise/recovery/evidence.py": (2, SHOWN),
+    "backend/liverl/util/before_end.py": (1, PROTOCOL),
     "backend/liverl/util/clocks.py": (3, "the wall part of a moment, used where the boot is another one"),
     "backend/liverl/util/weight_requests.py": (1, PROTOCOL),
     "backend/liverl/verl_runtime/cpuengine/http.py": (2, PROTOCOL),

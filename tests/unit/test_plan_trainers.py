@@ -378,10 +378,13 @@ def test_verls_environment_gets_our_modules_alone() -> None:
 
 def test_only_standalone_replicas_need_a_plug_in_and_our_loops() -> None:
     paths = {f.path for f in service(plan_of(), "trainer").files}
-    plugin = {f"{_PATH}/liverl_endings-1.dist-info/{name}" for name in ("METADATA", "entry_points.txt")}
-    stub = f"{_PATH}/liverl/__init__.py"
-    assert paths == {stub, "trainer/agent_loop.yaml", "trainer/agent.json"} | plugin
-    assert {f.path for f in service(plan_of("verl.agent_loop=tool_agent"), "trainer").files} == {stub}
+    endings, always = (
+        {f"{_PATH}/liverl_{plugin}-1.dist-info/{name}" for name in ("METADATA", "entry_points.txt")}
+        for plugin in ("endings", "before_end")
+    )
+    always.add(f"{_PATH}/liverl/__init__.py")
+    assert paths == {"trainer/agent_loop.yaml", "trainer/agent.json"} | endings | always
+    assert {f.path for f in service(plan_of("verl.agent_loop=tool_agent"), "trainer").files} == always
 
 
 def test_verls_processes_are_told_where_the_endings_of_trials_are_counted() -> None:

@@ -7,12 +7,14 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
+from liverl.control.messages import CommandError
 from liverl.model import BatchEnd
 from liverl.observe.batch_end import Ask, BatchEndRead, read_batch_end, squeue_end
 from liverl.plan.spec import Settings
 from liverl.supervise.services.supervisor import Supervisor
 from liverl.util import clocks
 from liverl.util.ages import ago, clock
+from liverl.util.before_end import FILE, BeforeEnd, read, write
 
 # Seconds between two readings: an operator may change the limit of a job that runs. squeue(1) asks not to be called in
 # a loop.
@@ -40,6 +42,9 @@ class BatchEndWatch:
             ask,
             wall,
         )
+        self._path = supervisor.attempt_dir / FILE
+        self._written: BeforeEnd | None = None  # what trainers are told
+        self._requests = read(self._path).asked  # those of an earlier backend of this attempt, too
         self._read: BatchEndRead | None = None
         self._asked: tuple[float, str] | None = None  # when (``clocks.ran``), and batch.end_time then
 
@@ -50,11 +55,44 @@ class BatchEndWatch:
         changed = self._asked is None or self._asked[1] != configured
         if changed or clocks.ran() - (self._asked or (0.0, ""))[0] >= ASK_S:
             self._asked = clocks.ran(), configured
-            read = await asyncio.to_thread(read_batch_end, self._env, configured, self._wall(), self._ask)
-            self._take(read, changed)
+            found = await asyncio.to_thread(read_batch_end, self._env, configured, self._wall(), self._ask)
+            self._take(found, changed)
         if self.status is not None:
             self._use(self.status.at, self._read or BatchEndRead(), settings)
+        await self._tell()
         return LOOK_S
+
+    async def save_now(self, who: str) -> str:
+        """Have the trainer save a checkpoint at the end of its present step, on behalf of ``who``; returns what becomes
+        of that, in words.
+
+        Raises:
+            CommandError: the run has no trainer that can be asked.
+        """
+        hub, trainer = self._supervisor, next((s for s in self._supervisor.plan.services if s.ends_run), None)
+        if trainer is None or hub.plan.script is not None:
+            why = "the run has no trainer" if trainer is None else "its trainer is that of a launch script"
+            hub.say("checkpoint", f"{who} asked for a checkpoint, but {why}", "warning")
+            raise CommandError("no_trainer", f"no checkpoint can be asked for: {why}")
+        self._requests += 1
+        await self._tell()
+        text = f"{trainer.name} saves a checkpoint at the end of its present step"
+        hub.say("checkpoint", f"{text}, as {who} asked", service=trainer.name)
+        return text
+
+    async def _tell(self) -> None:
+        """Write down what trainers read at the end of each step, and what those get that are told at their start."""
+        at = None if self._read is None else self._read.at
+        settings = self._settings()
+        self._supervisor.batch_end = "" if at is None else f"{at - settings.batch_margin:.0f}"
+        told = BeforeEnd(at, settings.batch_margin, self._requests)
+        if told == (self._written or BeforeEnd(None, settings.batch_margin)):
+            return
+        try:
+            await asyncio.to_thread(write, self._path, told)
+            self._written = told
+        except OSError as error:
+            self._supervisor.records.write_failed(f"{FILE}: {error.strerror}")
 
     def _take(self, read: BatchEndRead | None, changed: bool) -> None:
         """Use what was read. A known end stays while nothing else is known: the job may outlast it, and squeue may

@@ -130,8 +130,8 @@ class Run:
         self.notifier = notifier = Notifier(plan.notify, run_dir, attempt, supervisor.now, voice)
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.snapshots.nodes = self.nodes
-        self.batch_end = BatchEndWatch(supervisor, lambda: self.plan.settings)
-        self.snapshots.batch_end = self.batch_end
+        self.batch_end = batch_end = BatchEndWatch(supervisor, lambda: self.plan.settings)
+        self.snapshots.batch_end = batch_end
         self.state_writer = StateWriter(
             supervisor,
             self.snapshots.build,
@@ -151,7 +151,8 @@ class Run:
         self._removals = BlockingCalls[list[Removed]]()
         repair = Repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)
-        self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, changing, repair)
+        stop = outcome.request_stop
+        self.commands = Commands(supervisor, scaling, sampler, stop, source, changing, batch_end, repair)
 
     def start(self) -> None:
         """Begin to start services and to sample facts."""

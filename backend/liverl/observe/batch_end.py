@@ -15,7 +15,7 @@ from liverl.util.ages import ago, clock
 
 VARIABLE, KEY = "SLURM_JOB_END_TIME", "batch.end_time"
 JOB = "SLURM_JOB_ID"
-SQUEUE_S = 20.0  # seconds for its answer: the controller of a large cluster is slow
+SQUEUE_S = 10.0  # seconds for its answer: the controller of a large cluster is slow
 # What squeue prints of a job without a time limit (squeue(1), %e; Slurm 22.05 prints the first two).
 _NO_LIMIT = ("N/A", "NONE", "UNLIMITED")
 

@@ -300,7 +300,9 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
 def _unsaved(config: RunConfig) -> str:
     """Why no checkpoint is saved before the end of a batch job; "" if one is."""
     if config.trainer.kind == "command":
-        return "the launch script's trainer is not asked to save one"
+        return (
+            "it is not known whether the trainer of your launch script saves one (verl's v1 trainers do not)"
+        )
     if conditions.trains(config) and config.training.save_freq <= 0:
         return f"training.save_freq is {config.training.save_freq}, so none is ever saved"
     return ""

@@ -9,25 +9,30 @@ from liverl.model import BatchEnd, Evidence, Snapshot, Symptom
 from liverl.observe.metrics.names import keys_of
 from liverl.observe.metrics.recent import RecentSteps
 from liverl.util.ages import ago
+from liverl.util.before_end import SAVE_S
 
 _STEP = keys_of("seconds per step")
 _SAVE = "timing_s/save_checkpoint"
-# Seconds of a save while none was timed: verl's own default (utils/checkpoint/checkpoint_manager.py, 0.9.1).
-SAVE_S = 60.0
 
 
 def batch_end_unsaved(window: Window) -> Iterator[Symptom | Resolved]:
     """The batch job ends before another step and a save, with ``batch.margin`` to spare, and nothing saves what was
-    trained since the newest checkpoint. The same sum as of verl's ``esi_redundant_time``."""
+    trained since the newest checkpoint. The same sum as of verl's ``esi_redundant_time``. Where the trainer saves
+    before the end: only the margin is left, and it has not."""
     now, recent = window.now, window.beside.recent
     end = now.batch_end
-    if end is None or end.at is None or not end.unsaved or now.state not in GOING or now.step is None:
+    if end is None or end.at is None or now.state not in GOING or now.step is None:
         return
     step, save = _longest(recent), max(recent.values(_SAVE), default=SAVE_S)
     left = end.at - now.at
-    if step is None or left >= step + save + end.margin or _is_saved(now, recent) or _done_before(now, left):
+    if step is None or _is_saved(now, recent) or _done_before(now, left):
+        return
+    if left >= (step + save + end.margin if end.unsaved else end.margin):
         return
     saved = max((one.step for one in recent.steps if _SAVE in one.values), default=None)
+    if not end.unsaved and (now.step - (saved or 0)) * step < step + save + end.margin:
+        return  # it was saved as late as that goes
+    why = end.unsaved or "the trainer has not saved one, which it should have"
     behind = "no step was saved" if saved is None else f"the newest checkpoint is of step {saved}"
     soon = f"ends in {ago(left)}" if left > 0 else "is over its time"
     yield Symptom(
@@ -35,7 +40,7 @@ def batch_end_unsaved(window: Window) -> Iterator[Symptom | Resolved]:
         severity="critical",
         title="the batch job ends before the next checkpoint",
         cause=f"it {soon} ({end.by}), a step takes up to {ago(step)} and a checkpoint {ago(save)}; {behind} of "
-        f"{now.step}, and {end.unsaved}",
+        f"{now.step}, and {why}",
         fix=f"{_more_time(end)}; for the next job set training.save_freq so that the steps between two checkpoints "
         "may be lost",
         evidence=(
