@@ -533,6 +533,11 @@ def test_on_somebody_elses_ray_the_job_brings_its_environment() -> None:
     assert env["RAY_AUTH_TOKEN_PATH"] == "/t"
     without = service(plan_of(*_CLUSTER, profile="liverl-gen1"), "trainer").env
     assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"} & without.keys()
+    variable = "RAY_AUTH_TOKEN"  # goes before a file, so it is inherited only where no other token is meant
+    by_variable = plan_of(*_CLUSTER, profile="liverl-gen1")
+    assert variable not in service(by_variable, "trainer").unset_env
+    assert variable in service(plan, "trainer").unset_env
+    assert all(variable in service(plan_of(), name).unset_env for name in ("ray", "trainer"))
     ours = overrides_of(plan_of())
     assert f"+{_JOB}.PYTHONPATH" not in ours, "our raylet's workers inherit it"
 

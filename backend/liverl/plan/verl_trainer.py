@@ -77,7 +77,7 @@ def service(config: RunConfig) -> ServiceSpec:
             "RAY_DEDUP_LOGS": "0",
         },
         inherits="trainer",
-        unset_env=ray.FOREIGN_VARIABLES[1:],
+        unset_env=(*ray.FOREIGN_VARIABLES[1:], *_other_token(config)),
         secret_env=secret_env(config),
         environment=ENVIRONMENT,
         depends_on=tuple(needs),
@@ -93,6 +93,12 @@ def service(config: RunConfig) -> ServiceSpec:
         ends_run=True,
         stage_parser="trainer",
     )
+
+
+def _other_token(config: RunConfig) -> tuple[str, ...]:
+    """The variable with a token of the caller's, unless it is that of the cluster."""
+    by_file = not config.ray.address or bool(config.ray.auth_token_file)
+    return (ray.TOKEN_VARIABLE,) if by_file else ()
 
 
 def smoke(config: RunConfig) -> ServiceSpec:
