@@ -186,13 +186,13 @@ def _cluster_file(config: RunConfig, env: dict[str, str], secret_env: dict[str, 
         "unset_env": [*FOREIGN_VARIABLES, TOKEN_VARIABLE],
         "pass_env": list(config.supervise.pass_env),
         "hosts": config.infrastructure.nnodes,
-        "paths": _shared_paths(config),
+        "paths": shared_paths(config),
         "gpus": config.infrastructure.ngpus_per_node if config.verl.device == "cuda" else 0,
     }
     return FileSpec(CLUSTER, json.dumps(cluster, indent=1), mode=0o600)
 
 
-def _shared_paths(config: RunConfig) -> dict[str, str]:
+def shared_paths(config: RunConfig) -> dict[str, str]:
     """Key -> path that each host must see, because verl's processes that read it are on any of them."""
     paths = {
         "model.model_path": sizing.model_path(config),  # a model id is no path
