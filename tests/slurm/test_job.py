@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from kit.runs import ToyRun
-from kit.slurm import Slurm
+from kit.slurm import Slurm, over, start_again
 from kit.waiting import wait_until
 
 from liverl.observe.metrics.steps import MetricsReader
@@ -19,7 +18,6 @@ from liverl.rundir.layout import RunDir
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SMALL = ("training.save_freq=1", "infrastructure.litellm_port=0")
-OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
 def script(folder: Path, steps: int, *more: str) -> Path:
@@ -42,25 +40,6 @@ def script(folder: Path, steps: int, *more: str) -> Path:
     return file
 
 
-def start_again(slurm: Slurm, job: str) -> None:
-    """Start a job that was queued again; Slurm itself waits two minutes. In the second in which the job has ended its
-    new start would be refused ("Job credential revoked")."""
-    pending = time.time()
-    wait_until(lambda: time.time() >= pending + 2, 10, "another second")
-    slurm.tell("scontrol", "update", f"JobId={job}", "StartTime=now")
-
-
-def output(slurm: Slurm, job: str) -> str:
-    return (slurm.folder / f"slurm-{job}.out").read_text()
-
-
-def over(slurm: Slurm, job: str) -> str:
-    """The state in which the job has ended."""
-    return wait_until(
-        lambda: next((s for s in OVER if slurm.job(job)["JobState"] == s), ""), 300, "the job's end"
-    )
-
-
 def steps_of(run: ToyRun) -> list[int]:
     return [metrics.step for metrics in MetricsReader.of_run(run.run_dir).poll()]
 
@@ -68,7 +47,7 @@ def steps_of(run: ToyRun) -> list[int]:
 def test_a_job_runs_to_its_end(slurm: Slurm, tmp_path: Path) -> None:
     job = slurm.submit(script(tmp_path, 2))
     run = ToyRun(tmp_path / "runs" / "liverl" / "night")
-    assert over(slurm, job) == "COMPLETED", output(slurm, job)
+    assert over(slurm, job) == "COMPLETED", slurm.output(job)
     assert slurm.job(job)["ExitCode"] == "0:0"
     result = run.result()
     assert (result.state, result.exit_code, result.steps, run.tagged()) == ("done", 0, 2, {})
@@ -84,7 +63,7 @@ def test_a_cancelled_job_is_stopped_and_not_queued_again(slurm: Slurm, tmp_path:
         lambda: slurm.tell("squeue", "-h", "-j", job, "-o", "%T") == "", 90, "the end of its processes"
     )
     result = run.result()
-    assert (result.state, result.exit_code, run.tagged()) == ("stopped", 5, {}), output(slurm, job)
+    assert (result.state, result.exit_code, run.tagged()) == ("stopped", 5, {}), slurm.output(job)
     assert slurm.job(job)["Restarts"] == "0"
 
 
@@ -94,9 +73,9 @@ def test_a_job_that_is_queued_again_resumes_its_run(slurm: Slurm, tmp_path: Path
     wait_until(lambda: steps_of(run), 120, "a step")
     slurm.tell("scontrol", "requeue", job)
     wait_until(lambda: slurm.job(job)["JobState"] == "PENDING", 90, "the requeue")
-    assert (run.result().state, run.result().exit_code) == ("stopped", 5), output(slurm, job)
+    assert (run.result().state, run.result().exit_code) == ("stopped", 5), slurm.output(job)
     start_again(slurm, job)
-    assert over(slurm, job) == "COMPLETED", output(slurm, job)
+    assert over(slurm, job) == "COMPLETED", slurm.output(job)
     assert slurm.job(job)["Restarts"] == "1"
     result = run.result()
     assert (result.state, result.exit_code, result.attempt, run.tagged()) == ("done", 0, 2, {})
@@ -114,7 +93,7 @@ def test_a_checkpoint_before_the_time_limit(slurm: Slurm, tmp_path: Path) -> Non
     assert 0 < end.at - run.snapshot().at < 240
     wait_until(lambda: slurm.job(job)["JobState"] == "PENDING", 400, "the requeue before the limit")
     result = run.result()
-    assert (result.state, result.exit_code, run.tagged()) == ("stopped", 5, {}), output(slurm, job)
+    assert (result.state, result.exit_code, run.tagged()) == ("stopped", 5, {}), slurm.output(job)
     saved = [
         int(path.name.removeprefix("global_step_")) for path in run.run_dir.glob("checkpoints/global_step_*")
     ]

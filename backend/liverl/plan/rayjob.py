@@ -102,7 +102,7 @@ def check_config(config: RunConfig) -> None:
     if not config.environments["verl"].venv_path and not config.environment.venv_path:
         raise NoJob(
             "environments.verl.venv_path is not set, but the pods' Ray is that of the image, and verl has to run in "
-            "the same Python; set it to that of the image, or to self for the one that runs liverl-tui there"
+            "the same Python; set it to that of the image, or to self, the one that runs liverl-tui"
         )
 
 
@@ -143,9 +143,7 @@ def ray_version(config: RunConfig) -> str:
     for requirement in config.environments["verl"].requirements:
         if match := _RAY.match(requirement):
             return match[1]
-    raise NoJob(
-        "environments.verl.requirements name no version of Ray; expected ray[default]==VERSION, that of the image"
-    )
+    raise NoJob("environments.verl.requirements name no version of Ray; expected that of the image")
 
 
 def manifest(job: RayJob) -> str:
