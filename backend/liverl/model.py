@@ -612,6 +612,19 @@ class NodeStatus(msgspec.Struct, frozen=True):
     command: str = ""  # what to run on that host; "" if there is nothing to do
 
 
+class BatchEnd(msgspec.Struct, frozen=True):
+    """The end of the batch job in which a run lives. ``at``: on the clock of ``Snapshot.at``, None: not known, and
+    ``problem`` says why and what to do; ``by``: who says it: SLURM_JOB_END_TIME, squeue or batch.end_time; ``margin``:
+    seconds before it in which nothing is begun that has to be done (``batch.margin``); ``unsaved``: why no checkpoint
+    is saved before it, "": one is."""
+
+    at: UnixTime | None
+    by: str = ""
+    problem: str = ""
+    margin: float = 0.0
+    unsaved: str = ""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The whole state of a run at one moment. ``seq`` is that of the newest event that it includes."""
 
@@ -655,6 +668,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     result: Result | None = None
     schema: int = SCHEMA
     nodes: tuple[NodeStatus, ...] = ()  # of a run on several hosts, which join the Ray that it started
+    batch_end: BatchEnd | None = None  # None: it lives in no batch job with an end
 
     @property
     def carrier_words(self) -> CarrierWords:

@@ -17,6 +17,7 @@ from liverl_tui.cli.output import echo, echo_exact
 from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
+    from liverl.plan.rayjob import RayJob
     from liverl.plan.sbatch import Job
 
 
@@ -83,6 +84,132 @@ def slurm_command(
     write_new(output, text)
     echo(f"written: {output}; to submit it: sbatch {output}")
     return ExitCode.OK
+
+
+@launcher_command.command("kuberay")
+@click.option(
+    "--nodes",
+    type=COUNT,
+    metavar="N",
+    help="Number of pods with GPUs, that of the head included; default: infrastructure.nnodes of the configuration.",
+)
+@click.option(
+    "--image", metavar="IMAGE", required=True, help="Image of the pods, with Ray, verl and liverl-tui."
+)
+@click.option(
+    "--volume",
+    metavar="CLAIM:PATH",
+    required=True,
+    help="Storage that all pods share: a PersistentVolumeClaim and where it is mounted.",
+)
+@click.option(
+    "--cpus",
+    type=COUNT,
+    metavar="N",
+    help="CPUs of each pod; default: what verl needs.",
+)
+@click.option("--memory", metavar="SIZE", default="", help="Memory of each pod: 1000Gi. Default: no limit.")
+@click.option("--namespace", metavar="NAME", default="", help="Namespace; default: that of kubectl.")
+@click.option("--name", metavar="NAME", help="Name of the run, and of the job (default: the current time).")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    callback=as_path,
+    help="Write the manifest to this new file; default: print it.",
+)
+@click.option(
+    "--run-root", metavar="DIR", callback=as_path, help="Directory of the runs, as the pods see it."
+)
+@config_options
+def kuberay_command(
+    nodes: int | None,
+    image: str,
+    volume: str,
+    cpus: int | None,
+    memory: str,
+    namespace: str,
+    output: Path | None,
+    **values: Any,
+) -> int:
+    """Print a RayJob that runs a configuration on a Ray cluster that KubeRay makes for it.
+
+    The job's one command is `up --resume-or-start` in the pod of the head, with `ray.address` of that cluster: a job
+    that is created again resumes the run.
+
+    The configuration is read anew when the job starts: its file and the directory of the runs have to be on the volume,
+    under the path that they have here. --set takes what no shell would change; a secret given with it is refused.
+    """
+    from liverl.plan.rayjob import manifest
+    from liverl.plan.sbatch import NoJob
+
+    options = UpOptions.of(values)
+    _refuse_secrets(options.sets)
+    try:
+        job = _ray_job(options, nodes, image, volume, cpus, memory, namespace)
+    except NoJob as error:
+        raise CliError(str(error), ExitCode.USAGE) from None
+    text = manifest(job)
+    if output is None:
+        echo_exact(text, nl=False)
+        return ExitCode.OK
+    write_new(output, text)
+    echo(f"written: {output}; to start it: kubectl create -f {output}")
+    return ExitCode.OK
+
+
+def _ray_job(
+    options: UpOptions,
+    nodes: int | None,
+    image: str,
+    volume: str,
+    cpus: int | None,
+    memory: str,
+    namespace: str,
+) -> RayJob:
+    """The RayJob of these options.
+
+    Raises:
+        ConfigError: the configuration is not valid.
+        NoJob: it cannot be a RayJob.
+    """
+    from dataclasses import replace
+
+    from liverl.config import load_config, sizing
+    from liverl.plan import ray, rayjob
+    from liverl_tui.cli.target import load_target
+
+    rayjob.check_names(image, memory, namespace)
+    storage = rayjob.read_volume(volume)
+    given = load_config(options.config, profile=options.profile, sets=options.sets).config
+    rayjob.check_config(given)
+    hosts = given.infrastructure.nnodes if nodes is None else nodes
+    ours = (f"infrastructure.nnodes={hosts}", f"ray.address={rayjob.ADDRESS}")
+    options = replace(options, sets=(*options.sets, *ours))
+    target = load_target(options)
+    for warning in target.loaded.warnings:
+        echo(f"warning: {warning}", err=True)
+    config, words = target.loaded.config, ("liverl-tui", *_up(options, target.run_dir, several=False))
+    file = {} if options.config is None else {"--config": os.path.abspath(options.config)}
+    own = {"the directory of the run (--run-root)": str(target.run_dir), **file}
+    rayjob.check_paths(storage, own | ray.shared_paths(config))
+    rayjob.check_words(words)
+    target.plan()  # what it cannot start is said here, not in the pod
+    gpus = config.infrastructure.ngpus_per_node
+    return rayjob.RayJob(
+        name=rayjob.job_name(target.run_dir.name),
+        image=image,
+        nodes=hosts,
+        cpus=cpus or config.ray.num_cpus or sizing.cpus_per_host(config),
+        gpus=gpus,
+        devices=gpus if config.verl.device == "cuda" else 0,
+        entrypoint=words,
+        volume=storage,
+        ray_version=rayjob.ray_version(config),
+        wait=round(config.ray.node_deadline),
+        memory=memory,
+        namespace=namespace,
+    )
 
 
 def _job(options: UpOptions, nodes: int | None, cpus: int | None, limit: str, partition: str) -> Job:

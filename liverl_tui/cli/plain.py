@@ -107,11 +107,13 @@ class EventLines:
 
 
 class StopSignals:
-    """Inside a ``with`` block: SIGINT and SIGTERM are requests, counted in ``count``, and do not end the process;
-    SIGHUP is ignored. ``fd`` becomes readable with each signal."""
+    """Inside a ``with`` block: SIGINT and SIGTERM are requests to stop, counted in ``count``, SIGUSR1 asks for a
+    checkpoint, counted in ``saves``, and none of them ends the process; SIGHUP is ignored. ``fd`` becomes readable with
+    each signal."""
 
     def __init__(self) -> None:
         self._requests = StopRequests()
+        self.saves = 0
         self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     @property
@@ -124,12 +126,16 @@ class StopSignals:
         """The name of the signal that has requested the newest stop: ``SIGTERM``."""
         return self._requests.newest
 
+    def _save(self, _number: int, _frame: FrameType | None) -> None:
+        self.saves += 1
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._requests.received(number)
 
     def __enter__(self) -> StopSignals:
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before = {n: signal.signal(n, self._handle) for n in (signal.SIGINT, signal.SIGTERM)}
+        self._before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._save)
         self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return self
 
@@ -178,6 +184,7 @@ class Follower:
         self._attempt = 1
         self._restarts: deque[float] = deque()
         self._connected = False
+        self._saves_sent = 0
 
     def follow(self) -> int:
         """Print events until the run ends; the run's exit code.
@@ -234,6 +241,9 @@ class Follower:
                 if self.signals is not None and self.signals.count > stops_sent:
                     stops_sent = self.signals.count
                     self._request_stop(connection, now=stops_sent > 1)
+                if self.signals is not None and self.signals.saves > self._saves_sent:
+                    self._saves_sent = self.signals.saves
+                    self._request_save(connection)
                 message = connection.read(None, self.signals.fd if self.signals else None)
                 if message is None:
                     if self.signals is not None:
@@ -274,6 +284,14 @@ class Follower:
                 self.lines.note(answer["text"], "warning")
         except CommandError as error:
             self.lines.note(f"the backend refused the stop command: {error}", "error")
+
+    def _request_save(self, connection: Connection) -> None:
+        """Ask for a checkpoint; the backend adds an event that says what becomes of it."""
+        client = f"SIGUSR1 to up (pid {os.getpid()})"
+        try:
+            connection.command("save_checkpoint", {}, client=client, wait=False, timeout=ANSWER_S)
+        except CommandError as error:
+            self.lines.note(f"SIGUSR1: {error}", "error")
 
     def _what_silence_means(self) -> str:
         """What this process does while the backend does not respond, in words."""

@@ -10,6 +10,7 @@ from liverl.model import SMOKE, GpuStatus, ServiceState, ServiceStatus, Snapshot
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.text.facts import (
+    batch_words,
     damaged_words,
     disk_words,
     doing,
@@ -69,6 +70,9 @@ def _lines(s: Snapshot) -> list[Line]:
     lines: list[Line] = [(_head(s), None), (s.run_dir, None)]
     if words := pace_words(s):
         lines.append((words, None))
+    if (words := batch_words(s)) is not None:
+        by = f", by {s.batch_end.by}" if s.batch_end is not None and s.batch_end.by else ""
+        lines.append((f"{words}{by}", None))
     for change in s.changes:
         lines.append((f"changed   {one_line(change.words)} (since attempt {change.attempt})", None))
     for symptom in s.symptoms:

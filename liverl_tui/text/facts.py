@@ -60,6 +60,18 @@ def pace_words(s: Snapshot) -> str | None:
     return f"{seconds(s.step_seconds)} a step" + (f", about {duration(rest)} left" if rest else "")
 
 
+def batch_words(s: Snapshot, now: float | None = None) -> str | None:
+    """``job ends in 3h12m``; None outside of a batch job, and after the run has ended. ``now``: on the clock of the
+    snapshot, by default its own time."""
+    end = s.batch_end
+    if end is None or ended(s):
+        return None
+    if end.at is None:
+        return f"job ends at an unknown time: {one_line(end.problem)}"
+    left = end.at - (s.at if now is None else now)
+    return f"job ends in {age(left)}" if left > 0 else f"job is {age(-left)} over its time"
+
+
 def step_words(s: Snapshot) -> str | None:
     """``step 7 of 20, 3.4 s a step, about 44s left``; None for a run that only serves."""
     if s.step is None and not s.total_steps:
@@ -304,6 +316,7 @@ def _facts(s: Snapshot) -> list[tuple[str, str]]:
     facts = [
         ("smoke", SMOKE if s.smoke else None),
         ("training", step_words(s)),
+        ("batch", batch_words(s)),
         ("replicas", replica_words(s)),
         ("proxy", proxy_words(s)),
         ("sessions", sessions_words(s)),
@@ -327,6 +340,8 @@ def _key_values(s: Snapshot, name: str) -> object:
         return s.proxy.address, s.proxy.cooled_down
     if name == "sessions":
         return s.sessions and (s.sessions.address, s.sessions.workers)
+    if name == "batch":
+        return s.batch_end
     if name == "GPUs":
         return [(g.index, g.owner) for g in s.gpus]
     return None

@@ -25,7 +25,6 @@ from liverl.util.signals import SAME_REQUEST_S
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-SLURM = EXAMPLES / "slurm.sbatch"
 LAUNCH = EXAMPLES / "launch_script"
 PROXY_TOY = Path(__file__).with_name("uvicorn_toy.py")
 SMALL = (
@@ -59,7 +58,7 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     return {**os.environ, "PATH": path, "LIVERL_RUN__RUN_ROOT": str(folder / "runs"), **variables}
 
 
-SCRIPTS = (SLURM, *sorted(EXAMPLES.glob("*/*.sh")))
+SCRIPTS = sorted(EXAMPLES.glob("*/*.sh"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -71,31 +70,40 @@ def test_shell_scripts_are_well_formed(script: Path) -> None:
 @pytest.mark.stack
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_slurm_job_that_runs_out_of_time_is_requeued_and_resumed(folder: Path) -> None:
+def test_the_printed_slurm_job_is_queued_again_by_itself_only_at_its_time_limit(folder: Path) -> None:
+    """The script of ``liverl-tui launcher slurm``. Slurm's own programs are toys here (simulated); ``tests/slurm`` has
+    real ones."""
     program(folder / "bin" / "scontrol", f'#!/bin/sh\necho "$@" >> {folder}/scontrol.log\n')
-    env = environment(folder, SLURM_JOB_ID="4711", SLURM_JOB_NAME="night")
-    sets = [word for setting in SMALL for word in ("--set", setting)]
-    run = RunDir(folder / "runs" / "liverl" / "night")
+    program(folder / "bin" / "squeue", "#!/bin/sh\necho N/A\n")
+    env = environment(folder, SLURM_JOB_ID="4711")
+    sets = [word for setting in (*SMALL, "embedded.turn_latency=1") for word in ("--set", setting)]
+    words = ["launcher", "slurm", "--name", "night", "--run-root", str(folder / "runs"), "-o", "job.sbatch"]
+    subprocess.run([sys.executable, "-m", "liverl_tui", *words, *sets], env=env, cwd=folder, check=True)
+    run, script = RunDir(folder / "runs" / "liverl" / "night"), ["bash", "job.sbatch"]
 
-    with open(folder / "job.log", "ab") as log:
-        job = subprocess.Popen(["bash", str(SLURM), *sets], env=env, cwd=folder, stdout=log, stderr=log)
-    try:
-        wait_until(lambda: isinstance(backend_alive(run.path), LiveBackend), 60, "the backend")
-        job.send_signal(signal.SIGTERM)  # what Slurm sends before the time is over
-        assert job.wait(120) == 5, (folder / "job.log").read_text()
-    finally:
-        job.kill()
-    assert (folder / "scontrol.log").read_text() == "requeue 4711\n"
+    def stopped_by(number: signal.Signals) -> int:
+        with open(folder / "job.log", "ab") as log:
+            job = subprocess.Popen(script, env=env, cwd=folder, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: isinstance(backend_alive(run.path), LiveBackend), 60, "the backend")
+            job.send_signal(number)
+            return job.wait(120)
+        finally:
+            job.kill()
+
+    queued = folder / "scontrol.log"
+    assert stopped_by(signal.SIGTERM) == 5, (folder / "job.log").read_text()
+    assert not queued.exists(), "scancel is no wish to go on, and a preempted job is in the queue already"
+    assert stopped_by(signal.SIGUSR1) == 5, (folder / "job.log").read_text()
+    assert queued.read_text() == "requeue 4711\n"
     stopped = run.read_result()
-    assert stopped is not None and (stopped.state, stopped.attempt) == ("stopped", 1)
+    assert stopped is not None and (stopped.state, stopped.attempt) == ("stopped", 2)
 
-    again = subprocess.run(
-        ["bash", str(SLURM), *sets], env=env, cwd=folder, capture_output=True, text=True, check=False
-    )
+    again = subprocess.run(script, env=env, cwd=folder, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stdout + again.stderr
     done = run.read_result()
-    assert done is not None and (done.state, done.attempt, done.steps) == ("done", 2, 1)
-    assert (folder / "scontrol.log").read_text() == "requeue 4711\n"  # a run that is done is not requeued
+    assert done is not None and (done.state, done.attempt, done.steps) == ("done", 3, 1)
+    assert queued.read_text() == "requeue 4711\n", "a run that is done is not queued again"
 
 
 KILL_WAIT_S = 30.0  # Slurm's default

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit import net_hosts
 from kit.skips import skip_below
 from kit.slurm import Slurm, refused
 
@@ -20,3 +21,17 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
     made = Slurm(tmp_path / "slurm")
     yield made
     made.end()
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Iterator[Slurm]:
+    """A cluster with a node on each of two hosts."""
+    if why := net_hosts.refused():
+        pytest.skip(f"this machine makes no hosts of namespaces: {why}")
+    hosts = net_hosts.Hosts(tmp_path, 2)
+    try:
+        made = Slurm(tmp_path / "slurm", hosts, 2)
+        yield made
+        made.end()
+    finally:
+        hosts.end()

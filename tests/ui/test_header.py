@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kit.pilots import until
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, view
 
-from liverl.model import SMOKE, Cause, ReplicaSet, Result, Snapshot, Symptom
+from liverl.model import SMOKE, BatchEnd, Cause, ReplicaSet, Result, Snapshot, Symptom
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
 from liverl_tui.widgets.base.fitting import pack
@@ -78,6 +78,22 @@ def test_a_first_attempt_and_an_unknown_pace_are_not_mentioned() -> None:
     text = first(view())
     assert "attempt" not in text
     assert "ETA" not in text
+
+
+@pytest.mark.parametrize(
+    ("end", "wide", "narrow"),
+    [
+        (BatchEnd(NOW + 11_520, "squeue", margin=180.0), "job ends in 3h12m", None),
+        (BatchEnd(NOW + 170, "squeue", margin=180.0), "job ends in 2m", "job ends in 2m"),
+        (BatchEnd(NOW - 60, "squeue", margin=180.0), "job is 1m over its time", "job over"),
+        (BatchEnd(None, problem="squeue failed"), "job ends at an unknown time", None),
+    ],
+)
+def test_the_end_of_the_batch_job(end: BatchEnd, wide: str, narrow: str | None) -> None:
+    shown = view(batch_end=end)
+    assert wide in first(shown, 220)
+    assert narrow is None or narrow in first(shown, 60)
+    assert "job" not in first(view())
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ WIRE = {
     "inspect_gpu": ("gpu",),
     "reconfigure": ("values",),
     "restart": ("service",),
+    "save_checkpoint": (),
     "scale": ("to", "delta", "remove", "force"),
     "start_service": ("service",),
     "stop": ("now",),
@@ -78,6 +79,7 @@ class Asked:
             lambda **how: self.done.append(("end", how)),
             cast(Any, source),
             cast(Any, SimpleNamespace(change=self.note("change"))),
+            cast(Any, SimpleNamespace(save_now=self.note("save"))),
             cast(Any, repair if adopted is not None else None),
         )
 
@@ -130,6 +132,11 @@ def test_a_change_of_the_replicas_is_told_as_it_was_asked(args: dict[str, Any], 
     asked = Asked()
     asked.run("scale", **args)
     assert asked.said == [f"cli pid 7: {words}"]
+
+
+def test_a_checkpoint_is_asked_for_with_the_name_of_who_asks() -> None:
+    asked = Asked()
+    assert asked.run("save_checkpoint") == {"text": {"did": "save"}} and asked.done == [("save", "cli pid 7")]
 
 
 def test_the_table_holds_what_scripts_send() -> None:
@@ -330,7 +337,7 @@ def test_a_wrong_argument_is_answered_and_changes_nothing(
 def test_an_unknown_command_is_answered_with_those_that_there_are(name: str, meant: str | None) -> None:
     error = Asked().refused(name)
     assert (error.code, error.exit_code, error.did_you_mean) == ("unknown_command", 2, meant)
-    assert f"commands: {', '.join(WIRE)}" in str(error) and len(str(error)) < 200
+    assert f"commands: {', '.join(WIRE)}" in str(error) and len(str(error)) < 240
 
 
 JSON = st.recursive(

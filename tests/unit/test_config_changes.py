@@ -91,6 +91,7 @@ def test_a_meaning_in_words() -> None:
     assert words["environments"] == words["ray.num_cpus"] == "next attempt"
     assert words["run.name"] == "never: it names the run's directory"
     assert words["run.seed"] == "restart of replicas and trainer"
+    assert words["batch.margin"] == "at once"
     assert changes.on_change("environments.proxy.python") is changes.on_change("environments")
 
 

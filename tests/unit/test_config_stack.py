@@ -167,6 +167,8 @@ def test_a_cluster_that_runs_is_joined_with_this_users_token(tmp_path: Path) -> 
     other.touch()
     assert token(there, RAY_AUTH_TOKEN_PATH=str(other)) == str(other)
     assert token(there, RAY_AUTH_MODE="disabled") == ""
+    assert token(there, RAY_AUTH_TOKEN="secret") == "", "Ray takes that before a file"
+    assert token(there, "ray.auth_token_file=t", RAY_AUTH_TOKEN="secret") == str(tmp_path / "t")
     assert token(there, RAY_AUTH_TOKEN_PATH="/" + "x" * 5000) == "", "a name that no file can have"
 
 

@@ -17,6 +17,7 @@ PROTOCOL = "a moment for others, who know no better: an HTTP field, a driver, an
 
 ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/agents/trial_files.py": (1, SHOWN),
+    "backend/liverl/daemon/batch_end.py": (1, PROTOCOL),
     "backend/liverl/daemon/job_end.py": (2, SHOWN),
     "backend/liverl/daemon/next_attempt.py": (1, SHOWN),
     "backend/liverl/daemon/retention.py": (1, STAMPS),
@@ -56,6 +57,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/offline/job_end.py": (1, SHOWN),
     "backend/liverl/offline/run.py": (1, STAMPS),
     "backend/liverl/offline/trials.py": (1, STAMPS),
+    "backend/liverl/preflight/batch_end.py": (1, PROTOCOL),
     "backend/liverl/preflight/record.py": (1, SHOWN),
     "backend/liverl/sandboxes/kubernetes/client.py": (
         1,
@@ -77,6 +79,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "backend/liverl/sessions/finished.py": (2, STAMPS),
     "backend/liverl/supervise/keeper/process/liverl_keeper/children.py": (1, SHOWN),
     "backend/liverl/supervise/recovery/evidence.py": (2, SHOWN),
+    "backend/liverl/util/before_end.py": (1, PROTOCOL),
     "backend/liverl/util/clocks.py": (3, "the wall part of a moment, used where the boot is another one"),
     "backend/liverl/util/weight_requests.py": (1, PROTOCOL),
     "backend/liverl/verl_runtime/cpuengine/http.py": (2, PROTOCOL),

@@ -371,6 +371,7 @@ def test_settings_come_from_the_configuration() -> None:
         *("supervise.scan_interval=1.5", "observe.host_interval=2.5", "observe.gpus_interval=3.5"),
         *("observe.replicas_interval=4.5", "observe.trials_interval=5.5", "proxy.cooldown_time=6.5"),
         *("supervise.replica_stagger=7.5", "supervise.max_replicas=9", "supervise.kill_grace=8.5"),
+        *("batch.end_time=1796000000", "batch.margin=9.5", "training.save_freq=-1"),
     )
     assert plan_of(*sets, profile="embedded").settings == Settings(
         scan_interval=1.5,
@@ -383,6 +384,9 @@ def test_settings_come_from_the_configuration() -> None:
         replica_stagger=7.5,
         max_replicas=9,
         stuck_after=25.5,
+        batch_end_time="1796000000",
+        batch_margin=9.5,
+        batch_unsaved="training.save_freq is -1, so none is ever saved",
     )
 
 

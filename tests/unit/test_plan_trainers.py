@@ -378,10 +378,13 @@ def test_verls_environment_gets_our_modules_alone() -> None:
 
 def test_only_standalone_replicas_need_a_plug_in_and_our_loops() -> None:
     paths = {f.path for f in service(plan_of(), "trainer").files}
-    plugin = {f"{_PATH}/liverl_endings-1.dist-info/{name}" for name in ("METADATA", "entry_points.txt")}
-    stub = f"{_PATH}/liverl/__init__.py"
-    assert paths == {stub, "trainer/agent_loop.yaml", "trainer/agent.json"} | plugin
-    assert {f.path for f in service(plan_of("verl.agent_loop=tool_agent"), "trainer").files} == {stub}
+    endings, always = (
+        {f"{_PATH}/liverl_{plugin}-1.dist-info/{name}" for name in ("METADATA", "entry_points.txt")}
+        for plugin in ("endings", "before_end")
+    )
+    always.add(f"{_PATH}/liverl/__init__.py")
+    assert paths == {"trainer/agent_loop.yaml", "trainer/agent.json"} | endings | always
+    assert {f.path for f in service(plan_of("verl.agent_loop=tool_agent"), "trainer").files} == always
 
 
 def test_verls_processes_are_told_where_the_endings_of_trials_are_counted() -> None:
@@ -530,6 +533,11 @@ def test_on_somebody_elses_ray_the_job_brings_its_environment() -> None:
     assert env["RAY_AUTH_TOKEN_PATH"] == "/t"
     without = service(plan_of(*_CLUSTER, profile="liverl-gen1"), "trainer").env
     assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"} & without.keys()
+    variable = "RAY_AUTH_TOKEN"  # goes before a file, so it is inherited only where no other token is meant
+    by_variable = plan_of(*_CLUSTER, profile="liverl-gen1")
+    assert variable not in service(by_variable, "trainer").unset_env
+    assert variable in service(plan, "trainer").unset_env
+    assert all(variable in service(plan_of(), name).unset_env for name in ("ray", "trainer"))
     ours = overrides_of(plan_of())
     assert f"+{_JOB}.PYTHONPATH" not in ours, "our raylet's workers inherit it"
 

@@ -299,7 +299,10 @@ def test_our_ray_head() -> None:
     assert spec.env["VERL_USE_EXTERNAL_MODULES"] == "liverl.verl_runtime.cpu"
     assert json.loads(spec.env["LIVERL_CPU_FAULTS"])["pending_replica"] is None
     stub, *plugin = spec.files
-    assert {Path(file.path).parent.name for file in plugin} == {"liverl_endings-1.dist-info"}
+    assert {Path(file.path).parent.name for file in plugin} == {
+        "liverl_endings-1.dist-info",
+        "liverl_before_end-1.dist-info",
+    }
     assert stub.path == "trainer/path/liverl/__init__.py"
     namespace: dict[str, Any] = {}
     exec(stub.text, namespace)
@@ -431,7 +434,8 @@ def test_the_agent_loops_file(sets: tuple[str, ...], target: str, own: dict[str,
 
 def test_no_file_tells_of_loops_that_are_not_ours() -> None:
     stock = service(plan_of("verl.agent_loop=tool_agent"), "trainer")
-    assert [f.path for f in stock.files] == ["trainer/path/liverl/__init__.py"]
+    names = {Path(file.path).parent.name for file in stock.files}
+    assert names == {"liverl", "liverl_before_end-1.dist-info"}
 
 
 def test_faults_reach_the_replicas() -> None:

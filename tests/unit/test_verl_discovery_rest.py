@@ -18,11 +18,13 @@ from liverl.verl.discovery.ray_rest import (
     LIMIT,
     RayError,
     RayRest,
+    VariableToken,
     parse_actors,
     parse_times,
     pending_notes,
     placed,
     resource_words,
+    variable_token,
 )
 
 RECORDED = Path(__file__).parents[1] / "data/recordings/ray_rest"
@@ -117,7 +119,7 @@ async def dashboard() -> AsyncIterator[Callable[[Answer], Awaitable[RayRest]]]:
     http = Http()
     runners: list[web.AppRunner] = []
 
-    async def start(answer: Answer, token: Path | None = None) -> RayRest:
+    async def start(answer: Answer, token: Path | VariableToken | None = None) -> RayRest:
         app = web.Application()
         app.router.add_get("/{path:.*}", answer)
         runner = web.AppRunner(app)
@@ -197,6 +199,36 @@ async def test_the_token_is_sent(dashboard: Any, tmp_path: Path) -> None:
 
     rest = await dashboard(answer, tmp_path / "token")
     assert await rest.version() == "2.60.0"
+    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": " secret\n"}
+    rest = await dashboard(answer, variable_token(env))
+    assert await rest.version() == "2.60.0"
+
+
+@pytest.mark.parametrize(
+    ("env", "known"),
+    [
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "secret"}, True),
+        ({"RAY_AUTH_MODE": "Token", "RAY_AUTH_TOKEN": "secret"}, True),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": " "}, False),
+        ({"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "secret"}, False),
+        ({"RAY_AUTH_TOKEN": "secret"}, False),
+        ({"RAY_AUTH_MODE": "token"}, False),
+    ],
+)
+async def test_a_token_in_a_variable_is_named_and_never_shown(
+    env: dict[str, str], known: bool, dashboard: Any
+) -> None:
+    token = variable_token(env)
+    assert (token is not None) == known
+    if token is None:
+        return
+    assert "secret" not in repr(token)
+
+    async def refuse(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=403, text="Forbidden")
+
+    with pytest.raises(RayError, match=r"rejected the token .*; check the token in RAY_AUTH_TOKEN$"):
+        await (await dashboard(refuse, token)).version()
 
 
 async def test_a_list_that_ray_cuts_is_asked_for_by_state(dashboard: Any) -> None:

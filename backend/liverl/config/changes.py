@@ -1,9 +1,9 @@
 """What a change of a key means for a run that exists: the only table of it, and the changes between two configurations.
 
 ``live``: the backend or the interface can take the new value over while the run goes on. ``restart``: the named
-services must be started again. ``next attempt``: several parts must get it together, so that only a new attempt can
-take it over. ``never``: it belongs to what the run is. Between two attempts nothing runs, so ``up --resume`` applies
-the first three alike.
+services must be started again; without any, the value holds at once. ``next attempt``: several parts must get it
+together, so that only a new attempt can take it over. ``never``: it belongs to what the run is. Between two attempts
+nothing runs, so ``up --resume`` applies the first three alike.
 
 Every key is listed exactly once, or belongs to the ``*`` of its section; a test fails for a key without an entry, and
 compares the entries with what plans hand to processes.
@@ -39,12 +39,15 @@ class OnChange(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """``live``, ``restart of proxy``, ``next attempt``, or ``never: ...`` with the reason."""
+        """``live``, ``at once``, ``restart of proxy``, ``next attempt``, or ``never: ...`` with the reason."""
+        if self.kind == "restart" and not self.services:
+            return "at once"
         if self.kind == "restart":
             return f"restart of {' and '.join(self.services)}"
         return f"never: {self.why}" if self.why else self.kind
 
 
+_AT_ONCE = OnChange("restart")  # of nothing: the backend reads the value anew
 _LIVE, _NEXT = OnChange("live"), OnChange("next attempt")
 _REPLICAS, _PROXY, _SESSIONS, _TRAINER = (
     OnChange("restart", (name,)) for name in ("replicas", "proxy", "sessions", "trainer")
@@ -69,6 +72,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_KEY, "infrastructure: anthropic_api_key"),
     (_LIVE, "run: replicas; trainer: restart; verl: actor_deadline address_deadline health_deadline"),
     (_LIVE, "supervise: *; observe: *; diagnosis: *; ui: *"),
+    (_AT_ONCE, "batch: *"),
     (_REPLICAS_AND_TRAINER, "run: seed; embedded.faults: ignore_sigterm"),
     (
         _REPLICAS,

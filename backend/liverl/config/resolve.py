@@ -162,8 +162,8 @@ def _ray_token(config: RunConfig, env: Mapping[str, str]) -> str:
     from the script's Ray processes instead."""
     if not config.ray.address or config.trainer.kind == "command":
         return ""
-    if env.get("RAY_AUTH_MODE", "token") != "token":
-        return ""
+    if env.get("RAY_AUTH_MODE", "token") != "token" or env.get("RAY_AUTH_TOKEN"):
+        return ""  # Ray takes the token itself before a file, and the run's processes inherit it
     path = env.get("RAY_AUTH_TOKEN_PATH") or _absolute("~/.ray/auth_token", Path("/"), env)
     return path if os.path.isabs(path) and os.path.isfile(path) else ""
 

@@ -28,6 +28,7 @@ from liverl.config.sections.liverl import (
 )
 from liverl.config.sections.notify import Notify
 from liverl.config.sections.run import (
+    Batch,
     Diagnosis,
     Embedded,
     EnvironmentEntry,
@@ -72,6 +73,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     supervise: Supervise
     observe: Observe
     retention: Retention
+    batch: Batch
     notify: Notify
     diagnosis: Diagnosis
     ui: Ui

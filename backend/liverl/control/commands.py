@@ -25,6 +25,10 @@ class Stop(msgspec.Struct, frozen=True):
     now: bool = False
 
 
+class SaveCheckpoint(msgspec.Struct, frozen=True):
+    """``save_checkpoint``: have the trainer save a checkpoint at the end of its present step."""
+
+
 class Scale(msgspec.Struct, frozen=True):
     """``scale``: change the number of replicas to ``to``, or by ``delta``, or ``remove`` the replica of that name.
     ``force``: also to more than the machine should carry."""

@@ -12,6 +12,7 @@ from liverl.control.commands import (
     InspectGpu,
     Reconfigure,
     Restart,
+    SaveCheckpoint,
     Scale,
     ServiceCommand,
     StartService,
@@ -21,6 +22,7 @@ from liverl.control.commands import (
     unknown_command,
 )
 from liverl.control.messages import CommandError
+from liverl.daemon.batch_end import BatchEndWatch
 from liverl.daemon.gpu_detail import GpuDetails
 from liverl.daemon.reconfigure import Reconfiguration
 from liverl.daemon.run_supervisor import RunSupervisor
@@ -66,6 +68,7 @@ class Commands:
         stop: Callable[..., None],
         source: ReplicaSource | None,
         reconfiguration: Reconfiguration,
+        batch_end: BatchEndWatch,
         repair: Repair | None = None,
     ) -> None:
         self._supervisor = supervisor
@@ -74,6 +77,7 @@ class Commands:
         self._end_run = stop
         self._source = source
         self._reconfiguration = reconfiguration
+        self._batch_end = batch_end
         self._repair = repair
         self._gpus = GpuDetails(supervisor, sampler)
         self.table: dict[str, Entry[Any]] = {
@@ -81,6 +85,7 @@ class Commands:
             "inspect_gpu": Entry(InspectGpu, self._inspect_gpu),
             "reconfigure": Entry(Reconfigure, self._reconfigure),
             "restart": Entry(Restart, self._restart),
+            "save_checkpoint": Entry(SaveCheckpoint, self._save_checkpoint),
             "scale": Entry(Scale, self._scale),
             "start_service": Entry(StartService, self._start_service),
             "stop": Entry(Stop, self._stop),
@@ -105,6 +110,9 @@ class Commands:
         # Journal the stop before the answer: it must hold even if this backend is killed.
         await self._supervisor.records.journalled()
         return {"text": "stopping"}
+
+    async def _save_checkpoint(self, _command: SaveCheckpoint, client: str) -> Answer:
+        return {"text": await self._batch_end.save_now(client)}
 
     async def _scale(self, command: Scale, client: str) -> Answer:
         to, delta, remove = command.to, command.delta, command.remove

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import fcntl
 import os
 import signal
@@ -23,6 +24,7 @@ import msgspec
 
 from liverl.causes.quiet.reasons import QUIET
 from liverl.control.main_loop import LoopWatch
+from liverl.control.messages import CommandError
 from liverl.control.server import ControlServer
 from liverl.daemon.launch import StopRequest
 from liverl.daemon.next_attempt import present_values
@@ -147,6 +149,8 @@ async def serve(
         supervisor.spawn_task(_serve_clients(server, run, plan.settings.snapshot_interval))
         if fresh and attempt > 1:
             await run.sandboxes.before_attempt()
+        if stop is None:
+            await run.batch_end.look()  # before a trainer is told when it ends
         run.start()
         started = True
         unkilled = await run.outcome.until_over()
@@ -222,6 +226,13 @@ def _signals(run: Run) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
+    who = f"SIGUSR1 to the backend (pid {os.getpid()})"
+    loop.add_signal_handler(signal.SIGUSR1, lambda: run.supervisor.spawn_task(_save(run, who)))
+
+
+async def _save(run: Run, who: str) -> None:
+    with contextlib.suppress(CommandError):  # it is in the events
+        await run.batch_end.save_now(who)
 
 
 async def _heartbeat(directory: OpenDirectory) -> None:

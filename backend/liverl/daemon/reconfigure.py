@@ -193,8 +193,15 @@ def merge(before: Plan, after: Plan, kinds: frozenset[str]) -> Plan:
         kinds |= {"trainer"}
     new = {spec.name: spec for spec in after.services}
     replicas = REPLICAS in kinds
+    settings = replace(
+        before.settings,
+        batch_end_time=after.settings.batch_end_time,
+        batch_margin=after.settings.batch_margin,
+        batch_unsaved=after.settings.batch_unsaved,
+    )
     return replace(
         before,
+        settings=settings,
         services=tuple(new[s.name] if s.kind in kinds else s for s in before.services),
         replica_template=after.replica_template if replicas else before.replica_template,
         replica_arguments=after.replica_arguments if replicas else before.replica_arguments,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from liverl.daemon.batch_end import BatchEndWatch
 from liverl.daemon.commands import Commands
 from liverl.daemon.data_check import environment_checks
 from liverl.daemon.reconfigure import Reconfiguration
@@ -129,6 +130,8 @@ class Run:
         self.notifier = notifier = Notifier(plan.notify, run_dir, attempt, supervisor.now, voice)
         self.snapshots = SnapshotBuilder(supervisor, replicas, sampler, outcome, script, began_at)
         self.snapshots.nodes = self.nodes
+        self.batch_end = batch_end = BatchEndWatch(supervisor, lambda: self.plan.settings)
+        self.snapshots.batch_end = batch_end
         self.state_writer = StateWriter(
             supervisor,
             self.snapshots.build,
@@ -148,7 +151,8 @@ class Run:
         self._removals = BlockingCalls[list[Removed]]()
         repair = Repair(supervisor, script) if script is not None else None
         changing = Reconfiguration(supervisor, scaling, self._use_plan)
-        self.commands = Commands(supervisor, scaling, sampler, outcome.request_stop, source, changing, repair)
+        stop = outcome.request_stop
+        self.commands = Commands(supervisor, scaling, sampler, stop, source, changing, batch_end, repair)
 
     def start(self) -> None:
         """Begin to start services and to sample facts."""
@@ -160,6 +164,7 @@ class Run:
             supervisor.spawn_task(supervisor.forever(self.source.look))
         if self.nodes is not None:
             supervisor.spawn_task(supervisor.forever(self.nodes.look))
+        supervisor.spawn_task(supervisor.forever(self.batch_end.look))
         supervisor.spawn_task(supervisor.forever(self.state_writer.look))
         supervisor.spawn_task(supervisor.forever(self._look_at_clocks))
         self.notifier.start()

@@ -76,6 +76,7 @@ def _live_service(supervisor: Supervisor, name: str, memory: PidMemory) -> Servi
         _KeepUnknown(
             "port", {**supervisor.service_ports(), **(process.ports if process is not None else {})}
         ),
+        supervisor.batch_end,
     )
     tag = f"{supervisor.run}/{name}/{generation}"
     env = prepare.environment(spec, values, tag, process.gpus if process is not None else ())

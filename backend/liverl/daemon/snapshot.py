@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from liverl.control.history import read_events
+from liverl.daemon.batch_end import BatchEndWatch
 from liverl.daemon.phase import phase_words
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.verdict import RunOutcome
@@ -44,6 +45,7 @@ class SnapshotBuilder:
         self._script = script
         self._started_at = started_at
         self.nodes: Nodes | None = None  # of a run on several hosts
+        self.batch_end: BatchEndWatch | None = None
         self._backend_started_at = supervisor.now()
 
     def build(self, symptoms: tuple[Symptom, ...], muted: tuple[Symptom, ...] = ()) -> Snapshot:
@@ -112,6 +114,7 @@ class SnapshotBuilder:
             smoke=bool(supervisor.plan.smoke),
             result=self._outcome.result,
             nodes=() if self.nodes is None else self.nodes.statuses,
+            batch_end=None if self.batch_end is None else self.batch_end.status,
         )
 
     def _service(self, slot: Slot, stats: TreeStats | None) -> ServiceStatus:

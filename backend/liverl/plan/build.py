@@ -297,6 +297,17 @@ def environment_spec(config: RunConfig, name: str) -> EnvironmentSpec:
     )
 
 
+def _unsaved(config: RunConfig) -> str:
+    """Why no checkpoint is saved before the end of a batch job; "" if one is."""
+    if config.trainer.kind == "command":
+        return (
+            "it is not known whether the trainer of your launch script saves one (verl's v1 trainers do not)"
+        )
+    if conditions.trains(config) and config.training.save_freq <= 0:
+        return f"training.save_freq is {config.training.save_freq}, so none is ever saved"
+    return ""
+
+
 def _settings(config: RunConfig) -> Settings:
     observe = config.observe
     return Settings(
@@ -316,4 +327,7 @@ def _settings(config: RunConfig) -> Settings:
         metrics_port=observe.metrics_port,
         metrics_token_file=observe.metrics_token_file if observe.metrics_port else "",
         docker_host=config.harbor_agent.docker_host if conditions.bridged(config) else "",
+        batch_end_time=config.batch.end_time,
+        batch_margin=config.batch.margin,
+        batch_unsaved=_unsaved(config),
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.plan.policies import stop_stages
-from liverl.plan.spec import Probe, Probes, RestartPolicy, ScriptOutputs, ServiceSpec
-from liverl.plan.verl_trainer import script_env, secret_env
+from liverl.plan.spec import BATCH_END, Probe, Probes, RestartPolicy, ScriptOutputs, ServiceSpec
+from liverl.plan.verl_trainer import CAPACITY_END, script_env, secret_env
 
 # Where LiveRL's launch script runs, relative to the folder from which it is started.
 REPOSITORY = "repos/harbor-verl-train"
@@ -82,6 +82,7 @@ def expected_replicas(config: RunConfig, given: Mapping[str, str] | None = None)
 
 
 def _environment(config: RunConfig, given: Mapping[str, str] | None) -> dict[str, str]:
-    """LiveRL's variables for the keys that are ``given``, with the folder of the trials also where none is given;
-    ``trainer.env`` overrides them."""
-    return {TRIALS: "{run_dir}/trials", **script_env(config, given), **config.trainer.env}
+    """LiveRL's variables for the keys that are ``given``, with the folder of the trials also where none is given, and
+    the end of the batch job; ``trainer.env`` overrides them."""
+    ours = {TRIALS: "{run_dir}/trials", CAPACITY_END: BATCH_END}
+    return {**ours, **script_env(config, given), **config.trainer.env}

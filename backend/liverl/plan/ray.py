@@ -35,6 +35,8 @@ FOREIGN_VARIABLES = (
     "RAY_TMPDIR",
     "PYTHONHOME",
 )
+# A token of the caller's, which Ray takes before that in a file.
+TOKEN_VARIABLE = "RAY_AUTH_TOKEN"
 # The default of 60 s can be too short for the dashboard on two busy cores; Ray's start then fails. By default Ray
 # drains for up to 30 s, longer than our grace: with verl's standalone replicas it was killed. There is nothing to
 # drain, because Ray is stopped after the trainer.
@@ -95,7 +97,7 @@ def service(
         argv=_argv(config, run_dir),
         env=env,
         inherits="trainer",
-        unset_env=FOREIGN_VARIABLES,
+        unset_env=(*FOREIGN_VARIABLES, TOKEN_VARIABLE),
         secret_env=secret_env,
         environment=ENVIRONMENT,
         depends_on=(Dependency("environment_ready", ENVIRONMENT),),
@@ -181,16 +183,16 @@ def _cluster_file(config: RunConfig, env: dict[str, str], secret_env: dict[str, 
         ],
         "env": env,
         "secret_env": secret_env,
-        "unset_env": list(FOREIGN_VARIABLES),
+        "unset_env": [*FOREIGN_VARIABLES, TOKEN_VARIABLE],
         "pass_env": list(config.supervise.pass_env),
         "hosts": config.infrastructure.nnodes,
-        "paths": _shared_paths(config),
+        "paths": shared_paths(config),
         "gpus": config.infrastructure.ngpus_per_node if config.verl.device == "cuda" else 0,
     }
     return FileSpec(CLUSTER, json.dumps(cluster, indent=1), mode=0o600)
 
 
-def _shared_paths(config: RunConfig) -> dict[str, str]:
+def shared_paths(config: RunConfig) -> dict[str, str]:
     """Key -> path that each host must see, because verl's processes that read it are on any of them."""
     paths = {
         "model.model_path": sizing.model_path(config),  # a model id is no path

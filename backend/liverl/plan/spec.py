@@ -3,7 +3,9 @@
 Strings in ``argv``, ``env`` and ``files`` may contain placeholders that are filled in at each start:
 ``{python:NAME}`` (interpreter of the environment NAME), ``{port:NAME}`` (a port of this service, or the
 ``http`` port of the service NAME), ``{port:SERVICE.NAME}`` (any port of that service), ``{run_dir}``,
-``{attempt_dir}``, ``{generation}``. Only these names are replaced; other braces are not changed.
+``{attempt_dir}``, ``{generation}``, ``{batch_end}`` (Unix seconds at which the batch job ends, less
+``batch.margin``; empty if that is not known, and a variable that is nothing else is then not set). Only these
+names are replaced; other braces are not changed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from liverl.model import Carrier, ConfigChange, Inert, Owner, ServiceKind
 from liverl.plan.inherit import Inherit
 from liverl.util import redact
 
-PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation)(?::([\w.-]+))?\}")
+PLACEHOLDER = re.compile(r"\{(python|port|run_dir|attempt_dir|generation|batch_end)(?::([\w.-]+))?\}")
+BATCH_END = "{batch_end}"
 TITLE = 80  # characters of a command that names a target of notifications
 # The host of a port that listens at the gateway of the bridge of Docker on this machine, which is found when the socket
 # is opened; without such a gateway the port is left out.
@@ -219,7 +222,8 @@ class Settings(msgspec.Struct, frozen=True):
     files with rules of the site, beside our catalogue of causes. ``metrics_port``: on which Prometheus reads the run's
     metrics, 0: none; ``metrics_token_file``: absolute path of the token's file, empty: one of the run's own.
     ``docker_host``: of the daemon whose bridge ports with the host ``BRIDGE`` are for, "": as the trainer's variables
-    say."""
+    say. ``batch_end_time``: of the batch job, as the user says; ``batch_margin``: seconds before its end;
+    ``batch_unsaved``: why the trainer saves no checkpoint before it, "": it does."""
 
     scan_interval: float = 2.0
     host_interval: float = 2.0
@@ -240,6 +244,9 @@ class Settings(msgspec.Struct, frozen=True):
     metrics_port: int = 0
     metrics_token_file: str = ""
     docker_host: str = ""
+    batch_end_time: str = ""
+    batch_margin: float = 180.0
+    batch_unsaved: str = "an earlier version of liverl-tui has planned it"
 
 
 class NotifyTarget(msgspec.Struct, frozen=True):

@@ -17,14 +17,17 @@ from liverl.plan.guest_path import stub
 from liverl.plan.hydra import Override
 from liverl.plan.policies import restart_policy, stop_stages
 from liverl.plan.replica import TOKEN
-from liverl.plan.spec import Dependency, FileSpec, Plan, Probe, Probes, RestartPolicy, ServiceSpec
+from liverl.plan.spec import BATCH_END, Dependency, FileSpec, Plan, Probe, Probes, RestartPolicy, ServiceSpec
 from liverl.plan.verl_overrides import overrides, token_routes
+from liverl.util.before_end import FILE, VARIABLE
 
 ENVIRONMENT = ray.ENVIRONMENT
 METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # one per start, because verl truncates it
 # Where the agent-loop workers count how trials ended, for verl's metrics: one folder per start, as a restarted
 # trainer counts its steps anew.
 ENDINGS = "{attempt_dir}/endings/{generation}"
+# The end of the batch job for verl's trainers other than v1, which save before it (``should_save_ckpt_esi``).
+CAPACITY_END = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
 _PATH = "trainer/path"  # in the run directory; the PYTHONPATH of verl's processes
 # verl prints this line when all workers and replicas have started and the first step begins.
 READY = "all initialize finished, ready to fit"
@@ -74,7 +77,7 @@ def service(config: RunConfig) -> ServiceSpec:
             "RAY_DEDUP_LOGS": "0",
         },
         inherits="trainer",
-        unset_env=ray.FOREIGN_VARIABLES[1:],
+        unset_env=(*ray.FOREIGN_VARIABLES[1:], *_other_token(config)),
         secret_env=secret_env(config),
         environment=ENVIRONMENT,
         depends_on=tuple(needs),
@@ -90,6 +93,12 @@ def service(config: RunConfig) -> ServiceSpec:
         ends_run=True,
         stage_parser="trainer",
     )
+
+
+def _other_token(config: RunConfig) -> tuple[str, ...]:
+    """The variable with a token of the caller's, unless it is that of the cluster."""
+    by_file = not config.ray.address or bool(config.ray.auth_token_file)
+    return (ray.TOKEN_VARIABLE,) if by_file else ()
 
 
 def smoke(config: RunConfig) -> ServiceSpec:
@@ -121,7 +130,8 @@ def checkpoints(plan: Plan, run_dir: Path) -> Path:
 def path_files(config: RunConfig) -> tuple[FileSpec, ...]:
     """The files on the PYTHONPATH of all of verl's processes: our package and, if needed, plug-ins for verl."""
     standalone = _plugin("standalone") if config.verl.rollout_mode == "standalone" else ()
-    return (stub(_PATH), *standalone, *(_plugin("endings") if conditions.our_loop(config) else ()))
+    endings = _plugin("endings") if conditions.our_loop(config) else ()
+    return (stub(_PATH), *standalone, *endings, *_plugin("before_end"))
 
 
 def _plugin(module: str) -> tuple[FileSpec, ...]:
@@ -200,6 +210,9 @@ def _job_environment(config: RunConfig) -> tuple[Override, ...]:
     prefix = "ray_kwargs.ray_init.runtime_env.env_vars"
     worker_variables = worker_env(config) if config.ray.address else {}
     ours = {"LIVERL_ENDINGS": ENDINGS} if conditions.our_loop(config) else {}
+    ours |= {VARIABLE: f"{{attempt_dir}}/{FILE}"}
+    if str(sizing.override(config, "trainer.use_v1")).lower() == "false":
+        ours |= {CAPACITY_END: BATCH_END}
     values = {"VERL_FILE_LOGGER_PATH": METRICS, **ours, **worker_variables, **_chosen_ports(config)}
     return tuple(Override(f"{prefix}.{name}", value, new=True) for name, value in values.items())
 

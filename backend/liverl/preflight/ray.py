@@ -130,9 +130,9 @@ async def data_plane(ray: RayPlan) -> Check:
     """Whether another verl job runs in the cluster: two would share TransferQueue, so the second one is refused."""
     from liverl.supervise.services.probes import Http
     from liverl.verl.discovery.assess import controller_conflict
-    from liverl.verl.discovery.ray_rest import RayError, RayRest
+    from liverl.verl.discovery.ray_rest import RayError, RayRest, variable_token
 
-    token = Path(ray.token_file) if ray.token_file else None
+    token = Path(ray.token_file) if ray.token_file else variable_token(os.environ)
     http = Http()
     try:
         rest = RayRest(http, f"http://{ray.dashboard}", token)

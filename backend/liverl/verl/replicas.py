@@ -31,6 +31,7 @@ from liverl.verl.discovery.address_client import AddressClientGone, Command, add
 from liverl.verl.discovery.assess import Expectation, Rank, RankVerdict
 from liverl.verl.discovery.discovery import Discovery
 from liverl.verl.discovery.layout import highest_found
+from liverl.verl.discovery.ray_rest import VariableToken, variable_token
 from liverl.verl.route_checks import RouteChecks
 
 _STATES: dict[str, ServiceState] = {
@@ -249,15 +250,19 @@ class VerlReplicas:
         port = slot.current.port(self._ray.port) if slot is not None else None
         return f"http://{self._ray.dashboard.rpartition(':')[0]}:{port}" if port else None
 
-    def _token_file(self) -> Path | None:
-        return self._supervisor.run_dir / self._ray.token_file if self._ray.token_file else None
+    def _token_file(self) -> Path | VariableToken | None:
+        if not self._ray.token_file:
+            return variable_token(os.environ)
+        return self._supervisor.run_dir / self._ray.token_file
 
     def _command(self) -> Command:
         hub = self._supervisor
         values = prepare.Placeholders(
             hub.run_dir, hub.attempt_dir, self._trainer, hub.pythons(), hub.service_ports()
         )
-        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        # Ray takes a token from its variable before one from a file.
+        without = ("PYTHONPATH", *(("RAY_AUTH_TOKEN",) if self._ray.token_file else ()))
+        env = {k: v for k, v in os.environ.items() if k not in without}
         try:
             env |= {name: prepare.fill(value, values) for name, value in self._ray.child_env.items()}
             address = prepare.fill(self._ray.address, values)

@@ -9,7 +9,7 @@ from liverl.model import SMOKE, Event, Snapshot
 from liverl.rundir.commands import next_command
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
-from liverl_tui.text.facts import remaining, stalled_for
+from liverl_tui.text.facts import batch_words, remaining, stalled_for
 from liverl_tui.text.words import (
     LEVEL_GLYPH,
     LEVEL_STYLE,
@@ -123,6 +123,19 @@ def _smoke(snapshot: Snapshot) -> list[Part]:
     return [Part(0, (((SMOKE, "alarm"),), (("SMOKE: no real reward", "alarm"),), (("SMOKE", "alarm"),)))]
 
 
+def _job_end(snapshot: Snapshot, now: float) -> list[Part]:
+    """When the batch job ends; before all that is less urgent once its margin has begun."""
+    words, end = batch_words(snapshot, now), snapshot.batch_end
+    if words is None or end is None:
+        return []
+    if end.at is None:
+        return [Part(1, ((("job ends at an unknown time", "warn"),), (("job ends ?", "warn"),), _NONE))]
+    near = end.at - now <= end.margin
+    short = f"job {age(end.at - now)}" if end.at > now else "job over"
+    style = "warn" if near else "text"
+    return [Part(0 if near else 4, (((words, style),), ((short, style),), _NONE))]
+
+
 def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> list[Part]:
     """The first row: name, state, connection, alerts, steps, ETA, whether it learns, policy version, attempt, elapsed
     time, host."""
@@ -173,6 +186,7 @@ def run_parts(view: View, snapshot: Snapshot, now: float, readonly: bool) -> lis
         if left is not None:
             eta = age(left)
             parts.append(Part(4, ((("ETA ", "dim"), (eta, "text")), _NONE)))
+    parts += _job_end(snapshot, now)
     parts += learning_parts(snapshot)
     if snapshot.policy_version is not None:
         parts.append(Part(8, ((("policy ", "dim"), (f"v{snapshot.policy_version}", "text")), _NONE)))

@@ -12,6 +12,7 @@ from liverl.config.checks import agent, harbor, notify, verl
 from liverl.config.checks.ruleset import SAFE_NAME, Finding, RuleSet
 from liverl.config.consumers import why_inert
 from liverl.config.dump import looks_secret
+from liverl.config.end_time import EXPECTED, end_seconds
 from liverl.config.errors import Problem
 from liverl.config.inert import MIRRORED
 from liverl.config.layers import Setting
@@ -32,6 +33,15 @@ _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
 
 RULES = RuleSet()
 _rule = RULES.rule
+
+
+@_rule("batch.end_time")
+def _batch_end(c: RunConfig) -> Iterator[Finding]:
+    try:
+        if c.batch.end_time:
+            end_seconds(c.batch.end_time)
+    except ValueError:
+        yield Finding("batch.end_time", "not the end of a job", f"{c.batch.end_time!r:.60}", EXPECTED)
 
 
 def check(config: RunConfig, settings: dict[Path, Setting], bad: set[str]) -> list[Problem]:

@@ -165,6 +165,14 @@ class Observe(Struct, frozen=True, kw_only=True):
     metrics_token_file: str
 
 
+class Batch(Struct, frozen=True, kw_only=True):
+    """``batch``: the job of a batch system in which the run lives. ``end_time``: see ``liverl.config.end_time``, "" =
+    as Slurm says; ``margin``: seconds."""
+
+    end_time: str
+    margin: SecondsOrZero
+
+
 class Retention(Struct, frozen=True, kw_only=True):
     """``retention``: which trials keep all their files; None: all of them."""
 

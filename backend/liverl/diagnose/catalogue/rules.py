@@ -10,6 +10,7 @@ from __future__ import annotations
 from liverl.causes.verdict.ray_shortage import ID as RAY_SHORTAGE
 from liverl.diagnose.catalogue import (
     agents,
+    batch_ends,
     boot,
     clients,
     disks,
@@ -140,6 +141,7 @@ RULES = (
     Rule(clients.connection_flood, linger=60.0),
     Rule(clients.sessions_descriptors, linger=60.0),
     Rule(disks.disk_low),
+    Rule(batch_ends.batch_end_unsaved, linger=0.0),
     Rule(notifying.notify_failing, linger=0.0),
     Rule(memory.memory_fills),
     Rule(ray_waits.group_waits, hold=ray_waits.GROUP_HOLD_S, linger=0.0, alerts=(RAY_SHORTAGE,)),

@@ -33,6 +33,7 @@ from liverl.embedded.trainer.step_metrics import step_metrics
 from liverl.embedded.trainer.trials import TrialOutcome, TrialPlan, run_batch
 from liverl.embedded.trainer.weights import WeightSync
 from liverl.util import stack_signal
+from liverl.util.before_end import FILE, Saves
 from liverl.util.modes import exclude_others, make_directory
 from liverl.util.regular_file import read_text
 
@@ -67,6 +68,7 @@ class Trainer:
         self.status = Status(run_dir, config.total_steps)
         self.metrics = MetricsFiles(run_dir, Path(config.attempt_dir))
         self.started = time.monotonic()  # monotonic start of this attempt's first step
+        self._before_end = Saves(Path(config.attempt_dir) / FILE, regular=config.save_freq > 0)
         self._first = 0  # step after which this attempt starts
         self._failures = 0  # trials of the current step
 
@@ -136,6 +138,7 @@ class Trainer:
 
     async def _step(self, step: int) -> str:
         config, timing, began = self.config, {}, time.monotonic()
+        self._before_end.step_begins()
         plans = self._sample(step)
         outcomes = await self._rollout(plans)
         timing["gen"] = time.monotonic() - began
@@ -175,10 +178,11 @@ class Trainer:
         timing["update_weights"] = time.monotonic() - mark
 
         prepared: Path | None = None
-        if step == config.total_steps or (config.save_freq and step % config.save_freq == 0):
+        if self._saves(step):
             mark = time.monotonic()
             prepared = self._prepare_checkpoint()
             timing["save_checkpoint"] = time.monotonic() - mark
+            self._before_end.saved(timing["save_checkpoint"])
         timing["step"] = time.monotonic() - began
         data = step_metrics(step, self.data.epoch, outcomes, actor, agreed, timing)
         # Write the history before the checkpoint, so that the history covers every checkpoint.
@@ -188,6 +192,15 @@ class Trainer:
         self.status.step = step
         self.status.write("sync")
         return step_line(step, data)
+
+    def _saves(self, step: int) -> bool:
+        """Whether a checkpoint is saved at the end of this step."""
+        if step == self.config.total_steps or (self.config.save_freq and step % self.config.save_freq == 0):
+            self._before_end.regular_save_follows()
+            return True
+        if words := self._before_end.why():
+            print(f"liverl: saving a checkpoint at step {step}: {words}", flush=True)
+        return bool(words)
 
     def _sample(self, step: int) -> list[TrialPlan]:
         """Return the trials of the step: prompts without repetition within an epoch, several trials each."""

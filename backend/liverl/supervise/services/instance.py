@@ -44,6 +44,7 @@ class InstanceHost(Protocol):
     attempt_dir: Path
     records: Records
     keeper_manager: KeeperManager
+    batch_end: str  # see ``liverl.plan.spec``
 
     @property
     def process_scan(self) -> ProcessScan:
@@ -246,7 +247,9 @@ class Instance:
             if number is not None:
                 ports[port.name] = number
         all_ports = {**hub.service_ports(), **ports}
-        values = prepare.Placeholders(hub.run_dir, hub.attempt_dir, generation, hub.pythons(), all_ports)
+        values = prepare.Placeholders(
+            hub.run_dir, hub.attempt_dir, generation, hub.pythons(), all_ports, hub.batch_end
+        )
         await asyncio.to_thread(prepare.write_files, spec, values)
         return values, ports
 

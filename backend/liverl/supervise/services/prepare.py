@@ -11,7 +11,7 @@ from pathlib import Path
 
 from liverl.environments.declared import CannotTell, declares
 from liverl.plan.inherit import inherited
-from liverl.plan.spec import PLACEHOLDER, PortSpec, ServiceSpec
+from liverl.plan.spec import BATCH_END, PLACEHOLDER, PortSpec, ServiceSpec
 from liverl.procs import procfs
 from liverl.util.atomic_file import write_atomic
 from liverl.util.modes import make_directory
@@ -31,13 +31,14 @@ class PrepareProblem(Exception):
 @dataclass(frozen=True)
 class Placeholders:
     """Values of the placeholders in one start. ``pythons``: interpreters by environment; ``ports``: numbers by port
-    name, service name or ``service.port``."""
+    name, service name or ``service.port``; ``batch_end``: see ``liverl.plan.spec``."""
 
     run_dir: Path
     attempt_dir: Path
     generation: int
     pythons: Mapping[str, Path]
     ports: Mapping[str, int]
+    batch_end: str = ""
 
 
 def fill(text: str, values: Placeholders, written: Callable[[str], str] = str) -> str:
@@ -112,7 +113,14 @@ def environment(spec: ServiceSpec, values: Placeholders, tag: str, gpus: tuple[s
     """
     env = inherited(os.environ, spec.inherits, spec.pass_env)
     env = {name: value for name, value in env.items() if name not in spec.unset_env}
-    env |= {name: _before(name, fill(value, values), env) for name, value in spec.env.items()}
+    ends = {
+        name
+        for name, value in spec.env.items()
+        if value == BATCH_END and (name in env or not values.batch_end)
+    }
+    env |= {
+        name: _before(name, fill(value, values), env) for name, value in spec.env.items() if name not in ends
+    }
     env.update({name: _secret(name, path) for name, path in spec.secret_env.items()})
     if spec.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

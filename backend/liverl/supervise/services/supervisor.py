@@ -80,6 +80,7 @@ class Supervisor:
         self.run_dir = run_dir
         self.attempt = attempt
         self.attempt_dir = run_dir / f"attempt_{attempt:03d}"
+        self.batch_end = ""  # see ``liverl.plan.spec``
         self.http = probes.Http(token_routes)
         self.slots: dict[str, Slot] = {}
         self.environments = Environments(

@@ -27,7 +27,15 @@ from liverl.verl.discovery.assess import (
 )
 from liverl.verl.discovery.names import Engine, parse_name
 from liverl.verl.discovery.rank_events import changes
-from liverl.verl.discovery.ray_rest import ActorTimes, RayActor, RayError, RayRest, pending_notes, placed
+from liverl.verl.discovery.ray_rest import (
+    ActorTimes,
+    RayActor,
+    RayError,
+    RayRest,
+    VariableToken,
+    pending_notes,
+    placed,
+)
 
 Tell = Callable[[str, Level, "int | None"], None]  # text, level, rank
 
@@ -54,7 +62,7 @@ class Discovery:
         self,
         http: Http,
         api: Callable[[], str | None],
-        token_file: Path | None,
+        token_file: Path | VariableToken | None,
         expectation: Expectation,
         command: Callable[[], Command],
         log: Path,

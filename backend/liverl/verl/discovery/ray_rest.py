@@ -83,10 +83,26 @@ class RayNode(msgspec.Struct, frozen=True):
     message: str = ""  # why it is DEAD
 
 
+class VariableToken(msgspec.Struct, frozen=True):
+    """A cluster's token that a variable holds, as in the pods of KubeRay."""
+
+    text: str
+    name: str = "RAY_AUTH_TOKEN"
+
+    def __repr__(self) -> str:
+        return f"VariableToken({self.name})"  # it gets into no log
+
+
+def variable_token(env: Mapping[str, str]) -> VariableToken | None:
+    """The token that Ray itself would take from ``env`` before any file (Ray 2.60); None without one."""
+    text = env.get("RAY_AUTH_TOKEN", "").strip()
+    return VariableToken(text) if text and env.get("RAY_AUTH_MODE", "").lower() == "token" else None
+
+
 class RayRest:
     """Queries the dashboard at ``base`` (``http://host:port``). ``token_file`` None = a cluster without tokens."""
 
-    def __init__(self, http: Http, base: str, token_file: Path | None = None) -> None:
+    def __init__(self, http: Http, base: str, token_file: Path | VariableToken | None = None) -> None:
         self._http = http
         self._base = base
         self._token_file = token_file
@@ -190,7 +206,7 @@ class RayRest:
 
         where = f"Ray's dashboard at {self._base}"
         try:
-            headers = None if self._token_file is None else bearer(self._token_file)
+            headers = _headers(self._token_file)
         except (OSError, ValueError) as error:
             raise RayError(f"cannot read Ray's token file: {error}") from error
         try:
@@ -210,7 +226,8 @@ class RayRest:
         if status in (401, 403):
             refusal = "requires a token" if status == 401 else "rejected the token"
             file = self._token_file
-            hint = "set ray.auth_token_file" if file is None else f"check the token in {file}"
+            where_to = file.name if isinstance(file, VariableToken) else file
+            hint = "set ray.auth_token_file" if file is None else f"check the token in {where_to}"
             raise RayError(f"{where} {refusal} (GET {path} returned {status}); {hint}")
         try:
             reply = decode_loose_json(text)
@@ -222,6 +239,12 @@ class RayRest:
             message = _text(_mapping(reply).get("msg")) or text[:200]
             raise RayError(f"{where} failed: GET {path} returned {status} ({message})")
         return reply
+
+
+def _headers(token: Path | VariableToken | None) -> dict[str, str] | None:
+    if isinstance(token, VariableToken):
+        return {"Authorization": f"Bearer {token.text}"}
+    return None if token is None else bearer(token)
 
 
 async def placed(rest: RayRest, actors: Sequence[RayActor], cache: dict[str, ActorTimes]) -> list[RayActor]:
