@@ -7,19 +7,20 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from msgspec import inspect as types
 from msgspec.structs import replace
 
 from kit.variable_reads import THIRD_PARTY, own_reads
-from liverl.config import LoadedConfig, RunConfig, consumers, load_config, resolved, run_directory
+from liverl.config import LoadedConfig, RunConfig, load_config, resolved, run_directory
 from liverl.config.coerce import plain_type
-from liverl.config.consumers import why_inert
+from liverl.config.consumers import rules, why_inert
 from liverl.config.schema import leaves, value_of
 from liverl.config.sections.notify import NotifyTarget
 from liverl.config.sections.verl import AGENT_LOOPS
-from liverl.plan import PlanError, make_plan
+from liverl.plan import PlanError, build, make_plan
 from liverl.plan.spec import Plan, ServiceSpec
 from liverl.proxy.config import render_litellm_config
 from liverl_tui.app.settings import UiSettings, read_settings
@@ -122,8 +123,10 @@ def effects(loaded: LoadedConfig, config: RunConfig) -> dict[str, Any]:
     fixed = resolved(config, env=ENV, cwd=Path("/w"), now=0.0)
     folder = run_directory(fixed)
     try:
-        # A key counts as given when its value is changed, so all of them do.
-        plan = make_plan(replace(loaded, config=fixed, given=None), folder)
+        # A key counts as given when its value is changed, so all of them do. Which keys are inert is what the plans are
+        # compared with, and half of the time that one takes.
+        with patch.object(build, "inert_keys", return_value=()):
+            plan = make_plan(replace(loaded, config=fixed, given=None), folder)
     except PlanError as error:
         return {"liverl.plan": str(error)}
     return {
@@ -269,8 +272,11 @@ def disagreements(loaded: LoadedConfig, known: dict[str, str] | None = None) -> 
                 found.append(
                     f"{key}: said to be inert ({why}), but {value!r} changes {_first(before, after)}"
                 )
-        declared = set(consumers(config).get(key, ())) | {
-            package for _, other in others for package in consumers(other).get(key, ())
+        declared = {
+            package
+            for one in (config, *(other for _, other in others))
+            for package, used in rules()[key].uses.items()
+            if used(one)
         }
         if key in (known or {}):
             if moved or not declared:

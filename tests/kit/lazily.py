@@ -6,6 +6,17 @@ from __future__ import annotations
 import importlib.util
 import sys
 from types import ModuleType
+from typing import Any
+
+
+class _Later(ModuleType):
+    """Stands for a module until one of its names is used. What pytest asks each name of a test file (``__class__``,
+    ``_mock_name``) is no use, other than for Python's own ``LazyLoader``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 def lazily(name: str) -> ModuleType:
@@ -16,11 +27,6 @@ def lazily(name: str) -> ModuleType:
     """
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.loader is None:
+    if importlib.util.find_spec(name) is None:
         raise ModuleNotFoundError(f"no module {name}")
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return _Later(name)

@@ -78,10 +78,11 @@ def _texts() -> Iterator[Text]:
 def python_texts(name: str, source: str) -> Iterator[Text]:
     """The string constants of a module, without docstrings."""
     tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
     known = _module_constants(tree)
-    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    skipped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     anywhere = name.startswith("backend/")
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             skipped.update(id(part) for part in node.values)
             if id(node) not in skipped:
@@ -92,7 +93,7 @@ def python_texts(name: str, source: str) -> Iterator[Text]:
             for before, after in itertools.pairwise(words):
                 if isinstance(before, ast.Constant) and before.value == "-m":
                     skipped.add(id(after))
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
             yield Text(f"{name}:{node.lineno}", node.value, anywhere, data=" " not in node.value.strip())
 
@@ -239,6 +240,12 @@ _FILE = re.compile(r".*\.(json|jsonl|yaml|log|svg|py|toml|md|parquet|txt|sh)")
 _BEFORE_KEY = r"(?<![\w./:@$-])"
 
 
+@cache
+def names_of_keys() -> frozenset[str]:
+    """The keys without their sections."""
+    return frozenset(key.rpartition(".")[2] for key in leaves())
+
+
 def wrong_keys(text: Text) -> list[str]:
     """The dotted words of ``text`` that look like a configuration key and are none."""
     pattern = rf"{_BEFORE_KEY}(?:{'|'.join(sections())})(?:\.[\w{HOLE}*-]+)+"
@@ -249,12 +256,11 @@ def wrong_keys(text: Text) -> list[str]:
 def _wrong_sections(text: Text) -> list[str]:
     """Dotted words that end like a key of ours, in what is nearly a section: ``modle.tool_parser``. Other names are
     those of other programs (``fsdp_config.use_torch_compile`` of verl)."""
-    names = {key.rpartition(".")[2] for key in leaves()}
     found = re.findall(rf"{_BEFORE_KEY}([a-z]\w*)\.(\w+_\w+)(?![\w.(])", text.text)
     return [
         f"{head}.{name}"
         for head, name in found
-        if name in names and head not in sections() and get_close_matches(head, sections(), 1, 0.7)
+        if name in names_of_keys() and head not in sections() and get_close_matches(head, sections(), 1, 0.7)
     ]
 
 

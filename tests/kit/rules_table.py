@@ -29,23 +29,36 @@ def fired(history: History) -> dict[str, int]:
 
 
 @cache
-def on_healthy() -> dict[str, dict[str, int]]:
-    """Healthy history, with its kind -> the alerts that were raised on it."""
-    return {f"{one.kind}: {one.name}": fired(one) for one in healthy()}
+def healthy_histories() -> dict[str, History]:
+    """Healthy histories by kind and name."""
+    return {f"{one.kind}: {one.name}": one for one in healthy()}
 
 
 @cache
-def on_probes() -> tuple[tuple[str, str, dict[str, int], int], ...]:
-    """(rule, history, the alerts that were raised on it, its steps)."""
-    return tuple((rule, f"{one.kind}: {one.name}", fired(one), len(one.steps)) for rule, one in probes())
+def probe_histories() -> dict[str, tuple[str, History]]:
+    """Probes by rule, kind and name: the rule that fires on it, and the history."""
+    return {f"{rule}-{one.kind}: {one.name}": (rule, one) for rule, one in probes()}
+
+
+@cache
+def on_healthy(name: str) -> dict[str, int]:
+    """The alerts that were raised on a healthy history: judging all takes seconds, so who lists them does not."""
+    return fired(healthy_histories()[name])
+
+
+@cache
+def on_probe(name: str) -> dict[str, int]:
+    """The alerts that were raised on a probe."""
+    return fired(probe_histories()[name][1])
 
 
 def table() -> Iterator[str]:
     """A line for each probe: rule, history, the step at which the rule fires; then one for each rule: on how many
     healthy histories it does not."""
-    for rule, name, alerts, steps in on_probes():
-        yield f"{rule:22} fires at step {alerts.get(rule, '-'):>3} of {steps:3}  {name}"
-    histories = on_healthy()
+    for key, (rule, one) in probe_histories().items():
+        step = on_probe(key).get(rule, "-")
+        yield f"{rule:22} fires at step {step:>3} of {len(one.steps):3}  {one.kind}: {one.name}"
+    histories = {name: on_healthy(name) for name in healthy_histories()}
     for rule in RULES:
         wrong = [name for name, alerts in histories.items() if rule in alerts]
         silent = f"{len(histories) - len(wrong)} of {len(histories)}"

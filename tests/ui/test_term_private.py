@@ -234,13 +234,14 @@ def of_any_textual() -> frozenset[str]:
 
 def used(tree: ast.Module, module: Any) -> Iterator[str]:
     """``line: name`` for each private name of Textual in a module of ours."""
+    nodes = list(ast.walk(tree))
     imported = {
         (alias.asname or alias.name).partition(".")[0]
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom | ast.Import):
             parts = [*(getattr(node, "module", None) or "").split("."), *(a.name for a in node.names)]
             if "textual" in (parts[0], *(a.name.partition(".")[0] for a in node.names)):
@@ -256,7 +257,7 @@ def used(tree: ast.Module, module: Any) -> Iterator[str]:
             # Of some object. Which, only a type checker knows: no name that Textual has is allowed.
             of_module = isinstance(node.value, ast.Name) and node.value.id in imported
             yield from () if of_module else (f"{node.lineno}: {node.attr}",)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             kind = getattr(module, node.name, None)
             taken = of_textual(kind) if isinstance(kind, type) else frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import liverl
@@ -18,6 +19,8 @@ NAMED = {
 
 def named(source: str) -> set[str]:
     """The ids of rows that stand in a module. Those of one word may mean anything, such as "cancelled"."""
+    if not by_id().keys() & re.findall(r"[\w-]+-[\w-]+", source):
+        return set()  # not to be parsed for nothing
     texts = {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)}
     return {text for text in texts if isinstance(text, str) and "-" in text and text in by_id()}
 

@@ -293,6 +293,11 @@ RAW = {
 }  # fmt: skip
 
 
+def raw_calls_of(source: str) -> list[ast.Call]:
+    """Those of a module. One that names none is not parsed."""
+    return raw_calls(ast.parse(source)) if any(call in source for call in RAW) else []
+
+
 def raw_calls(tree: ast.AST) -> list[ast.Call]:
     return [
         node
@@ -307,7 +312,7 @@ def test_everything_is_decoded_by_the_helper() -> None:
         name = str(file.relative_to(ROOT)).removeprefix("backend/liverl/")
         if name in WHERE_IT_IS_SAFE or name.startswith(GUESTS):
             continue
-        found += [f"{name}:{call.lineno}" for call in raw_calls(ast.parse(file.read_text()))]
+        found += [f"{name}:{call.lineno}" for call in raw_calls_of(file.read_text())]
     assert found == [], (
         "use liverl.util.decode: libraries raise many errors, and one of them ends the process"
     )

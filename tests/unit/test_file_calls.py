@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,14 +48,21 @@ OF_MODULES = {
     "io": {"open", "FileIO"}, "codecs": {"open"},
 }  # fmt: skip
 MODE = set("rwxabt+U")
+# What stands in each module that has such a call: the others are not parsed.
+_MAY = re.compile(
+    rf"\bopen\(|\.(?:{'|'.join(sorted(METHODS.union(*OF_MODULES.values())))})\b"
+    rf"|\bfrom (?:{'|'.join(OF_MODULES)}) import\b"
+)
 
 
 def file_calls(source: str) -> Iterator[tuple[int, str]]:
     """(line, name) of each call of the standard library that opens, writes, copies or removes a file by its path."""
-    tree = ast.parse(source)
+    if not _MAY.search(source):
+        return
+    nodes = list(ast.walk(ast.parse(source)))
     modules = {name: name for name in OF_MODULES}
     functions = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             modules |= {
                 each.asname: each.name for each in node.names if each.asname and each.name in OF_MODULES
@@ -63,7 +71,7 @@ def file_calls(source: str) -> Iterator[tuple[int, str]]:
             for each in node.names:
                 if each.name in OF_MODULES[node.module]:
                     functions[each.asname or each.name] = f"{node.module}.{each.name}"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             module = modules.get(node.value.id)
             if module is not None and node.attr in OF_MODULES[module]:

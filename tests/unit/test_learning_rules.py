@@ -29,7 +29,7 @@ from kit.learning_histories import (
     healthy,
     probes,
 )
-from kit.rules_table import RULES, fired, on_healthy, on_probes, table
+from kit.rules_table import RULES, fired, healthy_histories, on_healthy, on_probe, probe_histories, table
 from kit.screens import gpu
 
 from liverl.config.schema import leaves
@@ -50,11 +50,10 @@ def judged(rows: list[Values], **facts: object) -> dict[str, Symptom]:
 # --- the table ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", on_probes(), ids=lambda case: f"{case[0]}-{case[1]}")
-def test_each_rule_fires_on_its_probe(case: tuple[str, str, dict[str, int], int]) -> None:
-    rule, _, alerts, _ = case
-    assert rule in alerts
-    assert alerts[rule] >= 10, "not on the first steps"
+@pytest.mark.parametrize("name", probe_histories())
+def test_each_rule_fires_on_its_probe(name: str) -> None:
+    rule, _ = probe_histories()[name]
+    assert on_probe(name).get(rule, 0) >= 10, "it fires, and not on the first steps"
 
 
 def test_every_rule_has_a_probe() -> None:
@@ -62,9 +61,9 @@ def test_every_rule_has_a_probe() -> None:
     assert len(RULES) == 11
 
 
-@pytest.mark.parametrize("name", on_healthy())
+@pytest.mark.parametrize("name", healthy_histories())
 def test_no_rule_fires_on_a_healthy_history_at_any_step(name: str) -> None:
-    assert not set(on_healthy()[name]) & set(RULES)
+    assert not set(on_healthy(name)) & set(RULES)
 
 
 def test_there_are_enough_healthy_histories_and_the_table_says_of_what_kind() -> None:

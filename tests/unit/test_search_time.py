@@ -16,6 +16,7 @@ from kit import regexes
 
 import liverl
 import liverl_tui
+from liverl.util.late_pattern import LatePattern
 
 # Pattern -> what bounds the text that it searches
 ALLOWED = {
@@ -28,12 +29,13 @@ ALLOWED = {
     "liverl_tui.text.words._NUMBERS": "the name of a service",
 }
 SEARCHES = r"\.(?:search|finditer|findall|sub|subn|split)\("
+FORMS = (re.Pattern, LatePattern)
 LEAST = 300  # patterns that are looked at; fewer means that they are no longer found
 
 
 def patterns(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
     """The patterns in a value of a module, also in its tables."""
-    if isinstance(value, re.Pattern):
+    if isinstance(value, FORMS):
         yield value
     elif depth < 4 and isinstance(value, dict):
         for key, one in value.items():
@@ -60,7 +62,7 @@ def searched() -> Iterator[tuple[str, re.Pattern[Any]]]:
     for module in modules():
         source = inspect.getsource(module)
         for name, value in vars(module).items():
-            alone = isinstance(value, re.Pattern)
+            alone = isinstance(value, FORMS)
             if not alone or re.search(rf"\b{name}{SEARCHES}", source):
                 yield from ((f"{module.__name__}.{name}", one) for one in patterns(value))
 

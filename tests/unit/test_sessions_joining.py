@@ -9,9 +9,8 @@ import time
 from typing import Any
 
 import aiohttp
-import anthropic
-import openai
 import pytest
+from kit.lazily import lazily
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica, call_text
 from kit.waiting import until
@@ -21,6 +20,7 @@ from liverl.sessions.canonical import read_anthropic, read_openai
 from liverl.sessions.sampling import NEUTRAL, Limits, overridden, parameters
 from liverl.sessions.session import BESIDE
 
+anthropic, openai = lazily("anthropic"), lazily("openai")
 USER = {"role": "user", "content": "hello"}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 

@@ -13,6 +13,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from liverl.util.late_pattern import late_pattern
+
 PARSER_KEY = "model.tool_parser"  # key in config.yaml
 AUTO = "auto"  # its value for: the parser of the format that the model's chat template writes
 
@@ -50,12 +52,12 @@ def _format(
     verl: str = "",
 ) -> ToolFormat:
     """``pattern``: "" = as ``call``."""
-    whole = re.compile(call, re.DOTALL) if call else None
+    whole = late_pattern(call, re.DOTALL) if call else None
     return ToolFormat(
         title,
         mark,
         tuple(parsers.split()),
-        re.compile(pattern or call, re.DOTALL),
+        late_pattern(pattern or call, re.DOTALL),
         whole,
         tuple(also.split()),
         tuple(sglang.split()),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from liverl.util.late_pattern import late_pattern
 
 # Behind the last line of a traceback: messages of several lines, as the libraries write them
-_OF_EXCEPTION = re.compile(
+_OF_EXCEPTION = late_pattern(
     # YAML
     r"expected |but (?:found|got) |found |could not find |mapping values are|while (?:parsing|scanning) |in \""
     # CUDA, torch and NCCL
@@ -30,27 +30,27 @@ _OF_EXCEPTION = re.compile(
     r"|full_key: |object_type=|reference_type="
 )
 # pydantic names each field that it refuses in a line of its own.
-_FIELDS_FOLLOW = re.compile(
+_FIELDS_FOLLOW = late_pattern(
     r"\d{1,3} validation errors? for \w{1,100}$|^\s{2,8}For further information visit "
 )
-_FIELD = re.compile(r"(?:\d{1,4}\.)?[A-Za-z_][\w.\[\]-]{0,120}")
-_OF_HYDRA = re.compile(
+_FIELD = late_pattern(r"(?:\d{1,4}\.)?[A-Za-z_][\w.\[\]-]{0,120}")
+_OF_HYDRA = late_pattern(
     r"To append to |Or add |Key '|Value '|In '|Did you mean |Available options|Could not |See https://hydra"
 )
-_HYDRA = re.compile(
+_HYDRA = late_pattern(
     r"Could not override |Error merging override|mismatched input '|no viable alternative|extraneous input '|In '|Key '"
     r"|Multiple values for |Could not append |Could not load |Error in call to target|Missing mandatory value|You must "
 )
-_OF_RAYLET = re.compile(
+_OF_RAYLET = late_pattern(
     r"Considered workers|Selected to kill|\((?:Task: |Actor\()|\]$|Total non-selected |To see more information "
     r"|Top \d+ "
     r"|PID\s+MEM|\d+\s+[\d.]+\s|<other process>|Refer to the documentation|\.\.\. "
 )
-_INTRODUCES = re.compile(
+_INTRODUCES = late_pattern(
     r"Process \S+:$|Exception in thread |Exception ignored |.*(?:[Ee]xception|[Ee]rror|failed|failure)[^\n]{0,200}$"
 )
 # Tools that begin each line of a message with the same word
-_EACH_LINE = re.compile(r"npm (?:ERR!|error)(?: |$)|E: |fatal: ")
+_EACH_LINE = late_pattern(r"npm (?:ERR!|error)(?: |$)|E: |fatal: ")
 RAY_TASK = "ray.exceptions.RayTaskError("  # its traceback in the worker follows, with its own last line
 _OVERRIDES = "Error executing job with overrides"
 

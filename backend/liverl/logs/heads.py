@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from liverl.logs.levels import level_of_text
 from liverl.logs.moments import DATED, Moment, moment_of
 from liverl.model import Level
+from liverl.util.late_pattern import late_pattern
 
 _WORD = r"(?:TRACE|DEBUG|INFO|NOTICE|SUCC(?:ESS)?|WARN(?:ING)?|ERR(?:OR)?|PANIC|CRITICAL|FATAL)"
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _FILE = r"[\w./<>-]{1,120}"
 _STYLES = tuple(
-    re.compile(style)
+    late_pattern(style)
     for style in (
         # vLLM: "ERROR 11-20 23:51:23 [core.py:1510] ", before 0.8: "ERROR 11-18 18:07:28 engine.py:366] "
         rf"{_WORD} (?P<month>\d\d)-(?P<day>\d\d) {_CLOCK} (?:\[?{_FILE}:\d+\](?: |$))?",
@@ -52,9 +52,9 @@ _STYLES = tuple(
         rf"(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d{{1,2}}) {_CLOCK} ",
     )
 )
-_MAY = re.compile(r"[\[\d]|[A-Z]{4}|[DIWEFC]\d{3}|[A-Z][a-z]{2} |[\w.-]{1,120}:\d+:\d+ \[")
+_MAY = late_pattern(r"[\[\d]|[A-Z]{4}|[DIWEFC]\d{3}|[A-Z][a-z]{2} |[\w.-]{1,120}:\d+:\d+ \[")
 # "*** STEP 1.0 ON node7"
-_CANCELLED = re.compile(rf"(?:slurmstepd(?:-\S{{1,64}})?|srun): .{{0,200}}?CANCELLED AT {DATED}")
+_CANCELLED = late_pattern(rf"(?:slurmstepd(?:-\S{{1,64}})?|srun): .{{0,200}}?CANCELLED AT {DATED}")
 LONGEST_HEAD = 400  # characters
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from liverl.util.late_pattern import late_pattern
+
 # Requests that only look: of health checks, scrapers, dashboards
-LOOKS = re.compile(r'"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}')
+LOOKS = late_pattern(r'"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}')
 POLL_LINES = re.compile(
     rb'^[^"\n]{0,200}"(?:GET|HEAD|OPTIONS) /[^\s"]{0,300} HTTP/\d(?:\.\d)?" \d{3}[^\n]{0,400}$', re.M
 )
-_IDLE = re.compile(
+_IDLE = late_pattern(
     r"generation throughput: 0\.0+ tokens/s|gen throughput \(token/s\): 0\.0+\b|#running-req: 0, |"
     r"No available shared memory broadcast block found in \d|\(autoscaler \+|(?i:\bheartbeat\b|\bkeep-?alive\b)|"
     r"\bslurmstepd(?:-\S{1,64})?: error: |"
@@ -20,9 +22,9 @@ _IDLE = re.compile(
     r"\[Performance\] Total success requests: |Time range: last [\d.]+ minutes|Per-operation statistics: "
 )
 # What a busy engine prints, also if its numbers stay the same
-BUSY = re.compile(r"throughput(?: \(token/s\))?: (?:0\.0*[1-9]|[1-9])")
+BUSY = late_pattern(r"throughput(?: \(token/s\))?: (?:0\.0*[1-9]|[1-9])")
 # verl prints this every 60 s while it waits for trials, whether or not they go on.
-_HEARTBEAT = re.compile(r"pending: \d+, running: \d+, finished: \d+, failure: \d+")
+_HEARTBEAT = late_pattern(r"pending: \d+, running: \d+, finished: \d+, failure: \d+")
 
 
 def shows_no_work(text: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from liverl.logs.bars import behind_bar
 from liverl.logs.continuation import (
     continues_exception,
@@ -25,11 +23,12 @@ from liverl.logs.text import last_state
 from liverl.logs.tracebacks import BEGINS, final_of, frameless, link_of, raised_in, ungrouped
 from liverl.logs.wrappers import Wrappers
 from liverl.model import Level
+from liverl.util.late_pattern import late_pattern
 
 LINE_BYTES = 1 << 15  # of a longer line only so many are kept
 MOST_OPEN = 64  # writers with a record that may go on
 STALE = 100  # lines of others after which a record is complete
-_HEALTHY = re.compile(
+_HEALTHY = late_pattern(
     r' HTTP/\d(?:\.\d)?" 2\d\d|Avg prompt throughput: |^Application startup complete\.'
     # SGLang's router: an answer, and its start
     r"| status_code=2\d\d latency=\d+\}: smg::response: |^smg::server: [^\n]{1,300}: Router ready \| workers: "
@@ -41,13 +40,13 @@ def _healthy(text: str) -> bool:
 
 
 # torch's checkpoints report what other ranks raised: "Traceback (most recent call last): (RANK 2)"
-_RANKED = re.compile(r"Traceback \(most recent call last\): \(RANK \d+\)")
+_RANKED = late_pattern(r"Traceback \(most recent call last\): \(RANK \d+\)")
 # What Python's module for warnings prints, behind which a traceback is of something else
-_WARNING = re.compile(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
+_WARNING = late_pattern(r"^\S{1,300}:\d+: (?:[A-Za-z_]\w*\.)*\w*Warning: ")
 _JAVA_MAIN = 'Exception in thread "main" '  # ends Java's process
 _BLANK = LineHead("", None, None, "", "")
-_TIMES = re.compile(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
-_RAISES = re.compile(
+_TIMES = late_pattern(r"[\d:.,T/-]{8,40}(?: [\d:.,]{8,20})?")
+_RAISES = late_pattern(
     r"(?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failed)(?::|$)"
 )
 

@@ -7,20 +7,21 @@ from collections.abc import Iterable
 from typing import Literal
 
 from liverl.logs.record import Raised
+from liverl.util.late_pattern import late_pattern
 
 BEGINS = "Traceback (most recent call la"  # LiteLLM cuts long records right behind these characters
-_FINAL = re.compile(r"((?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:\([\w.]*\))?)(?::(?: (.*))?)?$", re.DOTALL)
+_FINAL = late_pattern(r"((?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?:\([\w.]*\))?)(?::(?: (.*))?)?$", re.DOTALL)
 # An exception that was never raised, only chained, has no frames: its last line follows the link at once.
-_NAMED = re.compile(
+_NAMED = late_pattern(
     r"(?:[A-Za-z_]\w*\.){0,12}[A-Z]\w*(?:Error|Exception|Timeout|Refused|Exit|Interrupt)(?:\(\w+\))?(?::|$)"
 )
-_FRAME = re.compile(r'\s{1,8}File "(?:[^"\n]*/)?([^"/\n]*)", line (\d+)(?:, in (.*))?')
-_MARKS = re.compile(r"\s*[\^~]+[\s\^~]*$")
-_GROUP = re.compile(r"\s*(?:\| ?|\+ (?=Exception Group))+")
-_BETWEEN = re.compile(r"\s*\+[-+]")  # "+-+---------------- 1 ----------------"
+_FRAME = late_pattern(r'\s{1,8}File "(?:[^"\n]*/)?([^"/\n]*)", line (\d+)(?:, in (.*))?')
+_MARKS = late_pattern(r"\s*[\^~]+[\s\^~]*$")
+_GROUP = late_pattern(r"\s*(?:\| ?|\+ (?=Exception Group))+")
+_BETWEEN = late_pattern(r"\s*\+[-+]")  # "+-+---------------- 1 ----------------"
 _ENDS_ONE = ("Set the environment variable HYDRA_FULL_ERROR",)
 # torch raises what another process raised again, with its whole traceback as the message
-_CAUGHT = re.compile(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica|\w+ worker)\b")
+_CAUGHT = late_pattern(r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica|\w+ worker)\b")
 Link = Literal["", "cause", "context"]
 
 

@@ -6,18 +6,20 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from liverl.util.late_pattern import late_pattern
+
 FRAMES = 5  # innermost frames that are quoted
 _LONGEST = 60  # characters of a function's name or a file's that are quoted
 MAGIC = "# stacks of a process of a run, saved by liverl-tui"
-_HEADER = re.compile(r"# (\w+): (.*)")
-_THREAD = re.compile(r'Thread (?P<id>\d+)(?P<state> \([^)]*\))?(?:: "(?P<name>.*)")?$')
-_FRAME = re.compile(r"    (?P<function>.+) \((?P<file>.+?)(?::(?P<line>\d+))?\)$")
-_FAULT_THREAD = re.compile(
+_HEADER = late_pattern(r"# (\w+): (.*)")
+_THREAD = late_pattern(r'Thread (?P<id>\d+)(?P<state> \([^)]*\))?(?:: "(?P<name>.*)")?$')
+_FRAME = late_pattern(r"    (?P<function>.+) \((?P<file>.+?)(?::(?P<line>\d+))?\)$")
+_FAULT_THREAD = late_pattern(
     r"(?P<current>Current thread|Thread) 0x(?P<id>[0-9a-f]+)(?: \[(?P<name>.*)\])? \(most recent"
 )
-_FAULT_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$')
+_FAULT_FRAME = late_pattern(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$')
 # Files of Python and of installed packages; whatever else is in a stack, the user has written.
-_INSTALLED = re.compile(
+_INSTALLED = late_pattern(
     r"site-packages|dist-packages|(?:^|/)lib/python3|^<|(?:^|/)liverl/|^(?!.*/)(?:threading|selectors)"
 )
 

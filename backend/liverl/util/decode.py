@@ -49,7 +49,8 @@ def decode_json(data: Any, type: Any = Any) -> Any:
 
 
 class JsonDecoder(Generic[T]):
-    """Reads many values of a type. Use: ``decode = JsonDecoder(Event).decode``."""
+    """Reads many values of a type. Use: ``decode = JsonDecoder(Event).decode``. The type is looked at when the first
+    value is read: that takes milliseconds, and most programs read no value of most types."""
 
     @overload
     def __init__(self: JsonDecoder[Any]) -> None: ...
@@ -59,9 +60,9 @@ class JsonDecoder(Generic[T]):
     def __init__(self: JsonDecoder[Any], type: Any) -> None: ...
 
     def __init__(self, type: Any = Any) -> None:
-        self._decode = msgspec.json.Decoder(type).decode
-        # Otherwise the type itself says how deep its values are.
-        self._anything = _holds_anything(type)
+        self._type = type
+        self._decode: Callable[[Any], Any] | None = None
+        self._anything = True  # until the type has been looked at
 
     def decode(self, data: Any) -> T:
         """One value.
@@ -69,9 +70,16 @@ class JsonDecoder(Generic[T]):
         Raises:
             msgspec.DecodeError: as for ``decode_json``.
         """
+        decode = self._decode or self._prepare()
         if self._anything:
             _check_depth(data)
-        return cast(T, _refusing(self._decode, data))
+        return cast(T, _refusing(decode, data))
+
+    def _prepare(self) -> Callable[[Any], Any]:
+        # Otherwise the type itself says how deep its values are.
+        self._anything = _holds_anything(self._type)
+        self._decode = msgspec.json.Decoder(self._type).decode
+        return self._decode
 
 
 def decode_loose_json(data: str | bytes | bytearray, *, none_for_nan: bool = False) -> Any:

@@ -14,6 +14,7 @@ import msgspec
 from liverl.causes.quiet.facts import Submitted, Told, joined
 from liverl.logs.prefixes import colourless, without_prefix
 from liverl.model import Evidence
+from liverl.util.late_pattern import late_pattern
 from liverl.util.regular_file import open_binary
 
 __all__ = ["Listening", "Submitted", "Told", "began_in", "finishes", "joined", "read_told", "total_in"]
@@ -29,91 +30,91 @@ SHOWN = 200  # characters of a line that are kept
 _TRAINING = r"training(?: progress| steps?)?|train(?: steps?)?|(?:global )?steps?|iterations?"
 _WORDS = rf"(?:{_TRAINING}|episodes?(?: \[\d+/\d+\])?)"
 # tqdm's bars of a training; those of downloads and of maps over a data set have other names
-_BAR = re.compile(
+_BAR = late_pattern(
     rf"(?:^|[\s\])])({_WORDS})\s{{0,3}}:\s{{0,4}}\d{{1,3}}%\|"
     r"[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \["
     r"([^\]\r\n]{0,80})",
     re.IGNORECASE,
 )
-_LOSSES = re.compile(r"^\{'(?:loss|rewards?)': [^\n]*'epoch': ")
-_RATE = re.compile(r"([\d.]{1,9})(s/it|it/s)")
+_LOSSES = late_pattern(r"^\{'(?:loss|rewards?)': [^\n]*'epoch': ")
+_RATE = late_pattern(r"([\d.]{1,9})(s/it|it/s)")
 # A bar without a name, as transformers' Trainer draws it. It counts only if its total is the announced one, or if the
 # log has the numbers that this Trainer prints.
-_NAMELESS = re.compile(r"\d{1,3}%\|[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \[")
+_NAMELESS = late_pattern(r"\d{1,3}%\|[^|\n]{0,200}\|\s{0,3}(\d{1,12})/(\d{1,12}) \[")
 # "step 3 | loss 0.5", "global_step=3 reward=0.1", of a trainer that prints neither bar nor verl's lines; but not
 # "trial 7 of step 3: 80 tokens"
-_PLAIN_STEP = re.compile(
+_PLAIN_STEP = late_pattern(
     r"(?:^|(?<!\bof)(?<!\bin)(?<!\bat)(?<!\bto)(?<!\bfor)[\s\[(|])"
     r"(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}(\d{1,12})\b"
     r"(?!\s{0,3}[/%])",
     re.IGNORECASE,
 )
 # "step 25/100", "iteration      100/    1000 | consumed samples", "Step 25 of 100"
-_COUNTER = re.compile(
+_COUNTER = late_pattern(
     r"(?:^|[\s\[(|])(?:(?:global|train(?:ing)?)[ _])?(?:step|iteration|iter)\s{0,3}[:=#]?\s{0,8}"
     r"(\d{1,12})\s{0,8}(?:/|of)\s{0,8}(\d{1,12})\b",
     re.IGNORECASE,
 )
-_OTHER_COUNTS = re.compile(
+_OTHER_COUNTS = late_pattern(
     r"\b(?:eval|valid|test|warm|download|load|captur|epoch|prefill|decod|build|install|setup)", re.IGNORECASE
 )
-_MEASURED = re.compile(
+_MEASURED = late_pattern(
     r"\b(?:loss|reward|lr|learning[ _]rate|grad[ _]norm|score|kl|acc|accuracy|consumed|elapsed|it/s|s/it|tokens)\b",
     re.IGNORECASE,
 )
-_STEP = re.compile(r"(?:^|[\s)\]])step:(\d{1,18}) - (\S[^\r\n]*)")
-_TOTAL = re.compile(
+_STEP = late_pattern(r"(?:^|[\s)\]])step:(\d{1,18}) - (\S[^\r\n]*)")
+_TOTAL = late_pattern(
     r"Total (?:number of )?(?:training|train|optimization) steps\s{0,3}[:=]\s{0,3}([\d,]{1,18})",
     re.IGNORECASE,
 )
-_KEY = re.compile(
+_KEY = late_pattern(
     r"\b(total_training_steps|total_epochs|val_only)['\"]?(=|\s{0,3}:\s{0,3})['\"]?([A-Za-z0-9_.-]{1,20})"
 )
-_LOADER = re.compile(r"Size of train dataloader:\s{0,3}(\d{1,12})")
-_BEGAN = re.compile(r"[Ss]etting global step to (\d{1,18})|(Training from scratch)")
-_FROM = re.compile(r"(?:Resuming from|Load from checkpoint folder:|Found checkpoint:) (\S+?),?(?:\s|$)")
-_SERVER = re.compile(r"Job submission server address: (\S+)")
-_SUBMITTED = re.compile(r"Job '([^'\s]{1,200})' submitted successfully")
-_ENDED = re.compile(r"Job '([^'\s]{1,200})' (succeeded|failed|was stopped)")
-_SLURM = re.compile(r"^Submitted batch job (\d{1,12})\b")
-_KUBERNETES = re.compile(r"^([\w-]{0,20}job(?:\.[\w.-]{1,60})?/[\w.-]{1,200}) created\b")
-_BACKGROUND = re.compile(
+_LOADER = late_pattern(r"Size of train dataloader:\s{0,3}(\d{1,12})")
+_BEGAN = late_pattern(r"[Ss]etting global step to (\d{1,18})|(Training from scratch)")
+_FROM = late_pattern(r"(?:Resuming from|Load from checkpoint folder:|Found checkpoint:) (\S+?),?(?:\s|$)")
+_SERVER = late_pattern(r"Job submission server address: (\S+)")
+_SUBMITTED = late_pattern(r"Job '([^'\s]{1,200})' submitted successfully")
+_ENDED = late_pattern(r"Job '([^'\s]{1,200})' (succeeded|failed|was stopped)")
+_SLURM = late_pattern(r"^Submitted batch job (\d{1,12})\b")
+_KUBERNETES = late_pattern(r"^([\w-]{0,20}job(?:\.[\w.-]{1,60})?/[\w.-]{1,200}) created\b")
+_BACKGROUND = late_pattern(
     r"^nohup: (?:ignoring input|appending output)|^\++ (?:nohup|setsid|disown|tmux new\S* -d|screen -d)\b"
 )
-_USED_UP = re.compile(
+_USED_UP = late_pattern(
     r"\bdata(?:set|loader| loader)? (?:is |was |has been )?(?:exhausted|used up)|"
     r"\bno more (?:data|batches|samples|prompts)\b|\bout of (?:data|samples|prompts)\b",
     re.IGNORECASE,
 )
 # A trainer says that it has made all its steps.
-_FINISHED = re.compile(
+_FINISHED = late_pattern(
     r"Final validation metrics|training finished at global step|"
     r"\btraining (?:has )?(?:is |been )?(?:completed?|finished|done)\b(?! step)",
     re.IGNORECASE,
 )
 # wandb says "View run at" at its beginning.
-_CLOSED = re.compile(
+_CLOSED = late_pattern(
     r"wandb: (?:Run summary|Run history|finished|Synced|Find logs at|\U0001f680 View run (?!at ))|"
     r"^real\s+\d+m|^Job '[^'\n]{1,200}' succeeded"
 )
 # What a script prints when its trainer has ended. A model's commands print it too: only lines without the prefix of
 # an actor and without the level of a logger count.
-_EXITED = re.compile(
+_EXITED = late_pattern(
     r"\b(?:(?:exit(?:ed)?|finished)(?: with)?(?: exit)?(?: code| status)?|"
     r"(?:completed|done|ended) with (?:exit )?(?:code|status))[ :=]{1,3}0\b(?![.\d/%])",
     re.IGNORECASE,
 )
-_FAILED = re.compile(
+_FAILED = late_pattern(
     r"\b(?:exit(?:ed)?(?: with)?(?: non-zero)?(?: exit)?(?: code| status)?|"
     r"(?:finished|completed|done|ended|failed) with (?:non-zero )?(?:exit )?(?:code|status))"
     r"[ :=]{1,3}[1-9]\d{0,2}\b(?![.\d/%])|\*\*\* \[[^\]\n]{1,120}\] Error [1-9]",
     re.IGNORECASE,
 )
-_LOGGED = re.compile(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
+_LOGGED = late_pattern(r"\b(?:DEBUG|INFO|WARN(?:ING)?|ERROR)\b")
 _DECIDED_BY_DIGITS = re.compile(rb"exit|code|status|inished", re.IGNORECASE)  # 0 or another one
 # verl prints it in its last step, which its bar may not show any more.
 _FINAL = "Final validation metrics"
-_TRAINS = re.compile(
+_TRAINS = late_pattern(
     r"train and validate dataloader initialized|'actor_rollout_ref'|Initial validation metrics|"
     r"\bmain_(?:ppo|dapo)\b|\bverl\.trainer\b|\bTrainRayActor pid=|Training Progress:"
 )

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 
 from liverl.logs.record import Raised
+from liverl.util.late_pattern import late_pattern
 
 # Raised while something is closed, flushed or ended because of an earlier error.
-_EXIT_FRAME = re.compile(
+_EXIT_FRAME = late_pattern(
     r" in (?:\w+\.)*_*(?:close|flush|exit|del|shutdown|cleanup|clean_up|teardown|terminate|kill|stop|join|finalize|"
     r"write_end_of_file|aclose|disconnect|wait)\w*$"
 )
@@ -22,11 +23,11 @@ _EXIT_TYPES = frozenset(
         "GeneratorExit",
     )
 )
-_EXIT_WORDS = re.compile(
+_EXIT_WORDS = late_pattern(
     r"unexpected pos \d|I/O operation on closed|Event loop is closed|after the interpreter|shutdown|already closed",
     re.IGNORECASE,
 )
-VAGUE = re.compile(
+VAGUE = late_pattern(
     r"(?:see|check) (?:the )?(?:stack trace|error|log|trace|above)|root cause|^(?:\w+ ){0,4}failed\.?$|error occurred|"
     r"job .{0,80}failed|workers? failed",
     re.IGNORECASE,

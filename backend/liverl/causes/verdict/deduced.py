@@ -9,6 +9,7 @@ from liverl.causes.verdict.chain import VAGUE, kind, telling
 from liverl.causes.verdict.frames import Origin, origin_of, package_of, told_place, versions_command
 from liverl.causes.verdict.words import short
 from liverl.logs.record import Raised, Record
+from liverl.util.late_pattern import late_pattern
 
 OWN_CODE = "own-code"
 CHECK = "check-in-library"
@@ -35,39 +36,39 @@ _PLAIN = frozenset(
         "ZeroDivisionError",
     ]
 )
-_STANDARD = re.compile(r"(?:sqlite3|re|csv|struct|zipfile|tarfile|binascii|configparser|decimal|queue)\.")
+_STANDARD = late_pattern(r"(?:sqlite3|re|csv|struct|zipfile|tarfile|binascii|configparser|decimal|queue)\.")
 _CHECKS = frozenset(("AssertionError", "NotImplementedError", "ValueError"))
 # What another program answered is no check of the one that reports it.
-_ANSWER = re.compile(r"\b(?:status|HTTP|[Rr]equest failed|response|Traceback|Error code)\b")
+_ANSWER = late_pattern(r"\b(?:status|HTTP|[Rr]equest failed|response|Traceback|Error code)\b")
 # Helpers in which an error is as good as one in the line that calls them.
 _LIGHT = frozenset(("numpy", "pandas", "sympy", "regex", "PIL", "yaml", "jinja2", "einops", None, ""))
-_UNSUPPORTED = re.compile(
+_UNSUPPORTED = late_pattern(
     r"\b(?:unsupported|(?:not|n't)(?: yet| currently| be)* (?:support\w*|compatible|implemented|allowed|available|used)"
     r"|only (?:support\w*|works?|available|implemented|allowed)|incompatible|mutually exclusive"
     r"|cannot be (?:used|enabled|set)|conflict\w*|disabled)\b",
     re.IGNORECASE,
 )
-_NUMBERS = re.compile(
+_NUMBERS = late_pattern(
     r"\b(?:divisible|multiple of|greater|less|larger|smaller|longer|shorter|at least|at most|exceeds?|equals?|equal"
     r"|the same|positive"
     r"|between|too (?:large|small|long|short|many|few)|out of range|mismatch\w*|does not match|not match)\b|[<>=!]=",
     re.IGNORECASE,
 )
-_REMEDY = re.compile(
+_REMEDY = late_pattern(
     r"\b(?:try|consider|you can"
     r"|please (?:add|decrease|increase|install|pass|provide|reduce|remove|set|specify|upgrade|use)"
     r"|(?:to|can) (?:allow|avoid|disable|enable|fix|increase)"
     r"|(?:set|use) [`'\"-]{0,3}[\w-]{2,40}[`'\"]? ?(?:=|to |instead))",
     re.IGNORECASE,
 )
-_INSTALL = re.compile(r"\b(?:pip install|install\w*|upgrade|newer version|version of)\b", re.IGNORECASE)
-_HARDWARE = re.compile(
+_INSTALL = late_pattern(r"\b(?:pip install|install\w*|upgrade|newer version|version of)\b", re.IGNORECASE)
+_HARDWARE = late_pattern(
     r"compute capability|\b(?:Ampere|Ada|Hopper|Blackwell)\b|\bSM ?\d{2,3}\b", re.IGNORECASE
 )
-_ABSENT = re.compile(
+_ABSENT = late_pattern(
     r"\b(?:not found|missing|no such|could not find|cannot find|does not exist|not exist)\b", re.IGNORECASE
 )
-_WANTED = re.compile(
+_WANTED = late_pattern(
     r"\b(?:must|should|shall|requires?|required|needs?|has to|have to|expected|please|invalid|not (?:a )?valid|specify"
     r"|set (?:the|it|to)|provide\w*)\b",
     re.IGNORECASE,
@@ -76,7 +77,7 @@ _INSIDE = (
     "The condition stands in the code of {package}: compare what it names with the options and the data that were "
     "given (sizes, counts, parallel ranks); if they are right, it is a fault of this version, so try another one."
 )
-_ASSERTED = re.compile(r"assert\s{1,4}(?P<condition>.{3,300})")
+_ASSERTED = late_pattern(r"assert\s{1,4}(?P<condition>.{3,300})")
 
 
 def deduced(record: Record, evidence: tuple[Evidence, ...]) -> Explanation | None:

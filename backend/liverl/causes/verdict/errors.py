@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from liverl.causes.finding import Evidence
@@ -11,11 +10,12 @@ from liverl.causes.verdict.chain import kind, telling
 from liverl.causes.verdict.timeline import Moment
 from liverl.causes.verdict.words import short
 from liverl.logs.record import Raised, Record
+from liverl.util.late_pattern import late_pattern
 
 OF_A_REQUEST = 5  # the weight of an error that a server handled
 _WEAK = frozenset(("KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit", "BrokenPipeError"))
 # A failed request or prompt: the server, or verl's agent loop, goes on after it.
-_HANDLED = re.compile(
+_HANDLED = late_pattern(
     r"Exception in ASGI application|Error handling request|(?:Task|Future) exception was never retrieved|"
     # LiteLLM's records, without their head
     r"litellm\.proxy\.[\w.]{1,80}\(\): Exception occured - |^litellm\.\w{1,40}Error: |LiteLLM\.LoggingError|"
@@ -29,21 +29,21 @@ _HANDLED = re.compile(
     r"(?:RequestValidationError|HTTPException|Engine Exception) caught\. Request id"
 )
 # What a library raises to report that another process failed.
-_WRAPPER = re.compile(
+_WRAPPER = late_pattern(
     r"(?:RayTaskError|RayActorError|ActorDiedError|ActorUnavailableError|ChildFailedError|EngineDeadError|"
     r"WorkerCrashedError|ProcessRaisedException|BrokenProcessPool)(?:\(|$)"
 )
-_LETTER = re.compile(r"[^\W\d_]")
-_NAMED = re.compile(r"[a-z](?:Error|Exception)\b")
+_LETTER = late_pattern(r"[^\W\d_]")
+_NAMED = late_pattern(r"[a-z](?:Error|Exception)\b")
 # What Ray's and glog's handler prints of a process that was asked to stop, with its stack.
-_STOPPED = re.compile(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s{0,40}(?:PC: )?@ {1,20}0x[0-9a-f]{1,16} ")
+_STOPPED = late_pattern(r"\*\*\* SIG(?:TERM|INT|HUP) received|^\s{0,40}(?:PC: )?@ {1,20}0x[0-9a-f]{1,16} ")
 _HANDLED_WRITER = "AgentLoopWorker"
 # Where Ray's guesses begin, and the whole command line that Hydra repeats.
-_SPECULATION = re.compile(
+_SPECULATION = late_pattern(
     r"There are some potential root causes|Some common causes include:|Possible reasons include: \(1\)"
     r"|(?<=Error executing job with overrides): \["
 )
-_VALIDATION = re.compile(r"\d{1,9} validation errors? for ")
+_VALIDATION = late_pattern(r"\d{1,9} validation errors? for ")
 
 
 def first_error(moments: Sequence[Moment]) -> Moment | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -10,12 +9,13 @@ import msgspec
 
 from liverl.logs.record import Record
 from liverl.logs.tracebacks import ungrouped
+from liverl.util.late_pattern import late_pattern
 
-_FRAME = re.compile(r'\s{1,8}File "([^"\n]{1,400})", line (\d{1,9})(?:, in (.{1,200}))?')
-_MARKS = re.compile(r"\s*[\^~]+[\s\^~]*$")
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/([A-Za-z_]\w*)")
+_FRAME = late_pattern(r'\s{1,8}File "([^"\n]{1,400})", line (\d{1,9})(?:, in (.{1,200}))?')
+_MARKS = late_pattern(r"\s*[\^~]+[\s\^~]*$")
+_INSTALLED = late_pattern(r"/(?:site|dist)-packages/([A-Za-z_]\w*)")
 # Source trees that are used without being installed: <checkout>/<package>/<part of the package>.
-_SOURCES = re.compile(
+_SOURCES = late_pattern(
     r"(?:^|/)(?:"
     r"(verl)/(?:trainer|workers|utils|single_controller|experimental|models|tools|interactions|checkpoint_engine"
     r"|third_party|protocol\.py|__init__\.py)"
@@ -30,7 +30,7 @@ _SOURCES = re.compile(
     r"|(transformers|deepspeed|accelerate|peft|flash_attn|mbridge)/(?:src/)?(?:models|runtime|utils|core|tuners|ops)"
     r")"
 )
-_STANDARD = re.compile(
+_STANDARD = late_pattern(
     r"/lib(?:64)?/python\d(?:\.\d{1,2})?/(?!site-packages|dist-packages)|^<frozen |^<string>|^<__"
 )
 # Packages that only do what their caller asks: who called them is what counts.

@@ -3,9 +3,8 @@ servers."""
 
 from __future__ import annotations
 
-import re
-
 from liverl.engines.adapter.boot import NUMBER, BootLog, FactRule, Ranks, StageRule, bar
+from liverl.util.late_pattern import late_pattern
 
 _STAGES: Ranks = (
     (
@@ -55,31 +54,31 @@ _STAGES: Ranks = (
 SERVER_STAGE = 9  # rank of "server": the engine is up and the HTTP server is being started
 
 _FACTS = (
-    FactRule("Initializing a V1 LLM engine (v", ("version",), re.compile(r"engine \(v([^)\s]+)\)")),
-    FactRule("Loading weights took", ("load_seconds",), re.compile(rf"took {NUMBER} s")),
+    FactRule("Initializing a V1 LLM engine (v", ("version",), late_pattern(r"engine \(v([^)\s]+)\)")),
+    FactRule("Loading weights took", ("load_seconds",), late_pattern(rf"took {NUMBER} s")),
     FactRule(
         "Model loading took",
         ("load_gib", "load_seconds"),
-        re.compile(rf"took {NUMBER} GiB(?: memory)? and {NUMBER} s"),
+        late_pattern(rf"took {NUMBER} GiB(?: memory)? and {NUMBER} s"),
     ),
-    FactRule("torch.compile took", ("compile_seconds",), re.compile(rf"torch\.compile took {NUMBER} s")),
-    FactRule("Available KV cache memory", ("kv_gib",), re.compile(rf"memory: {NUMBER} GiB")),
-    FactRule("KV cache size:", ("kv_tokens",), re.compile(rf"KV cache size: {NUMBER} tokens")),
+    FactRule("torch.compile took", ("compile_seconds",), late_pattern(rf"torch\.compile took {NUMBER} s")),
+    FactRule("Available KV cache memory", ("kv_gib",), late_pattern(rf"memory: {NUMBER} GiB")),
+    FactRule("KV cache size:", ("kv_tokens",), late_pattern(rf"KV cache size: {NUMBER} tokens")),
     FactRule(
         "Maximum concurrency for",
         ("request_tokens", "max_concurrency"),
-        re.compile(rf"concurrency for {NUMBER} tokens per request: {NUMBER}x"),
+        late_pattern(rf"concurrency for {NUMBER} tokens per request: {NUMBER}x"),
     ),
-    FactRule("Graph capturing finished", ("graph_seconds",), re.compile(rf"finished in {NUMBER} s")),
-    FactRule("init engine (profile", ("engine_seconds",), re.compile(rf"\) took {NUMBER} s")),
-    FactRule("Starting vLLM server on", ("address",), re.compile(r"server on (\S+)")),
-    FactRule("HTTP server started on port", ("port",), re.compile(r"on port (\d+)")),
-    FactRule("replica_rank: ", ("rank",), re.compile(r"replica_rank: (\d+)")),
+    FactRule("Graph capturing finished", ("graph_seconds",), late_pattern(rf"finished in {NUMBER} s")),
+    FactRule("init engine (profile", ("engine_seconds",), late_pattern(rf"\) took {NUMBER} s")),
+    FactRule("Starting vLLM server on", ("address",), late_pattern(r"server on (\S+)")),
+    FactRule("HTTP server started on port", ("port",), late_pattern(r"on port (\d+)")),
+    FactRule("replica_rank: ", ("rank",), late_pattern(r"replica_rank: (\d+)")),
 )
 _GRAPHS = FactRule(
     "Capturing CUDA graphs",
     ("graphs",),
-    re.compile(r"Capturing CUDA graphs[^\r\n]{0,200}?\| *(\d{1,6})/(\d{1,6})"),
+    late_pattern(r"Capturing CUDA graphs[^\r\n]{0,200}?\| *(\d{1,6})/(\d{1,6})"),
 )
 
 BOOT = BootLog(name="vllm", stages=_STAGES, facts=_FACTS, graphs=_GRAPHS)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import msgspec
 
 from liverl.causes.quiet.told import began_in, finishes, total_in
 from liverl.engines.adapter.boot import BootLog
+from liverl.util.late_pattern import late_pattern
 
 
 class BootFacts(msgspec.Struct, frozen=True):
@@ -55,16 +55,16 @@ _TYPES: dict[str, type[int] | type[str]] = {
     "port": int,
     "rank": int,
 }
-_PORT = re.compile(r":(\d{1,5})/?$")
+_PORT = late_pattern(r":(\d{1,5})/?$")
 
-_ADDRESSES = re.compile(r"(?:LLMServerManager|AgentLoopManager): \[((?:'[^'\n]*'(?:, )?)*)\]")
-_ADDRESS = re.compile(r"'([^']+)'")
-_ROLLOUTS = re.compile(r"pending: (\d+), running: (\d+), finished: (\d+), failure: (\d+)")
-_SAVING = re.compile(r"Saving checkpoint to ([^\r\n]*\S)")
+_ADDRESSES = late_pattern(r"(?:LLMServerManager|AgentLoopManager): \[((?:'[^'\n]*'(?:, )?)*)\]")
+_ADDRESS = late_pattern(r"'([^']+)'")
+_ROLLOUTS = late_pattern(r"pending: (\d+), running: (\d+), finished: (\d+), failure: (\d+)")
+_SAVING = late_pattern(r"Saving checkpoint to ([^\r\n]*\S)")
 # wandb: "wandb: 🚀 View run at https://...", at its end "... View run NAME at: https://..."; the query of an anonymous
 # run has its key. verl/utils/tracking.py: the folder of tensorboard.
-_WANDB = re.compile(r"\bView run\b[^\r\n]{0,200}? at:? (https?://[^\s\x00-\x1f?#]{1,500})")
-_TENSORBOARD = re.compile(r"Saving tensorboard log to ([^\r\n]{1,1000}?)\.?\s*$")
+_WANDB = late_pattern(r"\bView run\b[^\r\n]{0,200}? at:? (https?://[^\s\x00-\x1f?#]{1,500})")
+_TENSORBOARD = late_pattern(r"Saving tensorboard log to ([^\r\n]{1,1000}?)\.?\s*$")
 
 
 def engine_facts(facts: BootFacts, lines: Iterable[str], log: BootLog, *, started: bool = False) -> BootFacts:

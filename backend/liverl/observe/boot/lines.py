@@ -5,10 +5,9 @@ Checked with LiteLLM 1.106, Ray 2.60 and verl 0.9. The texts of inference engine
 
 from __future__ import annotations
 
-import re
-
 from liverl.engines import boot_log
 from liverl.engines.adapter.boot import Ranks, StageRule, bar
+from liverl.util.late_pattern import late_pattern
 
 LITELLM: Ranks = (
     (StageRule("Started server process", "config"), StageRule("Waiting for application startup", "config")),
@@ -33,7 +32,7 @@ TRAINER: Ranks = (
     (StageRule("dataset len:", "data loaded"), StageRule("validate dataloader initialized", "data loaded")),
     (
         StageRule(
-            "Total training steps:", "{b} steps planned", re.compile(r"Total training steps: *(?P<b>\d+)")
+            "Total training steps:", "{b} steps planned", late_pattern(r"Total training steps: *(?P<b>\d+)")
         ),
     ),
     (
@@ -53,18 +52,18 @@ TRAINER: Ranks = (
         StageRule(
             "Resuming from ",
             "resuming from step {a}",
-            re.compile(r"Resuming from [^\r\n]{1,4096}?, setting global step to (?P<a>\d+)"),
+            late_pattern(r"Resuming from [^\r\n]{1,4096}?, setting global step to (?P<a>\d+)"),
         ),
     ),
     (StageRule("ready to fit", "ready to fit"),),
     (
         bar("Training Progress:", "step {a}/{b}"),
-        StageRule("step:", "step {a}", re.compile(r"(?<![\w/])step:(?P<a>\d+) - ")),
+        StageRule("step:", "step {a}", late_pattern(r"(?<![\w/])step:(?P<a>\d+) - ")),
         StageRule("Initial validation metrics:", "initial validation done", within=True),
         StageRule(
             "pending: ",
             "rollouts: {running} running, {pending} pending, {finished} finished, {failed} failed",
-            re.compile(
+            late_pattern(
                 r"pending: (?P<pending>\d+), running: (?P<running>\d+), finished: (?P<finished>\d+), "
                 r"failure: (?P<failed>\d+)"
             ),
@@ -73,7 +72,7 @@ TRAINER: Ranks = (
         StageRule(
             "Saving checkpoint to ",
             "saving the checkpoint of step {step}",
-            re.compile(r"Saving checkpoint to [^\r\n]{1,4096}?global_step_(?P<step>\d+)"),
+            late_pattern(r"Saving checkpoint to [^\r\n]{1,4096}?global_step_(?P<step>\d+)"),
             within=True,
         ),
     ),

@@ -22,25 +22,26 @@ from liverl.logs.prefixes import colourless
 from liverl.logs.ray_prefixes import LogProcess, PrefixedLine, parse_prefixes
 from liverl.observe.boot.facts import BootFacts, TrainerFacts, trainer_facts
 from liverl.observe.boot.stages import Stage, StageParser
+from liverl.util.late_pattern import late_pattern
 
 READ = 4 << 20  # maximum bytes of the trainer's log read per poll; if it grew by more, the newest
 _LONGEST = 256 << 10  # characters of an unfinished line that are kept; configuration dumps have long ones
 # Actor classes that serve: vLLMHttpServer, SGLangHttpServer, TRTLLMHttpServer and their subclasses.
-_SERVER = re.compile(r"HttpServer")
+_SERVER = late_pattern(r"HttpServer")
 
 EventKind = Literal["drained", "slept", "woke", "updated", "cache_reset"]
 _EVENTS: tuple[tuple[EventKind, re.Pattern[str]], ...] = (
-    ("drained", re.compile(r"requests have been drained")),
-    ("slept", re.compile(r"It took (?P<s>[\d.]+) seconds to fall asleep")),
-    ("woke", re.compile(r"It took (?P<s>[\d.]+) seconds to wake up tags (?P<tags>[^\r\n]*)")),
+    ("drained", late_pattern(r"requests have been drained")),
+    ("slept", late_pattern(r"It took (?P<s>[\d.]+) seconds to fall asleep")),
+    ("woke", late_pattern(r"It took (?P<s>[\d.]+) seconds to wake up tags (?P<tags>[^\r\n]*)")),
     # printed by LiveRL's own CPU engine; vLLM does not log weights that it gets from verl
-    ("updated", re.compile(r"Loading weights took (?P<s>[\d.]+) seconds \(from the trainer\)")),
-    ("cache_reset", re.compile(r"Successfully reset prefix cache")),
+    ("updated", late_pattern(r"Loading weights took (?P<s>[\d.]+) seconds \(from the trainer\)")),
+    ("cache_reset", late_pattern(r"Successfully reset prefix cache")),
 )
 _STEMS = ("drained", "It took ", "reset prefix cache", "Sleep mode freed", "(from the trainer)")
-_FREED = re.compile(r"Sleep mode freed ([\d.]+) GiB memory, ([\d.]+) GiB memory is still in use")
-_TAG = re.compile(r"['\"](\w+)['\"]")
-_STAMP = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) \[")
+_FREED = late_pattern(r"Sleep mode freed ([\d.]+) GiB memory, ([\d.]+) GiB memory is still in use")
+_TAG = late_pattern(r"['\"](\w+)['\"]")
+_STAMP = late_pattern(r"(?:DEBUG|INFO|WARNING|ERROR) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) \[")
 
 
 class EngineEvent(msgspec.Struct, frozen=True):

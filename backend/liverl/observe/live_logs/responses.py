@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from liverl.logs.record import Record
+from liverl.util.late_pattern import late_pattern
 
 MOST_TEXT = 300  # characters of a message that are kept
 _SEARCHED = 4096  # characters of a record in which a request is looked for
@@ -22,22 +23,24 @@ class Response(NamedTuple):
 
 
 # uvicorn (vLLM, LiteLLM), aiohttp and the common log format: '1.2.3.4:5 - "POST /v1/messages HTTP/1.1" 404 Not Found'
-_ACCESS = re.compile(
+_ACCESS = late_pattern(
     r'"(?P<method>[A-Z]{3,7}) (?P<path>/[^\s"?]{0,200})[^\s"]* HTTP/\d(?:\.\d)?" (?P<status>[2-5]\d\d)\b'
 )
 # LiveRL's proxy: "liverl-proxy: 404 POST /v1/messages trial=t replica=None why"
-_PROXY = re.compile(
+_PROXY = late_pattern(
     r"^liverl-proxy: (?P<status>[45]\d\d) (?P<method>[A-Z]{3,7}) (?P<path>\S{1,200})"
     r"(?: trial=\S{1,200} replica=\S{1,200})?(?: (?P<why>[^\n]{1,300}))?"
 )
 # Clients: openai and anthropic for Python, httpx
-_SDK = re.compile(r"Error code: (?P<status>[45]\d\d) - (?P<body>\{[^\n]{1,2000})")
-_SDK_MESSAGE = re.compile(r"""['"]message['"]: (?P<quote>['"])(?P<message>.{1,600}?)(?<!\\)(?P=quote)[,}]""")
-_HTTPX = re.compile(
+_SDK = late_pattern(r"Error code: (?P<status>[45]\d\d) - (?P<body>\{[^\n]{1,2000})")
+_SDK_MESSAGE = late_pattern(
+    r"""['"]message['"]: (?P<quote>['"])(?P<message>.{1,600}?)(?<!\\)(?P=quote)[,}]"""
+)
+_HTTPX = late_pattern(
     r'HTTP Request: (?P<method>[A-Z]{3,7}) https?://[^/\s]{1,200}(?P<path>/[^\s"?]{0,200})\S* '
     r'"HTTP/\d(?:\.\d)? (?P<status>[2-5]\d\d)\b'
 )
-_LITELLM = re.compile(
+_LITELLM = late_pattern(
     r"litellm\.proxy\.[\w.]{1,80}\(\): Exception occured - (?:litellm_call_id=\S{1,80} - )?"
 )
 _POLLED = (
@@ -45,8 +48,8 @@ _POLLED = (
     "HEAD",
     "OPTIONS",
 )  # health checks, scrapers, lists of models: their failures have rules of their own
-_ID = re.compile(r"/[^/\s]*\d[^/\s]*")  # a part of a path with a digit: the name of a session or of a trial
-_VERSION = re.compile(r"/v\d")
+_ID = late_pattern(r"/[^/\s]*\d[^/\s]*")  # a part of a path with a digit: the name of a session or of a trial
+_VERSION = late_pattern(r"/v\d")
 
 
 def response_of(record: Record) -> Response | None:
