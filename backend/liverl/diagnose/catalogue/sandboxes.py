@@ -34,7 +34,7 @@ def sandboxes_unreachable(window: Window) -> Iterator[Symptom | Resolved]:
         title="the Docker of the trials' sandboxes does not answer",
         cause=f"{seen.why}; at the last answer there were {quantity(running, 'sandbox', 'sandboxes')}: trials in them "
         "wait until their time is over, and new ones fail in their setup",
-        fix=f"check it with: {_asking(seen.server)}docker info; and its service, such as: systemctl status docker",
+        fix=f"check it with: {_asking(seen)} info; and its service, such as: systemctl status docker",
         evidence=(Evidence(seen.why),),
         since=seen.since,
     )
@@ -93,7 +93,7 @@ def sandbox_networks_used_up(window: Window) -> Iterator[Symptom | Resolved]:
         fix="lower harbor_runtime.num_workers, remove networks that nobody uses by name (docker network ls, docker "
         "network rm NAME; those of runs that have ended: liverl-tui clean --sandboxes), or give the daemon more: "
         f"dockerd --default-address-pool {_LARGER}",
-        evidence=(Evidence(f"{_asking(seen.server)}docker network ls"),),
+        evidence=(Evidence(f"{_asking(seen)} network ls"),),
     )
 
 
@@ -209,8 +209,9 @@ def _evidence(row: SandboxStatus) -> Evidence:
     return Evidence(f"{row.path or row.trial or row.name}: container {row.id} ({row.name}), {state}")
 
 
-def _asking(server: str) -> str:
-    """The variable by which the docker program finds the daemon, before a command; "" for that of this host."""
-    if not server or " " in server:
-        return ""
-    return f"DOCKER_{'HOST' if '://' in server else 'CONTEXT'}={server} "
+def _asking(seen: SandboxesStatus) -> str:
+    """How a user calls the docker program for the daemon."""
+    server = seen.server
+    if seen.docker or not server or " " in server:
+        return seen.docker or "docker"
+    return f"DOCKER_{'HOST' if '://' in server else 'CONTEXT'}={server} docker"  # of an older version

@@ -189,8 +189,8 @@ def failure(ended: Ended) -> TrialFailed:
     kind, message = ended.exception or ("", "")
     found = compose_failure(message)
     if found is not None:
-        told = f"{found.words}; what Docker Compose printed is in exception.txt of the trial"
-        return TrialFailed(found.kind, told, "infrastructure")
+        words = f"{found.words}; what Docker Compose printed is in exception.txt of the trial"
+        return TrialFailed(found.kind, words, "infrastructure")
     if kind in _TIMEOUTS:
         return TrialFailed(kind, message, "timeout", same="timeout")
     status = _STATUS.search(message)
