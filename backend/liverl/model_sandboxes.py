@@ -76,19 +76,22 @@ class SandboxTrouble(msgspec.Struct, frozen=True):
 
 class SandboxesStatus(msgspec.Struct, frozen=True):
     """What the trials of a run have in Docker now. ``reachable``: all its daemons answered at the last look; ``why``:
-    what one of them said, or why it was not asked, and ``since`` when that began (Unix seconds); ``server``: the
-    address of the daemon, "" for that of this host, several joined by blanks; ``running``, ``starting`` (created),
-    ``ended``, ``left``: numbers of containers; ``networks``: of the run; ``networks_free``: how many more can be
-    created, of each daemon the fewest, None if that is not known; ``address_gone``: an address at which sandboxes reach
-    the run and that this machine has no more, "" if there is none; ``oldest``: Unix seconds of the start of the
-    oldest that runs; ``rows``: containers, those that are left first, then the oldest; ``ooms``: of the last ten
-    minutes, the newest first, also of containers that have gone; both capped."""
+    what one of them said, or why it was not asked, and ``since`` when that began (Unix seconds); ``server``:
+    the address of the daemon, "" for that of this host, several joined by blanks; ``docker``: how the docker
+    program is called for it, with the variables that it needs, "" if there are several; ``running``,
+    ``starting`` (created), ``ended``, ``left``: numbers of containers; ``networks``: of the run;
+    ``networks_free``: how many more can be created, of each daemon the fewest, None if that is not known;
+    ``address_gone``: an address at which sandboxes reach the run and that this machine has no more, "" if there
+    is none; ``oldest``: Unix seconds of the start of the oldest that runs; ``rows``: containers, those that are
+    left first, then the oldest; ``ooms``: of the last ten minutes, the newest first, also of containers that
+    have gone; both capped."""
 
     backend: Literal["docker", "kubernetes"] = "docker"
     reachable: bool = True
     why: str = ""
     since: UnixTime | None = None
     server: str = ""
+    docker: str = ""
     running: int = 0
     starting: int = 0
     ended: int = 0

@@ -52,6 +52,9 @@ class TrialHead(msgspec.Struct, frozen=True):
     sub_tokens: int | None = None
     tools_offered: bool | None = None  # its requests offer tools; None: that is not known
     failure: str = ""  # the exception that ended it, and its message, at most 80 characters; "" without one
+    # Why its sandbox could not be made, at most 400 characters: the step of its image's build that failed and that
+    # step's own words, or what Docker Compose complained of. "" if it was made, or that is not known.
+    sandbox_error: str = ""
     # Who caused its end, and what became of its tokens: words of ``agents.endings``; "" if its result does not say.
     cause: str = ""
     outcome: str = ""

@@ -3,20 +3,16 @@ known. With a real daemon; ``LIVERL_TEST_DOCKERD=1`` starts a second one for 40 
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kit.docker_kit import docker
+from kit.second_daemon import second_daemon
 
 from liverl.agents.harbor.owned import known_identity, read_ledgers
 from liverl.config import load_config
@@ -84,40 +80,12 @@ def networks_of(env: dict[str, str]) -> Networks:
     return Docker(variables, time.monotonic() + 60).networks(local=True)
 
 
-@contextlib.contextmanager
-def second_daemon(folder: Path, pool: str) -> Iterator[dict[str, str]]:
-    """A daemon of this test's own, without a bridge of its own: ``docker0`` is the other one's."""
-    program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if program is None or os.geteuid() or not os.environ.get("LIVERL_TEST_DOCKERD"):
-        pytest.skip("LIVERL_TEST_DOCKERD is not set, or dockerd cannot be started here")
-    env = {**os.environ, "DOCKER_HOST": f"unix://{folder}/docker.sock"}
-    bridge = f"lvt{uuid.uuid4().hex[:8]}"
-    subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
-    subprocess.run(["ip", "address", "add", "10.199.0.1/24", "dev", bridge], check=True)
-    words = [
-        program, "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid",
-        "-H", env["DOCKER_HOST"], "--bridge", bridge, "--iptables=false",
-    ]  # fmt: skip
-    words += ["--default-address-pool", pool] if pool else []
-    with open(folder / "log", "wb") as log, subprocess.Popen(words, stdout=log, stderr=log) as daemon:
-        try:
-            deadline = time.monotonic() + 60
-            while subprocess.run(["docker", "version"], env=env, capture_output=True, check=False).returncode:
-                assert time.monotonic() < deadline and daemon.poll() is None, (folder / "log").read_text()[
-                    -2000:
-                ]
-            yield env
-        finally:
-            daemon.send_signal(signal.SIGTERM)
-            daemon.wait(60)
-            subprocess.run(["ip", "link", "delete", bridge], check=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("pool", ["", LARGER])
 def test_forty_networks_with_and_without_a_larger_pool(pool: str) -> None:
     """As many as are said to be free can be made, and no more."""
-    with tempfile.TemporaryDirectory() as temp, second_daemon(Path(temp), pool) as env:
+    options = ("--default-address-pool", pool) if pool else ()
+    with tempfile.TemporaryDirectory() as temp, second_daemon(Path(temp), *options) as env:
         before, made = networks_of(env), []
         assert before.free is not None
         check = docker_daemon.networks_check(before, 40)

@@ -15,7 +15,7 @@ import pytest
 from kit.docker_kit import Sandboxes, docker, of_project
 
 from liverl.agents.harbor.owned import identity
-from liverl.preflight.sandbox_address import bridge_gateway, is_here
+from liverl.sandboxes.bridge import bridge_gateway, is_here
 from liverl.sandboxes.sweep import look, lost_trials, sweep
 
 MORE = (

@@ -47,7 +47,7 @@ with open(state + ".lock", "w") as lock:
             print("Error response from daemon: No such container: " + id, file=sys.stderr)
         sys.exit(1 if missing else 0)
     if words[:2] == ["info", "--format"]:
-        print(json.dumps({{"pools": daemon.get("pools")}}) if "Pools" in words[2] else daemon.get("root", "/"))
+        print(json.dumps({{"version": "28.2.2", "root": daemon.get("root", "/"), "pools": daemon.get("pools")}}))
         sys.exit(0)
     if words[:2] == ["network", "inspect"]:
         for number, id in enumerate(words[4:]):

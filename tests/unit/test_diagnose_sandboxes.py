@@ -19,12 +19,14 @@ from liverl.model import (
     Snapshot,
     StepTrials,
     Symptom,
+    TrialHead,
     TrialsStatus,
 )
 
 AWAY, LEFT, OOM, SETUP = "sandboxes_unreachable", "sandboxes_left", "sandbox_oom", "trials_fail_in_setup"
 NETWORKS, GONE = "sandbox_networks_used_up", "sandboxes_address_gone"
-OURS = (AWAY, LEFT, OOM, SETUP, NETWORKS, GONE, "trials_failed")
+BUILD = "sandbox_build_failed"
+OURS = (AWAY, LEFT, OOM, SETUP, NETWORKS, GONE, BUILD, "trials_failed")
 
 
 def found(now: Snapshot) -> dict[str, Symptom]:
@@ -116,6 +118,45 @@ def test_a_step_without_agents_says_why() -> None:
     alert = found(trials(step(4, 4)))[SETUP]
     assert alert.severity == "critical" and "no image" in alert.cause and len(alert.title) <= 60
     assert len(proof(alert)) == 4
+
+
+WORDS = "RUN pip install foo: /bin/sh: 1: pip: not found (exit code 127)"
+
+
+def unbuilt(number: int, **more: Any) -> TrialHead:
+    known = {
+        "step": 3,
+        "state": "finished",
+        "phase": "setup",
+        "error": "SandboxBuildError",
+        "sandbox_error": WORDS,
+    }
+    return trial(number, **{**known, "failure": f"SandboxBuildError: {WORDS}", **more})
+
+
+def with_heads(*heads: TrialHead, steps: tuple[StepTrials, ...] = (step(0, 0),)) -> dict[str, Symptom]:
+    return found(snapshot(trials=TrialsStatus(newest=heads, steps=steps)))
+
+
+def test_one_trial_tells_that_an_image_cannot_be_built() -> None:
+    """Also one that is run again, before its step has ended."""
+    (alert,) = with_heads(unbuilt(1, earlier=True, task="fix-cfg")).values()
+    assert (alert.id, alert.severity) == (BUILD, "warning") and len(alert.title) <= 60
+    assert WORDS in alert.cause and "fix-cfg" in alert.cause and "environment/Dockerfile" in alert.fix
+    assert proof(alert) == (f"{unbuilt(1).path}: {WORDS}",)
+    many = with_heads(unbuilt(1, task="a"), unbuilt(2, task="b"), unbuilt(3, task="b"))[BUILD]
+    assert many.title == "the image of 2 tasks cannot be built" and "3 trials, 3 times" in many.cause
+
+
+def test_a_step_of_unbuilt_images_is_told_once_and_only_while_it_is_recent() -> None:
+    whole = with_heads(*map(unbuilt, range(4)), steps=(step(4, 4),))
+    assert set(whole) == {BUILD} and whole[BUILD].severity == "critical"
+    other = unbuilt(0, error="SandboxStartError", sandbox_error="docker compose up: no space left on device")
+    mixed = with_heads(other, *map(unbuilt, range(1, 4)), steps=(step(4, 4),))
+    assert set(mixed) == {BUILD, SETUP} and "RUN pip" in mixed[SETUP].cause
+    later = tuple(step(0, 0, number=number) for number in (5, 4))
+    assert with_heads(*map(unbuilt, range(4)), steps=(*later, step(4, 4))) == {}
+    assert set(with_heads(msgspec.structs.replace(unbuilt(1), step=None))) == {BUILD}, "of a validation"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ case "$1 $2" in
 "version --format") echo 20.10;;
 "network ls") echo id;;
 "network inspect") echo '{"id":"id","name":"bridge","ipam":[{"Subnet":"172.17.0.0/16"}],"containers":{}}';;
-*) case "$3" in *Pools*) echo '{"pools":[{"Base":"10.9.0.0/16","Size":24}]}';; *) echo ROOT;; esac;;
+*) echo '{"version":"20.10","root":"ROOT","pools":[{"Base":"10.9.0.0/16","Size":24}]}';;
 esac
 """
 
@@ -157,7 +157,19 @@ def test_a_disk_that_is_nearly_full(
 def test_the_disk_of_another_host_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     check = asked(tmp_path, ANSWERS, {}, "harbor_agent.docker_host=tcp://far:2376")["docker disk"]
-    assert check.status == "skipped" and "another host" in check.text
+    assert check.status == "skipped" and "the daemon runs on far: look there how much ROOT" in check.text
+
+
+def test_a_program_that_tells_nothing_has_asked_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``docker info`` exits with 0 where its daemon refused it."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    empty = ANSWERS.replace('"version":"20.10","root":"ROOT"', '"version":"","root":""')
+    refused = "echo Client sent an HTTP request to an HTTPS server. >&2"
+    found = asked(tmp_path, f"{empty}\n{refused}", {}, "harbor_agent.docker_host=tcp://127.0.0.1:2376")
+    for name in ("docker networks", "docker disk"):
+        assert found[name].status == "skipped" and "wants TLS" in found[name].text
 
 
 def test_a_daemon_that_does_not_answer_is_left_to_the_check_of_the_environment(tmp_path: Path) -> None:

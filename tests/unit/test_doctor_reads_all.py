@@ -521,6 +521,16 @@ def test_a_trial_that_is_named_is_judged_alone(wrong: bool, tmp_path: Path) -> N
     assert found.read
 
 
+def test_a_trial_that_was_run_again_is_judged_if_it_is_named(tmp_path: Path) -> None:
+    trial = tmp_path / "step_0001" / "t-0__Ab00xYz"
+    make_trial(trial, POOLS)
+    result = json.loads((trial / "result.json").read_text())
+    (trial / "result.json").write_text(json.dumps({**result, "repeated": True}))
+    assert [one.title for one in told(examine([trial]))] == [
+        "Docker has no address range left for another network"
+    ]
+
+
 def test_a_few_failed_trials_are_usual(tmp_path: Path) -> None:
     for number in range(20):
         make_trial(tmp_path / "step_0001" / f"t-{number}__Ab{number:02}xYz", None if number else POOLS)

@@ -14,6 +14,7 @@ from liverl.model import Check
 from liverl.plan import make_plan
 from liverl.plan.spec import BRIDGE
 from liverl.preflight import sandbox_address
+from liverl.sandboxes import bridge
 
 AGENT = ("agent.kind=harbor", "harbor_agent.agent_name=claude-code")
 AUTO = (*AGENT, "harbor_agent.environment_type=docker")  # proxy.host is auto where nothing sets it
@@ -100,9 +101,38 @@ def test_the_gateway_of_the_bridge_is_proposed(
     assert patch or "set proxy.host to 0.0.0.0" in check.text
 
 
+@pytest.mark.parametrize(
+    ("sets", "status", "words", "patch"),
+    [
+        (AUTO, "ok", "sandboxes get 192.0.2.50, this machine's address towards 192.0.2.9, where Docker runs", {}),
+        (DOCKER, "fail", "set proxy.host to 192.0.2.50, this machine's address", {"proxy.host": "192.0.2.50"}),
+        ((*DOCKER, "proxy.host=172.17.0.1"), "fail", "172.17.0.1 (proxy.host): it is the address of a bridge",
+         {"proxy.host": "192.0.2.50"}),
+        ((*DOCKER, "proxy.host=0.0.0.0", "proxy.advertise=172.17.0.1"), "fail", "172.17.0.1 (proxy.advertise)",
+         {"proxy.host": "192.0.2.50", "proxy.advertise": ""}),
+        ((*DOCKER, "proxy.host=172.17.0.1", "harbor_agent.agent_name=terminus-2"), "warn", "and Docker runs on",
+         {"proxy.host": "192.0.2.50"}),
+        ((*DOCKER, "proxy.host=192.0.2.50"), "ok", "sandboxes get 192.0.2.50", {}),
+    ],
+)  # fmt: skip
+def test_the_daemon_runs_on_another_host(
+    tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, sets: tuple[str, ...], status: str,
+    words: str, patch: dict[str, str],
+) -> None:  # fmt: skip
+    """SIMULATED: no address but loopback is every machine's; with two hosts: ``tests/docker/test_remote_tls.py``."""
+    docker(tmp_path, "echo 172.17.0.1")
+    monkeypatch.setattr(bridge, "address_towards", {"192.0.2.9": "192.0.2.50"}.__getitem__)
+    monkeypatch.setattr(
+        sandbox_address, "is_of_a_bridge", {"172.17.0.1": True, "192.0.2.50": False}.__getitem__
+    )
+    (check,) = checks(env, *sets, "harbor_agent.docker_host=tcp://192.0.2.9:2376")
+    assert (check.status, check.patch) == (status, patch) and words in check.text, check
+
+
 def test_the_daemon_is_the_trials_own(tmp_path: Path, env: dict[str, str]) -> None:
-    docker(tmp_path, f'[ "$DOCKER_HOST$DOCKER_CONTEXT" = tcp://h:1 ] && echo {HERE}')
-    (check,) = checks({**env, "DOCKER_CONTEXT": "mine"}, *DOCKER, "harbor_agent.docker_host=tcp://h:1")
+    own = "tcp://127.0.0.1:1"
+    docker(tmp_path, f'[ "$DOCKER_HOST$DOCKER_CONTEXT" = {own} ] && echo {HERE}')
+    (check,) = checks({**env, "DOCKER_CONTEXT": "mine"}, *DOCKER, f"harbor_agent.docker_host={own}")
     assert check.patch == {"proxy.host": HERE}
 
 

@@ -36,6 +36,11 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         "process/test_sessions_service.py::test_agents_get_the_address_for_sandboxes_and_both_serve",
         "docker/test_reach.py::test_a_container_of_the_image_says_whether_it_reaches_the_gateway",
     ),
+    "With a daemon on another host it listens at": (
+        "unit/test_docker_endpoint.py::test_a_daemon_on_another_host_is_told_from_one_here",
+        "unit/test_preflight_sandbox_address.py::test_the_daemon_runs_on_another_host",
+        "docker/test_remote_tls.py::test_a_daemon_on_another_host",
+    ),
     # What is trusted
     "a launch script under `trainer.kind: command` it inherits": (
         "unit/test_plan_inherit.py::test_a_launch_script_inherits_everything_but_our_own_variables",

@@ -6,17 +6,17 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import time
 from collections.abc import Iterator, Mapping
 
-from liverl.agents.harbor.owned import DAEMON_VARIABLES
+from liverl.agents.harbor.docker_endpoint import DAEMON_VARIABLES
 from liverl.config.schema import RunConfig
 from liverl.model import Check
 from liverl.plan.spec import Plan
 from liverl.preflight.harbor import no_docker
 from liverl.preflight.sandbox_address import docker_variables
 from liverl.procs.asking import NotEndedError, ask_program
+from liverl.sandboxes.bridge import other_host
 from liverl.sandboxes.docker import Docker, DockerError
 from liverl.sandboxes.networks import LARGER, Networks
 from liverl.util.plural import plural, quantity
@@ -38,16 +38,16 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
     if no_docker("", variables):
         return
     yield _compose(variables)
-    local = _is_local(variables)
+    host = other_host(variables)
     docker = Docker(
         {k: v for k, v in variables.items() if k.startswith("DOCKER_")}, time.monotonic() + _SECONDS
     )
     try:
-        yield networks_check(docker.networks(local=local), wanted(config))
+        yield networks_check(docker.networks(local=not host), wanted(config))
     except DockerError as error:
         yield Check(NETWORKS, "skipped", f"it is not known how many networks are free: {error}")
     try:
-        yield _disk(docker.root(), local)
+        yield _disk(docker.root(), host)
     except DockerError as error:
         yield Check(DISK, "skipped", f"it is not known where the daemon has its images: {error}")
 
@@ -114,9 +114,9 @@ def _compose(variables: Mapping[str, str]) -> Check:
     return compose_check(done.stdout, lines[0] if done.returncode else "")
 
 
-def _disk(root: str, local: bool) -> Check:
-    if not local:
-        return Check(DISK, "skipped", "the daemon runs on another host")
+def _disk(root: str, host: str) -> Check:
+    if host:
+        return Check(DISK, "skipped", f"the daemon runs on {host}: look there how much {root} has free")
     try:
         free = shutil.disk_usage(root).free / (1 << 30)
     except OSError as error:
@@ -151,12 +151,3 @@ def _other_daemon(config: RunConfig, variables: Mapping[str, str], env: Mapping[
         if name == "DOCKER_CONTEXT":
             fix += ", or set harbor_agent.docker_host to the address that docker context inspect tells"
         yield Check(DAEMON, "warn", text, fix=fix)
-
-
-def _is_local(variables: Mapping[str, str]) -> bool:
-    """Whether the daemon surely runs on this machine. A context may name any."""
-    address = variables.get("DOCKER_HOST", "")
-    if address:
-        host = address.partition("://")[2].partition(":")[0]
-        return address.startswith("unix://") or host in ("localhost", socket.gethostname())
-    return not variables.get("DOCKER_CONTEXT")

@@ -22,6 +22,7 @@ from liverl.plan.spec import Plan
 from liverl.preflight.interpreter import ask_python, module_path
 from liverl.preflight.subject import trainer_variables
 from liverl.procs.asking import NotEndedError, ask_program, last_words
+from liverl.sandboxes.daemon_faults import told
 from liverl.util.nearest import did_you_mean
 
 NAME = "environment harbor"
@@ -302,7 +303,11 @@ def no_docker(host: str, env: Mapping[str, str] = os.environ) -> str:
             f"there is no program docker on PATH; install it, or set harbor_agent.environment_type to {LOCAL}"
         )
     argv = ["docker", "version", "--format", "{{.Server.Version}}"]
-    why = _failure(argv, {**env, **({"DOCKER_HOST": host} if host else {})})
+    asked = {**env, **({"DOCKER_HOST": host} if host else {})}
+    why = _failure(argv, asked)
+    sentence = told(why, asked)
+    if sentence != why:  # it answers, and not to this client
+        return sentence
     return f"its daemon does not answer: {why}; start it, {ways}" if why else ""
 
 

@@ -13,7 +13,7 @@ from liverl.plan.sessions import agents_host
 from liverl.plan.spec import Plan
 from liverl.preflight.harbor import DOCKER, LOCAL
 from liverl.preflight.subject import trainer_variables
-from liverl.sandboxes.bridge import address, bridge_gateway, is_here, not_here
+from liverl.sandboxes.bridge import is_of_a_bridge, other_host, way
 from liverl.util.loopback import is_loopback
 from liverl.util.primary_address import primary_address
 
@@ -34,6 +34,9 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
     host = given or primary_address()
     key = "proxy.advertise" if config.proxy.advertise else "proxy.host"
     if not is_loopback(host):
+        if wrong := _of_another_docker(plan, config, env, host, key):
+            yield wrong
+            return
         yield Check(
             NAME, "ok", f"sandboxes get {host}{'' if given else ', the primary address of this machine'}"
         )
@@ -54,15 +57,16 @@ def checks(plan: Plan, config: RunConfig, env: Mapping[str, str] = os.environ) -
 
 def _bridged(plan: Plan, config: RunConfig, env: Mapping[str, str]) -> Check:
     """``proxy.host: auto``: which gateway sandboxes get."""
-    gateway, why = address(docker_variables(plan, config, env))
-    if gateway:
-        told = f"sandboxes get {gateway}, the gateway of Docker's bridge (proxy.host is auto)"
+    found = way(docker_variables(plan, config, env))
+    if found.address:
+        what = "the gateway of Docker's bridge"
+        if found.host:
+            what = f"this machine's address towards {found.host}, where Docker runs"
+        told = f"sandboxes get {found.address}, {what} (proxy.host is auto)"
         if config.proxy.advertise:
-            told = (
-                f"sandboxes get {config.proxy.advertise} (proxy.advertise); the sessions listen at {gateway}"
-            )
+            told = f"sandboxes get {config.proxy.advertise} (proxy.advertise); the sessions listen at {found.address}"
         return Check(NAME, "ok", told)
-    text = f"proxy.host is auto, and there is no address at which sandboxes reach this machine: {why}"
+    text = f"proxy.host is auto, and there is no address at which sandboxes reach this machine: {found.why}"
     fix = "set proxy.host to an address of this machine that they reach, or to 0.0.0.0, which serves all networks"
     if in_process(config):
         text += f"; {config.harbor_agent.agent_name} itself runs beside Harbor and needs none"
@@ -87,12 +91,29 @@ def _way_out(plan: Plan, config: RunConfig, env: Mapping[str, str], key: str) ->
     everywhere = "set proxy.host to 0.0.0.0, which serves all networks of this machine"
     if (config.harbor_agent.environment_type or DOCKER) != DOCKER:
         return f"{everywhere}, or to an address of this machine that the sandboxes reach", {}
-    gateway, why = bridge_gateway(docker_variables(plan, config, env))
-    if not gateway:
-        return f"{everywhere} (the gateway of Docker's bridge would be better, and is not known: {why})", {}
-    if not is_here(gateway):
-        reach = f"{everywhere}, or to an address of this machine that the sandboxes reach"
-        return f"{reach} ({not_here(gateway)})", {}
-    patch = {"proxy.host": gateway} | ({"proxy.advertise": ""} if key == "proxy.advertise" else {})
+    found = way(docker_variables(plan, config, env))
+    if not found.address:
+        return f"{everywhere}, or to an address of this machine that the sandboxes reach ({found.why})", {}
+    patch = {"proxy.host": found.address} | ({"proxy.advertise": ""} if key == "proxy.advertise" else {})
     cleared = " and proxy.advertise to nothing" if key == "proxy.advertise" else ""
-    return f"set proxy.host to {gateway}{cleared}, the gateway of this daemon's bridge", patch
+    what = "the gateway of this daemon's bridge"
+    if found.host:
+        what = f"this machine's address towards {found.host}, where Docker runs"
+    return f"set proxy.host to {found.address}{cleared}, {what}", patch
+
+
+def _of_another_docker(
+    plan: Plan, config: RunConfig, env: Mapping[str, str], host: str, key: str
+) -> Check | None:
+    """The address of a bridge of this machine, of which containers on another one know nothing."""
+    if (config.harbor_agent.environment_type or DOCKER) != DOCKER or not is_of_a_bridge(host):
+        return None
+    elsewhere = other_host(docker_variables(plan, config, env))
+    if not elsewhere:
+        return None
+    text = (
+        f"sandboxes cannot reach {host} ({key}): it is the address of a bridge of this machine, and Docker runs on "
+        f"{elsewhere}, whose containers find another machine there, or none"
+    )
+    fix, patch = _way_out(plan, config, env, key)
+    return Check(NAME, "warn" if in_process(config) else "fail", f"{text}; {fix}", patch=patch)

@@ -19,6 +19,7 @@ from liverl.preflight.liverl_repo import TRAIN, tree_of
 from liverl.preflight.script_paths import elsewhere
 from liverl.preflight.subject import main_folder, main_service, variables_of
 from liverl.procs.asking import NotEndedError, ask_program, last_words
+from liverl.sandboxes.daemon_faults import told
 
 NAME, SDK = "docker of the script", "docker SDK of the script"
 _SANDBOXES = "HARBOR_ENVIRONMENT_IMPORT_PATH"
@@ -66,6 +67,9 @@ def _daemon(env: Mapping[str, str]) -> Check:
             NAME, "fail", f"docker cannot be run: {error.strerror}", fix="install it, or correct PATH"
         )
     if done.returncode:
+        sentence = told(last_words(done), env)
+        if sentence != last_words(done):
+            return Check(NAME, "fail", sentence)
         return Check(NAME, "fail", f"its daemon does not answer: {last_words(done)}", fix=_FIX)
     return Check(NAME, "ok", f"{host or 'the local daemon'} answers, version {done.stdout.strip()}")
 

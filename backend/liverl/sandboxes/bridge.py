@@ -1,25 +1,92 @@
-"""The bridge of a Docker daemon: the address at which its containers find this machine. Blocking, with a deadline."""
+"""The address at which containers of a Docker daemon find this machine: the gateway of the daemon's bridge, if it runs
+here. Blocking, with a deadline."""
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
+import os
 import socket
+import struct
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from liverl.agents.harbor.docker_endpoint import endpoint
 from liverl.procs.asking import NotEndedError, ask_program, last_words
+from liverl.sandboxes.daemon_faults import told
+from liverl.util.loopback import is_loopback
+from liverl.util.primary_address import address_towards
 
 SECONDS = 8.0  # for the daemon's answer
 # A daemon that has never been restarted tells the subnet only (20.10): the bridge has its first address then.
+_INTERFACES = "/sys/class/net"
+_SIOCGIFADDR = 0x8915  # linux/sockios.h
 _GATEWAY = "{{range .IPAM.Config}}{{println .Gateway .Subnet}}{{end}}"
 
 
+class Way(NamedTuple):
+    """``address``: of this machine, at which containers of a daemon find it, "" if there is none, for the reason in
+    ``why``; ``host``: where the daemon runs, "" on this machine."""
+
+    address: str
+    why: str = ""
+    host: str = ""
+
+
 def address(env: Mapping[str, str]) -> tuple[str, str]:
-    """The gateway of the bridge if it is an address of this machine, on which something can listen, and "", or else ""
-    and why there is none. ``env``: with the variables by which the docker program finds the daemon."""
+    """An address of this machine at which containers find it, on which something can listen, and "", or else "" and
+    why there is none. ``env``: with the variables by which the docker program finds the daemon."""
+    found = way(env)
+    return found.address, found.why
+
+
+def way(env: Mapping[str, str]) -> Way:
+    """The gateway of the daemon's bridge, if the daemon runs here; else this machine's address on the route to the
+    daemon's: there the gateway is another machine's, though this one may have the same address for its own Docker."""
+    host = other_host(env)
+    if host:
+        own = address_towards(host)
+        if own and not is_loopback(own):
+            return Way(own, host=host)
+        return Way("", f"Docker runs on {host}, and this machine has no address on a route to it", host)
     gateway, why = bridge_gateway(env)
     if gateway and not is_here(gateway):
-        return "", not_here(gateway)
-    return gateway, why and f"the gateway of Docker's bridge is not known: {why}"
+        return Way("", not_here(gateway))
+    return Way(gateway, why and f"the gateway of Docker's bridge is not known: {why}")
+
+
+def other_host(env: Mapping[str, str]) -> str:
+    """The machine on which the daemon runs, "" if it is this one, or nothing is known of it."""
+    where = endpoint(env)
+    host = where.host
+    if where.is_local or not host or host == socket.gethostname():
+        return ""
+    try:
+        # A name that only ssh knows, of its own configuration, is no name of this machine.
+        known = {str(info[4][0]) for info in socket.getaddrinfo(host, None, socket.AF_INET)}
+    except OSError:
+        known = set()
+    return "" if any(map(is_here, known)) else host
+
+
+def is_of_a_bridge(address: str) -> bool:
+    """Whether an IPv4 address of this machine is that of a bridge, such as docker0: other machines do not reach it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for name in _bridges():
+            try:
+                told = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # it has no address
+            if socket.inet_ntoa(told[20:24]) == address:
+                return True
+    return False
+
+
+def _bridges() -> list[str]:
+    try:
+        return [name for name in os.listdir(_INTERFACES) if os.path.isdir(f"{_INTERFACES}/{name}/bridge")]
+    except OSError:
+        return []
 
 
 def not_here(gateway: str) -> str:
@@ -42,7 +109,9 @@ def bridge_gateway(env: Mapping[str, str]) -> tuple[str, str]:
     except OSError as error:
         return "", error.strerror or str(error)
     if done.returncode:
-        return "", last_words(done) if done.stderr.strip() else f"docker exited with {done.returncode}"
+        return "", told(
+            last_words(done), env
+        ) if done.stderr.strip() else f"docker exited with {done.returncode}"
     found = next(filter(None, map(_gateway_of, done.stdout.splitlines())), "")
     return found, "" if found else "its network bridge has no IPv4 gateway"
 

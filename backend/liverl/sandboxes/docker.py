@@ -6,12 +6,14 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from subprocess import CompletedProcess
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from liverl.agents.harbor.owned import KEPT, RUN_ID, TRIAL
 from liverl.procs.asking import NotEndedError, ask_program
+from liverl.sandboxes.daemon_faults import told
 from liverl.sandboxes.networks import Network, Networks, Pool, counted, routes
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import decode_json
@@ -42,6 +44,9 @@ _INSPECTED = (
 _NETWORK = (
     '{"id":{{json .Id}},"name":{{json .Name}},"ipam":{{json .IPAM.Config}},"labels":{{json .Labels}},'
     '"containers":{{json .Containers}}}'
+)
+_INFO = (
+    '{"version":{{json .ServerVersion}},"root":{{json .DockerRootDir}},"pools":{{json .DefaultAddressPools}}}'
 )
 _KILLED = '{"id":{{json .Actor.ID}},"at":{{.Time}},"labels":{{json .Actor.Attributes}}}'
 _USAGE = re.compile(
@@ -105,6 +110,11 @@ class _Inspected(msgspec.Struct, frozen=True):
 
 
 class _Info(msgspec.Struct, frozen=True):
+    """What ``docker info`` tells. ``version``: of the daemon, "" if that did not answer: the program exits with 0 all
+    the same where the daemon refused it (ran with 28.2)."""
+
+    version: str = ""
+    root: str = ""
     pools: list[Pool] | None = None
 
 
@@ -147,14 +157,12 @@ class Docker:
         Raises:
             DockerError: it cannot be asked.
         """
-        told = self._run(["info", "--format", '{"pools":{{json .DefaultAddressPools}}}'])
-        pools = self._decoded(told, "info", _Info).pools
+        pools = self._info().pools
         ids = self._run(["network", "ls", "--quiet", "--no-trunc"]).split()
         found: list[Network] = []
         for start in range(0, len(ids), _AT_ONCE):
             words = ["network", "inspect", "--format", _NETWORK, *ids[start : start + _AT_ONCE]]
-            for line in self._run(words, despite="No such network").splitlines():
-                one = self._decoded(line, "network inspect", _Inspected)
+            for one in _decoded(self._run(words, despite="No such network"), "network inspect", _Inspected):
                 subnets = tuple(part.get("Subnet", "") for part in one.ipam or ())
                 run_id = (one.labels or {}).get(RUN_ID, "")
                 found.append(Network(one.id, one.name, subnets, run_id, bool(one.containers)))
@@ -166,16 +174,14 @@ class Docker:
         Raises:
             DockerError: it cannot be asked.
         """
-        return self._run(["info", "--format", "{{.DockerRootDir}}"]).strip()
+        return self._info().root
 
-    @staticmethod
-    def _decoded(text: str, command: str, kind: type[_T]) -> _T:
-        try:
-            return decode_json(text.encode(), type=kind)
-        except BAD_JSON:
-            raise DockerError(
-                f"docker {command} printed what is none of its own: {text[:_LONGEST]}"
-            ) from None
+    def _info(self) -> _Info:
+        done = self._ask(["info", "--format", _INFO])
+        (found,) = _decoded(done.stdout, "info", _Info) or [_Info()]
+        if not found.version:
+            raise self._complaint("info", done)
+        return found
 
     def memory_kills(self, run_id: str, since: float, until: float) -> list[MemoryKill]:
         """When the memory of the run's containers was used up, between two Unix times of the daemon's clock. Only its
@@ -185,22 +191,13 @@ class Docker:
             DockerError: it cannot be asked.
         """
         words = ["events", "--since", f"{since:.3f}", "--until", f"{until:.3f}", "--filter", "event=oom"]
-        lines = self._run([*words, "--filter", f"label={RUN_ID}={run_id}", "--format", _KILLED]).splitlines()
-        try:
-            return [decode_json(line.encode(), type=MemoryKill) for line in lines]
-        except BAD_JSON:
-            raise DockerError("docker events printed a line that is none of its own") from None
+        told = self._run([*words, "--filter", f"label={RUN_ID}={run_id}", "--format", _KILLED])
+        return _decoded(told, "events", MemoryKill)
 
-    def _inspected(self, ids: Sequence[str]) -> Iterator[Container]:
+    def _inspected(self, ids: Sequence[str]) -> list[Container]:
         """What the daemon says of containers. One that has gone since it was listed is left out."""
         words = ["container", "inspect", "--format", _INSPECTED, *ids]
-        for line in self._run(words, despite="No such container").splitlines():
-            try:
-                yield decode_json(line.encode(), type=Container)
-            except BAD_JSON:
-                raise DockerError(
-                    f"docker container inspect printed a line that is none of its own: {line[:_LONGEST]}"
-                ) from None
+        return _decoded(self._run(words, despite="No such container"), "container inspect", Container)
 
     def remove(self, kind: Kind, names: Sequence[str]) -> str:
         """Remove these, by id, or images by name. Returns the program's last complaint, "" without one."""
@@ -251,13 +248,7 @@ class Docker:
         labels = [f'.Label "{name}"' for name in _LABELS] if kind != "image" else []
         # As JSON: a label of somebody else's may hold anything, a line end too.
         form = ",".join(f"{{{{json ({part})}}}}" for part in (*fields, *labels))
-        for line in self._run([*command, "--format", f"[{form}]"]).splitlines():
-            try:
-                values = decode_json(line.encode(), type=list[str])
-            except BAD_JSON:
-                raise DockerError(
-                    f"docker {command[0]} printed a line that is no list: {line[:_LONGEST]}"
-                ) from None
+        for values in _decoded(self._run([*command, "--format", f"[{form}]"]), command[0], list[str]):
             values += [""] * (len(fields) + len(_LABELS) - len(values))
             ident, name, third, run_id, trial, kept, project, service, number = values
             if kind == "container" and not number:
@@ -270,21 +261,44 @@ class Docker:
 
     def _run(self, words: Sequence[str], despite: str = "") -> str:
         """What a command prints. ``despite``: words of a complaint that is no fault."""
+        done = self._ask(words)
+        if done.returncode and not (despite and despite in done.stderr):
+            raise self._complaint(words[0], done)
+        return done.stdout
+
+    def _complaint(self, command: str, done: CompletedProcess[str]) -> DockerError:
+        """Why a command failed: the last line of its complaint."""
+        lines = [line for line in done.stderr.strip().splitlines() if not _USAGE.match(line) and line.strip()]
+        return DockerError(
+            told(lines[-1] if lines else f"docker {command} exited with {done.returncode}", self._env)
+        )
+
+    def _ask(self, words: Sequence[str]) -> CompletedProcess[str]:
         left = self._until - time.monotonic()
         if left <= 0:
             raise DockerError("there was no time left")
         try:
-            done = ask_program(["docker", *words], left, env=self._env)
+            return ask_program(["docker", *words], left, env=self._env)
         except FileNotFoundError:
             raise DockerError("there is no program docker on PATH") from None
         except OSError as error:
             raise DockerError(f"the program docker cannot be started: {error.strerror or error}") from None
         except NotEndedError:
             raise DockerError(f"docker {words[0]} did not return within {left:.0f} s") from None
-        if done.returncode and not (despite and despite in done.stderr):
-            told = [
-                line for line in done.stderr.strip().splitlines() if not _USAGE.match(line) and line.strip()
-            ]
-            lines = told or [f"docker {words[0]} exited with {done.returncode}"]
-            raise DockerError(lines[-1][:_LONGEST])
-        return done.stdout
+
+
+def _decoded(text: str, command: str, kind: type[_T]) -> list[_T]:
+    """The lines that a command printed, each as JSON of one kind.
+
+    Raises:
+        DockerError: one of them is none.
+    """
+    found = []
+    for line in text.splitlines():
+        try:
+            found.append(decode_json(line.encode(), type=kind))
+        except BAD_JSON:
+            raise DockerError(
+                f"docker {command} printed a line that is none of its own: {line[:_LONGEST]}"
+            ) from None
+    return found

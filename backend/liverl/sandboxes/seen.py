@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +16,7 @@ from liverl.model import SandboxesStatus, SandboxOom, SandboxStatus
 from liverl.sandboxes.bridge import is_here
 from liverl.sandboxes.docker import Container, Docker, DockerError
 from liverl.sandboxes.sweep import trials
-from liverl.sandboxes.whose import Place, Trials, place_of, without_worker
+from liverl.sandboxes.whose import Place, Trials, docker_words, place_of, without_worker
 
 ROWS = 200  # containers that a snapshot names
 OOMS, OOM_S = 20, 600.0  # containers whose memory was used up that are named, and for how many seconds
@@ -64,7 +63,7 @@ class SeenSandboxes:
         gone = lost | {name for name in found.over if now - self._over[name] > OVER_S}
         rows: list[SandboxStatus] = []
         since = self._asked_until if self._asked_until is not None else now - OOM_S
-        networks, whys, servers = 0, [], []
+        networks, whys, servers, called = 0, [], [], list[str]()
         free: list[int | None] = []
         for place in sorted({place_of(found.begun[name]) for name in found.begun}):
             if place.host not in ("", socket.gethostname()):
@@ -73,6 +72,7 @@ class SeenSandboxes:
                 whys.append(f"the Docker of {place.host} can only be asked there")
                 continue
             servers.append(server_of(place))
+            called.append(docker_words(place))
             docker = Docker(dict(place.variables), until)
             try:
                 containers, number = docker.containers(run_id)
@@ -106,6 +106,7 @@ class SeenSandboxes:
         status = replace(
             status,
             server=" ".join(filter(None, servers)),
+            docker=called[0] if len(called) == 1 else "",
             networks_free=fewest(free),
         )
         if whys:
@@ -178,9 +179,6 @@ def row_of(container: Container, place: Place, found: Trials, gone: frozenset[st
     entry: Entry | None = found.begun.get(trial)
     ended = container.state in _ENDED
     kept = labels.get(KEPT) == "true"
-    host = dict(place.variables).get("DOCKER_HOST", "")
-    context = dict(place.variables).get("DOCKER_CONTEXT", "")
-    where = f" -H {shlex.quote(host)}" if host else f" -c {shlex.quote(context)}" if context else ""
     return SandboxStatus(
         id=container.id[:12],
         name=container.name.lstrip("/"),
@@ -192,7 +190,7 @@ def row_of(container: Container, place: Place, found: Trials, gone: frozenset[st
         oom=container.oom,
         kept=kept,
         left=not kept and (entry is None or trial in gone),
-        exec="" if ended else f"docker{where} exec -it {container.id[:12]} sh",
+        exec="" if ended else f"{docker_words(place)} exec -it {container.id[:12]} sh",
     )
 
 

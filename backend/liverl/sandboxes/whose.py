@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from liverl.agents.harbor.docker_endpoint import SOCKET, Endpoint
 from liverl.agents.harbor.owned import Entry
 from liverl.sandboxes.docker import Thing
-
-_LOCAL = "unix://"
 
 
 class Trials(msgspec.Struct, frozen=True):
@@ -56,9 +56,21 @@ def trials_of(entries: Iterable[Entry], run_id: str, *, pods: bool = False) -> T
 
 def place_of(entry: Entry) -> Place:
     """The daemon that has the sandboxes of a trial."""
-    address = entry.daemon.get("DOCKER_HOST", "")
-    named = "DOCKER_CONTEXT" in entry.daemon or (address and not address.startswith(_LOCAL))
-    return Place(tuple(sorted(entry.daemon.items())), "" if named else entry.host)
+    address = entry.address or entry.daemon.get("DOCKER_HOST", "")
+    if not address and "DOCKER_CONTEXT" not in entry.daemon:
+        address = SOCKET
+    local = Endpoint(address).is_local
+    return Place(tuple(sorted(entry.daemon.items())), entry.host if local else "")
+
+
+def docker_words(place: Place) -> str:
+    """How a user calls the docker program for a daemon: with the variables that have no option of their own before it,
+    such as ``DOCKER_TLS_VERIFY=1 DOCKER_CERT_PATH=/c docker -H tcp://d:2376``."""
+    given = dict(place.variables)
+    host, context = given.pop("DOCKER_HOST", ""), given.pop("DOCKER_CONTEXT", "")
+    before = "".join(f"{name}={shlex.quote(value)} " for name, value in sorted(given.items()))
+    where = f" -H {shlex.quote(host)}" if host else f" -c {shlex.quote(context)}" if context else ""
+    return f"{before}docker{where}"
 
 
 def without_worker(trials: Trials, host: str, ticks: Mapping[int, int | None]) -> frozenset[str]:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from liverl.agents.harbor.docker_endpoint import daemon_variables, endpoint
 from liverl.util.append import append_whole
 from liverl.util.atomic_file import write_atomic
 from liverl.util.bad_json import BAD_JSON
@@ -36,11 +37,6 @@ RUN_ID, ATTEMPT, TRIAL, USER, HOST, KEPT = (
     f"liverl.{name}" for name in ("run-id", "attempt", "trial", "user", "host", "kept")
 )
 MAIN = "main"  # the service of Compose in which Harbor runs the agent
-# Variables by which the docker program finds its daemon, as of Docker 27.
-DAEMON_VARIABLES = (
-    "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_TLS", "DOCKER_CERT_PATH",
-    "DOCKER_API_VERSION",
-)  # fmt: skip
 _GRACE = "1s"  # between SIGTERM and SIGKILL at the end of a sandbox: its work is over then
 _LARGEST = 1 << 20  # bytes of a task's Compose file
 _COMPOSE = "environment/docker-compose.yaml"  # of a task, beside which Harbor lays our overlay
@@ -57,7 +53,8 @@ class Identity(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of the ledger. ``begun``: sandboxes of the trial may exist from now on; ``over``: Harbor has ended them;
     ``lost``: Harbor's process died before it had ended them. The rest is of ``begun`` only. ``project``: Compose's name
-    for it; ``services``: of the task; ``daemon``: the variables by which the docker program finds it; ``host``, ``pid``
+    for it; ``services``: of the task; ``daemon``: the variables by which the docker program finds it, ``address``: its
+    address, "" if that is not known; ``host``, ``pid``
     and ``tick`` (start, clock ticks since boot): of the worker; ``kept``: ``environment_delete`` is false; ``temp``:
     the directory for temporary files of the worker's Harbor process; ``cluster``: of a trial whose sandbox is a pod,
     how its API is asked (``kubeconfig``, ``namespace``, ``selector``), or why it cannot be (``fault``)."""
@@ -75,6 +72,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: bool = False
     cluster: dict[str, str] = {}
     temp: str = ""
+    address: str = ""
 
 
 def identity(run_dir: Path) -> str:
@@ -223,7 +221,8 @@ class Ledger:
         self.run_id = identity(run_dir)
         self._folder, self._attempt = run_dir / FOLDER, attempt
         self._file = self._folder / f"{worker}.jsonl"
-        self._daemon = {name: env[name] for name in DAEMON_VARIABLES if env.get(name)}
+        self._daemon = daemon_variables(env)
+        self._address = endpoint(env).address
         self._temp = ""
 
     def make_temp(self) -> str:
@@ -258,9 +257,8 @@ class Ledger:
         return path
 
     def _begin_at_daemon(self, trial: str, project: str, services: tuple[str, ...], *, kept: bool) -> None:
-        self._begin(
-            trial, kept=kept, project=project, services=services, daemon=self._daemon, temp=self._temp
-        )
+        where = {"daemon": self._daemon, "address": self._address}
+        self._begin(trial, kept=kept, project=project, services=services, temp=self._temp, **where)
 
     def _begin(self, trial: str, **facts: Any) -> None:
         """Write the line ``begun``. ``facts``: see ``Entry``."""

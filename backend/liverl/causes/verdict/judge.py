@@ -365,14 +365,21 @@ def _script_failed(
     if other is None and end - last[0].record.end > NEAR_THE_END:
         return None
     named = next(hit for hit in scripts if hit[0] is last[0])
+    if named[1].signature.role == "general":  # it says that a command failed, which said itself why
+        own = [hit for hit in scripts if hit[1].signature.role != "general" and _is_near(hit, named)]
+        named = own[-1] if own else named
     first = next(hit for hit in scripts if _of_one_failure(hit, named))
     return _with_proof(first, scripts, moments, exits)
 
 
 def _of_one_failure(hit: Hit, last: Hit) -> bool:
     """Whether two complaints of tools are one: of one kind, near each other in a log."""
-    near = hit[0].log == last[0].log and last[0].record.offset - hit[0].record.end <= NEAR_THE_END
-    return near and hit[1].signature.id == last[1].signature.id
+    return _is_near(hit, last) and hit[1].signature.id == last[1].signature.id
+
+
+def _is_near(hit: Hit, last: Hit) -> bool:
+    """Whether a complaint stands near a later one in its log."""
+    return hit[0].log == last[0].log and last[0].record.offset - hit[0].record.end <= NEAR_THE_END
 
 
 def _is_proof(hit: Hit, cause: Explanation | None) -> bool:

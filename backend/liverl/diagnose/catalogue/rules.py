@@ -56,6 +56,7 @@ FILE_RULES = (
     Rule(files.file_unreadable, linger=0.0),
     Rule(agents.zero_tool_calls, linger=60.0),
     Rule(agents.trials_failed, linger=60.0),
+    Rule(sandboxes.sandbox_build_failed, linger=60.0),
     Rule(sandboxes.trials_fail_in_setup, linger=60.0),
     Rule(agents.trials_not_trained, linger=60.0),
     Rule(

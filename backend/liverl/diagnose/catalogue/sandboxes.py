@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from liverl.agents.harbor.compose_words import BUILD_ERROR
 from liverl.diagnose.catalogue import pods
 from liverl.diagnose.tracker import FEWEST, SHOWN, Resolved, Window
-from liverl.model import Evidence, SandboxesStatus, SandboxStatus, StepTrials, Symptom
+from liverl.model import Evidence, SandboxesStatus, SandboxStatus, Snapshot, StepTrials, Symptom, TrialHead
 from liverl.util.plural import plural, quantity
 
 PODS = "kubernetes"  # ``SandboxesStatus.backend`` of sandboxes that are pods
@@ -33,7 +34,7 @@ def sandboxes_unreachable(window: Window) -> Iterator[Symptom | Resolved]:
         title="the Docker of the trials' sandboxes does not answer",
         cause=f"{seen.why}; at the last answer there were {quantity(running, 'sandbox', 'sandboxes')}: trials in them "
         "wait until their time is over, and new ones fail in their setup",
-        fix=f"check it with: {_asking(seen.server)}docker info; and its service, such as: systemctl status docker",
+        fix=f"check it with: {_asking(seen)} info; and its service, such as: systemctl status docker",
         evidence=(Evidence(seen.why),),
         since=seen.since,
     )
@@ -92,7 +93,7 @@ def sandbox_networks_used_up(window: Window) -> Iterator[Symptom | Resolved]:
         fix="lower harbor_runtime.num_workers, remove networks that nobody uses by name (docker network ls, docker "
         "network rm NAME; those of runs that have ended: liverl-tui clean --sandboxes), or give the daemon more: "
         f"dockerd --default-address-pool {_LARGER}",
-        evidence=(Evidence(f"{_asking(seen.server)}docker network ls"),),
+        evidence=(Evidence(f"{_asking(seen)} network ls"),),
     )
 
 
@@ -120,8 +121,40 @@ def all_fail_in_setup(step: StepTrials) -> bool:
     return step.finished >= FEWEST and step.failed_in.get("setup", 0) == step.finished
 
 
+def sandbox_build_failed(window: Window) -> Iterator[Symptom | Resolved]:
+    """The image of a task's sandbox cannot be built. One trial tells it, also one that is run again: a build takes
+    minutes, and the step that failed fails again."""
+    now = window.now
+    failed = _not_built(now)
+    if not failed:
+        return
+    words, count = Counter(head.sandbox_error for head in failed).most_common(1)[0]
+    tasks = list(dict.fromkeys(head.task for head in failed))
+    all_of = any(all_fail_in_setup(step) for step in now.trials.steps[:RECENT_STEPS])
+    more = f", and {quantity(len(tasks) - 1, 'other task')}" if len(tasks) > 1 else ""
+    yield Symptom(
+        id="sandbox_build_failed",
+        severity="critical" if all_of else "warning",
+        title=f"the image of {quantity(len(tasks), 'task')} cannot be built"
+        if len(tasks) > 1
+        else "the image of a sandbox cannot be built",
+        cause=f"the build for {next(head.task for head in failed if head.sandbox_error == words)}{more} failed in "
+        f"{quantity(len(failed), 'trial')}, {plural(count, 'once', f'{count} times')} with: {words}",
+        fix="correct that line of the task's environment/Dockerfile, and try it by hand where the daemon runs: docker "
+        "build TASK/environment; the next trial of the task builds it again, without a restart of the run",
+        evidence=tuple(Evidence(f"{head.path}: {head.sandbox_error}") for head in failed[:SHOWN]),
+        since=min(head.last_at for head in failed),
+    )
+
+
+def _not_built(now: Snapshot) -> list[TrialHead]:
+    """The trials of recent steps, and of validations beside them, whose image could not be built; newest first."""
+    recent = {step.step for step in now.trials.steps[:RECENT_STEPS]} | {None}
+    return [h for h in now.trials.newest if h.error == BUILD_ERROR and h.sandbox_error and h.step in recent]
+
+
 def trials_fail_in_setup(window: Window) -> Iterator[Symptom | Resolved]:
-    """No trial of a recent step got as far as its agent."""
+    """No trial of a recent step got as far as its agent. Nothing where images that cannot be built are why."""
     now = window.now
     step = next((one for one in now.trials.steps[:RECENT_STEPS] if all_fail_in_setup(one)), None)
     if step is None:
@@ -131,7 +164,9 @@ def trials_fail_in_setup(window: Window) -> Iterator[Symptom | Resolved]:
         for h in now.trials.newest
         if h.step == step.step and not h.earlier and h.phase == "setup" and h.error
     ]
-    told = Counter(head.failure or head.error for head in heads).most_common(1)
+    if heads and all(head.error == BUILD_ERROR for head in heads):
+        return
+    told = Counter(head.sandbox_error or head.failure or head.error for head in heads).most_common(1)
     words = told[0][0] if told else ", ".join(step.failures)
     yield Symptom(
         id="trials_fail_in_setup",
@@ -174,8 +209,9 @@ def _evidence(row: SandboxStatus) -> Evidence:
     return Evidence(f"{row.path or row.trial or row.name}: container {row.id} ({row.name}), {state}")
 
 
-def _asking(server: str) -> str:
-    """The variable by which the docker program finds the daemon, before a command; "" for that of this host."""
-    if not server or " " in server:
-        return ""
-    return f"DOCKER_{'HOST' if '://' in server else 'CONTEXT'}={server} "
+def _asking(seen: SandboxesStatus) -> str:
+    """How a user calls the docker program for the daemon."""
+    server = seen.server
+    if seen.docker or not server or " " in server:
+        return seen.docker or "docker"
+    return f"DOCKER_{'HOST' if '://' in server else 'CONTEXT'}={server} docker"  # of an older version

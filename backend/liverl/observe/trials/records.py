@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from liverl.agents.endings import CAUSES, OUTCOMES
+from liverl.agents.harbor.compose_words import named, sandbox_words
 from liverl.observe.trials.moments import finite, moment
 from liverl.observe.trials.preview import call_preview, short, text_preview
 from liverl.observe.trials.session_facts import TurnSession, turn_session
@@ -77,6 +78,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     ended_by: str | None = None  # how the agent ended, or the type of the exception that ended the trial
     group: str = ""  # the prompt among those of its step: verl's uid, or a number
     failure: str = ""  # the exception that ended it, and its message; "" without one
+    sandbox_error: str = ""  # see ``TrialHead``
     repeated: bool = False  # it was run again, as another trial
     cause: str = ""  # see ``TrialHead``
     outcome: str = ""
@@ -371,6 +373,7 @@ def result_of(document: dict[str, Any]) -> TrialResult:
         ended_at=moment(document.get("finished_at")),
         ended_by=_ended_by(document),
         failure=_failure(document.get("exception_info")),
+        sandbox_error=sandbox_words(*_exception(document.get("exception_info"))),
         repeated=document.get("repeated") is True,
         cause=_word_of(document, "cause", CAUSES),
         outcome=_word_of(document, "outcome", OUTCOMES),
@@ -398,8 +401,14 @@ def parse_config(data: bytes) -> TrialResult | None:
 
 def with_told(result: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """A ``result.json`` that Harbor wrote, with what ``liverl.json`` says of the same trial: its reward, and what was
-    trained of it. An agent that reached a limit has not failed, although it raised."""
+    trained of it. An agent that reached a limit has not failed, although it raised. Where Docker Compose could not make
+    the sandbox, the exception begins with what Compose complained of."""
     told = facts.get("result")
+    info = result.get("exception_info")
+    kind, message = _exception(info)
+    if isinstance(info, dict) and (renamed := named(kind, message)) != (kind, message):
+        info = {**info, "exception_type": renamed[0], "exception_message": renamed[1]}
+        result = {**result, "exception_info": info}
     if not isinstance(told, dict):
         return result
     joined = {**result, **{name: value for name, value in told.items() if value is not None}}
@@ -509,10 +518,14 @@ def _ended_by(document: dict[str, Any]) -> str | None:
 
 
 def _failure(info: object) -> str:
-    if not isinstance(info, dict):
-        return ""
-    words = [info.get("exception_type"), info.get("exception_message")]
-    return short(": ".join(word for word in words if isinstance(word, str) and word))
+    return short(": ".join(filter(None, _exception(info))))
+
+
+def _exception(info: object) -> tuple[str, str]:
+    """Type and message of an exception; "" for what is no text."""
+    given = info if isinstance(info, dict) else {}
+    kind, message = (given.get(name) for name in ("exception_type", "exception_message"))
+    return kind if isinstance(kind, str) else "", message if isinstance(message, str) else ""
 
 
 def _aside_tokens(not_trained: object) -> int:

@@ -136,6 +136,7 @@ class Trial:
         "row",
         "row_flags",
         "sampling",
+        "sandbox_error",
         "step",
         "sub_tokens",
         "task",
@@ -168,7 +169,7 @@ class Trial:
         self.reward: float | None = None
         self.ended_at: float | None = None
         self.ended_by: str | None = None
-        self.group = self.preview = self.failure = self.no_reward = ""
+        self.group = self.preview = self.failure = self.no_reward = self.sandbox_error = ""
         self.cause = self.outcome = ""  # see ``TrialHead``
         self.aside_tokens = 0
         self.sampling: dict[str, tuple[float, ...]] = {}  # parameter -> what its requests ask for
@@ -292,6 +293,7 @@ class Trial:
             sub_tokens=self.sub_tokens,
             tools_offered=self.offered,
             failure=self.failure,
+            sandbox_error=self.sandbox_error,
             cause=self.cause,
             outcome=self.outcome,
             aside_tokens=self.aside_tokens,
@@ -452,7 +454,7 @@ class Trial:
             self._told_turns = result.turns
             self._begun_at = _earlier(self._begun_at, result.started_at)
             self.ended_by = result.ended_by
-            self.failure = result.failure
+            self.failure, self.sandbox_error = result.failure, result.sandbox_error
             self.cause, self.outcome = result.cause, result.outcome
             self.aside_tokens = result.aside_tokens
             self.repeated = result.repeated

@@ -84,7 +84,7 @@ def read_trials(found: TrialFolder, seconds: float = SCAN_S) -> TrialsRead:
 
 
 def _single(path: Path) -> TrialsRead:
-    """One trial that was named."""
+    """One trial that was named: also one that was run again is looked at then."""
     step = STEP_DIR.fullmatch(path.parent.name)
     trial = Trial(str(path.parent), path.name, int(step[1]) if step is not None else None)
     try:
@@ -92,7 +92,7 @@ def _single(path: Path) -> TrialsRead:
     except OSError as error:
         return TrialsRead(TrialsStatus(), 1, (UnreadableFile(str(path), error.strerror or str(error)),))
     bad = tuple(UnreadableFile(str(path / name), why) for name, why in trial.unreadable.items())
-    head = msgspec.structs.replace(trial.head(), path=str(path))
+    head = msgspec.structs.replace(trial.head(), path=str(path), earlier=False)
     return TrialsRead(TrialsStatus(total=1, finished=int(head.state == "finished"), newest=(head,)), 0, bad)
 
 

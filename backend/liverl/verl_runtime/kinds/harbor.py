@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl.agents.endings import exited
+from liverl.agents.harbor.compose_words import compose_failure
 from liverl.agents.harbor.config import (
     ConfigError,
     HarborTrial,
@@ -186,6 +187,10 @@ def failure(ended: Ended) -> TrialFailed:
     """What Harbor's exception is for a trial. Those after which Harbor would run a trial again are the sandbox's, but
     for the end of the agent's own program."""
     kind, message = ended.exception or ("", "")
+    found = compose_failure(message)
+    if found is not None:
+        words = f"{found.words}; what Docker Compose printed is in exception.txt of the trial"
+        return TrialFailed(found.kind, words, "infrastructure")
     if kind in _TIMEOUTS:
         return TrialFailed(kind, message, "timeout", same="timeout")
     status = _STATUS.search(message)
