@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from liverl.exit_codes import ExitCode
-from liverl.rundir.index import RunInfo, candidates, runs_elsewhere
-from liverl.rundir.layout import RunDir
-from liverl.util.decode import decode_loose_json
+from liverl.util.ages import ago
 from liverl.util.plural import quantity
-from liverl.util.regular_file import read_regular
 from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
+
+if TYPE_CHECKING:
+    from liverl.offline.run_list import RunListed, Sort
 
 WORDS = {
     "live": "live",
@@ -24,84 +25,87 @@ WORDS = {
     "orphaned": "unsupervised",
     "lost": "lost",
 }
+SORTS = ("changed", "started", "reward", "steps", "time", "name", "state")
+HEAD = ("run", "state", "started", "steps", "reward", "time", "model", "directory")
 
 
 @click.command("ls")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option(
+    "--sort",
+    "by",
+    type=click.Choice(SORTS),
+    default="changed",
+    show_default=True,
+    help="The largest first, names and states from A to Z, the unknown last.",
+)
 @run_options
-def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
-    """List runs, newest first.
+def ls_command(run: Path | None, run_root: Path | None, as_json: bool, by: Sort) -> int:
+    """List runs, newest first: reward is the mean of the first and of the last three steps.
 
     `unsupervised`: the backend has died, and the services of the run may still be running; adopt them with:
     liverl-tui up --run DIR.
     """
+    from liverl.offline.run_list import in_order, listed
+    from liverl.rundir.index import candidates, runs_elsewhere
+
     infos = candidates(run_root)
     if run_root is None:
-        listed = {i.run_dir for i in infos}
-        infos += [i for i in runs_elsewhere() if i.run_dir not in listed]
+        known = {i.run_dir for i in infos}
+        infos += [i for i in runs_elsewhere() if i.run_dir not in known]
     if run is not None:
         infos = [i for i in infos if str(run) in (i.run, i.run_dir.name, str(i.run_dir))]
-    rows = [(info, _steps(info)) for info in infos]
+    rows = in_order(map(listed, infos), by)
     if as_json:
-        echo_json(json.dumps([_plain(info, steps) for info, steps in rows], indent=2))
+        import msgspec
+
+        echo_json(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
         return ExitCode.OK
     if not rows:
         echo("no runs found; start one with: liverl-tui up", err=True)
         return ExitCode.OK
-    width = max(len(visible(i.run)) for i, _ in rows)
-    for info, steps in rows:
-        word = WORDS.get(info.state, info.state) + (f" {info.host}" if info.state == "elsewhere" else "")
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started_at)) if info.started_at else "-"
-        step = f"{steps} step{'' if steps == 1 else 's'}" if steps is not None else "-"
-        name, folder = visible(info.run), visible(str(info.run_dir))
-        left = _left(info)
-        mark = f"  {quantity(left, 'sandbox', 'sandboxes')} left: clean --sandboxes" if left else ""
-        echo(f"{name:<{width}}  {word:<12}  {started:<16}  {step:<10}  {folder}{mark}")
+    for line in table(rows):
+        echo(line)
     return ExitCode.OK
 
 
-def _steps(info: RunInfo) -> int | None:
-    """Finished steps, from the result of an ended run, otherwise from the trainer's record; None if unknown."""
-    run = RunDir(info.run_dir)
-    if info.state in ("done", "failed", "stopped") and (result := run.read_result()) is not None:
-        return result.steps
-    try:
-        step = decode_loose_json(read_regular(run.trainer)).get("step")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
-    return step if isinstance(step, int) else None
+def table(rows: Sequence[RunListed]) -> Iterator[str]:
+    """A head and one line for each run; behind it what is left of it, and why it failed."""
+    cells = [HEAD, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
+    for row, one in zip(cells, (None, *rows), strict=True):
+        line = "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]))
+        yield line + ("" if one is None else "".join(f"  {words}" for words in _notes(one)))
 
 
-def _left(info: RunInfo) -> int | None:
-    """How many things a run that is not live has left in Docker, by its files: those that its result names, else its
-    trials whose sandboxes nobody has ended. None: it has begun none, or it is live. No daemon is asked."""
-    if info.state in ("live", "elsewhere"):
-        return None
-    from liverl.sandboxes.sweep import trials
-
-    run = RunDir(info.run_dir)
-    try:
-        _, found = trials(run.path)
-    except OSError:
-        return None  # a directory of another user
-    if not found.begun:
-        return None
-    result = run.read_result()
-    if result is None:
-        return len(found.open)
-    end = result.sandboxes
-    return len(end.left) + len(end.kept) if end is not None else 0
+def _cells(one: RunListed) -> tuple[str, ...]:
+    state = WORDS.get(one.state, one.state) + (f" {one.host}" if one.state == "elsewhere" else "")
+    started = (
+        "-" if one.started_at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started_at))
+    )
+    steps = "-" if one.steps is None else str(one.steps)
+    return (
+        visible(one.run),
+        state,
+        started,
+        steps if one.total_steps is None else f"{steps}/{one.total_steps}",
+        _reward(one),
+        "-" if one.seconds is None else ago(one.seconds),
+        visible(Path(one.model).name) or "-",
+        visible(one.run_dir),
+    )
 
 
-def _plain(info: RunInfo, steps: int | None) -> dict[str, object]:
-    """One entry of ``ls --json``."""
-    return {
-        "run": info.run,
-        "run_dir": str(info.run_dir),
-        "state": info.state,
-        "host": info.host,
-        "pid": info.pid,
-        "started_at": info.started_at,
-        "steps": steps,
-        "sandboxes_left": _left(info),
-    }
+def _reward(one: RunListed) -> str:
+    if one.smoke:
+        return "smoke"  # its batches are too small for it to mean anything
+    if one.reward_first is None or one.reward_last is None:
+        return "-"
+    return f"{one.reward_first:.3f} -> {one.reward_last:.3f}"
+
+
+def _notes(one: RunListed) -> Iterator[str]:
+    if one.sandboxes_left:
+        yield f"{quantity(one.sandboxes_left, 'sandbox', 'sandboxes')} left: clean --sandboxes"
+    if one.cause:
+        yield f"({visible(one.cause)})"

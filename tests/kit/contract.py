@@ -33,6 +33,7 @@ from liverl.offline.clean_items import CleanReport
 from liverl.offline.compare import Comparison
 from liverl.offline.doctor.report import DoctorReport
 from liverl.offline.envs_gc import GcReport
+from liverl.offline.run_list import RunListed
 from liverl.offline.trials import StepsListed, TrialShown, TrialsListed
 from liverl.plan.spec import Plan
 from liverl.preflight.record import Preflight, Report
@@ -44,7 +45,7 @@ FILE = Path(__file__).parents[1] / "data" / "contract.json"
 ON_PURPOSE = """
 What scripts rely on has changed. If that is not on purpose, take it back. If it is, then in one commit:
  1. write tests/data/contract.json anew: PYTHONPATH=tests python tests/kit/contract.py (files, journal,
-    metrics.jsonl and ls --json in it by hand);
+    metrics.jsonl in it by hand);
  2. add one to SCHEMA in liverl.model, and to PROTOCOL in liverl.control.messages if a snapshot, an event or a message
     has changed;
  3. say in CHANGELOG.md what has changed and what scripts have to do.
@@ -101,6 +102,7 @@ def introspected() -> dict[str, Any]:
         "compare --json": dict(fields(Comparison)),
         "clean --json": dict(fields(CleanReport)),
         "cleaned.json": dict(fields(tuple[Removal, ...])),
+        "ls --json": dict(fields(tuple[RunListed, ...])),
         "nodes --json": dict(fields(tuple[NodeStatus, ...])),
         "checkpoints ls --json": dict(fields(CheckpointList)),
         "checkpoints prune --json": dict(fields(PruneReport)),

@@ -735,7 +735,8 @@ def test_ls(cli, live):
     live("one")
     rows = json.loads(cli("ls", "--json").stdout)
     assert [(row["run"], row["state"]) for row in rows] == [("p/one", "live")]
-    assert cli("ls").stdout.split()[:2] == ["p/one", "live"]
+    head, row = cli("ls").stdout.splitlines()
+    assert (head.split()[:2], row.split()[:2]) == (["run", "state"], ["p/one", "live"])
 
 
 def write_log(run_dir, name, text, index=""):

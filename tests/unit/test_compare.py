@@ -3,46 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 import pytest
+from kit.ended_runs import FALLING, a_run
 
-from liverl.config import load_config
-from liverl.config.dump import dump_yaml
-from liverl.model import Cause, Event, Result
+from liverl.model import Cause
 from liverl_tui.cli.main import run
-
-REWARD = "critic/score/mean"
-FALLING = [0.2, 0.25, 0.3, 0.34, 0.2, 0.1, 0.05, 0.01, 0.0, 0.0, 0.0, 0.0]
-RISING = [0.2, 0.25, 0.3, 0.34, 0.4, 0.45, 0.5, 0.55, 0.6, 0.66, 0.7, 0.75]
-
-
-def a_run(
-    root: Path,
-    name: str,
-    rewards: Iterable[float] = RISING,
-    sets: tuple[str, ...] = (),
-    alerts: tuple[str, ...] = (),
-    cause: Cause | None = None,
-) -> Path:
-    path = root / "exp" / name
-    (path / "attempt_001" / "logs").mkdir(parents=True)
-    (path / "plan.json").write_text("{}")
-    rows = [{"step": step, "data": {REWARD: value}} for step, value in enumerate(rewards, 1)]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = load_config(sets=[f"run.name={name}", *sets], env={}).config
-    (path / "config.yaml").write_text(dump_yaml(config))
-    events = [
-        Event(seq, 10.0 + seq, "symptom", f"{alert} began", data={"id": alert, "what": "raised"})
-        for seq, alert in enumerate(alerts, 1)
-    ]
-    (path / "events.jsonl").write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
-    state = "failed" if cause is not None else "done"
-    result = Result(state, int(cause is not None), cause, len(rows), 100.0, 160.0, total_steps=12)
-    (path / "result.json").write_bytes(msgspec.json.encode(result))
-    return path
 
 
 def compared(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
