@@ -377,12 +377,12 @@ COMMANDS: dict[str, str] = {
 
 def commands(run: ToyRun, name: str, folder: Path, service: str) -> Iterator[Row]:
     """Each command on the run. A traceback, or an exit code that says that something was done, is none of them."""
-    site = next(p for p in sys.path if p.endswith("site-packages"))
+    sites = [path for path in sys.path if path.endswith("site-packages")]
     home = folder / "other-home"
     home.mkdir(exist_ok=True)
     os.chown(home, pwd.getpwnam(name).pw_uid, -1)
     env = {
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "backend"), site)),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "backend"), *sites)),
         "HOME": str(home),
         "TMPDIR": str(home),
     }

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as
 
 
 # The interpreter may lie where only root can read: everything is imported before the user changes.
-AS_USER = """
+IMPORTS = """
 import difflib, encodings.ascii, glob, grp, importlib, os, pkgutil, psutil, pwd, sys
 import liverl_tui.cli
 rooms = ["control", "daemon", "offline", "rundir", "diagnose", "observe", "logs", "plan", "config"]
@@ -36,16 +36,45 @@ for room in ["liverl_tui.cli", "liverl_tui.text", *("liverl." + name for name in
     package = importlib.import_module(room)
     for found in pkgutil.walk_packages(package.__path__, room + "."):
         importlib.import_module(found.name)
-uid = int(sys.argv[1])
-os.setgroups([]); os.setgid(uid); os.setuid(uid)
 from liverl_tui.cli.main import run
-sys.exit(run(sys.argv[2:]))
+def become(uid):
+    os.setgroups([]); os.setgid(uid); os.setuid(uid)
+"""
+AS_USER = f"{IMPORTS}\nbecome(int(sys.argv[1]))\nsys.exit(run(sys.argv[2:]))\n"
+# Several command lines one after another, each in a process of its own that has imported everything already.
+EACH_AS_USER = f"""{IMPORTS}
+import json, tempfile
+told = []
+for arguments in json.loads(sys.argv[2]):
+    files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    pid = os.fork()
+    if not pid:
+        os.dup2(files[0].fileno(), 1); os.dup2(files[1].fileno(), 2)
+        become(int(sys.argv[1]))
+        sys.exit(run(arguments))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for file in files:
+        file.seek(0)
+    told.append((code, *(file.read().decode() for file in files)))
+print(json.dumps(told))
 """
 
 
 def cli(*args: object, uid: int | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """A command, as user ``uid`` if that is given."""
     return run_cli(*args, command=MAIN if uid is None else (sys.executable, "-c", AS_USER, str(uid)), **env)
+
+
+def each_as(uid: int, *commands: Sequence[object]) -> list[subprocess.CompletedProcess[str]]:
+    """Commands as user ``uid``, one after another."""
+    asked = [[*map(str, command)] for command in commands]
+    done = run_cli(command=(sys.executable, "-c", EACH_AS_USER, str(uid), json.dumps(asked)))
+    assert done.returncode == 0, done
+    told = json.loads(done.stdout)
+    return [
+        subprocess.CompletedProcess(command, code, out, err)
+        for command, (code, out, err) in zip(asked, told, strict=True)
+    ]
 
 
 @pytest.fixture
@@ -227,25 +256,19 @@ def test_a_live_run_of_another_user_can_be_read_and_not_joined(
         return snapshot is not None and snapshot.state == "running"
 
     wait_until(written, what="the state in its files")
-    for command in (
-        ("up", "--detach"),
-        ("up", "--resume", "--detach"),
-        ("up", "--no-ui"),
-        ("stop",),
-        ("scale", "+1"),
-    ):
-        refused = cli(*command, "--run", run.run_dir, uid=OTHER)
-        assert refused.returncode == ExitCode.FAILED, (command, refused)
+    here = ("--run", run.run_dir)
+    acts = ("up --detach", "up --resume --detach", "up --no-ui", "stop", "scale +1")
+    for refused in each_as(OTHER, *([*command.split(), *here] for command in acts)):
+        assert refused.returncode == ExitCode.FAILED, refused
         assert of_root in refused.stderr and "attached" not in refused.stdout + refused.stderr, refused.stderr
-    status = cli("status", "--run", run.run_dir, uid=OTHER)
+    looks = ("status", "status --json", "wait", "wait --for done --timeout 0.1", "logs worker", "events")
+    status, as_json, ready, late, *shown = each_as(OTHER, *([*command.split(), *here] for command in looks))
     assert status.returncode == 0 and of_root in status.stdout and "worker" in status.stdout, status
-    told = json.loads(cli("status", "--json", "--run", run.run_dir, uid=OTHER).stdout)
+    told = json.loads(as_json.stdout)
     assert (told["live"], told["state"], told["services"][0]["state"]) == (False, "running", "ready")
-    assert cli("wait", "--run", run.run_dir, uid=OTHER).returncode == 0
-    late = cli("wait", "--for", "done", "--timeout", "0.1", "--run", run.run_dir, uid=OTHER)
+    assert ready.returncode == 0
     assert late.returncode == ExitCode.TIMEOUT and "timed out" in late.stderr
-    for command in (("logs", "worker"), ("events",)):
-        assert cli(*command, "--run", run.run_dir, uid=OTHER).returncode == 0, command
+    assert [one.returncode for one in shown] == [0, 0], shown
     command = [sys.executable, "-c", AS_USER, str(OTHER), "wait", "--for", "done", "--run", str(run.run_dir)]
     waits = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:

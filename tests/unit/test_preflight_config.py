@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from kit import checked_runs
+from kit.asked_once import templates_asked_once
 from kit.checked_runs import TwoGpus, tree
 
 from liverl.config import load_config
@@ -104,6 +105,7 @@ def checked(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
     """``checked(topology, *sets)``: exit code and checks of a run that could start otherwise."""
+    templates_asked_once(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     unset = ("LIVERL_CACHE_DIR", "XDG_CACHE_HOME", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "HF_HOME")
     for name in (*unset, *(one.name for one in liverl_habits._KNOWN)):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from kit import checked_runs
+from kit.asked_once import templates_asked_once
 from kit.checked_runs import CLUSTER, GIB, NODES, TOPOLOGIES, TwoGpus, kubectl, safetensors, tree
 
 from liverl.observe.gpu import sampler
@@ -69,6 +70,7 @@ def plug_in(p: Place) -> None:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Place]:
     """Makes a place. Nothing of it is outside of the test's folder."""
+    templates_asked_once(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in (
         "LIVERL_CACHE_DIR",
