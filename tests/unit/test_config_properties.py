@@ -75,6 +75,8 @@ def value_for(kind: types.Type) -> st.SearchStrategy[Any]:
 
 # Keys with rules between them, with a closed set of names or with a meaning of their own.
 RULED = {
+    "batch.end_time",
+    "network.interface",
     key
     for key in leaves()
     if key.startswith(
