@@ -75,8 +75,6 @@ def value_for(kind: types.Type) -> st.SearchStrategy[Any]:
 
 # Keys with rules between them, with a closed set of names or with a meaning of their own.
 RULED = {
-    "batch.end_time",
-    "network.interface",
     key
     for key in leaves()
     if key.startswith(
@@ -98,6 +96,7 @@ RULED = {
     or key.rsplit(".", 1)[-1] in ("anthropic_api_key", "host_path_mounts", "train_batch_size", "total_steps")
     or key in ("training.train_prompt_mini_batch_size", "proxy.request_timeout", "algorithm.clip_ratio_low")
     or key in ("supervise.pass_env", "verl.wandb_proxy", "proxy.advertise", "session_proxy.rewrite")
+    or key in ("batch.end_time", "network.interface")
     or key.endswith(("timeout_sec", "algorithm.temperature"))
 }
 FREE = sorted(set(leaves()) - RULED)
