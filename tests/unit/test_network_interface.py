@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,9 @@ import pytest
 from liverl.config import ConfigError, load_config
 from liverl.external.port_holders import interface_of, own_interfaces
 from liverl.hosts.cluster import Cluster
+from liverl.hosts.join import CannotJoin, Joiner
 from liverl.hosts.lacks import no_interface
+from liverl.hosts.states import read_states
 from liverl.plan import make_plan
 from liverl.plan.verl_trainer import INTERFACE_VARIABLES
 from liverl.preflight.network import check
@@ -98,3 +101,19 @@ def test_a_launch_script_is_told_unless_its_own_variables_say_otherwise() -> Non
     plan = make_plan(load_config(sets=[*sets, *more], env={}), Path("/r"))
     (script,) = (service for service in plan.services if service.ends_run)
     assert [script.env[name] for name in INTERFACE_VARIABLES] == ["eth7", "lo", "eth7"]
+
+
+@pytest.mark.parametrize(("name", "refused"), [("none7", True), ("lo", False)])
+def test_a_host_that_joins_is_refused_without_it(name: str, refused: bool, tmp_path: Path) -> None:
+    cluster = Cluster(
+        "127.0.0.2:1", "127.0.0.2:2", sys.executable, "token", str(tmp_path), (), interface=name
+    )
+    joiner = Joiner(tmp_path, print, lambda: None)
+    if not refused:
+        assert joiner._lacks(cluster, "127.0.0.1") == ""
+        return
+    words = "network.interface is none7, which this host does not have"
+    with pytest.raises(CannotJoin, match=f"^this host cannot join: {words}"):
+        joiner._lacks(cluster, "127.0.0.1")
+    (state,) = read_states(tmp_path)
+    assert state.state == "refused" and state.why.startswith(words), "the run's nodes tell it"
