@@ -54,6 +54,7 @@ VALUES: dict[str, list[Any]] = {
     "trainer.overrides": [{"a.b": 1}, {"trainer.n_gpus_per_node": 4}],
     "training.train_batch_size": [128],  # the mini batch must divide it
     "training.train_prompt_mini_batch_size": [1],
+    "network.interface": ["eth7"],
     "batch.end_time": ["2031-01-01T00:00:00"],
     "supervise.pass_env": [("MINE_*",)],
     "session_proxy.models": [("other",)],

@@ -293,7 +293,8 @@ def test_what_verl_measures_of_itself_is_judged(launch: Launch) -> None:
 
 
 @pytest.mark.skipif(not PYTHON, reason="the workers of a Ray that runs already need a Python with verl")
-def test_on_a_ray_that_runs_already(launch: Launch) -> None:
+@pytest.mark.parametrize("token", ["in a file", "in a variable"])
+def test_on_a_ray_that_runs_already(launch: Launch, token: str) -> None:
     folder = launch.state / "cluster"
     folder.mkdir()
     cluster = Cluster(folder, PYTHON, cpus=9, gpus=2, store=512 << 20)
@@ -302,10 +303,14 @@ def test_on_a_ray_that_runs_already(launch: Launch) -> None:
         there = (
             f"ray.address={cluster.address}",
             f"ray.dashboard_address={cluster.api.removeprefix('http://')}",
-            f"ray.auth_token_file={cluster.token}",
         )
+        env: dict[str, str] = {}
+        if token == "in a variable":  # as in the pods of KubeRay
+            env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": cluster.token.read_text()}
+        else:
+            there = (*there, f"ray.auth_token_file={cluster.token}")
         run = ToyRun(launch.run_dir("guest"))
-        guest = launch.up("guest", LITELLM, "training.total_steps=2", *there)
+        guest = launch.up("guest", LITELLM, "training.total_steps=2", *there, env=env)
         events = run.run_dir / "events.jsonl"
         wait_until(
             lambda: guest.poll() is not None or (events.exists() and len(healthy_at(run)) == 2),
@@ -314,7 +319,7 @@ def test_on_a_ray_that_runs_already(launch: Launch) -> None:
         )
         assert guest.poll() is None, launch.output("guest").read_text()[-3000:]
         # Two verl jobs would share one data plane.
-        assert finished(launch.up("second", *there)) == 3
+        assert finished(launch.up("second", *there, env=env)) == 3
         refused = launch.output("second").read_text()
         assert "the cluster already has a TransferQueueController" in refused
         assert not launch.run_dir("second").exists()
@@ -323,6 +328,12 @@ def test_on_a_ray_that_runs_already(launch: Launch) -> None:
         assert result_of(run.run_dir).steps == 2
         assert len({call["replica"] for trial in trial_dirs(run.run_dir) for call in records(trial)}) == 2
         nothing_lives(run.run_dir)
+        if env:
+            assert not any(
+                env["RAY_AUTH_TOKEN"] in path.read_text(errors="replace")
+                for path in run.run_dir.rglob("*")
+                if path.is_file() and path.suffix in (".json", ".jsonl", ".yaml", ".log", ".md")
+            ), "the token is in a file of the run"
         cluster.wait()  # it goes on
     finally:
         cluster.end()

@@ -96,6 +96,7 @@ RULED = {
     or key.rsplit(".", 1)[-1] in ("anthropic_api_key", "host_path_mounts", "train_batch_size", "total_steps")
     or key in ("training.train_prompt_mini_batch_size", "proxy.request_timeout", "algorithm.clip_ratio_low")
     or key in ("supervise.pass_env", "verl.wandb_proxy", "proxy.advertise", "session_proxy.rewrite")
+    or key in ("batch.end_time", "network.interface")
     or key.endswith(("timeout_sec", "algorithm.temperature"))
 }
 FREE = sorted(set(leaves()) - RULED)

@@ -94,7 +94,7 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
     (_TRAINER, "embedded.faults: crash_at_step hang_at_step nan_at_step tool_executor"),
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),
-    (_NEXT, "notify: *; diagnosis: rules"),
+    (_NEXT, "notify: *; diagnosis: rules; network: *"),
     (
         _NEXT,
         "sandboxes: *; retention: *; agent: *; agent.endings: *; reward: *; session_proxy: rewrite asides",

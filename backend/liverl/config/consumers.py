@@ -236,6 +236,11 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
         {_PLAN: when.needs_gpus},
         inert.sentence("the run does not start replicas on GPUs"),
     ),
+    _group(
+        "network: interface",
+        {_PLAN: when.verl_or_command},
+        inert.sentence("only verl's processes and launch scripts talk over it"),
+    ),
     _group("supervise: trusted_roots", {"liverl_tui": when.always}),
     _group("notify: targets", {_PLAN: when.always}),
     _group("notify: events timeout", {_PLAN: when.notifies}, inert.notify_key),

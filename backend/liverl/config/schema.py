@@ -32,6 +32,7 @@ from liverl.config.sections.run import (
     Diagnosis,
     Embedded,
     EnvironmentEntry,
+    Network,
     Observe,
     Proxy,
     Retention,
@@ -66,6 +67,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     agent: Agent
     reward: Reward
     ray: Ray
+    network: Network
     verl: Verl
     proxy: Proxy
     session_proxy: SessionProxy

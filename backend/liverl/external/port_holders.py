@@ -123,6 +123,21 @@ def read(pid: int) -> HolderProcess | None:
     return HolderProcess(pid, proc.tick, proc.ppid, uid, procfs.arguments(pid))
 
 
+def own_interfaces() -> dict[str, bool]:
+    """Name of each network interface of this host, and whether it is up."""
+    import psutil
+
+    return {name: bool(stats.isup) for name, stats in psutil.net_if_stats().items()}
+
+
+def interface_of(address: str) -> str:
+    """Name of this host's interface that has this IP address; "" if none has."""
+    import psutil
+
+    found = (name for name, of in psutil.net_if_addrs().items() if any(one.address == address for one in of))
+    return next(found, "")
+
+
 def own_addresses() -> frozenset[str]:
     """The IPv4 and IPv6 addresses of this host's interfaces, without zones (``%eth0``)."""
     import psutil

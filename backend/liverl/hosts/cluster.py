@@ -18,7 +18,8 @@ class Cluster(msgspec.Struct, frozen=True):
 
     ``address`` and ``dashboard`` are ``host:port``; ``secret_env``: variable -> file with its value; ``pass_env``: as
     in ``ServiceSpec``; ``hosts``: number of hosts that the run expects, the head's included;
-    ``paths``: key of the configuration -> path that each host must see; ``gpus``: number that each must have.
+    ``paths``: key of the configuration -> path that each host must see; ``gpus``: number that each must have;
+    ``interface``: name of the network interface that each must have, "" = any.
     """
 
     address: str
@@ -34,6 +35,7 @@ class Cluster(msgspec.Struct, frozen=True):
     hosts: int = 1
     paths: dict[str, str] = {}
     gpus: int = 0
+    interface: str = ""
 
     @property
     def host(self) -> str:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from liverl.exit_codes import ExitCode, of_signal
+from liverl.external.port_holders import own_interfaces
 from liverl.hosts.cluster import Cluster, NotPrivate, read_cluster
-from liverl.hosts.lacks import clock_difference, differing, too_few_gpus, unseen, versions
+from liverl.hosts.lacks import clock_difference, differing, no_interface, too_few_gpus, unseen, versions
 from liverl.hosts.refusals import refusal
 from liverl.hosts.states import FOLDER, JoinedHost, JoinState, read_states, write_state
 from liverl.plan.inherit import inherited
@@ -181,7 +182,7 @@ class Joiner:
         found = unseen(cluster)
         if found:
             return f"this host does not see {'; '.join(found)}"
-        lasting = too_few_gpus(cluster.gpus, os.environ)
+        lasting = no_interface(cluster.interface, own_interfaces()) or too_few_gpus(cluster.gpus, os.environ)
         try:
             here = versions(cluster)
         except ValueError as error:

@@ -66,6 +66,17 @@ def too_few_gpus(needed: int, env: Mapping[str, str]) -> str:
     return f"infrastructure.ngpus_per_node is {needed}, and this host has {may}"
 
 
+def no_interface(name: str, own: Mapping[str, bool]) -> str:
+    """What is wrong with the network interface that the run uses on every host; "" if it is there, or none is named.
+    ``own``: those of this host, and whether each is up. Pure."""
+    if not name or own.get(name):
+        return ""
+    if name in own:
+        return f"network.interface is {name}, and that interface is down here"
+    listed = ", ".join(sorted(one for one in own if one != "lo")) or "none but lo"
+    return f"network.interface is {name}, which this host does not have: it has {listed}"
+
+
 def versions(cluster: Cluster) -> dict[str, str]:
     """Package -> version in verl's environment on this host; "" = it is not there.
 

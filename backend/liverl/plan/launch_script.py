@@ -11,7 +11,7 @@ from liverl.config import sizing
 from liverl.config.schema import RunConfig
 from liverl.plan.policies import stop_stages
 from liverl.plan.spec import BATCH_END, Probe, Probes, RestartPolicy, ScriptOutputs, ServiceSpec
-from liverl.plan.verl_trainer import CAPACITY_END, script_env, secret_env
+from liverl.plan.verl_trainer import CAPACITY_END, network_env, script_env, secret_env
 
 # Where LiveRL's launch script runs, relative to the folder from which it is started.
 REPOSITORY = "repos/harbor-verl-train"
@@ -85,4 +85,4 @@ def _environment(config: RunConfig, given: Mapping[str, str] | None) -> dict[str
     """LiveRL's variables for the keys that are ``given``, with the folder of the trials also where none is given, and
     the end of the batch job; ``trainer.env`` overrides them."""
     ours = {TRIALS: "{run_dir}/trials", CAPACITY_END: BATCH_END}
-    return {**ours, **script_env(config, given), **config.trainer.env}
+    return {**ours, **script_env(config, given), **network_env(config), **config.trainer.env}

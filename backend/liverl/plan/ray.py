@@ -187,6 +187,7 @@ def _cluster_file(config: RunConfig, env: dict[str, str], secret_env: dict[str, 
         "pass_env": list(config.supervise.pass_env),
         "hosts": config.infrastructure.nnodes,
         "paths": shared_paths(config),
+        "interface": config.network.interface,
         "gpus": config.infrastructure.ngpus_per_node if config.verl.device == "cuda" else 0,
     }
     return FileSpec(CLUSTER, json.dumps(cluster, indent=1), mode=0o600)

@@ -202,8 +202,8 @@ def _body(job: Job) -> list[str]:
 
 
 _END_OTHERS = (
-    "# srun would kill its tasks at once, so they are told to end: they are the job's first step.",
-    'kill -0 "$others" 2>/dev/null && scancel --signal=TERM "$SLURM_JOB_ID.0"',
+    "# srun would kill its tasks at once, so they are told to end, unless they have: they are the job's first step.",
+    'kill -0 "$others" 2>/dev/null && scancel --signal=TERM "$SLURM_JOB_ID.0" 2>/dev/null',
     'wait "$others"',
 )
 

@@ -28,6 +28,7 @@ METRICS = "{attempt_dir}/metrics.verl.{generation}.jsonl"  # one per start, beca
 ENDINGS = "{attempt_dir}/endings/{generation}"
 # The end of the batch job for verl's trainers other than v1, which save before it (``should_save_ckpt_esi``).
 CAPACITY_END = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
+INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _PATH = "trainer/path"  # in the run directory; the PYTHONPATH of verl's processes
 # verl prints this line when all workers and replicas have started and the first step begins.
 READY = "all initialize finished, ready to fit"
@@ -174,15 +175,24 @@ def _chosen_ports(config: RunConfig) -> dict[str, str]:
     return chosen
 
 
+def network_env(config: RunConfig) -> dict[str, str]:
+    """Variables with which NCCL, gloo and TensorPipe use ``network.interface``; none without it."""
+    return dict.fromkeys(INTERFACE_VARIABLES, config.network.interface) if config.network.interface else {}
+
+
 def worker_env(config: RunConfig) -> dict[str, str]:
     """Variables for every process of verl: the driver and all workers of the cluster."""
-    env = script_env(config) | {
-        "PYTHONPATH": ":".join((f"{{run_dir}}/{_PATH}", *config.agent.path)),
-        "PYTHONUNBUFFERED": "1",
-        "VERL_LOGGING_LEVEL": "INFO",
-        # Without it verl sets WARN, and vLLM does not log its boot stages.
-        "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,
-    }
+    env = (
+        script_env(config)
+        | network_env(config)
+        | {
+            "PYTHONPATH": ":".join((f"{{run_dir}}/{_PATH}", *config.agent.path)),
+            "PYTHONUNBUFFERED": "1",
+            "VERL_LOGGING_LEVEL": "INFO",
+            # Without it verl sets WARN, and vLLM does not log its boot stages.
+            "VLLM_LOGGING_LEVEL": config.infrastructure.vllm_logging_level,
+        }
+    )
     if config.verl.device == "cpu":
         env |= {
             "VERL_USE_EXTERNAL_MODULES": "liverl.verl_runtime.cpu",

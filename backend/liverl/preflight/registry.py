@@ -63,6 +63,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("gpus", "gpus:checks", host=True, changes=True),
     Entry("ray-cluster", "ray:cluster", when.our_ray, host=True, seconds=30.0),
     Entry("head-address", "head_address:here", when.joined_hosts, host=True),
+    Entry("network-interface", "network:interface", when.verl_or_command, host=True),
     Entry("ray-cpus", "ray:cpus_here", when.our_head, host=True),
     Entry("process-limit", "ray:processes", when.our_head, host=True),
     Entry("ray-directory", "ray:directory", when.our_head, host=True, changes=True),

@@ -31,8 +31,18 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|(?=.*:.*:)[0-9A-Fa-
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
 
+_INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")  # at most 15 characters in Linux
+
 RULES = RuleSet()
 _rule = RULES.rule
+
+
+@_rule("network.interface")
+def _interface(c: RunConfig) -> Iterator[Finding]:
+    name = c.network.interface
+    if name and _INTERFACE.fullmatch(name) is None:
+        words = "not the name of a network interface (gloo takes no list)"
+        yield Finding("network.interface", words, f"{name!r:.60}", "one name, such as eth0")
 
 
 @_rule("batch.end_time")

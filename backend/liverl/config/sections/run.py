@@ -165,6 +165,12 @@ class Observe(Struct, frozen=True, kw_only=True):
     metrics_token_file: str
 
 
+class Network(Struct, frozen=True, kw_only=True):
+    """``network``: the interface over which the hosts of a run talk; "" = what each library chooses."""
+
+    interface: str
+
+
 class Batch(Struct, frozen=True, kw_only=True):
     """``batch``: the job of a batch system in which the run lives. ``end_time``: see ``liverl.config.end_time``, "" =
     as Slurm says; ``margin``: seconds."""
