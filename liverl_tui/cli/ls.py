@@ -73,22 +73,23 @@ def _steps(info: RunInfo) -> int | None:
 
 
 def _left(info: RunInfo) -> int | None:
-    """How many things a run that is not live has left in Docker, by its files: those that its result names, else its
-    trials whose sandboxes nobody has ended. None: it has begun none, or it is live. No daemon is asked."""
+    """How many things a run that is not live has left in Docker or a cluster, by its files: those that its result
+    names, else its trials whose sandboxes nobody has ended. None: it has begun none, or it is live. Nobody is asked."""
     if info.state in ("live", "elsewhere"):
         return None
-    from liverl.sandboxes.sweep import trials
+    from liverl.sandboxes.ledgers import read
 
     run = RunDir(info.run_dir)
     try:
-        _, found = trials(run.path)
+        begun = read(run.path)
     except OSError:
         return None  # a directory of another user
-    if not found.begun:
+    found = (begun.docker, begun.pods)
+    if not any(one.begun for one in found):
         return None
     result = run.read_result()
     if result is None:
-        return len(found.open)
+        return sum(len(one.open) for one in found)
     end = result.sandboxes
     return len(end.left) + len(end.kept) if end is not None else 0
 
