@@ -36,6 +36,8 @@ from kit.verl_runs import (
 )
 
 from liverl.agents.harbor.owned import known_identity, read_ledgers
+from liverl.control import blocking
+from liverl.model import Symptom
 from liverl.observe.trials.steps import head_at
 from liverl.procs import procfs
 from liverl.rundir.layout import read_backend
@@ -100,12 +102,13 @@ pq.write_table(pa.Table.from_pylist(json.load(sys.stdin)), sys.argv[1])
 """
 
 
-def write_run(folder: Path, image: str, seconds: float) -> Path:
-    """The user's files; the configuration. ``seconds``: for which each agent works."""
+def write_run(folder: Path, image: str, seconds: float, build: str = "") -> Path:
+    """The user's files; the configuration. ``seconds``: for which each agent works; ``build``: further lines of the
+    task's Dockerfile."""
     folder.mkdir()
     (folder / "inside.py").write_text(AGENT.replace("SECONDS", str(seconds)))
     task = Path(write_task(folder / "tasks", "say", "How many apples has Tom?", VERIFIER))
-    (task / "environment" / "Dockerfile").write_text(f"FROM {image}\nWORKDIR /app\n")
+    (task / "environment" / "Dockerfile").write_text(f"FROM {image}\n{build}WORKDIR /app\n")
     rows: list[dict[str, Any]] = [
         {
             "data_source": "apples", "agent_name": "liverl_harbor",
@@ -145,12 +148,12 @@ class Runs:
         self.folder, self.smoke, self.image = folder, smoke, image
         self.launches: dict[str, Launch] = {}
 
-    def up(self, name: str, seconds: float, *sets: str) -> subprocess.Popen[bytes]:
+    def up(self, name: str, seconds: float, *sets: str, build: str = "") -> subprocess.Popen[bytes]:
         state = self.folder / name
         state.mkdir()
         self.temp(name).mkdir()
         launch = self.launches[name] = Launch(state, self.smoke)
-        config = write_run(state / "own", self.image, seconds)
+        config = write_run(state / "own", self.image, seconds, build)
         return launch.up(name, *sets, config=config, env={"TMPDIR": str(self.temp(name))})
 
     def temp(self, name: str) -> Path:
@@ -332,3 +335,37 @@ def test_of_two_runs_side_by_side_each_removes_only_its_own(runs: Runs) -> None:
     assert of_run(runs.dir("two")) == theirs
     assert runs.cli("two", "stop", "--run", str(runs.dir("two"))).returncode == 0
     is_clean(runs, "two")
+
+
+def test_an_image_that_cannot_be_built_is_named_within_seconds(runs: Runs) -> None:
+    """While the trainer still repeats the trials: a build that fails after minutes would cost their number of times."""
+    process = runs.up("bad", 0.2, build="RUN echo the disk of the builder is a teapot >&2 && exit 42\n")
+    run_dir = runs.dir("bad")
+
+    def failed() -> bool:
+        assert process.poll() is None, runs.told("bad")
+        return any(run_dir.glob("trials/*/*/exception.txt"))
+
+    def alert() -> Symptom | None:
+        told = blocking.snapshot(run_dir).symptoms
+        return next((one for one in told if one.id == "sandbox_build_failed"), None)
+
+    until(failed, runs.told, "bad")
+    began = time.monotonic()
+    until(alert, runs.told, "bad", 10.0)
+    print(f"\nthe alert came {time.monotonic() - began:.1f} s after the first build had failed")
+    found = alert()
+    assert found is not None and "a teapot (exit code 42)" in found.cause and "say" in found.cause
+    shown = runs.cli("bad", "trials", "ls", "--run", str(run_dir), "--json")
+    heads = json.loads(shown.stdout)["trials"]
+    ended = [one for one in heads if one["error"]]
+    assert ended and all(one["error"] == "SandboxBuildError" for one in ended), heads
+    assert all("a teapot (exit code 42)" in one["sandbox_error"] for one in ended)
+    assert runs.cli("bad", "stop", "--run", str(run_dir)).returncode in (0, 1)
+    process.wait(120)
+    nothing_lives(run_dir)
+    is_clean(runs, "bad")
+    told = runs.cli("bad", "doctor", str(run_dir))
+    said = " ".join(told.stdout.split())
+    assert "the image of a sandbox cannot be built" in said and "a teapot (exit code 42)" in said, told.stdout
+    assert "cause unknown" not in said, told.stdout

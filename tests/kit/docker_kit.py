@@ -51,9 +51,12 @@ def docker(*words: str, check: bool = True) -> str:
     return done.stdout
 
 
-def make_image(tag: str, programs: Sequence[str] = (), trees: Sequence[Path] = ()) -> None:
+def make_image(
+    tag: str, programs: Sequence[str] = (), trees: Sequence[Path] = (), mounted: Sequence[Path] = ()
+) -> None:
     """An image with a shell, out of files of this machine: no registry is asked. ``programs``: further ones, by name or
-    path; ``trees``: directories that it has at the same place."""
+    path; ``trees``: directories that it has at the same place; ``mounted``: directories of which it has only the
+    libraries of the system that their modules need."""
     files = {}
     for name in (*_PROGRAMS, *programs):
         program = shutil.which(name)
@@ -62,11 +65,11 @@ def make_image(tag: str, programs: Sequence[str] = (), trees: Sequence[Path] = (
         needs = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
         files[f"bin/{name}"] = os.path.realpath(program)
         files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", needs)}
-    for tree in trees:  # what extension modules of a Python need
+    for tree in (*trees, *mounted):  # what extension modules of a Python need
         if modules := [str(path) for path in tree.rglob("*.so")]:
             needs = subprocess.run(["ldd", *modules], capture_output=True, text=True, check=False).stdout
             files |= {path.lstrip("/"): path for path in re.findall(r"(/\S+) \(0x", needs)}
-    roots = tuple(f"{tree}/".lstrip("/") for tree in trees)
+    roots = tuple(f"{tree}/".lstrip("/") for tree in (*trees, *mounted))
     files = {name: path for name, path in files.items() if not name.startswith(roots)}
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", dereference=True) as archive:

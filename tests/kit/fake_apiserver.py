@@ -11,8 +11,10 @@ import copy
 import json
 import socket
 import ssl
+import sys
 import threading
 import time
+import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -88,7 +90,13 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     cluster: Cluster
     token = ""
-    verbs = ("get", "list", "watch")  # what `auth can-i` is told
+    verbs: tuple[str, ...] = (
+        "get",
+        "list",
+        "watch",
+    )  # what `auth can-i` is told; create/exec: of a subresource
+    nodes: tuple[bool, ...] | None = (True,)  # whether each is ready; None: this user may not list them
+    namespaces: tuple[str, ...] = ("default", "rl")
 
     def log_message(self, *words: object) -> None: ...
 
@@ -119,8 +127,9 @@ class Handler(BaseHTTPRequestHandler):
             if data[:1] != b"{":  # kubectl may send protobuf first
                 return self.answer(415, status(415, "UnsupportedMediaType", "only JSON"))
             body = json.loads(data)
-            verb = body["spec"]["resourceAttributes"]["verb"]
-            return self.answer(201, {**body, "status": {"allowed": verb in self.verbs}})
+            about = body["spec"]["resourceAttributes"]
+            what = "/".join(filter(None, (about["verb"], about.get("subresource"))))  # create, or create/exec
+            return self.answer(201, {**body, "status": {"allowed": what in self.verbs}})
         body = json.loads(data or b"{}")
         if what == "pod":
             c.put("", body)
@@ -195,6 +204,19 @@ class Handler(BaseHTTPRequestHandler):
             }
             return self.answer(200, {"kind": "APIResourceList", "groupVersion": "v1", "resources": [pods]})
         space = parts[3] if parts[2:3] == ["namespaces"] else None
+        if parts[:2] == ["api", "v1"] and parts[2:] == ["nodes"]:
+            if self.nodes is None:
+                words = 'nodes is forbidden: User "u" cannot list resource "nodes"'
+                return self.answer(403, status(403, "Forbidden", words))
+            ready = [
+                {"status": {"conditions": [{"type": "Ready", "status": "True" if one else "False"}]}}
+                for one in self.nodes
+            ]
+            return self.answer(200, {"kind": "NodeList", "apiVersion": "v1", "items": ready})
+        if parts[:3] == ["api", "v1", "namespaces"] and len(parts) == 4:
+            if space not in self.namespaces:
+                return self.answer(404, status(404, "NotFound", f'namespaces "{space}" not found'))
+            return self.answer(200, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": space}})
         if parts[:2] != ["api", "v1"] or "pods" not in parts:
             return self.answer(
                 404, status(404, "NotFound", "the server could not find the requested resource")
@@ -277,4 +299,12 @@ def serve(port: int, token: str = "", pem: str = "") -> ThreadingHTTPServer:
         context.load_cert_chain(pem)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
+    server.handle_error = _told  # type: ignore[method-assign]
     return server
+
+
+def _told(request: object, address: object) -> None:
+    """A connection that a client, or ``drop``, has closed is no fault; anything else is."""
+    error = sys.exception()
+    if not isinstance(error, (ConnectionError, ssl.SSLError)):
+        traceback.print_exception(error)

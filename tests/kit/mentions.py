@@ -368,6 +368,7 @@ OPTIONS_OF_OTHERS = {
     "--update-documents": "of the tests",
     "--build-arg": "of docker",
     "--default-address-pool": "of dockerd",
+    "--tlscacert": "of dockerd",
     "--data-root": "of dockerd",
     "--bridge": "of dockerd",
     "--bip": "of dockerd",

@@ -47,6 +47,7 @@ from liverl.plan import verl_trainer
 from liverl.plan.spec import Plan
 from liverl.procs.stats import ProcSampler
 from liverl.sandboxes.kubernetes.seen import SeenPods
+from liverl.sandboxes.ledgers import Ledgers
 from liverl.sandboxes.seen import SeenSandboxes, with_paths
 from liverl.supervise.services.state_machine import SERVING
 from liverl.util.blocking_call import BlockingCalls
@@ -171,8 +172,9 @@ class Sampler:
         self._measured_at = 0.0  # Unix time at which the run directory's entries were last measured
         self._live_logs = LiveLogs(supervisor.run_dir, supervisor.end_causes.matcher)
         self._live_looks = BlockingCalls[None]()
-        self._sandboxes = SeenSandboxes()
-        self._pods = SeenPods(supervisor.spawn_task)
+        ledgers = Ledgers()
+        self._sandboxes = SeenSandboxes(ledgers)
+        self._pods = SeenPods(supervisor.spawn_task, ledgers)
         self._sandbox_looks = BlockingCalls[SandboxesStatus | None]()
         self._late: dict[str, UnreadableFile] = {}  # what is being read -> that it takes too long
         self._pace = StepPace()

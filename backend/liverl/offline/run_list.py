@@ -25,7 +25,7 @@ class RunListed(msgspec.Struct, frozen=True):
     """An entry of ``ls --json``. ``steps``: finished; ``total_steps``: planned; ``reward_first`` and ``reward_last``:
     means of its first and last three steps; ``seconds``: from the start of its newest attempt to its end, or to its
     last sign; ``model``: the path of its weights; ``sandboxes_left``: how many things a run that is not live has left
-    in Docker, by its files, None if it has begun none. None: not known."""
+    in Docker or a cluster, by its files, None if it has begun none. None: not known."""
 
     run: str
     run_dir: str
@@ -75,22 +75,23 @@ def listed(info: RunInfo) -> RunListed:
 
 
 def sandboxes_left(info: RunInfo) -> int | None:
-    """How many things a run that is not live has left in Docker, by its files: those that its result names, else its
-    trials whose sandboxes nobody has ended. None: it has begun none, or it is live. No daemon is asked."""
+    """How many things a run that is not live has left in Docker or a cluster, by its files: those that its result
+    names, else its trials whose sandboxes nobody has ended. None: it has begun none, or it is live. Nobody is asked."""
     if info.state in ("live", "elsewhere"):
         return None
-    from liverl.sandboxes.sweep import trials
+    from liverl.sandboxes.ledgers import read
 
     run = RunDir(info.run_dir)
     try:
-        _, found = trials(run.path)
+        begun = read(run.path)
     except OSError:
         return None  # a directory of another user
-    if not found.begun:
+    found = (begun.docker, begun.pods)
+    if not any(one.begun for one in found):
         return None
     result = run.read_result()
     if result is None:
-        return len(found.open)
+        return sum(len(one.open) for one in found)
     end = result.sandboxes
     return len(end.left) + len(end.kept) if end is not None else 0
 

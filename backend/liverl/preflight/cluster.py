@@ -68,7 +68,7 @@ def _ask(kubeconfig: Path, env: Mapping[str, str]) -> Iterator[Check]:
         fix = f"correct k8s.kubeconfig, or see: {shlex.join([*command[:3], 'get', 'nodes'])}"
         yield Check(NAME, "fail", f"{kubeconfig}: {nodes.why}", fix=fix)
         return
-    words = "its nodes may not be listed by this user" if refused else _ready(nodes.text)
+    words = "its nodes may not be listed by this user" if refused else ready_nodes(nodes.text)
     if words.startswith("none"):
         yield Check(NAME, "fail", f"{kubeconfig}: {words}", fix="wait for a node, or use another cluster")
         return
@@ -82,7 +82,7 @@ def _ask(kubeconfig: Path, env: Mapping[str, str]) -> Iterator[Check]:
     yield _permitted(kubeconfig, namespace, words, allowed)
 
 
-def _ready(text: str) -> str:
+def ready_nodes(text: str) -> str:
     """How many of a NodeList's nodes are ready, in words."""
     items = _loaded(text).get("items")
     nodes = [node for node in items if isinstance(node, dict)] if isinstance(items, list) else []

@@ -86,6 +86,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("docker", "docker_daemon:checks", when.compose_sandboxes, host=True, seconds=45.0, changes=True),
     Entry("sandbox-agent", "sandbox_agent:checks", when.harbor),
     Entry("sandbox-reach", "sandbox_reach:checks", when.harbor, host=True, seconds=PROGRAMS, changes=True),
+    Entry("cluster-pods", "cluster_pods:checks", when.pods, host=True, seconds=40.0),
     Entry("model", "model:checks", when.not_command, seconds=15.0),
     Entry("experts", "experts:checks", seconds=15.0),
     Entry("model-weights", "weights:checks", when.not_command, seconds=30.0),

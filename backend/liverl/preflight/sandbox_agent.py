@@ -33,7 +33,8 @@ NEEDS = {
         "(examples/agent_in_docker has a class that takes the one in the image)",
     ),
     "openhands-sdk": Needs(
-        "curl, stdbuf and an environment with openhands-sdk in /opt/openhands-sdk-venv",
+        "curl, stdbuf and an environment with openhands-sdk in /opt/openhands-sdk-venv, which "
+        "examples/openhands_sdk mounts",
         "installs uv from astral.sh, a Python, and openhands-sdk from PyPI",
     ),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -11,12 +10,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from liverl.agents.harbor.owned import ATTEMPT, FOLDER, KEPT, TRIAL, Entry, start_tick
+from liverl.agents.harbor.owned import ATTEMPT, KEPT, TRIAL, Entry
 from liverl.model import SandboxesStatus, SandboxOom, SandboxStatus
 from liverl.sandboxes.bridge import is_here
 from liverl.sandboxes.docker import Container, Docker, DockerError
-from liverl.sandboxes.sweep import trials
-from liverl.sandboxes.whose import Place, Trials, docker_words, place_of, without_worker
+from liverl.sandboxes.ledgers import Ledgers, lost
+from liverl.sandboxes.whose import Place, Trials, docker_words, place_of
 
 ROWS = 200  # containers that a snapshot names
 OOMS, OOM_S = 20, 600.0  # containers whose memory was used up that are named, and for how many seconds
@@ -26,11 +25,12 @@ _ENDED = ("exited", "dead", "removing")
 
 
 class SeenSandboxes:
-    """Looks at the containers of one run again and again; what is known stays while a daemon does not answer."""
+    """Looks at the containers of one run again and again; what is known stays while a daemon does not answer.
+    ``ledgers``: shared with who else looks at the run's sandboxes."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledgers: Ledgers | None = None) -> None:
+        self._ledgers = ledgers or Ledgers()
         self._last: SandboxesStatus | None = None
-        self._ledgers: tuple[object, str, Trials] | None = None  # as they were, the run's id, what they say
         self._ooms: dict[str, SandboxOom] = {}  # by the container's id
         self._asked_until: float | None = None  # Unix seconds up to which the daemons told of used up memory
         self._over: dict[str, float] = {}  # trial -> Unix time at which it was first seen to be over
@@ -50,17 +50,16 @@ class SeenSandboxes:
     def _look(self, run_dir: Path, now: float, seconds: float) -> SandboxesStatus | None:
         until = time.monotonic() + seconds
         try:
-            run_id, found = self._read(run_dir)
+            begun = self._ledgers.read(run_dir)
         except OSError as error:
             return self._unknown(now, f"the ledger of sandboxes cannot be read: {error}")
+        run_id, found = begun.run_id, begun.docker
         if not found.begun:
             return None
-        ticks = {found.begun[name].pid: start_tick(found.begun[name].pid) for name in found.open}
-        lost = without_worker(found, socket.gethostname(), ticks)
         open_at = {place_of(found.begun[name]) for name in found.open}
         for name in found.over:
             self._over.setdefault(name, now)
-        gone = lost | {name for name in found.over if now - self._over[name] > OVER_S}
+        gone = lost(found) | {name for name in found.over if now - self._over[name] > OVER_S}
         rows: list[SandboxStatus] = []
         since = self._asked_until if self._asked_until is not None else now - OOM_S
         networks, whys, servers, called = 0, [], [], list[str]()
@@ -114,17 +113,6 @@ class SeenSandboxes:
         self._last = status
         return status
 
-    def _read(self, run_dir: Path) -> tuple[str, Trials]:
-        """The run's id and its ledgers, which are read again only after they have changed.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
-        now = _marks(run_dir / FOLDER)
-        if self._ledgers is None or self._ledgers[0] != now:
-            self._ledgers = (now, *trials(run_dir))
-        return self._ledgers[1], self._ledgers[2]
-
     def late(self, now: float, seconds: float) -> SandboxesStatus | None:
         """The status where a look did not come back."""
         return self._unknown(now, f"the program docker did not return within {seconds:g} s")
@@ -134,15 +122,6 @@ class SeenSandboxes:
         since = now if last.reachable else last.since
         self._last = replace(last, reachable=False, why=why, since=since)
         return self._last
-
-
-def _marks(folder: Path) -> object:
-    """What is different once a file in a folder has changed."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def with_paths(status: SandboxesStatus | None, paths: Mapping[str, str]) -> SandboxesStatus | None:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from liverl.agents.harbor.owned import TEMP, known_identity, read_ledgers, start_tick
+from liverl.agents.harbor.owned import TEMP, start_tick
 from liverl.model import Sandbox, SandboxesEnd
 from liverl.sandboxes.docker import Docker, DockerError, Kind, Thing
-from liverl.sandboxes.whose import Place, Trials, owned, place_of, short, trials_of, without_worker
+from liverl.sandboxes.ledgers import Begun, lost, read
+from liverl.sandboxes.whose import Place, Trials, owned, place_of, short
 from liverl.util.plural import plural, quantity
 from liverl.util.remove_tree import remove_tree
 
@@ -32,27 +33,14 @@ _CLUSTER = "the cluster"
 _SHOWN = 3  # things that one sentence names
 
 
-def trials(run_dir: Path, *, pods: bool = False) -> tuple[str, Trials]:
-    """The run's id, and what its ledgers say of Docker, or with ``pods`` of a cluster; the id is "" if it has begun
-    nothing.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    run_id = known_identity(run_dir)
-    return run_id, trials_of(read_ledgers(run_dir) if run_id else (), run_id, pods=pods)
-
-
 def lost_trials(run_dir: Path) -> frozenset[str]:
     """The trials whose sandboxes nobody will end any more, as far as this host can tell.
 
     Raises:
         OSError: a file cannot be read.
     """
-    everywhere = _everywhere(run_dir)
-    pids = {found.begun[name].pid for found in everywhere for name in found.open}
-    ticks = {pid: start_tick(pid) for pid in pids}
-    return frozenset().union(*(without_worker(found, socket.gethostname(), ticks) for found in everywhere))
+    begun = read(run_dir)
+    return lost(begun.docker) | lost(begun.pods)
 
 
 def open_trials(run_dir: Path) -> int:
@@ -61,20 +49,19 @@ def open_trials(run_dir: Path) -> int:
     Raises:
         OSError: a file cannot be read.
     """
-    return sum(len(found.open) for found in _everywhere(run_dir))
-
-
-def _everywhere(run_dir: Path) -> tuple[Trials, Trials]:
-    """What the ledgers say of Docker, and of a cluster, from one reading."""
-    run_id = known_identity(run_dir)
-    entries = read_ledgers(run_dir) if run_id else ()
-    return trials_of(entries, run_id), trials_of(entries, run_id, pods=True)
+    begun = read(run_dir)
+    return len(begun.docker.open) + len(begun.pods.open)
 
 
 def look(run_dir: Path, seconds: float = LOOK_S) -> SandboxesEnd | None:
-    """What the run has there now, as ``left`` and ``kept``; nothing is changed. None: it never began anything."""
+    """What the run has there now, as ``left`` and ``kept``; nothing is changed. None: it never began anything. Does not
+    raise: what could not be asked is in the answer."""
     until = time.monotonic() + seconds
-    return _both(_Sweep(run_dir, seconds, None, False).look(), _pods(run_dir, until, False, None, False))
+    begun = _begun(run_dir)
+    if isinstance(begun, SandboxesEnd):
+        return begun
+    docker = _Sweep(run_dir, begun, until, None, False).look()
+    return _both(docker, _pods(begun.pods, until, False, None, False))
 
 
 def sweep(
@@ -84,16 +71,24 @@ def sweep(
     ``environment_delete: false`` keeps, whose containers are only stopped otherwise. None: the run has begun nothing
     there. Does not raise: what could not be asked or removed is in the answer."""
     until = time.monotonic() + seconds
-    return _both(_Sweep(run_dir, seconds, only, kept).carry_out(), _pods(run_dir, until, True, only, kept))
+    begun = _begun(run_dir)
+    if isinstance(begun, SandboxesEnd):
+        return begun
+    docker = _Sweep(run_dir, begun, until, only, kept).carry_out()
+    return _both(docker, _pods(begun.pods, until, True, only, kept))
+
+
+def _begun(run_dir: Path) -> Begun | SandboxesEnd:
+    """What the ledgers say; if they cannot be read, the answer that says so."""
+    try:
+        return read(run_dir)
+    except OSError as error:
+        return SandboxesEnd(unknown=(f"the ledger of sandboxes cannot be read: {error}",))
 
 
 def _pods(
-    run_dir: Path, until: float, remove: bool, only: Collection[str] | None, kept: bool
+    found: Trials, until: float, remove: bool, only: Collection[str] | None, kept: bool
 ) -> PodsEnd | None:
-    try:
-        _, found = trials(run_dir, pods=True)
-    except OSError:
-        return None  # Docker's part has said so
     if not found.begun:
         return None
     # Here, since a backend whose trials have no pods needs no HTTP client.
@@ -116,9 +111,11 @@ def _both(docker: SandboxesEnd | None, pods: PodsEnd | None) -> SandboxesEnd | N
 
 
 class _Sweep:
-    def __init__(self, run_dir: Path, seconds: float, only: Collection[str] | None, kept: bool) -> None:
-        self._run_dir, self._only, self._kept = run_dir, only, kept
-        self._until = time.monotonic() + seconds
+    def __init__(
+        self, run_dir: Path, begun: Begun, until: float, only: Collection[str] | None, kept: bool
+    ) -> None:
+        self._run_dir, self._until, self._only, self._kept = run_dir, until, only, kept
+        self._run_id, self._trials = begun.run_id, begun.docker
         self._unknown: list[str] = []
         self._why: dict[tuple[str, str], str] = {}
 
@@ -160,11 +157,6 @@ class _Sweep:
 
     def _places(self) -> Mapping[Place, int] | None:
         """The daemons that can be asked from here, with the number of open trials; None: nothing was begun."""
-        try:
-            self._run_id, self._trials = trials(self._run_dir)
-        except OSError as error:
-            self._unknown.append(f"the ledger of sandboxes cannot be read: {error}")
-            return {}
         if not self._trials.begun:
             return None
         wanted = [e for e in self._trials.begun.values() if self._only is None or e.trial in self._only]

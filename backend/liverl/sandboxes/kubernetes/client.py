@@ -1,4 +1,5 @@
-"""What is asked of the API of a cluster: the list of pods in pages, what has changed since, and the end of a pod."""
+"""What is asked of the API of a cluster: the list of pods in pages, what has changed since, the end of a pod, and what
+this user may do."""
 
 from __future__ import annotations
 
@@ -25,8 +26,11 @@ ANSWER_S = 10.0  # seconds for a page, and for the head of a watch
 WATCH_S = 30.0
 _LARGEST_PAGE = 64 << 20  # bytes
 _LARGEST_EVENT = 4 << 20  # bytes; etcd takes objects of 1.5 MiB
+_ACCESS = (
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"  # creates nothing: the answer is all there is
+)
 _GONE = (404, 409)  # of a pod whose end was asked for: there is none, or another with its name
-_RIGHTS = {"GET": "list and watch", "DELETE": "delete"}
+_RIGHTS = {"GET": "list and watch", "DELETE": "delete", "POST": "ask about"}
 _LONGEST = 300  # characters of the API's own words
 
 
@@ -59,6 +63,14 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class _Allowed(msgspec.Struct, frozen=True):
+    allowed: bool | None = None
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Allowed = _Allowed()
+
+
 class Change(msgspec.Struct, frozen=True):
     """An event of a watch. ``kind``: the API's, or OPEN, first of all, once it answers; ``pod``: None for OPEN
     and for a bookmark, which only tells ``version``."""
@@ -71,6 +83,7 @@ class Change(msgspec.Struct, frozen=True):
 _list = JsonDecoder(_PodList).decode
 _status = JsonDecoder(_Status).decode
 _event = JsonDecoder(_Event).decode
+_review = JsonDecoder(_Review).decode
 _pod = JsonDecoder(RawPod).decode
 
 
@@ -88,6 +101,7 @@ class Cluster:
     ) -> None:
         self._access, self._env, self._plugin_s, self._now = access, dict(env or os.environ), plugin_s, now
         self.namespace = namespace or access.namespace or "default"
+        self.server = access.server
         self._url = f"{access.server}/api/v1/namespaces/{self.namespace}/pods"
         self._selector = selector
         self._found: Credentials | None = None
@@ -170,6 +184,64 @@ class Cluster:
             if error.status not in _GONE:
                 raise
 
+    async def has_namespace(self) -> bool | None:
+        """Whether there is the namespace; None if this user may not know.
+
+        Raises:
+            ApiError: the API cannot be asked.
+            KubeconfigError: there are no credentials.
+        """
+        try:
+            await self._text("GET", f"/api/v1/namespaces/{self.namespace}")
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            return False if error.status == 404 else None
+        return True
+
+    async def nodes(self) -> bytes | None:
+        """The first page of the NodeList, as JSON; None if this user may not list nodes.
+
+        Raises:
+            ApiError: the API cannot be asked.
+            KubeconfigError: there are no credentials.
+        """
+        try:
+            return await self._text("GET", "/api/v1/nodes", {"limit": str(PAGE)})
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return None
+
+    async def may(self, verb: str, resource: str) -> bool | None:
+        """Whether this user may do that in the namespace; None if the API does not tell. ``resource``: such as ``pods``
+        or ``pods/exec``.
+
+        Raises:
+            ApiError: the API cannot be asked.
+            KubeconfigError: there are no credentials.
+        """
+        name, _, part = resource.partition("/")
+        about = {"namespace": self.namespace, "verb": verb, "resource": name}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": about | ({"subresource": part} if part else {})},
+        }  # fmt: skip
+        try:
+            return _review(await self._text("POST", _ACCESS, body=body)).status.allowed
+        except BAD_JSON:
+            return None
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            return None
+
+    async def _text(
+        self, verb: str, path: str, query: dict[str, str] | None = None, body: Mapping[str, Any] | None = None
+    ) -> bytes:
+        async with self._request(verb, f"{self.server}{path}", query or {}, ANSWER_S, body) as answer:
+            return await _read(answer, _LARGEST_PAGE)
+
     @asynccontextmanager
     async def _get(self, query: dict[str, str], seconds: float) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._selector:
@@ -210,7 +282,7 @@ class Cluster:
                 if answer.status == 401 and not again:
                     await self.close()  # the token may have been renewed
                     continue
-                if answer.status not in (200, 202):  # 202: it has begun
+                if answer.status not in (200, 201, 202):  # 202: it has begun
                     raise await self._refused(answer, verb)
                 try:
                     yield answer
@@ -278,7 +350,8 @@ def _words(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return "its certificate is not one of the kubeconfig's certificate-authority"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or type(error.os_error).__name__
+        number = error.os_error.errno  # asyncio's own words are "Connect call failed"
+        return os.strerror(number) if number else error.os_error.strerror or type(error.os_error).__name__
     return str(error)[:_LONGEST] or type(error).__name__
 
 

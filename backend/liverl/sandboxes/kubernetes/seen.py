@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import socket
 import statistics
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from liverl.agents.harbor.owned import known_identity, read_ledgers, start_tick
 from liverl.agents.pods import RUN_SELECTOR, is_pod_of
 from liverl.model import SandboxesStatus, SandboxOom, SandboxStatus, SandboxTrouble
 from liverl.sandboxes.kubernetes.kubeconfig import Access, KubeconfigError, default_path, load
 from liverl.sandboxes.kubernetes.pod import Pod
-from liverl.sandboxes.whose import Trials, trials_of, without_worker
+from liverl.sandboxes.ledgers import Ledgers, lost
+from liverl.sandboxes.whose import Trials
 
 if TYPE_CHECKING:
     from liverl.sandboxes.kubernetes.watch import PodWatch
@@ -32,10 +31,15 @@ _Where = tuple[str, str, str]  # kubeconfig, namespace, selector
 
 
 class SeenPods:
-    """``spawn``: runs a coroutine in the background until the run is over."""
+    """``spawn``: runs a coroutine in the background until the run is over; ``ledgers``: shared with who else looks at
+    the run's sandboxes."""
 
-    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]) -> None:
-        self._spawn = spawn
+    def __init__(
+        self,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        ledgers: Ledgers | None = None,
+    ) -> None:
+        self._spawn, self._ledgers = spawn, ledgers or Ledgers()
         self._watch: tuple[_Where, PodWatch, Access, str, asyncio.Task[None]] | None = None
         self._why, self._since = "", 0.0
         self._over: dict[str, float] = {}
@@ -51,7 +55,8 @@ class SeenPods:
             OSError: the ledger cannot be read.
         """
         self._now = now
-        found, lost = await asyncio.to_thread(_ledgers, run_dir)
+        begun = await asyncio.to_thread(self._ledgers.read, run_dir)
+        found = begun.pods
         if not found.begun:
             return None
         self._trials = found
@@ -62,7 +67,7 @@ class SeenPods:
             self._why_of(asked.get("fault", "") or await self._begin(where), now)
         for name in found.over:
             self._over.setdefault(name, now)
-        gone = lost | {name for name in found.over if now - self._over[name] > OVER_S}
+        gone = lost(found) | {name for name in found.over if now - self._over[name] > OVER_S}
         return self._status(where, gone, now)
 
     def _why_of(self, why: str, now: float) -> None:
@@ -197,10 +202,3 @@ def _row(pod: Pod, trial: str, found: Trials, gone: frozenset[str], kubectl: str
         message=pod.message,
         restarts=pod.restarts,
     )
-
-
-def _ledgers(run_dir: Path) -> tuple[Trials, frozenset[str]]:
-    run_id = known_identity(run_dir)
-    found = trials_of(read_ledgers(run_dir) if run_id else (), run_id, pods=True)
-    ticks = {found.begun[name].pid: start_tick(found.begun[name].pid) for name in found.open}
-    return found, without_worker(found, socket.gethostname(), ticks)
