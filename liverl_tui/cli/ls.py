@@ -17,6 +17,7 @@ from liverl.util.regular_file import read_regular
 from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.text.errors import CliError
 
 WORDS = {
     "live": "live",
@@ -35,6 +36,8 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool) -> int:
     `unsupervised`: the backend has died, and the services of the run may still be running; adopt them with:
     liverl-tui up --run DIR.
     """
+    if run_root is not None and not run_root.is_dir():
+        raise CliError(f"--run-root: there is no directory {run_root}", ExitCode.USAGE)
     infos = candidates(run_root)
     if run_root is None:
         listed = {i.run_dir for i in infos}

@@ -162,7 +162,7 @@ async def test_without_a_checkpoint_it_begins_again_and_enter_means_no(
     async with opened(make_run(tmp_path)) as screen:
         screen.app.next_attempt.offer(PATCH)
         await screen.dialog()
-        assert "There is no checkpoint yet: training starts again from the first step" in screen.asked
+        assert "There is no checkpoint yet: training starts at step 1" in screen.asked
         assert "steps 1 to 8 are repeated" in screen.asked
         await screen.press("enter")
         assert screen.source.asked == [] and not isinstance(screen.app.screen, Confirm)
