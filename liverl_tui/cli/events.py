@@ -52,7 +52,7 @@ def events_command(
     """Print the events of a run, one per line."""
     begin = 0.0
     if since is not None and since.isascii() and since.isdecimal():  # as before AGE was known here
-        seq = max(seq, EVENT.convert(since, None, None))
+        seq = max(seq, int(since))
     elif since is not None:
         from liverl.logs.times import parse_age
 

@@ -23,6 +23,7 @@ from liverl.observe.checkpoint_files import (
     latest_step,
     read_checkpoint,
 )
+from liverl.observe.metrics.names import VALIDATION
 from liverl.observe.metrics.series import SeriesReader, SeriesSet
 from liverl.offline.clean_run import refusal
 from liverl.plan.moved import read_plan
@@ -39,8 +40,6 @@ from liverl.util.remove_tree import remove_tree
 from liverl.util.tree_size import measure
 
 _READS = 4096  # of the metrics, at most: 64 KiB or more each
-# The validation that verl itself puts first; see ``chart_name``.
-_SCORES = "val-core/"
 
 
 class NoCheckpoints(Exception):
@@ -261,7 +260,7 @@ def validation(run_dir: Path) -> Scores:
     if reader.unreadable:
         path, reason = next(iter(reader.unreadable.items()))
         return Scores(why_none=f"{path} cannot be read: {reason}", unreadable=True)
-    key = min((key for key in series.series if key.startswith(_SCORES)), default="")
+    key = min((key for key in series.series if key.startswith(VALIDATION)), default="")
     if not key:
         return Scores(why_none="its metrics have no validation")
     points = series.series[key]

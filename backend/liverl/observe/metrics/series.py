@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
-from liverl.observe.metrics.names import CHARTS, OVERVIEW, key_in
+from liverl.observe.metrics.names import CHARTS, OVERVIEW, VALIDATION, key_in
 
 __all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
 
@@ -156,7 +156,7 @@ class SeriesSet:
         keys."""
         keys_present = [next((k for k in keys if k in self.series), None) for _, keys in CHARTS]
         chosen = [key for key in keys_present if key is not None]
-        scores = sorted(k for k in self.series if k.startswith("val-core/"))[:1]
+        scores = sorted(k for k in self.series if k.startswith(VALIDATION))[:1]
         return tuple([*chosen[:1], *scores, *chosen[1:]] if chosen else sorted(self.series)[:8])
 
     def overview_charts(self) -> tuple[str, ...]:
@@ -169,4 +169,4 @@ def chart_name(key: str) -> str:
     for name, keys in CHARTS:
         if key in keys:
             return name
-    return "validation" if key.startswith("val-core/") else ""
+    return "validation" if key.startswith(VALIDATION) else ""
