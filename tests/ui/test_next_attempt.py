@@ -286,7 +286,7 @@ async def test_leaving_meanwhile_is_asked_about(tmp_path: Path, checks: list[Che
             "Training resumes from the checkpoint of step 17; step 18 is repeated.",
         ),
         ("verl", 20, {"step": 20}, "Training resumes from the checkpoint of step 20; no step is repeated."),
-        ("verl", None, {"step": None}, "the first step; step 1 is repeated."),
+        ("verl", None, {"step": None}, "training starts at step 1; step 1 is repeated."),
         ("none", None, {}, "This run has no trainer; its replicas and its proxy are started again."),
         (
             "command",
