@@ -419,16 +419,29 @@ class StepMetrics(msgspec.Struct, frozen=True):
     not_finite: dict[str, str] = {}
 
 
+class Validation(msgspec.Struct, frozen=True):
+    """The validation score of the steps that have one: the metric of this name, ``key``. ``first``, ``last``: the first
+    and the newest, and ``step`` of that; ``best``: the highest, at ``best_step``, the first of several."""
+
+    key: str
+    first: float
+    last: float
+    step: int
+    best: float
+    best_step: int
+
+
 class Rewards(msgspec.Struct, frozen=True):
     """Mean rewards of the steps that report one. ``first`` and ``last``: means over the first and the last three of
     them; ``newest``: of at most 24 of them, the oldest first; ``curve``: of all of them, in at most 24 parts of the
-    same length, the mean of each; empty in a snapshot of an older version."""
+    same length, the mean of each; empty in a snapshot of an older version; ``validation``: None without one."""
 
     steps: int = 0
     first: float | None = None
     last: float | None = None
     newest: tuple[float, ...] = ()
     curve: tuple[float, ...] = ()
+    validation: Validation | None = None
 
 
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):

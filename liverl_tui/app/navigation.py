@@ -259,12 +259,12 @@ class Navigation:
 
     def action_picture(self) -> None:
         """Save a screenshot as SVG, without secrets, in the background; a toast names the file."""
-        from liverl_tui.text.masked_svg import masked
+        from liverl_tui.text.masked_svg import masked, with_own_fonts
 
         screen = self._host.run_screen
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{screen.scope if screen is not None else 'screen'}.svg"
         title = f"liverl-tui {self._host.source.run.name}"
-        picture = masked(_FONTS.sub("", self._host.export_screenshot(title=title)))
+        picture = masked(with_own_fonts(_FONTS.sub("", self._host.export_screenshot(title=title))))
         self._host.run_worker(self._save(name, picture), group="screenshot")
 
     async def _save(self, name: str, picture: str) -> None:

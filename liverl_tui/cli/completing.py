@@ -6,7 +6,6 @@ starts or connects, and what cannot be read completes to nothing: a traceback wo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,11 @@ def _runs(ctx: click.Context, incomplete: str) -> Iterator[str]:
 def _snapshot(ctx: click.Context) -> dict[str, Any]:
     """The last state of the run that the command is about, as it stands in its directory."""
     from liverl.rundir.index import find_run
+    from liverl.util.decode import decode_loose_json
+    from liverl.util.regular_file import read_regular
 
     run = find_run(_path(ctx, "run") or _path(ctx, "named"), _path(ctx, "run_root"))
-    found = json.loads((run.path / "snapshot.json").read_bytes())
+    found = decode_loose_json(read_regular(run.path / "snapshot.json"))
     return found if isinstance(found, dict) else {}
 
 

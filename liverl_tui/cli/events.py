@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from liverl.rundir.layout import LiveBackend, RunDir, backend_alive
 from liverl.util.visible import visible_json
 from liverl_tui.cli.numbers import EVENT, LINES
 from liverl_tui.cli.options import named_run, run_options
+from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
     from liverl.control.messages import Cursor
@@ -30,18 +32,34 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option(
     "--since",
-    "seq",
-    type=EVENT,
-    default=0,
-    metavar="SEQ",
-    help="Print only events after number SEQ.",
+    metavar="AGE",
+    help="Print only events newer than this: 30s, 5m, 1h30m, 2d. A number means --after.",
+)
+@click.option(
+    "--after", "seq", type=EVENT, default=0, metavar="SEQ", help="Print only events after number SEQ."
 )
 @click.option("-n", "--lines", type=LINES, metavar="N", help="Print only the newest N events.")
 @run_options
 def events_command(
-    run: Path | None, run_root: Path | None, follow: bool, as_json: bool, seq: int, lines: int | None
+    run: Path | None,
+    run_root: Path | None,
+    follow: bool,
+    as_json: bool,
+    since: str | None,
+    seq: int,
+    lines: int | None,
 ) -> int:
     """Print the events of a run, one per line."""
+    begin = 0.0
+    if since is not None and since.isascii() and since.isdecimal():  # as before AGE was known here
+        seq = max(seq, int(since))
+    elif since is not None:
+        from liverl.logs.times import parse_age
+
+        try:
+            begin = time.time() - parse_age(since)
+        except ValueError as error:
+            raise CliError(f"--since: {error}", ExitCode.USAGE) from None
     run_dir = find_run(run, run_root)
     show = _Show(as_json)
     from liverl.control.history import read_events
@@ -49,6 +67,7 @@ def events_command(
 
     cursor = Cursor(seq)
     events: Iterable[Event] = cursor.new(read_events(run_dir.path, seq))
+    events = (event for event in events if event.at >= begin)
     for event in events if lines is None else deque(events, lines):
         show.event(event)
     if follow and isinstance(backend_alive(run_dir.path), LiveBackend):

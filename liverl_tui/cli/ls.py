@@ -15,6 +15,7 @@ from liverl.util.plural import quantity
 from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
+from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
     from liverl.offline.run_list import RunListed, Sort
@@ -49,6 +50,8 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool, by: Sort)
     from liverl.offline.run_list import in_order, listed
     from liverl.rundir.index import candidates, runs_elsewhere
 
+    if run_root is not None and not run_root.is_dir():
+        raise CliError(f"--run-root: there is no directory {run_root}", ExitCode.USAGE)
     infos = candidates(run_root)
     if run_root is None:
         known = {i.run_dir for i in infos}

@@ -84,10 +84,18 @@ def as_path(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
     return _path(value)
 
 
+def as_run_root(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Path | None:
+    """A click callback: the value as a path, which is no file."""
+    path = as_path(ctx, parameter, value)
+    if path is not None and path.exists() and not path.is_dir():
+        raise click.BadParameter(f"{path} is a file; runs are in a directory, <DIR>/<project>/<name>/")
+    return path
+
+
 def run_options(function: F) -> F:
     """Add ``--run`` and ``--run-root``."""
     for option in (
-        click.option("--run-root", metavar="DIR", callback=as_path, help="Directory of the runs."),
+        click.option("--run-root", metavar="DIR", callback=as_run_root, help="Directory of the runs."),
         click.option(
             "--run", metavar="RUN", callback=as_path, help="The run: its directory, project/name, or name."
         ),

@@ -1,4 +1,4 @@
-"""The order and the columns of each list, as the user left them, in the interface's state directory."""
+"""The columns of each list, as the user left them, in the interface's state directory; their order, for this visit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _LARGEST = 64 * 1024  # bytes; a larger file is not ours
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``order``: a column or one of the list's own orders; empty for the default one. ``columns``: by name, whether the
-    user wants to see it."""
+    """``order``: a column or one of the list's own orders; empty for the default one. It is kept for one visit: in
+    another run the newest rows would sink, and flagged ones would not be first. ``columns``: by name, whether the user
+    wants to see it."""
 
     order: str = ""
     descending: bool = False
@@ -45,8 +46,8 @@ class ListMemory:
     def keep(self, name: str, kept: Kept) -> None:
         """Remember ``kept`` for the list ``name``, also in the file if that can be written. What other interfaces have
         written there about other lists stays."""
-        kept_now = self._read() | {name: kept}
-        self._kept = (self._kept or {}) | kept_now
+        kept_now = self._read() | {name: Kept(columns=kept.columns)}
+        self._kept = {**kept_now, **(self._kept or {}), name: kept}
         path = self._path
         try:
             make_directory(path.parent)
@@ -70,7 +71,8 @@ class ListMemory:
         kept: dict[str, Kept] = {}
         for name, entry in found.items():
             try:
-                kept[name] = msgspec.convert(entry, Kept)
+                # The order is one of an older version.
+                kept[name] = Kept(columns=msgspec.convert(entry, Kept).columns)
             except msgspec.ValidationError:
                 continue
         return kept

@@ -63,6 +63,7 @@ class Finder(Dialog[T]):
     def __init__(self, title: str, placeholder: str, choices: Choices) -> None:
         super().__init__()
         self._title, self._placeholder, self._choices = title, placeholder, choices
+        self._due = False  # the list is to be brought up to what is typed
 
     def answer(self) -> T | None:
         """Return what the dialog is dismissed with: the item under the cursor; None if there is no match. A subclass
@@ -75,10 +76,21 @@ class Finder(Dialog[T]):
         yield TypedInput(self._placeholder, id="query")
         yield self._choices
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """List the matches of the typed text."""
+    def on_input_changed(self, _event: Input.Changed) -> None:
+        """List the matches of the typed text, once a frame: letters that come at once are one search."""
+        if not self._due:
+            self._due = True
+            self.call_after_refresh(self._look)
+
+    def _look(self) -> None:
+        self._due = False
         if self._choices.is_attached:  # not while the dialog closes
-            self._choices.look_for(event.value)
+            text = self.query_one(TypedInput).value
+            self._choices.look_for(text)
+            self.looked(text)
+
+    def looked(self, text: str) -> None:
+        """Called when the matches of ``text`` are listed. Subclasses say more of it."""
 
     def action_move(self, by: int) -> None:
         """Move the cursor of the list by ``by`` rows."""

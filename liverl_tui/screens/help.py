@@ -60,7 +60,7 @@ def _facts() -> Iterable[str]:
         "name.",
         f"The events of the run ({events.mention}) name the client that sent each command.",
         "Each state has a symbol and a word; no state is shown by colour alone.",
-        "History bars are overwritten from left to right: the newest sample is left of the gap. This needs few bytes.",
+        'History bars end at the right with the newest sample, below "now"; of a run that has ended, at its end.',
         "Keys of your own: ui.keys in the configuration; liverl-tui keys prints the names to write there.",
         f"In tmux the mouse is off until you {mouse.press}, so that tmux can select text.",
     )

@@ -10,12 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from liverl.util.nearest import did_you_mean
 from liverl_tui.data.host import host_of
 from liverl_tui.screens.dialogs import TypedInput, Wrapped
 from liverl_tui.screens.entries import Entry, here_of, rank
 from liverl_tui.screens.finder import Choices, Finder
 from liverl_tui.typed.command import Command, Here, TypedError
-from liverl_tui.typed.table import act_of, command_of
+from liverl_tui.typed.table import COMMANDS, act_of, command_of
 from liverl_tui.widgets.base.cells import Row
 
 _NAME = 24  # columns of a name
@@ -115,7 +116,11 @@ class Entries(Choices):
 
     def empty(self, width: int) -> Iterable[Row]:
         """Return the line that says that nothing matches; no line while arguments are typed."""
-        return [] if self.typing is not None else [Row((" no command matches", "dim"))]
+        if self.typing is not None:
+            return []
+        word = self._query.split()[0] if self._query.split() else ""
+        hint = did_you_mean(word, [command.name for command in COMMANDS]) if word else ""
+        return [Row((f" no command matches{f'; {hint}' if hint else ''}", "dim"))]
 
 
 def _completion(command: Command, text: str, about: str) -> Entry:
@@ -165,15 +170,12 @@ class Palette(Finder[Entry]):
     def _room(self) -> int:
         return max(1, self.query_one("#box").size.width)
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """List what matches the typed text, and show the form of the typed command."""
-        super().on_input_changed(event)
-        if not self._entries.is_attached:
-            return
-        if self._recalled is not None and self._history[self._recalled] != event.value:
+    def looked(self, text: str) -> None:
+        """Show the form of the typed command."""
+        if self._recalled is not None and self._history[self._recalled] != text:
             self._recalled = None
-        if event.value == self._refused:
-            return  # the line was completed, and refused, before this message came
+        if text == self._refused:
+            return  # the line was completed, and refused, before this was called
         self._refused = None
         typing = self._entries.typing
         self._say(f"{typing[0].usage}: {typing[0].help}" if typing is not None else "", "dim")

@@ -10,6 +10,8 @@ from liverl.util import redact
 
 _TEXT = re.compile(r'<text [^>]*clip-path="url\(#[^"]*?(?P<line>line-\d+)\)"[^>]*>(?P<text>[^<]*)(?=</text>)')
 _HIDDEN = "*"
+_FAMILY = re.compile(r"font-family:\s*[^;}\n]+")
+FONTS = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 
 
 def masked(svg: str) -> str:
@@ -32,6 +34,12 @@ def masked(svg: str) -> str:
     for start, end, text in sorted(changed, reverse=True):
         svg = svg[:start] + text + svg[end:]
     return svg
+
+
+def with_own_fonts(svg: str) -> str:
+    """``svg`` with fonts that a machine has: a converter that finds none of those that it names draws boxes without
+    text."""
+    return _FAMILY.sub(rf"font-family: {FONTS}", svg)
 
 
 def _stars(line: str) -> str:

@@ -39,7 +39,7 @@ def _training(snapshot: Snapshot | None, trainer: str, checkpoint: int | None, l
     begun = step + 1 if live and (total is None or step < total) else step
     repeated = _repeated(checkpoint or 0, begun)
     if checkpoint is None:
-        return f"There is no checkpoint yet: training starts again from the first step; {repeated}."
+        return f"There is no checkpoint yet: training starts at step 1; {repeated}."
     return f"Training resumes from the checkpoint of step {checkpoint}; {repeated}."
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import inspect as types
 
-from liverl_tui.text import theme_names, themes
+from liverl_tui.text import themes
+from liverl_tui.text.theme_names import AUTO
 from liverl_tui.typed.command import Act, Command, Completion, Here, TypedError, missing, one_of, starting
 
 _FORM = "KEY=VALUE, such as training.total_steps=40"
@@ -101,7 +102,7 @@ def _words(kind: types.Type) -> Iterable[str]:
 
 
 def _themes() -> list[str]:
-    return [theme_names.AUTO, *(name.removeprefix("liverl-") for name in themes.PALETTES)]
+    return [AUTO, *(name.removeprefix("liverl-") for name in themes.PALETTES)]
 
 
 def _parse_theme(text: str, here: Here) -> Act:

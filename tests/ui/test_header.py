@@ -450,7 +450,11 @@ async def test_before_the_first_snapshot_it_says_so() -> None:
     app = LiverlApp(FakeSource(view=View()))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        assert "◌ connecting" in app.screen.query_one(Header).text
+        assert "liverl/first  ◌ connecting" in app.screen.query_one(Header).text, "which run is said first"
+        app.take(View("ended"))
+        await settle(pilot)
+        told = "liverl/first  ○ run has ended  reading its files …"
+        assert told in app.screen.query_one(Header).text
 
 
 async def test_after_the_end_ages_go_on_and_the_log_has_an_end() -> None:

@@ -122,14 +122,14 @@ async def test_escape_takes_the_filter_of_the_help_away_before_it_closes_it() ->
         assert len(app.screen_stack) == 1 and not app._exit, "its own key closes it at once"
 
 
-async def test_help_tells_what_the_gap_in_a_history_is() -> None:
+async def test_help_tells_where_a_history_ends() -> None:
     app = LiverlApp(FakeSource(view=view()))
     async with app.run_test() as pilot:
         await settle(pilot)
         await press(pilot, "question_mark", "slash")
         await type_in(pilot, "histor")
         text = " ".join(app.screen.query_one(HelpPane).text.split())
-        assert "the newest sample is left of the gap" in text
+        assert "History bars end at the right with the newest sample" in text
 
 
 @given(st.integers(20, 200))
@@ -233,6 +233,10 @@ async def test_the_palette_moves_by_arrows_and_escape_does_nothing() -> None:
         assert lines.chosen is not None and lines.chosen.name not in names[:3]
         await press(pilot, *"zzzz", "enter")
         assert isinstance(app.screen, Palette) and "no command matches" in lines.text
+        assert "did you mean" not in lines.text
+        await press(pilot, "ctrl+u", *"scal", "space", "3")
+        assert "no command matches; did you mean scale?" in lines.text
+        await press(pilot, "ctrl+u")
         await press(pilot, "escape")
         assert app.screen is app.run_screen and source.asked == []
 

@@ -9,7 +9,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.widgets import Static
 
-from liverl_tui.text.masked_svg import masked
+from liverl_tui.text.masked_svg import FONTS, masked, with_own_fonts
 
 SECRET = "sk-ant-api03-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5"
 
@@ -55,3 +55,9 @@ async def test_a_secret_is_stars_and_nothing_moves(line: str) -> None:
 async def test_a_picture_without_secrets_is_as_it_was() -> None:
     whole, hidden = await picture("step:5 - reward 0.25 <tag> & more")
     assert hidden == whole
+
+
+async def test_a_picture_names_fonts_that_a_converter_finds() -> None:
+    whole, _ = await picture("plain")
+    families = set(re.findall(r"font-family:([^;}\n]+)", with_own_fonts(whole)))
+    assert families == {f" {FONTS}"} and "DejaVu Sans Mono" in FONTS and FONTS.endswith(" monospace")

@@ -162,7 +162,7 @@ async def test_without_a_checkpoint_it_begins_again_and_enter_means_no(
     async with opened(make_run(tmp_path)) as screen:
         screen.app.next_attempt.offer(PATCH)
         await screen.dialog()
-        assert "There is no checkpoint yet: training starts again from the first step" in screen.asked
+        assert "There is no checkpoint yet: training starts at step 1" in screen.asked
         assert "steps 1 to 8 are repeated" in screen.asked
         await screen.press("enter")
         assert screen.source.asked == [] and not isinstance(screen.app.screen, Confirm)
@@ -286,7 +286,7 @@ async def test_leaving_meanwhile_is_asked_about(tmp_path: Path, checks: list[Che
             "Training resumes from the checkpoint of step 17; step 18 is repeated.",
         ),
         ("verl", 20, {"step": 20}, "Training resumes from the checkpoint of step 20; no step is repeated."),
-        ("verl", None, {"step": None}, "the first step; step 1 is repeated."),
+        ("verl", None, {"step": None}, "training starts at step 1; step 1 is repeated."),
         ("none", None, {}, "This run has no trainer; its replicas and its proxy are started again."),
         (
             "command",

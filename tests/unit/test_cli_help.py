@@ -46,6 +46,7 @@ def test_every_command_has_help_and_light_imports(command):
         "doctor",
         "rules",
         "trials",
+        "metrics",
         "launcher",  # of a configuration: no run is there yet
         "watch",
         "envs",

@@ -29,7 +29,7 @@ NUMBERS = list(numbers())
 
 def test_there_are_some() -> None:
     named = {(name, option.opts[0]) for name, option in NUMBERS}
-    assert {("wait", "--timeout"), ("logs", "-n"), ("events", "-n"), ("events", "--since")} <= named
+    assert {("wait", "--timeout"), ("logs", "-n"), ("events", "-n"), ("events", "--after")} <= named
 
 
 @pytest.mark.parametrize(("name", "option"), NUMBERS, ids=lambda value: getattr(value, "name", value))

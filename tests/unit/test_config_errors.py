@@ -216,3 +216,16 @@ def test_what_a_user_wrote_cannot_drive_the_terminal(tmp_path: Path) -> None:
     text = str(problems('"\\e[31mred": 1\n', tmp_path))
     assert "\x1b" not in text
     assert "\\x1b[31mred" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("lr", "algorithm.learning_rate"), ("LR", "algorithm.learning_rate"), ("zz", None)]
+)
+def test_an_abbreviated_key_is_understood_and_the_sections_are_where_a_user_finds_them(
+    key: str, meant: str | None
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(None, sets=[f"{key}=1"], env={})
+    text = str(error.value)
+    assert "sections: liverl-tui config prints them" in text and "default.yaml" not in text
+    assert (f"did you mean {meant}?" in text) if meant else ("did you mean" not in text)

@@ -98,6 +98,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "liverl_tui/app/notifications.py": (1, SHOWN),
     "liverl_tui/app/start.py": (2, SHOWN),
     "liverl_tui/cli/envs.py": (2, STAMPS),
+    "liverl_tui/cli/events.py": (1, STAMPS),
     "liverl_tui/cli/logs.py": (1, STAMPS),
     "liverl_tui/cli/notify.py": (1, SHOWN),
     "liverl_tui/cli/plain.py": (1, SHOWN),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.screens import snapshot
 
-from liverl.model import Rewards, StepMetrics, StepTrials, TrialsStatus
+from liverl.model import Rewards, StepMetrics, StepTrials, TrialsStatus, Validation
 from liverl.observe.metrics.rewards import NEWEST, REWARD, RewardHistory, words
 from liverl_tui.widgets.base.fitting import pack
 from liverl_tui.widgets.header.learning import learning_parts, spark
@@ -86,6 +86,37 @@ def test_a_long_run_that_has_learned_is_drawn_from_its_first_steps() -> None:
     learned = summary(steps(*(min(1.0, number / 100) for number in range(400))))
     text = shown(rewards=learned, trials=TrialsStatus(), metrics=None, step_seconds=None)
     assert text == "reward 0.01 → 1.00  ▁▃▄▆▇▇▇▇▇▇▇▇▇▇▇▇"
+
+
+def validated(*scores: tuple[int, float], key: str = "val-core/x/acc") -> list[StepMetrics]:
+    return [StepMetrics(step, {REWARD: 0.5, key: value, "val-aux/y": 9.0}) for step, value in scores]
+
+
+def test_validations_are_summed_up_beside_the_rewards() -> None:
+    told = summary(validated((5, 0.1), (10, 0.3), (15, 0.2), (20, math.nan))).validation
+    assert told == Validation("val-core/x/acc", 0.1, 0.2, 15, 0.3, 10)
+    assert summary(steps(0.1)).validation is None
+    again = summary(validated((5, 0.1), (10, 0.3)), validated((8, 0.2))).validation
+    assert again == Validation("val-core/x/acc", 0.1, 0.2, 8, 0.2, 8), (
+        "a resumed trainer repeats the later steps"
+    )
+    both = summary(validated((5, 0.1), key="val-core/z"), validated((6, 0.4), key="val-core/a")).validation
+    assert both is not None and both.key == "val-core/a", "the one that is charted"
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        (((5, 0.1), (10, 0.3)), "val 0.10 → 0.30"),
+        (((5, 0.1), (10, 0.3), (15, 0.2)), "val 0.20, best 0.30 at 10"),
+        (((5, 0.1),), "val 0.10"),
+    ],
+)
+def test_the_header_shows_validation_beside_training(
+    scores: tuple[tuple[int, float], ...], words: str
+) -> None:
+    text = shown(rewards=summary(validated(*scores)), trials=TrialsStatus(), metrics=None, step_seconds=None)
+    assert text.startswith("reward 0.50") and text.endswith(words)
 
 
 # --- what every screen shows ------------------------------------------------------------------------------

@@ -191,8 +191,17 @@ def unknown_key(path: Path, name: str, where: Where, section: Mapping[str, Any])
     else:
         far = nearest(name, (leaf.rsplit(".", 1)[-1] for leaf in leaves()), cutoff=0.8)
         meant = next((leaf for leaf in leaves() if far and leaf.endswith(f".{far}")), None)
+    meant = meant or (_abbreviated(name) if not path else None)
     hint = f"did you mean {meant}?" if meant else ""
     return Problem(where, key, "unknown key", allowed=_keys(section), hint=hint)
+
+
+def _abbreviated(name: str) -> str | None:
+    """The key whose last part has words with these initials, as ``lr`` for ``algorithm.learning_rate``; None if none
+    has, or several have."""
+    initials = {leaf: "".join(word[:1] for word in leaf.rsplit(".", 1)[-1].split("_")) for leaf in leaves()}
+    fitting = [leaf for leaf, letters in initials.items() if len(letters) > 1 and letters == name.lower()]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _completed(path: Path, rest: str) -> str:
@@ -205,7 +214,7 @@ def _completed(path: Path, rest: str) -> str:
 
 def _keys(section: Iterable[str]) -> str:
     names = list(section)
-    return ", ".join(names) if len(names) <= 24 else f"{len(names)} keys, see default.yaml"
+    return ", ".join(names) if len(names) <= 24 else f"{len(names)} sections: liverl-tui config prints them"
 
 
 def from_environment(env: Mapping[str, str]) -> tuple[Layer, Layer, list[str]]:

@@ -88,7 +88,7 @@ class RowsPane(ArrangedList):
     def empty_rows(self, width: int) -> Iterable[Row]:
         """See ``CursorList.empty_rows``."""
         if self.prompt.text and self.items():
-            return (Row(("  no row matches", "dim")),)
+            return (Row(("  no row matches; Esc shows all", "dim")),)
         return self.empty(width)
 
     def filtered_words(self) -> str:

@@ -360,7 +360,8 @@ class TrialsPane(RowsPane):
         if self.prompt.text or (self._only_flagged and not self._table):
             flagged = "flagged " if self._only_flagged else ""
             what = "step" if self._table else f"{flagged}trial"
-            reason = f"no {what} matches" if self.prompt.text else "no flagged trials"
+            way = "" if flagged and not self._table else "; Esc shows all"
+            reason = f"no {what} matches{way}" if self.prompt.text else "no flagged trials"
             if flagged and not self._table:
                 reason += f"; {find('trials', 'flagged').press} to list all trials"
             return (Row((f"  {reason}", "dim")),)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from liverl.model import SMOKE, Event, Snapshot
 from liverl.rundir.commands import next_command
+from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import find
 from liverl_tui.text.facts import batch_words, remaining, stalled_for
@@ -66,12 +67,19 @@ class Header(CellPanel):
         view = self._view
         snapshot = view.snapshot
         if snapshot is None:
-            return [pack([Part(0, (_link(view, self._readonly)[0],)), *_readonly(self._readonly)], width)]
+            link = _link(view, self._readonly)[0]
+            name = Part(1, (((self._run_name, "strong"),), _NONE))
+            reading = [Part(2, ((("reading its files …", "dim"),), _NONE))] if view.link == "ended" else []
+            return [pack([name, Part(0, (link,)), *reading, *_readonly(self._readonly)], width)]
         now = self._clock.now()
         rows = [pack(run_parts(view, snapshot, now, self._readonly), width)]
         if height >= 2:
             rows.append(stage_row(snapshot, now, width, news=height < 3))
         return [*rows, *below_rows(view, snapshot, now, width)][:height]
+
+    @property
+    def _run_name(self) -> str:
+        return host_of(self).source.run.name
 
     @property
     def _readonly(self) -> bool:

@@ -20,7 +20,13 @@ _NONE: Form = ()
 
 def learning_parts(snapshot: Snapshot) -> list[Part]:
     """The parts of the header's first row; empty for what the run has not reported."""
-    return [*_reward(snapshot.rewards), *_tools(snapshot), *_kl(snapshot), *_pace(snapshot)]
+    return [
+        *_reward(snapshot.rewards),
+        *_validation(snapshot.rewards),
+        *_tools(snapshot),
+        *_kl(snapshot),
+        *_pace(snapshot),
+    ]
 
 
 def spark(values: Sequence[float], width: int, start: float | None = None) -> str:
@@ -59,6 +65,21 @@ def _reward(rewards: Rewards) -> list[Part]:
         texts = [spark(rewards.newest, width, rewards.first) for width in _SPARKS]
     curves = [curve for curve in dict.fromkeys(texts) if len(curve) > 1]
     return [Part(0, tuple(forms)), Part(5, (*(((curve, "info"),) for curve in curves), _NONE))]
+
+
+def _validation(rewards: Rewards) -> list[Part]:
+    """The validation score, ``val 0.10 → 0.14``, beside the reward of the training; where an earlier one was better,
+    with its step, ``best 0.16 at 40``: the checkpoint to keep."""
+    told = rewards.validation
+    if told is None:
+        return []
+    forms: list[Form] = [(("val ", "dim"), (f"{told.last:.2f}", "strong")), _NONE]
+    if told.step != told.best_step or told.best != told.last:
+        best = ((f", best {told.best:.2f} at {told.best_step}", "warn"),)
+        forms.insert(0, (*forms[0], *best))
+    elif told.last - told.first >= _SAME:
+        forms.insert(0, (("val ", "dim"), (f"{told.first:.2f} → ", "dim"), (f"{told.last:.2f}", "ok")))
+    return [Part(4, tuple(forms))]
 
 
 def _tools(snapshot: Snapshot) -> list[Part]:

@@ -45,7 +45,7 @@ _STOPPED = Explanation(
     "somebody or the batch system may have stopped it",
     "A time limit, a preemption, or a person ends processes by a signal.",
     "If the job's state is TIMEOUT, PREEMPTED or CANCELLED, ask for more time or resume the run.",
-    "sacct -j $SLURM_JOB_ID -o JobID,State,ExitCode,Elapsed,Timelimit,MaxRSS",
+    'last -x | head; test -z "$SLURM_JOB_ID" || sacct -j "$SLURM_JOB_ID" -o State,ExitCode,Elapsed,Timelimit,MaxRSS',
 )
 _DISK = Explanation(
     "guess-disk",

@@ -49,7 +49,7 @@ def rewards_equal(window: Window) -> Iterator[Symptom | Resolved]:
         fix="check the tool results and the verifier of a trial: tools that do nothing have the same effect as tasks "
         "that are too hard"
         if low
-        else "all tasks of this step are solved; use harder tasks",
+        else "all tasks of this step are solved and teach nothing more; stop the run, or use harder tasks",
         evidence=tuple(Evidence(f"{h.path}: reward {reward:g}", value=reward) for h in heads[:SHOWN]),
         since=max(head.updated_at for head in heads),
     )

@@ -19,6 +19,8 @@ CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("throughput", ("perf/throughput", "perf/total_num_tokens")),
     ("seconds per step", ("timing_s/step", "perf/time_per_step")),
 )
+# The validation scores that verl itself puts first; where it has several, the first by name is charted.
+VALIDATION = "val-core/"
 # The metrics of what is trained: where one of them is not a finite number, so is what is trained. Others may be NaN in
 # a healthy run, as a correlation of equal numbers is.
 LEARNED = ("actor/", "critic/")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import islice, pairwise
 
-from liverl.model import Rewards, StepMetrics
-from liverl.observe.metrics.names import key_in, keys_of
+from liverl.model import Rewards, StepMetrics, Validation
+from liverl.observe.metrics.names import VALIDATION, key_in, keys_of
 
 REWARD = keys_of("reward")[0]
 NEWEST = 24  # steps of which the reward is kept in a snapshot: as many as a line has room for
@@ -18,29 +19,49 @@ class RewardHistory:
 
     def __init__(self) -> None:
         self._by_step: dict[int, float] = {}
+        self._scores: dict[str, dict[int, float]] = {}  # of validations: metric -> step -> value
 
     def clear(self) -> None:
         """Forget all steps: the file is read again from its beginning."""
         self._by_step.clear()
+        self._scores.clear()
 
     def add(self, news: Sequence[StepMetrics]) -> None:
         """Add new steps. A lower step than the last one is of a resumed trainer: it replaces the later steps."""
         for metrics in news:
             while self._by_step and next(reversed(self._by_step)) > metrics.step:
                 self._by_step.popitem()
+            self._score(metrics)
             key = key_in("reward", metrics.values)
             if key is not None:
                 self._by_step[metrics.step] = metrics.values[key]
 
+    def _score(self, metrics: StepMetrics) -> None:
+        for scores in self._scores.values():
+            while scores and next(reversed(scores)) > metrics.step:
+                scores.popitem()
+        for key, value in metrics.values.items():
+            if key.startswith(VALIDATION) and math.isfinite(value):
+                self._scores.setdefault(key, {})[metrics.step] = value
+
+    def _validation(self) -> Validation | None:
+        key = min((key for key, scores in self._scores.items() if scores), default=None)
+        if key is None:
+            return None
+        scores = self._scores[key]
+        step, best = next(reversed(scores)), max(scores.values())
+        best_step = next(at for at, value in scores.items() if value == best)
+        return Validation(key, next(iter(scores.values())), scores[step], step, best, best_step)
+
     def summary(self) -> Rewards:
-        """The newest rewards, and the means of the first and of the last three steps."""
+        """The newest rewards, the means of the first and of the last three steps, and the validations."""
         if not self._by_step:
-            return Rewards()
+            return Rewards(validation=self._validation())
         values = self._by_step.values()
         newest = list(islice(reversed(values), NEWEST))[::-1]
         first, last = list(islice(values, _ENDS)), newest[-_ENDS:]
         ends = sum(first) / len(first), sum(last) / len(last)
-        return Rewards(len(values), *ends, tuple(newest), resampled(list(values), NEWEST))
+        return Rewards(len(values), *ends, tuple(newest), resampled(list(values), NEWEST), self._validation())
 
 
 def resampled(values: Sequence[float], most: int) -> tuple[float, ...]:

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from liverl.observe.metrics.files import CHUNK, Batch, MetricFiles
-from liverl.observe.metrics.names import CHARTS, OVERVIEW, key_in
+from liverl.observe.metrics.names import CHARTS, OVERVIEW, VALIDATION, key_in
 
 __all__ = ["CHARTS", "CHUNK", "Batch", "Series", "SeriesReader", "SeriesSet", "chart_name"]
 
 
-_SCORES = "val-core/"
 _READS = 1 << 20  # blocks of one run: a file that grows faster than it is read must not be read for ever
 
 
@@ -187,7 +186,7 @@ def series_of(run_dir: str | os.PathLike[str]) -> tuple[SeriesSet, Mapping[Path,
 
 def validation_key(series: Iterable[str]) -> str:
     """The key of the validation score that the interface shows: the first ``val-core/`` by name; empty without any."""
-    return min((key for key in series if key.startswith(_SCORES)), default="")
+    return min((key for key in series if key.startswith(VALIDATION)), default="")
 
 
 def chart_name(key: str) -> str:
@@ -195,4 +194,4 @@ def chart_name(key: str) -> str:
     for name, keys in CHARTS:
         if key in keys:
             return name
-    return "validation" if key.startswith(_SCORES) else ""
+    return "validation" if key.startswith(VALIDATION) else ""

@@ -206,7 +206,7 @@ def _status_file(probe: Probe, target: Target) -> str | None:
     return (
         None
         if state == probe.pattern
-        else f"the service reports the state {state!r}"
+        else ("it is loading" if state == "starting" else f"the service reports the state {state!r}")
         + (f": {status['error']}" if status.get("error") else "")
     )
 
