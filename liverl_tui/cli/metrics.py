@@ -39,12 +39,12 @@ def export_command(
     has not written a metric, its cell is empty (null in Parquet); what is not finite is nan, inf or -inf.
     """
     from liverl.offline.charts_svg import charts
-    from liverl.offline.tables import NothingToExport, as_csv, metric_kinds, metrics_table, series_of
+    from liverl.offline.tables import NothingToExport, as_csv, metric_kinds, metrics_of, metrics_table
     from liverl.util.parquet import parquet
 
     run_dir = find_run(run, run_root)
     try:
-        series = series_of(run_dir)
+        series = metrics_of(run_dir)
         table = metrics_table(series, keys)
     except NothingToExport as error:
         raise CliError(f"run {run_dir.name} has no {error}", ExitCode.FAILED) from None

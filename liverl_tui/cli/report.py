@@ -67,11 +67,11 @@ def _page(run: RunDir, text: str) -> str:
     from liverl.offline.charts_svg import charts
     from liverl.offline.page import page
     from liverl.offline.present import present
-    from liverl.offline.tables import series_of
+    from liverl.offline.tables import metrics_of
 
     drawn = ""
     try:
-        series = series_of(run)
+        series = metrics_of(run)
     except OSError as error:
         echo(f"warning: no charts: {error.filename or run.path}: {error.strerror or error}", err=True)
     else:

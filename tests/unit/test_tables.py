@@ -25,8 +25,8 @@ from liverl.offline.tables import (
     NothingToExport,
     as_csv,
     metric_kinds,
+    metrics_of,
     metrics_table,
-    series_of,
     trials_of,
     trials_table,
 )
@@ -59,7 +59,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def test_the_metrics_have_a_row_per_step_and_nothing_where_nothing_was_written(run: RunDir) -> None:
-    table = metrics_table(series_of(run))
+    table = metrics_table(metrics_of(run))
     assert as_csv(table).splitlines() == [
         "step,actor/kl_loss,critic/score/mean,val-core/x/acc",
         "1,1e-05,0.25,",
@@ -70,16 +70,16 @@ def test_the_metrics_have_a_row_per_step_and_nothing_where_nothing_was_written(r
     assert types == {"step": "int", **dict.fromkeys(list(types)[1:], "float")}
     assert columns["step"] == [1, 2, 4] and columns["val-core/x/acc"] == [None, 0.75, None]
     assert math.isnan(columns["critic/score/mean"][1])
-    assert list(metrics_table(series_of(run), ["val-core/x/acc"])) == ["step", "val-core/x/acc"]
-    assert metrics_table(series_of(run), ["val-core/x/acc"])["step"] == [2]
+    assert list(metrics_table(metrics_of(run), ["val-core/x/acc"])) == ["step", "val-core/x/acc"]
+    assert metrics_table(metrics_of(run), ["val-core/x/acc"])["step"] == [2]
     with pytest.raises(KeyError, match="critic/none"):
-        metrics_table(series_of(run), ["critic/none"])
+        metrics_table(metrics_of(run), ["critic/none"])
 
 
 def test_a_run_without_a_step_has_nothing_to_export(tmp_path: Path) -> None:
     empty = RunDir(tmp_path)
     with pytest.raises(NothingToExport, match="no step has ended"):
-        metrics_table(series_of(empty))
+        metrics_table(metrics_of(empty))
     with pytest.raises(NothingToExport, match="trials of step 3"):
         trials_of(empty, False, 3, Wanted())
 
@@ -128,7 +128,7 @@ def drawn(svg: str) -> ET.Element:
 
 
 def test_charts_are_one_svg_that_needs_nothing_else(run: RunDir) -> None:
-    series = series_of(run)
+    series = metrics_of(run)
     svg = charts(series, ["critic/score/mean", "actor/kl_loss", "val-core/x/acc"], "p/r <&>")
     root = drawn(svg)
     texts = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
@@ -206,7 +206,7 @@ class Tags(HTMLParser):
 def test_the_page_is_whole_and_loads_nothing(run: RunDir) -> None:
     steps = (StepTrials(2, 32, 30, 2, 0.5, 28, ended_by={"submit": 24, "max_iterations": 6}),)
     tags = Tags()
-    text = page(REPORT, charts(series_of(run), ["critic/score/mean"]), steps)
+    text = page(REPORT, charts(metrics_of(run), ["critic/score/mean"]), steps)
     tags.feed(text)
     assert tags.open == [] and tags.loads == [] and "script" not in tags.seen
     assert "default-src 'none'" in text

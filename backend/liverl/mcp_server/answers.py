@@ -19,7 +19,7 @@ from liverl.daemon.next_attempt import changed_run
 from liverl.logs.files import log_files
 from liverl.logs.text import plain
 from liverl.model import Evidence, Snapshot, Symptom
-from liverl.observe.metrics.series import SeriesReader, SeriesSet
+from liverl.observe.metrics.series import series_of
 from liverl.offline.present import present
 from liverl.rundir.commands import next_command
 from liverl.rundir.index import RunInfo, RunLookupError, candidates, find_run
@@ -295,13 +295,8 @@ def metrics(run: RunDir, names: list[str], last: int) -> dict[str, Any]:
     Raises:
         Refused: a name does not exist, or the files cannot be read.
     """
-    reader, series = SeriesReader.of_run(run.path), SeriesSet()
     try:
-        while True:
-            batch = reader.poll()
-            series.add(batch)
-            if not batch.more:
-                break
+        series, _ = series_of(run.path)
     except OSError as error:
         raise Refused(f"the metrics of run {run.name} cannot be read: {error.strerror}") from None
     for name in names:

@@ -7,14 +7,13 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 
 from liverl.model import TrialHead
-from liverl.observe.metrics.series import SeriesReader, SeriesSet
+from liverl.observe.metrics.series import SeriesSet, series_of
 from liverl.observe.trials.steps import heads_of_step, steps_on_disk
 from liverl.offline.trials import Wanted, is_wanted, marks_of
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
 from liverl.util.parquet import Value
 
-READS = 4096  # of the metrics, at most: 64 KiB or more each
 Table = Mapping[str, Sequence[Value]]  # name of a column -> its values; None: nothing was written there
 
 # The columns of the trials. Names are those of ``TrialHead``; what is a list there is one text here.
@@ -50,20 +49,15 @@ class NothingToExport(Exception):
     """There is no row; the message says of what."""
 
 
-def series_of(run: RunDir) -> SeriesSet:
+def metrics_of(run: RunDir) -> SeriesSet:
     """All metrics that the run has written.
 
     Raises:
         OSError: a file cannot be read; its ``filename`` says which.
     """
-    series, reader = SeriesSet(), SeriesReader.of_run(run.path)
-    for _ in range(READS):
-        batch = reader.poll()
-        series.add(batch)
-        if not batch.more:
-            break
-    if reader.unreadable:
-        path, why = next(iter(reader.unreadable.items()))
+    series, unreadable = series_of(run.path)
+    if unreadable:
+        path, why = next(iter(unreadable.items()))
         raise OSError(0, why, str(path))
     return series
 
