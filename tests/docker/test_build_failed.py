@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 SOON_S = 10.0  # in which a failed build is to be named
 # The Dockerfile behind its first line; what is told; what doctor says of it.
 BAD = {
-    "step": ("RUN echo the step begins && echo the reason is this >&2 && exit 3",
+    "step": ("RUN echo the reason is this >&2 && exit 3",
              "the reason is this (exit code 3)", "A step of an image's build failed with exit code 3"),
     "copy": ("COPY nowhere.txt /x", 'COPY nowhere.txt /x: failed to c', "An image's build misses /nowhere.txt"),
     "syntax": ("RUNN true", "nknown instruction: RUNN", "A Dockerfile has an error in line 2"),

@@ -178,5 +178,5 @@ def test_trials_whose_worker_died_are_lost(
     left = Left(served, tmp_path / "run", "ack")
     left.begin("t-1")
     assert lost_trials(left.run) == frozenset(), "this process is the worker, and lives"
-    monkeypatch.setattr("liverl.sandboxes.sweep.start_tick", lambda pid: None)
+    monkeypatch.setattr("liverl.sandboxes.ledgers.start_tick", lambda pid: None)
     assert lost_trials(left.run) == {"t-1"}

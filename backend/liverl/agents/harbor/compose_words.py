@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 BUILD_ERROR, START_ERROR = "SandboxBuildError", "SandboxStartError"
 LONGEST = 400  # characters of what is told
+WHOLE = "; what Docker Compose printed is in exception.txt of the trial"  # behind the words, in our own trials' ends
 _HEAD = "Docker compose command failed for environment "
 # ``harbor/environments/docker/docker.py``, _run_docker_compose_command, of Harbor 0.25.
 _STDOUT = re.compile(r"\. Return code: (-?\d{1,6})\. Stdout: ")
@@ -83,7 +84,9 @@ def named(kind: str, message: str) -> tuple[str, str]:
 def sandbox_words(kind: str, message: str) -> str:
     """Why a sandbox could not be made, of an exception as ``named`` or this program's own trials have it; "" if it is
     about something else."""
-    return _cut(message.partition("\n")[0], LONGEST) if kind in (BUILD_ERROR, START_ERROR) else ""
+    if kind not in (BUILD_ERROR, START_ERROR):
+        return ""
+    return _cut(message.partition("\n")[0].removesuffix(WHOLE), LONGEST)
 
 
 def _buildkit(lines: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from liverl.agents.endings import exited
-from liverl.agents.harbor.compose_words import compose_failure
+from liverl.agents.harbor.compose_words import WHOLE, compose_failure
 from liverl.agents.harbor.config import (
     ConfigError,
     HarborTrial,
@@ -189,8 +189,7 @@ def failure(ended: Ended) -> TrialFailed:
     kind, message = ended.exception or ("", "")
     found = compose_failure(message)
     if found is not None:
-        words = f"{found.words}; what Docker Compose printed is in exception.txt of the trial"
-        return TrialFailed(found.kind, words, "infrastructure")
+        return TrialFailed(found.kind, f"{found.words}{WHOLE}", "infrastructure")
     if kind in _TIMEOUTS:
         return TrialFailed(kind, message, "timeout", same="timeout")
     status = _STATUS.search(message)
