@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import liverl
+
 # Variables that plans set and programs of others read -> by whom, and where that can be looked up.
 THIRD_PARTY: dict[str, dict[str, str]] = {
     "vllm": {
@@ -26,6 +28,10 @@ THIRD_PARTY: dict[str, dict[str, str]] = {
         "HYDRA_FULL_ERROR": "hydra.cc, debugging",
         "TORCH_COMPILE_DISABLE": "torch/_dynamo/config.py",
         "OMP_NUM_THREADS": "the OpenMP specification; PyTorch",
+        "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP": "verl/utils/checkpoint/checkpoint_manager.py",
+        "NCCL_SOCKET_IFNAME": "docs.nvidia.com, NCCL environment variables",
+        "GLOO_SOCKET_IFNAME": "docs.pytorch.org, torch.distributed, choosing the network interface",
+        "TP_SOCKET_IFNAME": "torch/csrc/distributed/rpc/tensorpipe_agent.cpp",
     },
     "ray": {
         "RAY_ADDRESS": "docs.ray.io, ray.init",
@@ -60,13 +66,13 @@ def reads(source: str) -> set[str]:
     """The variables that a module reads: by ``os.environ`` or a mapping called ``env``, or by a function that gets
     one of these and the name. Writing to them is no reading."""
     tree = ast.parse(source)
-    constants = {
-        target.id: node.value.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    constants = _constants(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith("liverl."):
+            theirs = _constants_of(str(node.module))
+            constants |= {
+                one.asname or one.name: theirs[one.name] for one in node.names if one.name in theirs
+            }
     found: set[str] = set()
     for node in ast.walk(tree):
         for name in _names_read(node):
@@ -74,6 +80,24 @@ def reads(source: str) -> set[str]:
             if isinstance(value, str):
                 found.add(value)
     return found
+
+
+def _constants(tree: ast.Module) -> dict[str, object]:
+    """The names that a module gives to constants."""
+    return {
+        target.id: node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+@functools.cache
+def _constants_of(module: str) -> dict[str, object]:
+    """Those of a module of ours, which is not imported: some need what is not installed here."""
+    path = Path(liverl.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    return _constants(ast.parse(path.read_text())) if path.exists() else {}
 
 
 def _names_read(node: ast.AST) -> Iterator[ast.expr]:

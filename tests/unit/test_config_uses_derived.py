@@ -25,6 +25,7 @@ from liverl.engines import ENGINES
 from liverl.observe.trials.script_sampling import script_sampling
 from liverl.plan import PlanError, make_plan, spec, verl_overrides, verl_trainer
 from liverl.plan.spec import Plan
+from liverl.plan.verl_trainer import INTERFACE_VARIABLES
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli.options import UpOptions
 from liverl_tui.cli.target import require_trusted
@@ -226,7 +227,8 @@ SEVERAL = {
         "backend cluster proxy ray trainer": "infrastructure.nnodes infrastructure.ngpus_per_node",
         "cluster ray": "infrastructure.ray_dashboard_port ray.temp_dir",
         "backend ray trainer": "verl.device",
-        "ray trainer": "agent.path infrastructure.vllm_logging_level credentials.wandb_api_key credentials.wandb_mode",
+        "ray trainer": "agent.path infrastructure.vllm_logging_level credentials.wandb_api_key credentials.wandb_mode "
+        "network.interface",
         "backend cluster proxy trainer": "vllm.gen_tp",
         "backend trainer": "training.train_batch_size training.n_resp_per_prompt training.total_steps",
         "cluster ray trainer": "ray.address",
@@ -357,7 +359,8 @@ def test_of_every_variable_that_a_plan_sets_it_is_known_who_reads_it() -> None:
     }
     # A mark of the process, for people: LIVERL_RUN, which the supervisor reads, names the replica as well.
     assert names - liverls - programs - ours == {"LIVERL_REPLICA_INDEX"}
-    assert programs - names == {"WANDB_API_KEY"}  # set where the file of a key is given
+    # Set where the file of a key, or an interface, is given.
+    assert programs - names == {"WANDB_API_KEY", *INTERFACE_VARIABLES}
 
 
 def test_the_reads_of_our_own_code_are_found() -> None:
