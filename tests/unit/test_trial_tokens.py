@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from liverl.embedded import tokenizer as embedded
 from liverl.observe.trials.rows import FILLED
-from liverl.observe.trials.token_rows import TokenRow, next_begin, reply_at, token_rows
+from liverl.observe.trials.token_rows import MOST, TokenRow, next_begin, reply_at, token_rows
 from liverl.observe.trials.token_texts import (
     LONGEST,
     NoTokenizer,
@@ -150,6 +150,7 @@ def test_one_filled_reply_hides_its_own_numbers_only() -> None:
         ({"rows": [document([1], traj_acc_ids=[1, 2, 3.5])]}, "traj_acc_ids has 3.5"),
         ({"rows": [document([1], traj_acc_ids=[1, 2, True])]}, "traj_acc_ids has True"),
         ({"rows": [document([1], traj_acc_ids=[1, 2, 1 << 31])]}, "traj_acc_ids has 2147483648"),
+        ({"rows": [document([1], traj_acc_ids=[1] * (MOST + 1))]}, "traj_acc_ids has 1,000,001 ids"),
         ({"rows": "many"}, "it has messages, but no tokens"),
     ],
 )

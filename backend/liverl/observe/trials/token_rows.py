@@ -26,6 +26,7 @@ from liverl.observe.trials.rows import (
 )
 from liverl.observe.trials.turns import Turn
 
+MOST = 1_000_000  # ids of a row; the longest contexts of models
 _MOST_ID = (1 << 31) - 1
 _ROUNDING = 1e-3  # a log-probability that is no more than this above 0 was rounded
 _LARGEST = 1e30  # of a log-probability, or of a bit of the mask: sums of these are numbers, too
@@ -37,7 +38,7 @@ SPLITS = {
     "aside": "a single reply beside the conversation",
 }
 # Facts on tokens that no file of a trial has.
-NOT_RECORDED = ("entropy", "mismatch")
+NOT_RECORDED = ("entropy", "trainer_logprob")
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -182,7 +183,7 @@ def token_rows(document: Mapping[str, Any], turns: Sequence[Turn] = ()) -> Token
 def _row(row: Mapping[str, Any], number: int) -> TokenRow | None:
     """A row as far as it can be used; None without ids."""
     ids = row.get(IDS)
-    if not isinstance(ids, list) or not all(map(_is_id, ids)):
+    if not isinstance(ids, list) or len(ids) > MOST or not all(map(_is_id, ids)):
         return None
     faults = tuple(fault.words for fault in row_faults(row))
     prompt = row.get(PROMPT)
@@ -214,6 +215,8 @@ def _why_no_ids(row: object) -> str:
     ids = row.get(IDS)
     if not isinstance(ids, list):
         return f"{IDS} is {'no list' if IDS in row else 'missing'}, expected a list of ids"
+    if len(ids) > MOST:
+        return f"{IDS} has {len(ids):,} ids; rows of {MOST:,} at most are shown"
     odd = next(value for value in ids if not _is_id(value))
     return f"{IDS} has {str(odd)[:20]}, expected ids from 0 to {_MOST_ID}"
 
