@@ -99,8 +99,8 @@ def row_words(row: RowShown, rows: int) -> str:
     return f"row {row.number} of {rows} ({one_line(row.kind)}): {', '.join(words)}"
 
 
-def said(shown: TokensShown, row: RowShown) -> Iterator[str]:
-    """What must be known about a row before its numbers are believed."""
+def said(row: RowShown, no_text: str) -> Iterator[str]:
+    """What must be known about a row before its numbers are believed. ``no_text``: why ids have no text, if so."""
     if row.why:
         yield f"a row of its own: {row.why}"
     if row.missing:
@@ -110,11 +110,11 @@ def said(shown: TokensShown, row: RowShown) -> Iterator[str]:
     healed = [reply for reply in row.replies if reply.healed]
     for reply in healed:
         yield (
-            f"turn {reply.turn} was healed: its prompt as text would have had other ids than the reply before it; "
-            "the row keeps those that were sampled"
+            f"turn {reply.turn} was healed: the text of the reply before it has other ids; the row keeps those that "
+            "were sampled"
         )
-    if shown.no_text:
-        yield f"ids are shown, not their text: {one_line(shown.no_text)}"
+    if no_text:
+        yield f"ids are shown, not their text: {one_line(no_text)}"
 
 
 def not_recorded(names: Sequence[str]) -> str:
@@ -135,7 +135,7 @@ def token_report(shown: TokensShown, begin: int, width: int) -> list[str]:
     chosen = next((row for row in shown.rows if row.number == shown.row), None)
     if chosen is None:
         return lines
-    lines += said(shown, chosen)
+    lines += said(chosen, shown.no_text)
     lines.append(f"not recorded of tokens: {not_recorded(shown.not_recorded)}")
     worst = {token.index for token in shown.worst}
     for _, group in groupby(shown.tokens, lambda token: (token.reply, token.sampled)):

@@ -22,6 +22,7 @@ from kit.pictures import app_screen, differences, svg
 from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, stop_clocks, trial
 from kit.settled import painted
+from kit.token_documents import DIALOGUE, said, write_run
 from rich.console import Console
 from textual.widgets import Input
 
@@ -391,6 +392,18 @@ async def test_trajectory(artist: Artist) -> None:
         await artist.press("4", "u", "j", "enter")
         await artist.until("Done.")
         await artist.check("trajectory")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=lambda size: str(size[0]))
+async def test_tokens(artist: Artist, size: tuple[int, int]) -> None:
+    write_run(artist.run_dir, trial(1).path, said(*DIALOGUE, kind="main"))
+    async with artist.showing(size, snapshot()):
+        await artist.press("4", "u", "j", "enter")
+        await artist.until("turn 2")
+        await artist.press("t")
+        await artist.until("1 of 1 (main)")
+        await artist.press("n", "n")
+        await artist.check(f"tokens_{size[0]}")
 
 
 async def test_metrics(artist: Artist) -> None:

@@ -291,7 +291,11 @@ def test_the_command_prints_text_and_json(run: RunDir) -> None:
     put(run, said(*PARTS))
     asked = ["one-0a1b2c", "--tokens", "--worst", "1", "--run", str(run.path)]
     told = CliRunner().invoke(trials_command.commands["show"], asked)
-    assert "\n> one two\n" in told.output and "\n  tool" in told.output and "en«d»" in told.output.replace("\n", "")
+    assert (
+        "\n> one two\n" in told.output
+        and "\n  tool" in told.output
+        and "en«d»" in told.output.replace("\n", "")
+    )
     document = json.loads(CliRunner().invoke(trials_command.commands["show"], [*asked, "--json"]).output)
     assert (document["row"], document["worst"][0]["text"]) == (1, "d")
 
