@@ -16,7 +16,7 @@ from kit.token_documents import DIALOGUE, said, write_run
 from liverl.embedded import tokenizer as embedded
 from liverl.model import TrialsStatus
 from liverl.observe.trials.token_rows import token_rows
-from liverl.observe.trials.token_texts import embedded_texts
+from liverl.observe.trials.token_texts import TokenTexts, embedded_texts
 from liverl.offline.trial_tokens import RowText
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.screens.tokens import TokensScreen
@@ -128,11 +128,35 @@ async def test_turns_tokens_and_ends(tmp_path: Path) -> None:
             await shown.press(key)
             assert shown.pane.cursor == index, key
             assert shown.marked, f"{key}: the token under the cursor is on the screen"
-        await shown.press(*["down"] * 20)
+        assert "── turn 1" in shown.text
+        for _ in range(20):
+            await shown.press("down")
+            assert shown.marked
         assert shown.pane.cursor >= begins[1], "down reaches the last line"
         before = shown.pane.cursor
         await shown.press("up")
         assert shown.pane.cursor < before
+        for _ in range(20):
+            await shown.press("up")
+            assert shown.marked
+        assert shown.pane.cursor < begins[0] and "── turn 1" in shown.text, "with the rule above it"
+
+
+async def test_a_jump_shows_what_comes_behind_the_token(tmp_path: Path) -> None:
+    parts = [("start", 0), ("abc\n" * 90, 1)]
+    probabilities = [-0.5] * len(embedded.encode(parts[1][0]))
+    probabilities[120] = -9.0
+    write_run(tmp_path, TRIAL.path, said(*parts, traj_response_logprobs=probabilities))
+    async with app_of(tmp_path).run_test(size=(80, 24)) as pilot:
+        shown = await opened(pilot)
+        await shown.press("n")
+        at = next(
+            n for n, row in enumerate(shown.pane.rows) if n > 2 and any(s == CURSOR for _, s in row.spans)
+        )
+        assert 4 < at < len(shown.pane.rows) - 4
+        for _ in range(at):
+            await shown.press("up")
+            assert shown.marked, "the window follows the cursor"
 
 
 async def test_a_row_beside_the_conversation_says_why_it_is_one(tmp_path: Path) -> None:
@@ -209,18 +233,36 @@ async def test_every_line_fits_the_terminal(tmp_path: Path, size: tuple[int, int
 
 
 @given(
-    parts=st.lists(st.tuples(st.text(alphabet="ab é€\n", max_size=12), st.integers(0, 1)), max_size=6),
+    pieces=st.lists(st.text(alphabet="ab é中\n", max_size=7), min_size=1, max_size=20),
+    mask=st.lists(st.integers(0, 1), min_size=20, max_size=20),
     width=st.integers(10, 30),
     data=st.data(),
 )
-def test_a_token_is_found_where_it_is_drawn(parts: list[tuple[str, int]], width: int, data: Any) -> None:
-    (row,) = token_rows(said(("x", 0), *parts)).rows
-    text = RowText(row, embedded_texts())
+def test_a_token_is_found_where_it_is_drawn(
+    pieces: list[str], mask: list[int], width: int, data: Any
+) -> None:
+    bits = mask[: len(pieces) - 1]
+    (row,) = token_rows(
+        {
+            "initial_prompt_token_len": 1,
+            "traj_acc_ids": list(range(len(pieces))),
+            "traj_response_mask": bits,
+            "traj_response_logprobs": [-0.5 * bit for bit in bits],
+        }
+    ).rows
+    text = RowText(row, TokenTexts("made here", lambda token: pieces[token].encode()))
     lines = lines_of(row, text, 0, len(row.ids), width)
     index = data.draw(st.integers(0, len(row.ids) - 1))
     line = lines[line_of(lines, index)]
     assert index in [number for number, _ in line.pieces]
     assert token_at(line, column_of(line, index)) == index
+    used = 0
+    for number, piece in line.pieces:
+        assert {token_at(line, used + at) for at in range(columns(piece))} <= {number}
+        used += columns(piece)
+    assert not [each for each in lines[: line_of(lines, index)] if index in dict(each.pieces)], (
+        "its first line"
+    )
     token = row.window(index, 1)[0]
     assert line.sampled is token.sampled
     assert all(row.window(number, 1)[0].sampled is line.sampled for number, _ in line.pieces)
