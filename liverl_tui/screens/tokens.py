@@ -14,6 +14,7 @@ from liverl_tui.keys.bindings import Scope
 from liverl_tui.screens.base import RunScreen
 from liverl_tui.widgets.base.keybar import KeyBar
 from liverl_tui.widgets.header.header import Header
+from liverl_tui.widgets.tokens.layout import place_of
 from liverl_tui.widgets.tokens.pane import TokensPane
 
 if TYPE_CHECKING:
@@ -62,14 +63,20 @@ class TokensScreen(RunScreen):
 
     async def _read(self) -> None:
         try:
-            tokens, texts = await asyncio.to_thread(_load, self.liverl.source.run.path, self.path)
+            read = await asyncio.to_thread(_load, self.liverl.source.run.path, self.path, self._turn)
         except OSError as error:
             self.pane.fail(f"cannot read this trial: {error.strerror or error}")
             return
-        self.pane.take(tokens, texts, self._turn)
+        self.pane.take(*read)
 
 
-def _load(run_dir: Path, path: str) -> tuple[TrialTokens, list[RowText]]:
-    """Blocking. Raises OSError if the storage failed."""
+def _load(run_dir: Path, path: str, turn: int) -> tuple[TrialTokens, RowText | None, tuple[int, int]]:
+    """The tokens of a trial, the place of a turn in them, and the text of the row that has it. Blocking.
+
+    Raises:
+        OSError: the storage failed.
+    """
     tokens = load(run_dir, path, reader_of(run_dir / path).read())
-    return tokens, [RowText(row, tokens.texts) for row in tokens.rows]
+    place = place_of(tokens.rows, turn)
+    text = RowText(tokens.rows[place[0]], tokens.texts) if tokens.rows else None
+    return tokens, text, place

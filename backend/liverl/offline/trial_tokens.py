@@ -204,8 +204,13 @@ def _none(trajectory: Trajectory) -> str:
     if trajectory.running:
         return f"{PROXY_TRAJECTORY}, which has the tokens, is written when the trial ends"
     if trajectory.session is not None:
-        return f"it has no {PROXY_TRAJECTORY}: its session did not end, or the file was removed"
-    return f"it has no {PROXY_TRAJECTORY}: its calls went through no session, so that only their text is recorded"
+        return (
+            f"it has no {PROXY_TRAJECTORY}: its session did not end, or the file was removed or not recorded"
+        )
+    return (
+        f"it has no {PROXY_TRAJECTORY}: its calls went through no session, so that only their text is recorded; "
+        "with proxy.trials_through: sessions the tokens of a run are, too"
+    )
 
 
 def _counts(value: object) -> dict[str, int]:

@@ -33,6 +33,18 @@ class Line(NamedTuple):
     reply: int | None = None
 
 
+def place_of(rows: Sequence[TokenRow], turn: int) -> tuple[int, int]:
+    """Where a turn begins: the place of its row, and its first sampled token; without such a turn the beginning of the
+    last row, which is that of the conversation."""
+    places = (
+        (number, reply.begin)
+        for number, row in reversed([*enumerate(rows)])
+        for reply in row.replies
+        if reply.turn == turn
+    )
+    return next(places, (max(0, len(rows) - 1), 0))
+
+
 def chunk_of(index: int, total: int) -> tuple[int, int]:
     """The tokens whose lines are made while the cursor is on ``index``."""
     begin = max(0, (index // CHUNK - 1) * CHUNK)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import events
@@ -58,17 +58,12 @@ class TokensPane(Pane):
 
     # -- what is shown
 
-    def take(self, tokens: TrialTokens, texts: Sequence[RowText], turn: int) -> None:
-        """Show the tokens of a trial: the row with ``turn``, from its first sampled token on; without it, the last row.
-        ``texts``: of each row."""
-        self.tokens, self._texts = tokens, dict(enumerate(texts))
-        places = [
-            (number, reply.begin)
-            for number, row in enumerate(tokens.rows)
-            for reply in row.replies
-            if reply.turn == turn
-        ]
-        self._show_row(*(places[-1] if places else (len(tokens.rows) - 1, 0)))
+    def take(self, tokens: TrialTokens, text: RowText | None, place: tuple[int, int]) -> None:
+        """Show the tokens of a trial. ``place``: the place of a row, and the token in it to begin with; ``text``: of
+        that row, None if there is no row."""
+        self.tokens = tokens
+        self._texts = {} if text is None else {place[0]: text}
+        self._show_row(*place)
 
     def fail(self, problem: str) -> None:
         """Say why nothing can be shown."""
@@ -77,7 +72,9 @@ class TokensPane(Pane):
 
     def _show_row(self, number: int, cursor: int) -> None:
         self._row, self.cursor, self._rank, self._made, self._top = number, cursor, None, (), 0
-        row = self.row
+        row, tokens = self.row, self.tokens
+        if row is not None and tokens is not None and number not in self._texts:
+            self._texts[number] = RowText(row, tokens.texts)
         self._worst = [] if row is None else row.worst(row.sampled)
         self.update()
 
