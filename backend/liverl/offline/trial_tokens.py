@@ -228,7 +228,9 @@ def texts_of(run_dir: Path, env: Mapping[str, str]) -> TokenTexts:
     """
     run = RunDir(run_dir)
     if not run.config.exists():
-        raise NoTokenizer("the run has no config.yaml that names its model; --tokenizer names a folder")
+        raise NoTokenizer(
+            "the run has no config.yaml that names its model; trials show --tokenizer DIR names one"
+        )
     try:
         config = load_config(run.config, env={}, read_secrets=False).config
     except (ConfigError, OSError) as error:
@@ -243,14 +245,18 @@ def _of_config(run_dir: Path, config: RunConfig, env: Mapping[str, str]) -> Toke
     if when.managed(config) and not ENGINES[config.run.engine].gpus:
         return embedded_texts()
     if when.command(config):
-        raise NoTokenizer("the run's own launch script chooses the model; --tokenizer names its folder")
+        raise NoTokenizer(
+            "the run's own launch script chooses the model; trials show --tokenizer DIR names its folder"
+        )
     plan = plan_of(run_dir)
     if plan is None:
         raise NoTokenizer("the run's plan.json, which says where its model is, cannot be read")
     key, name = named(config)
     folder = folder_of(plan, config, env)
     if folder is None:
-        raise NoTokenizer(f"the model {name} ({key}) is not on this host; --tokenizer names another folder")
+        raise NoTokenizer(
+            f"the model {name} ({key}) is not on this host; trials show --tokenizer DIR names another folder"
+        )
     return read_texts(folder)
 
 
