@@ -461,7 +461,7 @@ async def test_a_terminal_of_few_colours_that_was_drawn_on_before_changes_no_pic
 
 def test_a_picture_fetches_nothing() -> None:
     stored = [path.read_text() for path in PICTURES.glob("*.svg")]
-    assert len(stored) == 15
+    assert len(stored) == 18
     assert not [
         picture for picture in stored if "href" in picture or "url(" in picture or "@import" in picture
     ]
