@@ -81,6 +81,12 @@ class Navigation:
 
         self._host.push_screen(TrajectoryScreen(path, trials=trials, among=among, moved=moved))
 
+    def open_tokens(self, path: str, turn: int = 0) -> None:
+        """Show the tokens of a trial. ``path``: its directory, relative to the run's. See ``TokensScreen``."""
+        from liverl_tui.screens.tokens import TokensScreen
+
+        self._host.push_screen(TokensScreen(path, turn))
+
     def open_log(self, name: str) -> None:
         """Show the log of ``name`` in the dashboard; for a replica managed by verl, its lines in the trainer's log."""
         pane = self._log_pane()

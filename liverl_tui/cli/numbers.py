@@ -32,3 +32,4 @@ LINES = click.IntRange(0, MOST_LINES)  # how many lines or events to print
 VERSION = click.IntRange(0, 2**31)  # of the JSON that scripts read
 STEP = click.IntRange(0, 2**31)  # the number of a step
 EVENT = click.IntRange(0, 2**53)  # the number of an event
+ROW = click.IntRange(1, 2**31)  # the number of a row of tokens

@@ -16,7 +16,7 @@ from liverl.util.nearest import did_you_mean
 from liverl.util.plural import quantity
 from liverl_tui.cli.actions import Actions
 from liverl_tui.cli.exporting import output_option, write
-from liverl_tui.cli.numbers import LINES, STEP
+from liverl_tui.cli.numbers import LINES, ROW, STEP
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 NEWEST = 50  # trials that ``ls`` prints without -n
 TAIL = 10  # ended trials that ``tail`` begins with
+TOKENS = 1000  # tokens that ``show --tokens`` prints without -n
+WORST, MOST_WORST = 10, 10_000  # least likely tokens that it lists
+WIDTH = 100  # columns of its text where there is no terminal
 ENDING_S = 10.0  # the longest time from a backend's ``bye`` to the end of its process
 INTERVAL_S = 1.0  # between two looks of ``tail``
 WAITS = ("queue", "sandbox", "model", "tool", "agent", "verifier")
@@ -140,16 +143,77 @@ def ls_command(
 
 @trials_command.command("show")
 @click.argument("trial")
+@click.option("--tokens", is_flag=True, help="Show the tokens of a row: text, mask, log-probabilities.")
+@click.option("--row", type=ROW, metavar="N", help="With --tokens: row N, not that of the conversation.")
+@click.option(
+    "--from",
+    "begin",
+    type=LINES,
+    default=0,
+    metavar="N",
+    help="With --tokens: begin at token N, not at the first.",
+)
+@click.option(
+    "-n",
+    "--lines",
+    "most",
+    type=LINES,
+    default=TOKENS,
+    show_default=True,
+    metavar="N",
+    help="With --tokens: at most N tokens.",
+)
+@click.option(
+    "--worst",
+    type=click.IntRange(0, MOST_WORST),
+    default=WORST,
+    show_default=True,
+    metavar="N",
+    help="With --tokens: list the N least likely sampled tokens.",
+)
+@click.option(
+    "--tokenizer",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="With --tokens: take the text of ids from the tokenizer in DIR, not from the run's model.",
+)
 @_as_json
 @run_options
-def show_command(run: Path | None, run_root: Path | None, trial: str, as_json: bool) -> int:
-    """Show one trial: phases, rewards, error, turns and files.
+def show_command(
+    run: Path | None,
+    run_root: Path | None,
+    trial: str,
+    tokens: bool,
+    row: int | None,
+    begin: int,
+    most: int,
+    worst: int,
+    tokenizer: Path | None,
+    as_json: bool,
+) -> int:
+    """Show one trial: phases, rewards, error, turns and files; or its tokens.
 
-    TRIAL is its name, or its path in the directory of the run.
+    TRIAL is its name, or its path in the directory of the run. With --tokens lines that begin with > were sampled by
+    the model, and the tokens in « » are the least likely ones of the row. What was not recorded is said.
     """
     from liverl.offline.trials import encoded, shown
 
     run_dir, state, live = _present(run, run_root)
+    if tokens:
+        from liverl.offline import trial_tokens
+        from liverl_tui.text.token_lines import token_report
+
+        what = _asked(
+            lambda: trial_tokens.shown_tokens(
+                run_dir, state, trial, row=row, begin=begin, most=most, worst=worst, tokenizer=tokenizer
+            )
+        )
+        if as_json:
+            echo_json(trial_tokens.encoded(what).decode())
+        else:
+            echo("\n".join(token_report(what, begin, _width() or WIDTH)))
+        return ExitCode.OK
+    _only_with_tokens(click.get_current_context())
     found = _asked(lambda: shown(run_dir, state, live, trial))
     if as_json:
         echo_json(encoded(found).decode())
@@ -158,6 +222,19 @@ def show_command(run: Path | None, run_root: Path | None, trial: str, as_json: b
 
     _print(shown_lines(found, time.time()))
     return ExitCode.OK
+
+
+def _only_with_tokens(context: click.Context) -> None:
+    """Refuse what says nothing without ``--tokens``."""
+    for name, option in (
+        ("row", "--row"),
+        ("begin", "--from"),
+        ("most", "--lines"),
+        ("worst", "--worst"),
+        ("tokenizer", "--tokenizer"),
+    ):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} is for tokens: give --tokens, too")
 
 
 @trials_command.command("export")

@@ -129,6 +129,9 @@ class Navigation(Protocol):
     ) -> None:
         """Show one trial turn by turn. ``path``: its directory, relative to the run's. See ``TrajectoryScreen``."""
 
+    def open_tokens(self, path: str, turn: int = 0) -> None:
+        """Show the tokens of a trial. ``path``: its directory, relative to the run's. See ``TokensScreen``."""
+
     def choose_order(self, pane: Any) -> None:
         """Let the user choose what ``pane``, a list (``RowsPane``), is sorted by."""
 

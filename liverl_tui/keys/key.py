@@ -17,6 +17,7 @@ Scope = Literal[
     "logs",
     "trials",
     "trajectory",
+    "tokens",
     "metrics",
     "service",
     "gpu",

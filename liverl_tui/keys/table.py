@@ -14,6 +14,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "trials": "Trajectories pane",
     "containers": "Sandboxes pane",
     "trajectory": "One trajectory",
+    "tokens": "Tokens of a trial",
     "metrics": "Metrics",
     "service": "Service and replica detail",
     "gpu": "One GPU",
@@ -33,6 +34,7 @@ ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
     ("trials", "list", "moving", "dashboard", "app"),
     ("containers", "list", "moving", "dashboard", "app"),
     ("moving", "trajectory", "app"),
+    ("moving", "tokens", "app"),
     ("metrics", "app"),
     ("list", "moving", "service", "app"),  # in the list beside the detail
     ("moving", "service", "app"),
@@ -299,6 +301,29 @@ KEYS: tuple[Key, ...] = (
     Key("trajectory", "flagged(1)", "full_stop", "next flagged", "Open the next flagged trial", bar=True),
     Key("trajectory", "flagged(-1)", "comma", "previous flagged", "Open the previous flagged trial"),
     Key("trajectory", "raw", "v", "raw", "Show the raw JSON record of this turn, or the turn", bar=True),
+    Key(
+        "trajectory",
+        "tokens",
+        "t",
+        "tokens",
+        "Show the tokens of this trial: which were sampled, and how likely each was",
+        bar=True,
+    ),
+    # -- tokens of a trial
+    Key(
+        "tokens",
+        "worst(1)",
+        "n",
+        "worst token",
+        "Go to the least likely token, then to the next one",
+        bar=True,
+    ),
+    Key("tokens", "worst(-1)", "N", "back", "Go back among the least likely tokens"),
+    Key("tokens", "turn(1)", "right_square_bracket", "next turn", "Go to the next turn", bar=True),
+    Key("tokens", "turn(-1)", "left_square_bracket", "previous turn", "Go to the previous turn"),
+    Key("tokens", "step(1)", "right,l", "next token", "Go to the next token", bar=True),
+    Key("tokens", "step(-1)", "left,h", "previous token", "Go to the previous token"),
+    Key("tokens", "next_row", "v", "next row", "Show the next row of tokens of this trial", bar=True),
     # -- help
     Key("help", "back", "escape,q,question_mark,f1", "close", "Close this screen", bar=True),
     Key(

@@ -267,6 +267,11 @@ class TrajectoryScreen(RunScreen):
         else:
             await self._show_record(self._raw + by)
 
+    def action_tokens(self) -> None:
+        """Show the tokens of the trial, from the turn under the cursor on."""
+        turn = self._raw if self._raw is not None else self.pane.turn
+        self.liverl.navigation.open_tokens(self.path, turn if turn > 1 else 0)
+
     def action_trial(self, by: int) -> None:
         """Open the next (1) or previous (-1) trial of the list."""
         self._step(by, lambda _head: True)

@@ -24,14 +24,14 @@ def wrap(text: str, width: int, begin: int = 0) -> list[str]:
     lines, line = [], ""
     for word in _words(one_line(text), room):
         joined = f"{line} {word}" if line else word
-        if _columns(joined) <= room:
+        if columns(joined) <= room:
             line = joined
             continue
         if line:
             lines.append(line)
             room = width
-        while _columns(word) > room:
-            part = _head(word, room)
+        while columns(word) > room:
+            part = head(word, room)
             lines.append(part)
             word, room = word[len(part) :], width
         line = word
@@ -44,18 +44,19 @@ def _words(text: str, most: int) -> list[str]:
     for word in text.split(" "):
         if words and _UNIT.fullmatch(word) and _NUMBER.fullmatch(words[-1]):
             pair = f"{words[-1]} {word}"
-            if _columns(pair) <= most:
+            if columns(pair) <= most:
                 words[-1] = pair
                 continue
         words.append(word)
     return words
 
 
-def _columns(text: str) -> int:
+def columns(text: str) -> int:
+    """Columns of a text in a terminal."""
     return len(text) if text.isascii() else cell_len(text)
 
 
-def _head(word: str, room: int) -> str:
+def head(word: str, room: int) -> str:
     """The longest beginning of a word that fits ``room`` columns."""
     if word.isascii():
         return word[:room]

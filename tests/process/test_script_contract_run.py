@@ -165,6 +165,12 @@ def _ended(told: Told) -> None:
     told.outputs["trials show --json"] = [
         printed("trials", "show", "--json", folder.name, "--run", run.run_dir)
     ]
+    row = {"initial_prompt_token_len": 1, "traj_acc_ids": [65, 66], "traj_response_mask": [1],
+           "traj_response_logprobs": [-0.5], "policy_versions": [[3, 1]]}  # fmt: skip
+    (folder / "proxy_trajectory.json").write_text(json.dumps({"rows": [row], "not_trained": {"hidden": 2}}))
+    told.outputs["trials show --tokens --json"] = [
+        printed("trials", "show", "--tokens", "--json", folder.name, "--run", run.run_dir)
+    ]
     told.outputs["trials export --jsonl"] = [printed("trials", "export", "--jsonl", "--run", run.run_dir)]
     told.outputs["trials tail --json"] = [printed("trials", "tail", "--json", "--run", run.run_dir)]
     for name in ("events.jsonl", "history.jsonl", "journal.jsonl"):

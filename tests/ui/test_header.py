@@ -420,7 +420,7 @@ async def test_it_has_three_rows_on_large_screens_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "screen", ["dashboard", "service", "gpu", "trajectory", "metrics", "events", "alerts"]
+    "screen", ["dashboard", "service", "gpu", "trajectory", "tokens", "metrics", "events", "alerts"]
 )
 async def test_it_stands_on_every_screen_and_follows_the_run(screen: str, tmp_path: Path) -> None:
     source = FakeSource(tmp_path, view=view(run="liverl/first", step=7, gpus=(gpu(0), gpu(1))))
@@ -432,6 +432,7 @@ async def test_it_stands_on_every_screen_and_follows_the_run(screen: str, tmp_pa
             "service": lambda: app.navigation.open_service("r0"),
             "gpu": app.navigation.open_gpu,
             "trajectory": lambda: app.navigation.open_trial("trials/step_0001/one"),
+            "tokens": lambda: app.navigation.open_tokens("trials/step_0001/one"),
             "metrics": app.navigation.action_metrics,
             "events": app.navigation.action_events,
             "alerts": app.navigation.action_alerts,

@@ -13,6 +13,7 @@ from kit.hostile import EVERY, FORBIDDEN, KINDS, infect
 from kit.hostile_run import TRIAL, detail, fill, the_view
 from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, settle
+from kit.token_documents import DIALOGUE, said, write_run
 
 from liverl.model import Cause, Result
 from liverl_tui.app.app import LiverlApp
@@ -117,6 +118,26 @@ async def test_a_trajectory_lets_nothing_through(tmp_path: Path, neighbour: int,
         await shown.until("the answer")
         await shown.press("e", "pagedown", "pagedown", "end", "home", "v", "pagedown", "end", "v")
         await shown.press("slash", *"answer", "enter", "y", "Y")
+    assert not [text for text in escapes(bad) if text not in shown.seen and text != "\\r"]
+
+
+async def test_tokens_let_nothing_through(tmp_path: Path, neighbour: int, bad: str) -> None:
+    from liverl_tui.screens.tokens import TokensScreen
+
+    run_dir = tmp_path / "liverl" / "first"
+    fill(run_dir, bad)
+    rows = [said((bad, 0), (f"x{bad}y", 1), kind=bad), said(*DIALOGUE, kind=bad)]
+    write_run(run_dir, TRIAL.path, {"rows": rows, "not_trained": {bad: 3}})
+    async with LiverlApp(FakeSource(run_dir, the_view(run_dir, neighbour, bad))).run_test(
+        size=(160, 60)
+    ) as pilot:
+        shown = Watched(pilot)
+        await settle(pilot)
+        await pilot.app.push_screen(TokensScreen(TRIAL.path))
+        await shown.until("row 2 of 2")
+        await shown.press("n", "v", "n", "end", "home", "y", "Y")
+        await shown.until("row 1 of 2")
+        shown.look("tokens")
     assert not [text for text in escapes(bad) if text not in shown.seen and text != "\\r"]
 
 

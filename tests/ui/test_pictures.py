@@ -22,6 +22,7 @@ from kit.pictures import app_screen, differences, svg
 from kit.pilots import press, until
 from kit.screens import NOW, FakeSource, event, gpu, replica, service, settle, snapshot, stop_clocks, trial
 from kit.settled import painted
+from kit.token_documents import DIALOGUE, said, write_run
 from rich.console import Console
 from textual.widgets import Input
 
@@ -393,6 +394,18 @@ async def test_trajectory(artist: Artist) -> None:
         await artist.check("trajectory")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=lambda size: str(size[0]))
+async def test_tokens(artist: Artist, size: tuple[int, int]) -> None:
+    write_run(artist.run_dir, trial(1).path, said(*DIALOGUE, kind="main"))
+    async with artist.showing(size, snapshot()):
+        await artist.press("4", "u", "j", "enter")
+        await artist.until("turn 2")
+        await artist.press("t")
+        await artist.until("1 of 1 (main)")
+        await artist.press("n", "n")
+        await artist.check(f"tokens_{size[0]}")
+
+
 async def test_metrics(artist: Artist) -> None:
     write_metrics(artist.run_dir)
     async with artist.showing((120, 40), snapshot()):
@@ -448,7 +461,7 @@ async def test_a_terminal_of_few_colours_that_was_drawn_on_before_changes_no_pic
 
 def test_a_picture_fetches_nothing() -> None:
     stored = [path.read_text() for path in PICTURES.glob("*.svg")]
-    assert len(stored) == 15
+    assert len(stored) == 18
     assert not [
         picture for picture in stored if "href" in picture or "url(" in picture or "@import" in picture
     ]

@@ -27,6 +27,7 @@ from liverl_tui.widgets.lists.alerts import AlertList
 from liverl_tui.widgets.lists.events import EventList
 from liverl_tui.widgets.lists.sandboxes import SandboxList
 from liverl_tui.widgets.log.pane import LogsPane
+from liverl_tui.widgets.tokens.pane import TokensPane
 
 # The class that has the actions of a scope; those of "app" are found by liverl_tui.app.actions, see test_app_actions.
 SCOPED = {
@@ -37,6 +38,7 @@ SCOPED = {
     "logs": LogsPane,
     "trials": TrialsPane,
     "trajectory": TrajectoryScreen,
+    "tokens": TokensPane,
     "metrics": MetricsScreen,
     "service": ServiceScreen,
     "gpu": GpuScreen,

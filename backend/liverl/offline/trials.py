@@ -186,7 +186,7 @@ def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialSh
         NoSuchTrial: there is none, or several have the name.
         OSError: the storage failed.
     """
-    path = _path_of(run, state, name)
+    path = path_of(run, state, name)
     trajectory = reader_of(run.path / path).read()
     head = _head(run, state, path, trajectory)
     if not live:
@@ -278,7 +278,7 @@ def _head(run: RunDir, state: Snapshot | None, path: str, trajectory: Trajectory
     )
 
 
-def _path_of(run: RunDir, state: Snapshot | None, name: str) -> str:
+def path_of(run: RunDir, state: Snapshot | None, name: str) -> str:
     """The path of a trial in the run's directory."""
     newest = state.trials.newest if state is not None else ()
     asked = name.rstrip("/")

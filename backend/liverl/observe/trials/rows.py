@@ -22,6 +22,7 @@ PROMPT, IDS, MASK, LOGPROBS = (
     "traj_response_mask",
     "traj_response_logprobs",
 )
+_FIELDS = (PROMPT, IDS, MASK, LOGPROBS)
 # A reply of at least so many tokens whose log-probabilities are all exactly 0.0 was filled with zeros. Shorter ones may
 # be certain (an end token, `ok`), and so may long runs within a reply (the syntax of a call); a whole reply never was,
 # in 640 trials of the default run, where all tokens but one in each reply are certain.
@@ -53,11 +54,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 def read_rows(document: Mapping[str, Any]) -> Rows:
     """The rows of a trajectory document; none of one that has only messages."""
-    several = document.get("rows")
-    if isinstance(several, list):
-        rows = several
-    else:
-        rows = [document] if any(name in document for name in (IDS, MASK, LOGPROBS)) else []
+    rows = row_objects(document)
     kinds: Counter[str] = Counter()
     sampled: Counter[str] = Counter()
     faults: list[Fault] = []
@@ -65,9 +62,7 @@ def read_rows(document: Mapping[str, Any]) -> Rows:
         if not isinstance(row, dict):
             faults.append(Fault(BAD_ROWS, f"row {number}: found {_kind_of(row)}, expected an object"))
             continue
-        if number == len(rows) and not any(name in row for name in (PROMPT, IDS, MASK, LOGPROBS)):
-            row = {**document, **row}  # as the sessions write it: its lists are on top
-        kind = row["kind"] if isinstance(row.get("kind"), str) else "main"
+        kind = kind_of_row(row)
         kinds[kind] += 1
         mask = row.get(MASK)
         sampled[kind] += sum(1 for bit in mask if bit) if isinstance(mask, list) else 0
@@ -79,6 +74,24 @@ def read_rows(document: Mapping[str, Any]) -> Rows:
         tuple(fault.words for fault in faults),
         tuple(dict.fromkeys(fault.flag for fault in faults)),
     )
+
+
+def row_objects(document: Mapping[str, Any]) -> list[Any]:
+    """The rows of a trajectory document, each with its lists; what is no object is left as it is. Empty for one that
+    has only messages."""
+    several = document.get("rows")
+    if not isinstance(several, list):
+        return [document] if any(name in document for name in (IDS, MASK, LOGPROBS)) else []
+    rows = list(several)
+    if rows and isinstance(rows[-1], dict) and not any(name in rows[-1] for name in _FIELDS):
+        rows[-1] = {**document, **rows[-1]}  # as the sessions write it: its lists are on top
+    return rows
+
+
+def kind_of_row(row: Mapping[str, Any]) -> str:
+    """``kind`` of a row; those of the reference have none, and are of the conversation itself."""
+    kind = row.get("kind")
+    return kind if isinstance(kind, str) else "main"
 
 
 def row_faults(row: Mapping[str, Any]) -> Iterator[Fault]:

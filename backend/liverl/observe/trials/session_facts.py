@@ -70,6 +70,11 @@ class SessionTally:
         self._rows: Counter[str] = Counter()
         self._sampled: Counter[str] = Counter()
 
+    def healed_by(self, turn: TurnSession) -> bool:
+        """Whether a turn that is not added yet was healed: it counts one more than the turns before it."""
+        before = 0 if self._last is None else self._last.counters.get("healed", 0)
+        return not turn.late and turn.counters.get("healed", 0) > before
+
     def add(self, turn: TurnSession | None, tokens: int) -> None:
         """Count a turn with ``tokens`` sampled tokens; None: it went through no session."""
         if turn is not None:

@@ -57,6 +57,10 @@ class Turn(msgspec.Struct, frozen=True):
     ] = ()  # sampling parameters of which it asked for another value than the trainer's
     kind: str = ""  # of its row: main, rewrite, sub or hidden; empty if it went through no session
     late: bool = False  # recorded at the session's end: it may stand behind turns that came after it
+    opens: bool = False  # the first turn of its row
+    healed: bool = (
+        False  # a prompt made of text would have broken its row: the text of the reply before has other ids
+    )
 
     @property
     def calls(self) -> int:
@@ -149,6 +153,8 @@ class TurnBuilder:
             overridden=overridden_names(_value(record, "overridden")),
             kind=session.kind if session is not None else "",
             late=session is not None and session.late,
+            opens=session is not None and session.opens,
+            healed=session is not None and self.session.healed_by(session),
         )
         self.session.add(session, turn.completion_tokens or 0)
         self.turns.append(_judged(turn))
