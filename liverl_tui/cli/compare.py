@@ -27,7 +27,7 @@ UNKNOWN = "?"
 
 
 @click.command("compare")
-@click.argument("runs", nargs=-1, metavar="RUN RUN...")
+@click.argument("runs", nargs=-1, metavar="RUN...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--run-root", metavar="DIR", type=click.Path(path_type=Path), help="Directory of the runs.")
 def compare_command(runs: tuple[str, ...], as_json: bool, run_root: Path | None) -> int:

@@ -119,7 +119,7 @@ KINDS: dict[str, str | Values] = {
 }
 # What only whoever types it knows: numbers, times, texts, addresses, new names.
 FREE = frozenset(
-    "N S +N|-N|N AGE GIB HOST:PORT IP LIMIT MODULE NAME PID RE SEQ TEXT TYPE WORD".split()  # noqa: SIM905
+    "N S +N|-N|N AGE CLAIM:PATH GIB HOST:PORT IMAGE IP LIMIT MODULE NAME PID RE SEQ SIZE TEXT TYPE WORD".split()  # noqa: SIM905
 )
 
 

@@ -88,7 +88,7 @@ def completed(shell: str, words: list[str], folder: Path) -> list[str]:
         (["trials", "ls", "--flag", "zero_t"], ["plain,zero_tool_calls"]),
         (["attach", "--run-root", "NOWHERE", "x"], []),
         (["restart", "--run", "NOWHERE", "x"], []),
-        (["comp"], ["plain,completion"]),
+        (["comp"], ["plain,compare", "plain,completion"]),
     ],
 )
 def test_values_come_from_where_they_are(run: Path, words: list[str], values: list[str]) -> None:

@@ -348,7 +348,10 @@ def test_a_turn_says_what_its_record_says() -> None:
 
 def test_a_turn_knows_only_what_its_record_tells() -> None:
     (turn,) = built({"success": True})
-    assert turn == Turn(number=1, completion_tokens=0, judged=False, size=len('{"success": true}'))
+    note = "its answer is not recorded: what the model wrote, and whether it called a tool, is not known"
+    assert turn == Turn(
+        number=1, completion_tokens=0, judged=False, recorded=False, note=note, size=len('{"success": true}')
+    )
     (turn,) = built(
         record(stream="true", moved_from=3, replica=4, duration_ms=True, request_body={"model": 3})
     )

@@ -19,7 +19,10 @@ from liverl.preflight import launch_script
 from liverl.rundir.layout import RunDir
 
 BASE = "run: {topology: verl, engine: vllm}\ntrainer: {kind: command, command: [bash, start.sh]}\n"
-ALWAYS = {"HARBOR_TRIALS_DIR"}  # so that the trials belong to the run
+ALWAYS = {
+    "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP",
+    "HARBOR_TRIALS_DIR",
+}  # so that the trials belong to the run
 
 
 def plan(

@@ -27,7 +27,7 @@ CHUNK = 1 << 20  # bytes per poll, so that a long history does not block other w
 _STEP_LIMIT = 1 << 62
 _COARSE = 0.02  # seconds by which a file's time may be behind the clock: a tick of the kernel
 _ATTEMPT = re.compile(r"attempt_(\d{3,9})")
-_EVENTS = re.compile(r"metrics\.events\.(\d{1,9})\.tfevents")
+_EVENTS = re.compile(r"metrics\.events\.(\d{1,18})\.tfevents")
 _BEHIND = 1 << 20  # the place of event files among those of an attempt: behind all logs
 _VERL = re.compile(r"metrics\.verl(?:\.(\d{1,9}))?\.jsonl")
 # The trainer's log, and links to those that a launch script writes elsewhere.

@@ -356,10 +356,17 @@ def _flags(turns: tuple[Turn, ...], ended: bool, replicas: int) -> tuple[str, ..
     abandoned = [turn for turn in turns if turn.abandoned]
     if abandoned and abandoned[-1] is turns[-1] and not ended:
         abandoned.pop()  # the trial was cut off during this call: not a failure, as in the list of trials
-    known = bool(judged) and len(judged) == len(finished)
+    unrecorded = any(not turn.recorded for turn in finished)
     flags = (
-        (ZERO, known and not any(t.calls for t in judged) and offered and (ended or over(last))),
-        (NOT_RECORDED, len(judged) < len(finished)),
+        (
+            ZERO,
+            bool(judged)
+            and not unrecorded
+            and not any(t.calls for t in judged)
+            and offered
+            and (ended or over(last)),
+        ),
+        (NOT_RECORDED, unrecorded),
         ("moved_replica", replicas > 1 or any(t.moved_from for t in turns)),
         ("failed_turns", bool(abandoned) or any(not (t.success or t.abandoned) for t in turns)),
         ("truncated", last in TRUNCATED),

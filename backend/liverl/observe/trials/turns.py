@@ -46,6 +46,7 @@ class Turn(msgspec.Struct, frozen=True):
     moved_from: str | None = None
     model: str | None = None
     judged: bool = True  # there is a response in which calls could be counted
+    recorded: bool = True  # there is a response at all
     stream: bool = False
     offered: bool | None = None  # its request offers tools; None: not known
     note: str = ""  # irregularities of its conversation
@@ -145,6 +146,7 @@ class TurnBuilder:
             moved_from=_text(_value(record, "moved_from")),
             model=_text(_value(request, "model")),
             judged=success and message is not None,
+            recorded=not success or message is not None,
             stream=_value(record, "stream") is True,
             offered=_offered(line, session),
             note=note,
