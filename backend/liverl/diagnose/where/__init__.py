@@ -6,6 +6,6 @@ their phases or from verl's ``timing_s/agent_loop/*``; ``bottleneck``: one sente
 nothing; ``slower``: which part takes longer, and since when; ``step_time``: all of these.
 """
 
-from liverl.diagnose.where.step_time import step_time
+from liverl.diagnose.where.step_time import NewestStepTime, step_time
 
-__all__ = ["step_time"]
+__all__ = ["NewestStepTime", "step_time"]

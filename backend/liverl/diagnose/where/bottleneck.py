@@ -7,13 +7,15 @@ nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
 
 from liverl.diagnose.where import parts
-from liverl.diagnose.where.rollouts import AGENT, MODEL, SANDBOX, TOOL, VERIFIER, Rollouts
+from liverl.diagnose.where.rollouts import SANDBOX, VERIFIER, Rollouts
 from liverl.model import Bottleneck
+from liverl.observe.trials.phases import AGENT, MODEL, TOOL
+from liverl.observe.trials.replica_names import replica_name
 
 LEAST_STEPS = 5
 LEAST_SHARE = 0.3
@@ -112,15 +114,15 @@ def bottleneck(
     shares: Mapping[str, float],
     rollouts: Rollouts | None,
     kind: Kind,
-    name_of: Callable[[str], str] = str,
+    names: Mapping[str, str],
 ) -> Bottleneck | None:
     """What a step waits for most. ``shares``: of its parts, 0..1, with what the trials waited for in place of generate
-    where ``rollouts`` are known; ``name_of``: the name of a replica by its address. The steps are the caller's to
+    where ``rollouts`` are known; ``names``: root address of a replica -> its name. The steps are the caller's to
     count."""
     largest = max(shares, key=lambda part: shares[part], default="")
     generate = sum(share for part, share in shares.items() if part == parts.GENERATE or part in _NOUNS)
     if rollouts is not None and generate >= max(shares[part] for part in shares if part not in _NOUNS):
-        found = [*_of_last(generate, rollouts, kind), *_of_replicas(shares, rollouts, name_of)]
+        found = [*_of_last(generate, rollouts, kind), *_of_replicas(shares, rollouts, names)]
         found = [one for one in found if one.share >= LEAST_SHARE]
         if found:
             return max(found, key=lambda one: one.share)
@@ -179,7 +181,7 @@ def _of_last(generate: float, rollouts: Rollouts, kind: Kind) -> Iterator[Bottle
 
 
 def _of_replicas(
-    shares: Mapping[str, float], rollouts: Rollouts, name_of: Callable[[str], str]
+    shares: Mapping[str, float], rollouts: Rollouts, names: Mapping[str, str]
 ) -> Iterator[Bottleneck]:
     """One replica that takes much longer for a token than the others."""
     rates = {
@@ -196,7 +198,7 @@ def _of_replicas(
     if not usual or rates[slow] < SLOW * usual or rollouts.replicas[slow].trials > BUSIER * trials:
         return
     # The rollouts end with its trials: they would wait for the model as long as those of the others do.
-    replica, times = name_of(slow), rates[slow] / usual
+    replica, times = replica_name(slow, names), rates[slow] / usual
     yield _told(
         shares.get(MODEL, 0.0) * (1.0 - usual / rates[slow]),
         REPLICA,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from statistics import median
 
 from liverl.diagnose.where import parts
@@ -17,17 +17,42 @@ _EMBEDDED = "timing_s/trial/mean"  # a metric that only the embedded trainer has
 _ASYNC = "fully_async/"  # its trainer waits for samples, not for the last trial of a step
 
 
-def step_time(
-    recent: RecentSteps, trials: TrialsStatus, name_of: Callable[[str], str] = str
+class NewestStepTime:
+    """What ``step_time`` says of a run, worked out again only where what it is given has changed."""
+
+    def __init__(self) -> None:
+        self._recent: RecentSteps | None = None
+        self._trials: TrialsStatus | None = None
+        self._names: Mapping[str, str] = {}
+        self._slower = ""
+        self._value: StepTime | None = None
+
+    def of(self, recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str]) -> StepTime | None:
+        """See ``step_time``."""
+        if recent is not self._recent:
+            self._slower = slower(recent)
+        elif trials is self._trials and names == self._names:
+            return self._value
+        self._recent, self._trials, self._names = recent, trials, names
+        self._value = _step_time(recent, trials, names, self._slower)
+        return self._value
+
+
+def step_time(recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str]) -> StepTime | None:
+    """Where the time of the newest steps goes; None if the metrics of none say how long its parts take. ``names``: see
+    ``replica_names``."""
+    return _step_time(recent, trials, names, slower(recent))
+
+
+def _step_time(
+    recent: RecentSteps, trials: TrialsStatus, names: Mapping[str, str], grown: str
 ) -> StepTime | None:
-    """Where the time of the newest steps goes; None if the metrics of none say how long its parts take. ``name_of``:
-    the name of a replica by the address in ``TrialHead.replica``."""
     steps = [step for step in recent.steps[-NEWEST:] if parts.parts_of(step.values)]
     if not steps:
         return None
     each = [(parts.parts_of(step.values), parts.seconds_of(step.values) or 0.0) for step in steps]
-    names = dict.fromkeys(part for one, _ in each for part in one)
-    shares = {name: median(one.get(name, 0.0) / total for one, total in each) for name in names}
+    present = dict.fromkeys(part for one, _ in each for part in one)
+    shares = {name: median(one.get(name, 0.0) / total for one, total in each) for name in present}
     rollouts = of_trials(trials.steps[:NEWEST], LEAST_STEPS) or of_metrics(steps, LEAST_STEPS)
     keys = steps[-1].values
     if rollouts is not None and any(key.startswith(_ASYNC) for key in keys):
@@ -44,8 +69,8 @@ def step_time(
         len(steps),
         round(median(total for _, total in each), 3),
         ordered,
-        bottleneck(shares, rollouts, kind, name_of) if len(steps) >= LEAST_STEPS else None,
-        slower(recent),
+        bottleneck(shares, rollouts, kind, names) if len(steps) >= LEAST_STEPS else None,
+        grown,
     )
 
 
