@@ -7,13 +7,14 @@ nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
 
 from liverl.diagnose.where import parts
 from liverl.diagnose.where.rollouts import SANDBOX, VERIFIER, Rollouts
 from liverl.model import Bottleneck
+from liverl.model_trials import ReplicaTimes
 from liverl.observe.trials.phases import AGENT, MODEL, TOOL
 from liverl.observe.trials.replica_names import replica_name
 
@@ -21,10 +22,11 @@ LEAST_STEPS = 5
 LEAST_SHARE = 0.3
 QUEUED = 0.1  # of the trials' time: from there on more of them at once would shorten the step
 SLOW = 2.0  # times the seconds per token of the other replicas: less may be the length of their prompts
-FEW = 5  # trials of a replica of which nothing is concluded
+FEW = 5  # trials of a replica; of fewer nothing is concluded
 BUSIER = 1.5  # times the trials of the others: it is not slow, it has more to do
 TAIL, WAVES, REPLICA = "tail", "waves", "replica"
 WORKERS = "harbor_runtime.num_workers"
+_CLOCKS = "nvidia-smi -q -d PERFORMANCE,CLOCK"
 _NOUNS = {
     SANDBOX: "sandboxes",
     MODEL: "the model",
@@ -122,7 +124,7 @@ def bottleneck(
     largest = max(shares, key=lambda part: shares[part], default="")
     generate = sum(share for part, share in shares.items() if part == parts.GENERATE or part in _NOUNS)
     if rollouts is not None and generate >= max(shares[part] for part in shares if part not in _NOUNS):
-        found = [*_of_last(generate, rollouts, kind), *_of_replicas(shares, rollouts, names)]
+        found = [*_of_last(generate, rollouts, kind), *_of_replicas(shares, rollouts, kind, names)]
         found = [one for one in found if one.share >= LEAST_SHARE]
         if found:
             return max(found, key=lambda one: one.share)
@@ -166,12 +168,9 @@ def _of_last(generate: float, rollouts: Rollouts, kind: Kind) -> Iterator[Bottle
                 Advice(f"waits for {late}, which {begins} late", "run more at once ({key})", WORKERS),
             )
         return
-    mostly = (
-        f", most of their time for {_NOUNS[last.waits]}"
-        if last.waits in _NOUNS and last.waits != AGENT
-        else ""
-    )
-    mostly = mostly.replace("their", "its") if last.trials == 1 else mostly
+    whose = "its" if last.trials == 1 else "their"
+    told = last.waits in _NOUNS and last.waits != AGENT
+    mostly = f", most of {whose} time for {_NOUNS[last.waits]}" if told else ""
     more = f", or run more trials at once ({WORKERS})" if rollouts.queue >= QUEUED else ""
     if kind.harbor:
         fix, key = "end such trials earlier ({key}: 0.9)", "harbor_runtime.tail_kill_target"
@@ -181,31 +180,34 @@ def _of_last(generate: float, rollouts: Rollouts, kind: Kind) -> Iterator[Bottle
 
 
 def _of_replicas(
-    shares: Mapping[str, float], rollouts: Rollouts, names: Mapping[str, str]
+    shares: Mapping[str, float], rollouts: Rollouts, kind: Kind, names: Mapping[str, str]
 ) -> Iterator[Bottleneck]:
-    """One replica that takes much longer for a token than the others."""
-    rates = {
-        name: times.seconds / times.tokens
-        for name, times in rollouts.replicas.items()
-        if times.trials >= FEW and times.tokens > 0
-    }
+    """One replica that takes much longer for a token than the others, in most steps and over all of them."""
+    together = _together(rollouts.replicas)
+    rates = {name: rate for name, rate in _rates(together).items() if together[name].trials >= FEW}
     if len(rates) < 2:
         return
     slow = max(rates, key=lambda name: rates[name])
-    others = [name for name in rates if name != slow]
-    usual = median(rates[name] for name in others)
-    trials = median(rollouts.replicas[name].trials for name in others)
-    if not usual or rates[slow] < SLOW * usual or rollouts.replicas[slow].trials > BUSIER * trials:
+    usual = _usual(rates, slow)
+    trials = median(together[name].trials for name in rates if name != slow)
+    if rates[slow] < SLOW * usual or together[slow].trials > BUSIER * trials:
+        return
+    each = [step for one in rollouts.replicas if slow in (step := _rates(one)) and len(step) > 1]
+    if 2 * sum(step[slow] >= SLOW * _usual(step, slow) for step in each) <= rollouts.steps:
         return
     # The rollouts end with its trials: they would wait for the model as long as those of the others do.
     replica, times = replica_name(slow, names), rates[slow] / usual
+    if kind.embedded:
+        fix, key = "look at the load of its host, or restart it ({key})", f"liverl-tui restart {replica}"
+    else:
+        fix, key = "look for other processes on its GPUs and for throttled clocks ({key})", _CLOCKS
     yield _told(
         shares.get(MODEL, 0.0) * (1.0 - usual / rates[slow]),
         REPLICA,
         Advice(
             f"waits for {replica}, which takes {times:.1f} times as long for a token as the other replicas",
-            "look for other processes on its GPUs and for throttled clocks, or restart it ({key})",
-            f"liverl-tui restart {replica}",
+            fix,
+            key,
         ),
     )
 
@@ -221,3 +223,27 @@ def _of_waits(what: str, share: float, rollouts: Rollouts, kind: Kind) -> Bottle
         return _told(share, what, Advice(who, fix, WORKERS))
     advice = (_HARBOR if kind.harbor else _OWN).get(what)
     return _told(share, what, advice._replace(who=who)) if advice is not None and not kind.embedded else None
+
+
+def _together(steps: Iterable[Mapping[str, ReplicaTimes]]) -> dict[str, ReplicaTimes]:
+    found: dict[str, ReplicaTimes] = {}
+    for step in steps:
+        for name, times in step.items():
+            known = found.get(name, ReplicaTimes(0, 0, 0.0))
+            found[name] = ReplicaTimes(
+                known.trials + times.trials, known.tokens + times.tokens, known.seconds + times.seconds
+            )
+    return found
+
+
+def _rates(replicas: Mapping[str, ReplicaTimes]) -> dict[str, float]:
+    """Seconds per sampled token of each replica that sampled some."""
+    return {
+        name: times.seconds / times.tokens
+        for name, times in replicas.items()
+        if times.tokens > 0 and times.seconds > 0.0
+    }
+
+
+def _usual(rates: Mapping[str, float], but: str) -> float:
+    return median(rate for name, rate in rates.items() if name != but)

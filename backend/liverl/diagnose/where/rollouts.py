@@ -4,7 +4,7 @@ Pure."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -42,13 +42,13 @@ class Last(NamedTuple):
 
 class Rollouts(NamedTuple):
     """``waits``: of the time of the trials without their queue, 0..1; ``queue``: in the queue, of all of their time;
-    ``last``: None if not known; ``replicas``: what each answered in all of these steps; ``steps``: how many."""
+    ``last``: None if not known; ``replicas``: what each answered, by step; ``steps``: how many."""
 
     steps: int
     waits: Mapping[str, float]
     queue: float
     last: Last | None
-    replicas: Mapping[str, ReplicaTimes]
+    replicas: Sequence[Mapping[str, ReplicaTimes]]
 
 
 def of_trials(steps: Sequence[StepTrials], least: int) -> Rollouts | None:
@@ -63,7 +63,7 @@ def of_trials(steps: Sequence[StepTrials], least: int) -> Rollouts | None:
     shares = [_shares(_active(step.waits)) for step in ended]
     queues = [step.waits.get(QUEUE, 0.0) / sum(step.waits.values()) for step in ended]
     waits = {kind: median(share.get(kind, 0.0) for share in shares) for kind in KINDS}
-    return Rollouts(len(ended), waits, median(queues), _last(ended, least), _replicas(ended))
+    return Rollouts(len(ended), waits, median(queues), _last(ended, least), [step.replicas for step in ended])
 
 
 def of_metrics(steps: Sequence[StepMetrics], least: int) -> Rollouts | None:
@@ -80,7 +80,7 @@ def of_metrics(steps: Sequence[StepMetrics], least: int) -> Rollouts | None:
             shares.append(_shares(found))
     if len(shares) < least:
         return None
-    return Rollouts(len(shares), {k: median(s.get(k, 0.0) for s in shares) for k in KINDS}, 0.0, None, {})
+    return Rollouts(len(shares), {k: median(s.get(k, 0.0) for s in shares) for k in KINDS}, 0.0, None, ())
 
 
 def _active(waits: Mapping[str, float]) -> dict[str, float]:
@@ -104,14 +104,3 @@ def _last(steps: Sequence[StepTrials], least: int) -> Last | None:
         long=2 * sum(tail.long for _, tail in tails) > len(tails),
         waits=next((what for what, count in waits.most_common(1) if 2 * count > waits.total()), ""),
     )
-
-
-def _replicas(steps: Iterable[StepTrials]) -> dict[str, ReplicaTimes]:
-    found: dict[str, ReplicaTimes] = {}
-    for step in steps:
-        for name, times in step.replicas.items():
-            known = found.get(name, ReplicaTimes(0, 0, 0.0))
-            found[name] = ReplicaTimes(
-                known.trials + times.trials, known.tokens + times.tokens, known.seconds + times.seconds
-            )
-    return found
