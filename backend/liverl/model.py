@@ -638,6 +638,31 @@ class BatchEnd(msgspec.Struct, frozen=True):
     unsaved: str = ""
 
 
+class Bottleneck(msgspec.Struct, frozen=True):
+    """What most of a step waits for. ``share``: of its time, 0..1; ``what``: tail, waves, tool, sandbox, verifier,
+    replica, reward, log_probs, update, weights, checkpoint or validation; ``sentence``: with what to do about it;
+    ``key``: of the configuration, that moves it, or for a replica a command."""
+
+    share: float
+    what: str
+    sentence: str
+    key: str
+
+
+class StepTime(msgspec.Struct, frozen=True):
+    """Where the time of a step goes, as the median of the newest ``steps`` steps, in ``seconds`` each. ``shares``: of
+    each part, 0..1, the largest first: generate, or model, tool, sandbox, verifier and agent in its place where it is
+    known what the trials waited for; reward, log_probs, update, weights, checkpoint, validation, other.
+    ``bottleneck``: None if nothing certain can be said; ``slower``: which part takes longer and since when; "" if none
+    does."""
+
+    steps: int
+    seconds: float
+    shares: dict[str, float]
+    bottleneck: Bottleneck | None = None
+    slower: str = ""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The whole state of a run at one moment. ``seq`` is that of the newest event that it includes."""
 
@@ -682,6 +707,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
     nodes: tuple[NodeStatus, ...] = ()  # of a run on several hosts, which join the Ray that it started
     batch_end: BatchEnd | None = None  # None: it lives in no batch job with an end
+    step_time: StepTime | None = None  # None: its metrics do not say how long the parts of a step take
 
     @property
     def carrier_words(self) -> CarrierWords:

@@ -122,6 +122,27 @@ class SlowTrial(msgspec.Struct, frozen=True):
     spent_on: str = ""
 
 
+class StepTail(msgspec.Struct, frozen=True):
+    """The last trials of a step. ``trials`` of its ``of`` ended last, ``seconds`` behind all others; ``span``: seconds
+    from the begin of the first to the end of the last trial; ``long``: they took at least twice as long as the others,
+    so that they did not only begin late."""
+
+    trials: int
+    of: int
+    seconds: float
+    span: float
+    long: bool
+
+
+class ReplicaTimes(msgspec.Struct, frozen=True):
+    """What one replica answered of a step: trials that it alone served, their sampled tokens, and the seconds in which
+    they had a request in flight."""
+
+    trials: int
+    tokens: int
+    seconds: float
+
+
 class StepTrials(msgspec.Struct, frozen=True):
     """Counts over the trials of one training step. Of a step that was begun again, only the trials
     since then count; a step that is still to be begun again has none."""
@@ -152,6 +173,11 @@ class StepTrials(msgspec.Struct, frozen=True):
     phases: dict[str, PhaseTimes] = {}  # queue, setup, agent, verifier -> the times of those that have ended
     slowest: tuple[SlowTrial, ...] = ()  # those that run first, the oldest first; then the longest; at most 3
     unrecorded: int = 0  # trials of which it is not known whether they call tools (``not_recorded``)
+    # queue, sandbox, model, tool, verifier, or agent (its calls have no durations) -> seconds that the finished trials
+    # waited for it, all together
+    waits: dict[str, float] = {}
+    tail: StepTail | None = None  # None: of less than 8 finished trials it is known when they ran
+    replicas: dict[str, ReplicaTimes] = {}  # ``TrialHead.replica`` -> what it answered of the finished trials
 
     @property
     def running(self) -> int:

@@ -329,7 +329,7 @@ def tail_command(
 @run_options
 def steps_command(run: Path | None, run_root: Path | None, step: int | None, most: int, as_json: bool) -> int:
     """Sum up the trials of each step: how they ended, the times of their phases, and the slowest trials with what each
-    waits for."""
+    waits for. Before them: where the time of the newest steps goes, and what moves it, if that is certain."""
     from msgspec.structs import replace
 
     from liverl.offline.trials import encoded, steps_listed
@@ -340,8 +340,11 @@ def steps_command(run: Path | None, run_root: Path | None, step: int | None, mos
     if as_json:
         echo_json(encoded(found).decode())
         return ExitCode.OK
+    from liverl.diagnose.where.words import lines
     from liverl_tui.cli.trials_table import step_lines
 
+    if found.step_time is not None:
+        _print(lines(found.step_time))
     for one in found.steps:
         _print(step_lines(one, time.time()))
     if not found.steps:

@@ -21,6 +21,7 @@ from liverl_tui.widgets.metrics.grid import ChartGrid
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
+    from liverl.model import Snapshot
     from liverl_tui.data.view import View
 
 POLL_S = 1.0  # seconds between two polls of the metrics files; a poll of an unchanged file is one stat
@@ -36,6 +37,14 @@ def _none_yet(trackers: Mapping[str, str]) -> tuple[str, ...]:
     where = (one_line(f"event files in {w}" if name == "tensorboard" else w) for name, w in trackers.items())
     words = f"no metrics yet; if steps have ended, the trainer logs them to {' and '.join(trackers)} only:"
     return (words, *where, "to see them here, add console or file to trainer.logger")
+
+
+def bottleneck_words(snapshot: Snapshot | None) -> str:
+    """What a step waits for most; without that, what takes longer than before; "" without either."""
+    time = snapshot.step_time if snapshot is not None else None
+    if time is None:
+        return ""
+    return one_line(time.bottleneck.sentence if time.bottleneck is not None else time.slower)
 
 
 class MetricsScreen(RunScreen):
@@ -95,12 +104,22 @@ class MetricsScreen(RunScreen):
         """Draw the grid if series or state of the run have changed; ``anew``: in any case, after a key."""
         metrics, charts = self._metrics, self.charts
         view = self.liverl.view
-        state = (charts.series.version, charts.total, charts.ended, view.link, metrics.problem, metrics.done)
+        note = bottleneck_words(view.snapshot)
+        state = (
+            charts.series.version,
+            charts.total,
+            charts.ended,
+            view.link,
+            metrics.problem,
+            metrics.done,
+            note,
+        )
         if state == self._drawn and not anew:
             return
         self._drawn = state
         grid = self.grid
         grid.facts, grid.facts_style = self._facts()
+        grid.note = note
         grid.empty = (
             ("reading the metrics ...",)
             if not metrics.done and not metrics.problem

@@ -13,6 +13,7 @@ import pytest
 from kit import pilots
 from kit.screens import FakeSource, settle, view
 
+from liverl.model import Bottleneck, StepTime
 from liverl.observe.metrics import series
 from liverl.observe.metrics.series import Series
 from liverl_tui.app.app import LiverlApp
@@ -321,3 +322,45 @@ def test_charts_side_by_side(width: int, count: int, per_line: int) -> None:
     lines = grid._arrange(width, 100)
     assert grid.per_line == per_line == len(lines[0])
     assert [i for line in lines for i in line] == list(range(count))
+
+
+SENTENCE = (
+    "62 % of the step waits for the 3 slowest of 32 trials: "
+    "end such trials earlier (harbor_runtime.tail_kill_target: 0.9)"
+)
+
+
+@pytest.mark.parametrize(
+    ("size", "time", "words"),
+    [
+        (
+            (120, 40),
+            StepTime(6, 9.0, {}, Bottleneck(0.62, "tail", SENTENCE, "k"), "slow"),
+            "62 % of the step waits",
+        ),
+        (
+            (120, 40),
+            StepTime(6, 9.0, {}, None, "update takes 2.0 times as long"),
+            "update takes 2.0 times as long",
+        ),
+        ((120, 40), StepTime(6, 9.0, {}), ""),
+        ((120, 40), None, ""),
+        (
+            (80, 24),
+            StepTime(6, 9.0, {}, Bottleneck(0.62, "tail", SENTENCE, "k")),
+            "",
+        ),  # the charts need the rows
+    ],
+)
+async def test_what_a_step_waits_for_stands_below_the_title(
+    tmp_path: Path, size: tuple[int, int], time: StepTime | None, words: str
+) -> None:
+    write(tmp_path, 1, 45)
+    async with metrics(tmp_path, size, view(total_steps=500, step_time=time)) as screen:
+        await screen.until(lambda: "critic/score/mean" in screen.text)
+        below = screen.text.splitlines()[1]
+        assert words in below if words else "critic/score/mean" in below
+        if time is not None and time.bottleneck is not None and words:
+            whole = " ".join(row.strip() for row in screen.text.splitlines()[1:3])
+            assert SENTENCE in whole
+        assert len(screen.text.splitlines()) <= screen.grid.size.height

@@ -205,6 +205,8 @@ def test_faults_of_single_replicas() -> None:
         "0": ("--fault-ignore-sigterm",),
     }
     assert plan_of(late, profile="embedded").replica_arguments == {"1": ("--fault-start-delay", "20")}
+    slow = ("embedded.faults.slow_replica=0.5", "embedded.turn_latency=0.25")
+    assert plan_of(*slow, profile="embedded").replica_arguments == {"0": ("--turn-latency", "0.75")}
     assert plan_of(profile="embedded").replica_arguments == {}
     assert plan_of(late, deaf, profile="vllm-managed").replica_arguments == {}, "vLLM knows no such options"
 

@@ -101,6 +101,11 @@ def test_a_key_changes_its_setting_of_the_trainer_and_no_other(
         ("nan_at_step=4", {"nan_at_step": 4}),
         ("ignore_sigterm=[trainer]", {"ignore_sigterm": True}),
         ("ignore_sigterm=[replica-0]", {}),
+        ("slow_tool=0.5", {"slow_tool": 0.5}),
+        ("slow_sandbox=1", {"slow_sandbox": 1.0}),
+        ("slow_last=2", {"slow_last": 2.0}),
+        ("slow_update=3", {"slow_update": 3.0}),
+        ("slow_replica=3", {}),
     ],
 )
 def test_faults_of_the_embedded_trainer(sets: str, lands: dict[str, Any]) -> None:
@@ -110,6 +115,7 @@ def test_faults_of_the_embedded_trainer(sets: str, lands: dict[str, Any]) -> Non
         "nan_at_step": 0,
         "ignore_sigterm": False,
         "leak_worker": False,
+        **dict.fromkeys(("slow_tool", "slow_sandbox", "slow_last", "slow_update"), 0.0),
     }
     assert embedded_settings()["faults"] == off
     assert embedded_settings(f"embedded.faults.{sets}")["faults"] == {**off, **lands}

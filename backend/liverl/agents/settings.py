@@ -22,6 +22,11 @@ class TrainerFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nan_at_step: int = 0  # the advantages are NaN from this step on, and with them loss and gradient
     ignore_sigterm: bool = False
     leak_worker: bool = False  # leaves a process in its own session that ignores SIGTERM
+    # Seconds that these take longer: each tool call, each sandbox, the last trial of each step, each update.
+    slow_tool: float = 0.0
+    slow_sandbox: float = 0.0
+    slow_last: float = 0.0
+    slow_update: float = 0.0
 
 
 class TrainerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -253,10 +253,12 @@ _TABLE: tuple[Iterable[tuple[str, KeyRule]], ...] = (
     _engine_group(
         "embedded.faults: *",
         inert.ENGINE_ONLY,
-        but="crash_at_step hang_at_step nan_at_step tool_executor ignore_sigterm",
+        but="crash_at_step hang_at_step nan_at_step tool_executor ignore_sigterm slow_tool slow_sandbox slow_last "
+        "slow_update",
     ),
     _group(
-        "embedded.faults: crash_at_step hang_at_step nan_at_step tool_executor",
+        "embedded.faults: crash_at_step hang_at_step nan_at_step tool_executor slow_tool slow_sandbox slow_last "
+        "slow_update",
         {_PLAN: when.embedded_trainer},
         inert.TRAINER_ONLY,
     ),

@@ -11,12 +11,14 @@ from liverl.daemon.batch_end import BatchEndWatch
 from liverl.daemon.phase import phase_words
 from liverl.daemon.sampler import Sampler
 from liverl.daemon.verdict import RunOutcome
+from liverl.diagnose.where import NewestStepTime
 from liverl.external.launch_script import LaunchScript
 from liverl.hosts.nodes import Nodes
 from liverl.model import BackendInfo, Event, ServiceStatus, Snapshot, Symptom, TreeStats
 from liverl.observe.boot.stages import Stage
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.phases import seen_by_sessions
+from liverl.observe.trials.replica_names import replica_names
 from liverl.rundir.layout import hostname
 from liverl.serving.registry import ReplicaRegistry
 from liverl.supervise.services import state_machine
@@ -46,6 +48,7 @@ class SnapshotBuilder:
         self._started_at = started_at
         self.nodes: Nodes | None = None  # of a run on several hosts
         self.batch_end: BatchEndWatch | None = None
+        self._step_time = NewestStepTime()
         self._backend_started_at = supervisor.now()
 
     def build(self, symptoms: tuple[Symptom, ...], muted: tuple[Symptom, ...] = ()) -> Snapshot:
@@ -115,6 +118,7 @@ class SnapshotBuilder:
             result=self._outcome.result,
             nodes=() if self.nodes is None else self.nodes.statuses,
             batch_end=None if self.batch_end is None else self.batch_end.status,
+            step_time=self._step_time.of(facts.recent, facts.trials, replica_names(services, replicas)),
         )
 
     def _service(self, slot: Slot, stats: TreeStats | None) -> ServiceStatus:

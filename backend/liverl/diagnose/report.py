@@ -10,6 +10,7 @@ import msgspec
 from liverl.causes.inputs.shown import unchecked, words_of
 from liverl.diagnose.failures import ids_for
 from liverl.diagnose.titles import sentences
+from liverl.diagnose.where.words import lines
 from liverl.model import Cause, Event, Result, ServiceStatus, Snapshot, Symptom
 from liverl.observe.metrics.rewards import change
 from liverl.procs.stack_text import Saved, in_order, quoted
@@ -125,6 +126,8 @@ def _what_ran(snapshot: Snapshot, result: Result, settings: Mapping[str, str]) -
         yield "- " + ", ".join(f"{word}: {settings.get(key, '?')}" for key, word in _RAN.items())
     replicas = snapshot.replicas
     yield f"- topology: {snapshot.topology}, {quantity(replicas.expected, 'replica')}, host {snapshot.backend.host}"
+    if snapshot.step_time is not None:
+        yield from (f"- {_quoted(line)}" for line in lines(snapshot.step_time))
     for name, where in snapshot.trackers.items():
         yield f"- {name}: {where}"
     for changed in snapshot.changes:

@@ -17,6 +17,7 @@ import msgspec
 from liverl.diagnose.catalogue.rules import FILE_RULES
 from liverl.diagnose.muting import mutes
 from liverl.diagnose.tracker import RunContext, Window
+from liverl.diagnose.where import step_time
 from liverl.model import (
     BackendInfo,
     Event,
@@ -31,6 +32,7 @@ from liverl.model import (
 )
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.engine_parser import engine_parser
+from liverl.observe.trials.replica_names import replica_names
 from liverl.observe.trials.script_sampling import script_sampling
 from liverl.offline.readings import FileReadings
 from liverl.offline.services import (
@@ -156,6 +158,8 @@ class OfflineRun:
             trials_per_step=(plan and plan.trials_per_step) or base.trials_per_step,
             step_seconds=self._files.step_seconds or base.step_seconds,
             metrics=metrics or base.metrics,
+            step_time=step_time(self._files.recent, trials, replica_names(services, base.replicas))
+            or base.step_time,
             rewards=self._files.rewards if metrics is not None else base.rewards,
             policy_version=_most(trainer.get("policy_version"), base.policy_version),
             trials=trials,

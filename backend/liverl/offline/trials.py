@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from liverl.model import SCHEMA, Snapshot, StepTrials, TrialHead, TrialsStatus
+from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.dumped_trajectory import reader_of
 from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
 from liverl.observe.trials.root import STEP_DIR
@@ -67,12 +67,14 @@ class TrialsListed(msgspec.Struct, frozen=True):
 
 
 class StepsListed(msgspec.Struct, frozen=True):
-    """``trials steps --json``: counts, endings, times of phases and slowest trials of each step, the newest first."""
+    """``trials steps --json``: counts, endings, times of phases and slowest trials of each step, the newest first.
+    ``step_time``: where the time of the run's newest steps goes, whichever steps are asked for; None: not known."""
 
     run: str
     run_dir: str
     live: bool
     steps: tuple[StepTrials, ...]
+    step_time: StepTime | None = None
     schema: int = SCHEMA
 
 
@@ -221,7 +223,7 @@ def steps_listed(run: RunDir, state: Snapshot | None, live: bool, step: int | No
         steps = tuple(one for one in steps if one.step == step)
         if not steps:
             raise NoSuchTrial(_no_step(run, step))
-    return StepsListed(run.name, str(run.path), live, steps)
+    return StepsListed(run.name, str(run.path), live, steps, state.step_time if state is not None else None)
 
 
 def encoded(document: msgspec.Struct) -> bytes:

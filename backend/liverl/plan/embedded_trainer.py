@@ -72,6 +72,10 @@ def _settings(config: RunConfig) -> dict[str, Any]:
             "nan_at_step": faults.nan_at_step or 0,
             "ignore_sigterm": "trainer" in faults.ignore_sigterm,
             "leak_worker": False,
+            "slow_tool": faults.slow_tool,
+            "slow_sandbox": faults.slow_sandbox,
+            "slow_last": faults.slow_last,
+            "slow_update": faults.slow_update,
         },
     }
 

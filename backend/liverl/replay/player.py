@@ -15,10 +15,12 @@ import msgspec
 from liverl.daemon.phase import phase_words
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.diagnose.tracker import Diagnosis, RunContext
+from liverl.diagnose.where import NewestStepTime
 from liverl.model import Snapshot, StepMetrics, TrialsStatus
 from liverl.observe.metrics.verl_phase import verl_trainer_facts
 from liverl.observe.trials.cut_off import cut_off
 from liverl.observe.trials.engine_parser import EngineParser, engine_parser
+from liverl.observe.trials.replica_names import replica_names
 from liverl.observe.trials.script_sampling import ScriptSampling, script_sampling
 from liverl.offline.readings import FileReadings
 from liverl.replay.archive import Recording, RecordingError
@@ -51,6 +53,7 @@ class Player:
         self._next = 0  # in _changes
         self._indexed: dict[str, tuple[int, float]] = {}  # log -> its size, time of its newest index entry
         self._files = FileReadings(self.run.path)
+        self._step_time = NewestStepTime()
         self._diagnosis = Diagnosis(RULES)
         self._parser = EngineParser()  # as soon as config.yaml is there
         self._sampling: ScriptSampling | None = None
@@ -172,6 +175,9 @@ class Player:
             phase=self._phase(base, trainer, metrics, trials),
             step=_most(base.step, trainer.get("step"), metrics and metrics.step),
             step_seconds=self._files.step_seconds,
+            step_time=self._step_time.of(
+                self._files.recent, trials, replica_names(base.services, base.replicas)
+            ),
             metrics=metrics,
             rewards=self._files.rewards,
             policy_version=_most(base.policy_version, trainer.get("policy_version")),

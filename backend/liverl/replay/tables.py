@@ -23,6 +23,7 @@ FROM_FILES = frozenset(
         "run",
         "run_dir",
         "step_seconds",
+        "step_time",
         "metrics",
         "rewards",
         "trials",

@@ -14,6 +14,7 @@ from liverl.control.gpu_detail import GpuDetail
 from liverl.control.service_detail import ServiceDetail
 from liverl.diagnose.catalogue.progress import stalls_at
 from liverl.diagnose.tracker import Diagnosis, RunContext, words
+from liverl.diagnose.where import NewestStepTime
 from liverl.external.model_list import place
 from liverl.external.ray_cluster import running as running_rays
 from liverl.model import (
@@ -36,6 +37,7 @@ from liverl.observe.metrics.names import key_in
 from liverl.observe.oom_kills import OomKills
 from liverl.observe.silence import LogWrites, SilenceClock
 from liverl.observe.training_processes import training_processes
+from liverl.observe.trials.replica_names import replica_names
 from liverl.observe.volumes import RUN_DIRECTORY, SHARED_MEMORY, VolumeWatch
 from liverl.offline.readings import FileReadings
 from liverl.procs.memory_limit import MemoryLimit
@@ -89,6 +91,7 @@ class Watcher:
         self._started_at = time.time()
         self._services = Services(self.mirror)
         self._states, self._files = ReplicaStates(), FileReadings(self.run.path)
+        self._step_time = NewestStepTime()
         self._procs, self._diagnosis = ProcSampler(), Diagnosis(WATCH_RULES)
         self._silence, self._writes = SilenceClock(TRIAL_S), LogWrites()
         self._memory, self._memory_limit = MemoryWatch(), MemoryLimit()
@@ -299,6 +302,7 @@ class Watcher:
             step=metrics.step if metrics is not None else None,
             total_steps=settings.total,
             step_seconds=self._files.step_seconds,
+            step_time=self._step_time.of(self._files.recent, trials, replica_names(services, replicas)),
             metrics=metrics,
             rewards=self._files.rewards,
             trials=trials,

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
+from liverl.observe.trials.replica_names import replica_name as known_replica
+from liverl.observe.trials.replica_names import replica_names as known_replicas
 from liverl.observe.trials.tools_offered import NOT_RECORDED
 from liverl.observe.trials.trial import TRUNCATED
 from liverl_tui.data.view import Link
@@ -147,17 +149,13 @@ def replica_names(snapshot: Snapshot | None) -> dict[str, str]:
     """Root address -> name of each replica; empty without a snapshot."""
     if snapshot is None:
         return {}
-    services = {s.address: s.name for s in snapshot.services if s.kind == "replica" and s.address}
-    return services | {r.address: r.name for r in snapshot.replicas.items if r.address}
+    return known_replicas(snapshot.services, snapshot.replicas)
 
 
 def replica_name(address: str | None, names: Mapping[str, str]) -> str:
     """A replica's name for ``address`` as the proxy recorded it: root address, api base, or a name already. An unknown
     address is returned without its scheme; ``-`` for none. ``names``: see ``replica_names``."""
-    if not address:
-        return "-"
-    bare = address.removesuffix("/chat/completions").rstrip("/").removesuffix("/v1")
-    return names.get(bare, bare.partition("://")[2] or bare)
+    return known_replica(address, names) if address else "-"
 
 
 @dataclass

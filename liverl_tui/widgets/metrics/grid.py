@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import zip_longest
+from textwrap import wrap
 
 from textual import events
 
@@ -17,14 +18,17 @@ from liverl_tui.widgets.metrics.charts import Charts
 
 NARROWEST = 50  # columns of a chart beside others
 MOST = 4  # charts side by side
+ROOMY = 30  # rows from which on a note takes some
+NOTED = 3  # rows of a note
 LEAST = 7  # rows of a chart, its title included; fewer charts are visible rather than lower ones
 
 
 class ChartGrid(Pane):
     """Draws ``charts``, up to ``MOST`` side by side, and scrolls to the selected one.
 
-    The screen sets ``facts`` (words beside the title), ``facts_style`` (the name of their style) and ``empty``
-    (lines that are shown if there is no chart), and then calls ``update``.
+    The screen sets ``facts`` (words beside the title), ``facts_style`` (the name of their style), ``empty`` (lines that
+    are shown if there is no chart) and ``note`` (a sentence below the title, where a screen has rows to spare), and
+    then calls ``update``.
     """
 
     title = "Metrics"
@@ -35,6 +39,7 @@ class ChartGrid(Pane):
         self.facts = ""
         self.facts_style = "dim"
         self.empty: tuple[str, ...] = ()
+        self.note = ""
         self.top = 0  # index of the first visible row of charts
         self.per_line = 1  # charts side by side
         self._places: list[tuple[int, int, int, int, int]] = []  # x, y, width, height, index of each chart
@@ -71,14 +76,15 @@ class ChartGrid(Pane):
                 self.title_row(width, facts, self.facts_style),
                 *(Row((f" {t}", "dim")) for t in self.empty),
             ]
-        lines = self._arrange(width, height - 1)
+        noted = self._note(width, height)
+        lines = self._arrange(width, height - 1 - len(noted))
         visible = [i for line in lines for i in line]
         if len(visible) < len(keys):
             part = f"{visible[0] + 1}-{visible[-1] + 1}" if len(visible) > 1 else f"{visible[0] + 1}"
             facts = f"{facts}  chart {part} of {len(keys)}"
-        rows = [self.title_row(width, facts, self.facts_style)]
+        rows = [self.title_row(width, facts, self.facts_style), *noted]
         self._places = []
-        room = height - 1
+        room = height - len(rows)
         for number_, line in enumerate(lines):
             tall = room // len(lines) + (number_ < room % len(lines))
             wide = (width - self.per_line + 1) // self.per_line
@@ -94,6 +100,11 @@ class ChartGrid(Pane):
         # Free the pictures of charts that were removed.
         self._pictures = {key: entry for key, entry in self._pictures.items() if key in keys}
         return rows
+
+    def _note(self, width: int, height: int) -> list[Row]:
+        """The rows of the note; none on a screen with few rows, and none for a note that would take too many."""
+        rows = wrap(self.note, max(1, width - 2)) if height >= ROOMY else []
+        return [Row((f" {row}", "text")) for row in rows] if len(rows) <= NOTED else []
 
     # -- one chart
 

@@ -226,6 +226,11 @@ class Faults(Struct, frozen=True, kw_only=True):
     tool_executor: Literal["full", "empty"]
     parsable_every: Count | None
     stream_chunk_delay: SecondsOrZero
+    slow_replica: SecondsOrZero
+    slow_tool: SecondsOrZero
+    slow_sandbox: SecondsOrZero
+    slow_last: SecondsOrZero
+    slow_update: SecondsOrZero
 
 
 class Embedded(Struct, frozen=True, kw_only=True):

@@ -157,6 +157,7 @@ class Trainer:
                 sample.advantage = math.nan
         timing["adv"] = time.monotonic() - mark
         mark = time.monotonic()
+        await asyncio.sleep(config.faults.slow_update)
         actor = update(
             self.policy,
             self.adam,

@@ -8,7 +8,7 @@ import hashlib
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,11 @@ class TrialPlan(msgspec.Struct, frozen=True):
         """Return the seed of the trial: the same for the same position in every attempt."""
         return f"{run_seed}:{self.step}:{self.prompt_index}:{self.sample_index}"
 
+    def is_last(self, config: TrainerConfig) -> bool:
+        """Whether it is the last trial of its step."""
+        last = config.train_batch_size - 1, config.n_resp_per_prompt - 1
+        return (self.prompt_index, self.sample_index) == last
+
     def name(self) -> str:
         """``<task>-<8 hex>``; unique even if a step is repeated after a restart."""
         text = f"{_PROCESS}:{self.step}:{self.prompt_index}:{self.sample_index}"
@@ -62,14 +67,45 @@ class TrialOutcome(msgspec.Struct):
     exception: str | None
 
 
+class Phases:
+    """The begin and end of each phase of a trial, in the form of Harbor's ``result.json``: Unix seconds."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, dict[str, float]] = {}
+
+    @contextlib.contextmanager
+    def of(self, phase: str) -> Iterator[None]:
+        """Note the phase around a block. It has an end too if the block fails."""
+        began, ran = time.time(), clocks.ran()
+        try:
+            yield
+        finally:
+            self.spans[phase] = {"started_at": began, "finished_at": began + clocks.ran() - ran}
+
+
+class Slowly:
+    """Tools that take ``seconds`` longer for each call: a fault."""
+
+    def __init__(self, tools: Sandbox, seconds: float) -> None:
+        self.definitions, self.last = tools.definitions, tools.last
+        self._tools, self._seconds = tools, seconds
+
+    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
+        """See ``liverl.agents.loop.Tools``."""
+        await asyncio.sleep(self._seconds)
+        return await self._tools.answer(name, arguments)
+
+
 async def run_trial(
     session: aiohttp.ClientSession,
     config: TrainerConfig,
     plan: TrialPlan,
     policy_version: int,
     carrier: Carrier,
+    queued_at: float,
 ) -> TrialOutcome:
     """Run one trial and write its directory. A failed trial has reward 0, no trained token, and the reason.
+    ``queued_at``: Unix seconds at which its step began.
 
     Raises:
         OSError: the run directory cannot be written, so that no trial can run.
@@ -82,9 +118,14 @@ async def run_trial(
     make_directory(directory, inside=RESOLVED)
     where = {"step": plan.step, "task": plan.task.id}
     place = {"prompt_index": plan.prompt_index, "sample_index": plan.sample_index, "seed": seed}
-    write_facts(directory, {**where, **place})
+    write_facts(directory, {**where, **place, "queued_at": queued_at})
+    started, began = time.time(), clocks.ran()
+    phases = Phases()
     sandbox = SANDBOXES[config.tool_executor](directory / "sandbox")
-    sandbox.prepare(plan.task.files)
+    with phases.of("environment_setup"):
+        await asyncio.sleep(config.faults.slow_sandbox)
+        sandbox.prepare(plan.task.files)
+    tools = Slowly(sandbox, config.faults.slow_tool) if config.faults.slow_tool else sandbox
     conversation = Conversation(
         messages=[
             {"role": "system", "content": SYSTEM},
@@ -103,7 +144,6 @@ async def run_trial(
         states.append(state_of(conversation.messages))
         return ""
 
-    started, began = time.time(), clocks.ran()
     reward, exception = 0.0, None
     try:
         line = await carrier.begin(name, directory.absolute(), config.trial_timeout)
@@ -119,14 +159,17 @@ async def run_trial(
             timeout=began + config.trial_timeout - clocks.ran(),
             tokens=line.tokens,
         )
-        try:
-            await converse(session, talk, conversation, sandbox, options=options, heard=heard)
-        except TrialFailed:
-            with contextlib.suppress(TrialFailed):  # the first one is the reason
-                await carrier.end(name, conversation)
-            raise
-        await carrier.end(name, conversation)
-        reward = verify(plan.task, sandbox.root)
+        with phases.of("agent_execution"):
+            try:
+                await converse(session, talk, conversation, tools, options=options, heard=heard)
+                await asyncio.sleep(config.faults.slow_last if plan.is_last(config) else 0.0)
+            except TrialFailed:
+                with contextlib.suppress(TrialFailed):  # the first one is the reason
+                    await carrier.end(name, conversation)
+                raise
+            await carrier.end(name, conversation)
+        with phases.of("verifier"):
+            reward = verify(plan.task, sandbox.root)
     except TrialFailed as error:
         exception = exception_info(error)
     seconds = clocks.ran() - began
@@ -140,7 +183,12 @@ async def run_trial(
         started=started,
         finished=started + seconds,
         exception=exception,
-        facts={"task_name": plan.task.id, "step": plan.step, "policy_version": policy_version},
+        facts={
+            "task_name": plan.task.id,
+            "step": plan.step,
+            "policy_version": policy_version,
+            **phases.spans,
+        },
     )
     replies = conversation.replies
     prompt = replies[0].prompt_tokens if replies else 0
@@ -176,12 +224,12 @@ async def run_batch(
     on_finished: Callable[[TrialOutcome], None],
 ) -> list[TrialOutcome]:
     """Run all trials of a step, ``num_workers`` at a time; ``on_finished`` is called with each outcome."""
-    free_workers = asyncio.Semaphore(config.num_workers)
+    free_workers, queued_at = asyncio.Semaphore(config.num_workers), time.time()
 
     async def one(plan: TrialPlan) -> TrialOutcome:
         """Run one trial within the limit of workers."""
         async with free_workers:
-            outcome = await run_trial(session, config, plan, policy_version, carrier)
+            outcome = await run_trial(session, config, plan, policy_version, carrier, queued_at)
         on_finished(outcome)
         return outcome
 

@@ -18,6 +18,14 @@ def _arguments(read: Read) -> dict[str, tuple[str, ...]]:
     seconds: Any = read(f"{_FAULTS}.late_replica.seconds")
     if seconds:
         by_index[str(read(f"{_FAULTS}.late_replica.index"))] = ("--fault-start-delay", f"{seconds:g}")
+    slow: Any = read(f"{_FAULTS}.slow_replica")
+    if slow:
+        latency: Any = read("embedded.turn_latency")
+        by_index["0"] = (
+            *by_index.get("0", ()),
+            "--turn-latency",
+            f"{latency + slow:g}",
+        )  # the last one counts
     names: Any = read(f"{_FAULTS}.ignore_sigterm")
     for name in names:
         if name.startswith("replica-"):
@@ -48,7 +56,12 @@ ENGINE = Engine(
     token_variables=(token_guard.VARIABLE,),
     arguments=_arguments,
     argument_keys=frozenset(
-        {f"{_FAULTS}.late_replica.seconds", f"{_FAULTS}.late_replica.index", f"{_FAULTS}.ignore_sigterm"}
+        {
+            f"{_FAULTS}.late_replica.seconds",
+            f"{_FAULTS}.late_replica.index",
+            f"{_FAULTS}.slow_replica",
+            f"{_FAULTS}.ignore_sigterm",
+        }
     ),
     policies=("qwen3_coder", "hermes"),
     tool_parsers=("qwen3_coder", "hermes"),

@@ -96,6 +96,7 @@ class StepCollector:
         self._not_finite: dict[str, int] = {}
         self._thinned = _Thinned()
         self._earlier: tuple[StepMetrics, ...] | None = ()  # None: it has changed
+        self._recent: RecentSteps | None = None  # None: it has changed
 
     def clear(self) -> None:
         """Forget all steps: the file is read again from its beginning."""
@@ -103,6 +104,7 @@ class StepCollector:
 
     def cut(self, step: int) -> None:
         """Forget the steps behind this one: the trainer was resumed from it."""
+        self._recent = None
         while self._steps and self._steps[-1].step > step:
             self._steps.pop()
         if not self._steps:
@@ -127,10 +129,12 @@ class StepCollector:
             self._not_finite = {key: known.get(key, metrics.step) for key in metrics.not_finite}
 
     def recent(self) -> RecentSteps:
-        """The newest steps, and the earlier ones thinned out."""
-        if self._earlier is None:
-            self._earlier = self._thinned.steps()
-        return RecentSteps(tuple(self._steps), dict(self._not_finite), self._earlier)
+        """The newest steps, and the earlier ones thinned out; the same object until steps are added or forgotten."""
+        if self._recent is None:
+            if self._earlier is None:
+                self._earlier = self._thinned.steps()
+            self._recent = RecentSteps(tuple(self._steps), dict(self._not_finite), self._earlier)
+        return self._recent
 
 
 def followed(before: RecentSteps, after: RecentSteps) -> RecentSteps:

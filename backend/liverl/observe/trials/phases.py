@@ -120,13 +120,20 @@ def waits_for(head: TrialHead, silent: frozenset[str] | None = None) -> str:
 def spent_on(seconds: Mapping[str, float], model_seconds: float | None) -> str:
     """What most of an ended trial's time went to, in the words of ``waits_for``, or ``agent`` where its calls have no
     durations; "" if nothing is known of its phases."""
+    parts = waited(seconds, model_seconds)
+    return max(parts, key=lambda name: parts[name]) if any(parts.values()) else ""
+
+
+def waited(seconds: Mapping[str, float], model_seconds: float | None) -> dict[str, float]:
+    """The seconds of an ended trial by what it waited for, in the words of ``waits_for``, or ``agent`` where its calls
+    have no durations."""
     parts = {WAITS[phase]: spent for phase, spent in seconds.items() if phase in WAITS}
     agent = seconds.get("agent")
     if agent is not None and model_seconds is None:
         parts[AGENT] = agent
     elif agent is not None and model_seconds is not None:
         parts |= {MODEL: min(model_seconds, agent), TOOL: max(0.0, agent - model_seconds)}
-    return max(parts, key=lambda name: parts[name]) if any(parts.values()) else ""
+    return parts
 
 
 def seen_by_sessions(trials: TrialsStatus, silent: Iterable[str], number: int) -> TrialsStatus:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import median
 
 from liverl.model import StepTrials, TrialHead
-from liverl.model_trials import PhaseTimes, SlowTrial
-from liverl.observe.trials.phases import PHASES, slow_trial, slowness
+from liverl.model_trials import PhaseTimes, ReplicaTimes, SlowTrial, StepTail
+from liverl.observe.trials.phases import PHASES, slow_trial, slowness, waited
 from liverl.observe.trials.rows import DAMAGED
 from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
 
 STEPS = 50  # maximum steps shown
 SLOWEST = 3  # trials of a step that are named
+LEAST_TAIL = 8  # trials of a step that has a tail: the last of fewer is no exception
+TAIL = (
+    10  # one of so many trials belongs to the tail at most; verl's tail kill leaves 5 to 10 % (liverl.md §5)
+)
+WITHOUT_FEW = 0.8  # of the tail's seconds that fewer trials account for: only these are counted
+LONG = 2.0  # times as long as the other trials: no trial that only began late
 
 
 @dataclass(slots=True)
@@ -48,6 +56,9 @@ class Tally:
         default_factory=dict
     )  # -> trials, their sum, the longest
     slowest: list[SlowTrial] = field(default_factory=list)
+    waits: dict[str, float] = field(default_factory=dict)
+    spans: array[float] = field(default_factory=lambda: array("d"))  # begin and end of each finished trial
+    replicas: dict[str, ReplicaTimes] = field(default_factory=dict)
 
     def add(self, head: TrialHead) -> None:
         """Count one trial."""
@@ -77,6 +88,8 @@ class Tally:
             self._take_phase(phase, (1, seconds, seconds))
         if not head.dumped:
             self._take_slowest([slow_trial(head)])
+            if head.state == "finished":
+                self._add_times(head)
         for flag in DAMAGED.intersection(head.flags):
             self.damaged[flag] = self.damaged.get(flag, 0) + 1
         if head.cause and head.outcome:
@@ -91,6 +104,46 @@ class Tally:
             self.session_tokens += head.completion_tokens
             self.sub_tokens += head.sub_tokens or 0
             self.aside_tokens += head.aside_tokens
+
+    def _add_times(self, head: TrialHead) -> None:
+        """What a finished trial waited for, when it ran, and what served it."""
+        for what, seconds in waited(head.phases, head.model_seconds).items():
+            self.waits[what] = self.waits.get(what, 0.0) + seconds
+        ran = sum(seconds for phase, seconds in head.phases.items() if phase != "queue")
+        took = ran or head.took(head.last_at)
+        if took is not None:
+            self.spans.extend((head.last_at - took, head.last_at))
+        if head.replica is not None and head.model_seconds and "moved_replica" not in head.flags:
+            self._take_replica(
+                head.replica, ReplicaTimes(1, head.completion_tokens, min(head.model_seconds, took or 0.0))
+            )
+
+    def _take_replica(self, name: str, times: ReplicaTimes) -> None:
+        known = self.replicas.get(name, ReplicaTimes(0, 0, 0.0))
+        self.replicas[name] = ReplicaTimes(
+            known.trials + times.trials, known.tokens + times.tokens, known.seconds + times.seconds
+        )
+
+    def tail(self) -> StepTail | None:
+        """The trials that ended last; None of fewer than ``LEAST_TAIL`` that have times."""
+        spans = sorted(zip(self.spans[::2], self.spans[1::2], strict=True), key=lambda span: span[1])
+        if len(spans) < LEAST_TAIL:
+            return None
+        ends = [end for _, end in spans]
+        most = len(spans) // TAIL or 1
+        few = next(
+            k
+            for k in range(1, most + 1)
+            if ends[-1] - ends[-1 - k] >= WITHOUT_FEW * (ends[-1] - ends[-1 - most])
+        )
+        usual = median(end - begin for begin, end in spans[:-few])
+        return StepTail(
+            trials=few,
+            of=len(spans),
+            seconds=round(ends[-1] - ends[-1 - few], 3),
+            span=round(ends[-1] - min(begin for begin, _ in spans), 3),
+            long=median(end - begin for begin, end in spans[-few:]) >= LONG * usual,
+        )
 
     def _take_phase(self, phase: str, times: tuple[int, float, float]) -> None:
         trials, total, longest = self.phases.get(phase, (0, 0.0, 0.0))
@@ -141,6 +194,11 @@ class Tally:
         for phase, times in other.phases.items():
             self._take_phase(phase, times)
         self._take_slowest(other.slowest)
+        for what, seconds in other.waits.items():
+            self.waits[what] = self.waits.get(what, 0.0) + seconds
+        self.spans.extend(other.spans)
+        for replica, served in other.replicas.items():
+            self._take_replica(replica, served)
 
     def without(self, unknown: bool) -> int:
         """How many trials called no tool. ``unknown``: also of those that may have been offered none."""
@@ -243,4 +301,7 @@ def _step(step: int, starts: dict[int, Tally], counted: int, unknown: bool) -> S
         slowest=tuple(tally.slowest),
         dumped=tally.dumped,
         unrecorded=tally.unrecorded,
+        waits={what: round(seconds, 3) for what, seconds in tally.waits.items()},
+        tail=tally.tail(),
+        replicas=dict(tally.replicas),
     )
