@@ -376,6 +376,12 @@ def grown(part: str, factor: float, since: int = 20) -> RecentSteps:
     return of_steps(map(step, range(1, 41)))
 
 
+def up_and_down() -> RecentSteps:
+    """The update takes 2 s in six steps, then 6 s in six, and so on: it was not faster before, only now and then."""
+    values = ({"timing_s/step": 12.0, "timing_s/update_actor": 2.0 + 4.0 * (s // 6 % 2)} for s in range(48))
+    return of_steps(StepMetrics(s, one) for s, one in enumerate(values))
+
+
 @pytest.mark.parametrize(
     ("recent", "words"),
     [
@@ -384,6 +390,7 @@ def grown(part: str, factor: float, since: int = 20) -> RecentSteps:
         (grown("update_actor", 1.4), ""),
         (grown("gen", 1.45), ""),
         (grown("gen", 1.0), ""),
+        (up_and_down(), ""),
         (grown("save_checkpoint", 5.0), ""),  # it comes now and then
         (RecentSteps(), ""),
         (metrics(9, gen=9.0), ""),
