@@ -74,9 +74,8 @@ def of_metrics(steps: Sequence[StepMetrics], least: int) -> Rollouts | None:
         for name, kind in _MEANS.items():
             if (seconds := step.values.get(f"{_LOOP}{name}/mean")) is not None:
                 found[kind] = found.get(kind, 0.0) + max(0.0, seconds)
-        if (
-            MODEL in found and sum(found.values()) > 0.0
-        ):  # without the model's time it is not known what is long
+        # Without the model's time it is not known which of them is long.
+        if MODEL in found and sum(found.values()) > 0.0:
             shares.append(_shares(found))
     if len(shares) < least:
         return None

@@ -16,9 +16,7 @@ from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
 STEPS = 50  # maximum steps shown
 SLOWEST = 3  # trials of a step that are named
 LEAST_TAIL = 8  # trials of a step that has a tail: the last of fewer is no exception
-TAIL = (
-    10  # one of so many trials belongs to the tail at most; verl's tail kill leaves 5 to 10 % (liverl.md §5)
-)
+TAIL = 10  # one of so many trials belongs to the tail at most: the rest is no exception
 WITHOUT_FEW = 0.8  # of the tail's seconds that fewer trials account for: only these are counted
 LONG = 2.0  # times as long as the other trials: no trial that only began late
 
