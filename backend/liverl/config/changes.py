@@ -91,7 +91,11 @@ _TABLE: tuple[tuple[OnChange, str], ...] = (
         _TRAINER,
         "harbor_runtime: *; trainer: command cwd env logs; verl: *; verl.faults: *; verl.faults.late_replica: *",
     ),
-    (_TRAINER, "embedded.faults: crash_at_step hang_at_step nan_at_step tool_executor"),
+    (
+        _TRAINER,
+        "embedded.faults: crash_at_step hang_at_step nan_at_step tool_executor slow_tool slow_sandbox slow_last "
+        "slow_update",
+    ),
     (_TRAINER, "experiment: trials_dir trajectory_logger_src"),
     (_NEXT, "model: served_model_name; environment: venv_path; ray: *; credentials: *; trainer: overrides"),
     (_NEXT, "notify: *; diagnosis: rules; network: *"),

@@ -35,7 +35,7 @@ from liverl.offline.trials import NoSuchTrial, path_of
 from liverl.preflight.model import folder_of, named
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
-from liverl.util.plural import quantity
+from liverl.util.plural import plural, quantity
 from liverl.util.regular_file import read_regular
 
 _LARGEST = 64 << 20  # bytes of a trial's document: a row of 10^6 tokens has 20 MiB
@@ -309,7 +309,7 @@ def _chosen(rows: Sequence[TokenRow], number: int | None, path: str, note: str) 
     found = next((row for row in rows if row.number == number), None)
     if found is None:
         there = ", ".join(str(row.number) for row in rows[:20])
-        have = f"it has row{'s' if len(rows) > 1 else ''} {there}" if rows else note
+        have = f"it has {plural(len(rows), 'row')} {there}" if rows else note
         raise NoSuchTrial(f"trial {path} has no row {number}: {have}")
     return found
 
