@@ -13,6 +13,8 @@ import pytest
 from kit.screens import service, snapshot
 
 from liverl.model import ProxyStatus, ReplicaSet, ReplicaStatus, Snapshot
+from liverl.watch.folder import Surveyor
+from liverl.watch.scene import SceneFinder
 from liverl.watch.standing import NOT_HERE, ONLY_LOGS
 from liverl.watch.target import Target
 from liverl.watch.watcher import Watcher
@@ -150,3 +152,16 @@ def test_a_replica_is_not_left_out_of_a_proxy_that_nobody_knows(proxy: bool, lis
     assert _listed(one, now)[0] == listed
     assert (of_replica(one, SnapshotIndex(now), now.at).text == "● ready") == (not proxy)
     assert ("in the proxy" in (replica_words(now) or "")) == proxy
+
+
+def test_a_log_without_stamps_is_as_old_as_its_first_look_however_often_it_grows(tmp_path: Path) -> None:
+    """Its time of change moves on with each line, and with it the run would begin anew."""
+    folder = laid(tmp_path / "run", {"train.log": STEP.replace(RAY, "")}, 600.0)
+    finder, surveyor = SceneFinder(Target(folder)), Surveyor()
+    began = finder.look(surveyor.survey((folder,))).first
+    assert began == pytest.approx(time.time() - 600.0, abs=60.0)
+    with (folder / "train.log").open("a") as log:
+        log.write("step:5 - actor/loss:0.4 - timing_s/step:2.0\n")
+    survey = surveyor.survey((folder,))
+    assert began is not None and survey.logs[0].modified > began + 500.0
+    assert finder.look(survey).first == began

@@ -60,6 +60,7 @@ class SceneFinder:
         self._engines = EngineFinder(self._finder.boot, all_of_them=not target.named)
         self._begun: float | None = None  # of the newest launch whose processes were seen
         self._trained = False  # a trainer was among them
+        self._seen: dict[Path, float] = {}  # log -> when it was last written, as of the first look at it
 
     def look(self, survey: Survey) -> Scene:
         """What is there now. ``survey``: of the target's folders."""
@@ -98,8 +99,11 @@ class SceneFinder:
         )
 
     def _first(self, log: LogFound) -> float:
+        """When the first line of a log was written, as well as its stamps tell it; without any, when it was last
+        written before it was first seen here: its time of change moves on with each line."""
+        seen = self._seen.setdefault(log.path, log.modified)
         span = span_here(self._stamps(log), log.modified) if log.role == "trainer" else None
-        return log.modified if span is None else min(span[0], log.modified)
+        return seen if span is None else min(span[0], seen)
 
 
 def is_part(process: Found, target: Target) -> bool:

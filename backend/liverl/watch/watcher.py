@@ -131,9 +131,11 @@ class Watcher:
         if not self.empty or (wait and target.folder is not None):
             return
         if not target.named:
+            here = next(Path.cwd().glob("*.log"), None)
+            hint = f". This folder has {here.name}: liverl-tui watch ." if here is not None else ""
             raise WatchError(
                 "nothing to watch: no vllm serve, LiteLLM, Ray or verl of this user runs on this host. Name a folder "
-                "with its logs: liverl-tui watch DIR; runs of liverl-tui: liverl-tui ls"
+                f"with its logs: liverl-tui watch DIR; runs of liverl-tui: liverl-tui ls{hint}"
             )
         where = " or ".join(str(path) for path in (*target.folders, target.trials) if path is not None)
         raise WatchError(
