@@ -94,7 +94,7 @@ def test_trials_of_a_live_run_and_of_one_that_has_ended(run: ToyRun) -> None:
         (("ls", "--step", "9"), 4, "step 9 of run"),
         (("steps", "--step", "9"), 4, "there are trials of step 1"),
         (("ls", "--flag", "zero-tool"), 2, "did you mean zero_tool_calls?"),
-        (("ls", "--flag", "x"), 2, "no flag 'x': one of zero_tool_calls, failed_turns"),
+        (("ls", "--flag", "x"), 2, "no flag 'x': one of zero_tool_calls, not_recorded, failed_turns"),
         (("ls", "--step", "-1"), 2, "--step"),
         (("lst",), 2, "trials has no 'lst': did you mean ls?"),
         (("show",), 2, "TRIAL"),
