@@ -29,7 +29,7 @@ def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
     return lambda *services, **options: ending(make_run(tmp_path, services, **options))
 
 
-UNKNOWN = "toy.py:80 in main failed: ValueError: the toy cannot go on"
+UNKNOWN = "toy.py:83 in main failed: ValueError: the toy cannot go on"
 
 
 def polled(files: OfflineRun) -> Snapshot:
