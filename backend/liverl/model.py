@@ -679,9 +679,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     services: tuple[ServiceStatus, ...] = ()
     replicas: ReplicaSet = ReplicaSet()
     proxy: ProxyStatus = ProxyStatus()
-    sessions: SessionsStatus | None = (
-        None  # None: the run has none, neither as a service nor in verl's workers
-    )
+    # None: the run has none, neither as a service nor in verl's workers
+    sessions: SessionsStatus | None = None
     sandboxes: SandboxesStatus | None = None  # None: its trials have begun none in Docker
     carrier: Carrier = "proxy"  # what carries the trials
     step: int | None = None

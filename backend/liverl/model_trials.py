@@ -38,9 +38,8 @@ class TrialHead(msgspec.Struct, frozen=True):
     # resembles; None if it resembles none.
     writes: str | None = None
     ended_at: UnixTime | None = None  # Unix seconds
-    ended_by: str | None = (
-        None  # submit, max_iterations, ..., or the type of an exception, as its result says
-    )
+    # submit, max_iterations, ..., or the type of an exception, as its result says
+    ended_by: str | None = None
     group: str = ""  # its prompt among those of the step: verl's uid, or a number
     preview: str = ""  # the last tool call or the last words of the model, at most 80 characters
     # The trainer was started again after it, and went back to its step or before it; or it was itself run again, as
@@ -59,18 +58,16 @@ class TrialHead(msgspec.Struct, frozen=True):
     cause: str = ""
     outcome: str = ""
     aside_tokens: int = 0  # tokens beside its main conversation that are not trained, as its result says
-    no_reward: str = (
-        ""  # why its rewards give none (NaN, text, several of which none is named reward); "" if they do
-    )
+    # Why its rewards give none (NaN, text, several of which none is named reward); "" if they do
+    no_reward: str = ""
     # What its recorded requests ask for, ascending; without those that ask for nothing.
     temperatures: tuple[float, ...] = ()
     top_ps: tuple[float, ...] = ()
     # Seconds of each phase that has ended: queue (from the trainer's request to its begin), setup (its sandbox, and the
     # agent in it), agent, verifier. A phase of which nothing is known is missing.
     phases: dict[str, float] = {}
-    phase: str | None = (
-        None  # in which it is, or in which its error was raised, else its last; None: not known
-    )
+    # In which it is, or in which its error was raised, else its last; None: not known
+    phase: str | None = None
     phase_since: UnixTime | None = None  # when that began
     rewards: dict[str, float] = {}  # all finite numbers of its verifier, by name; capped
     error: str = ""  # type of the exception that ended it; "" without one
@@ -155,9 +152,8 @@ class StepTrials(msgspec.Struct, frozen=True):
     calling: int | None = None  # trials that have called a tool
     finish_reasons: dict[str, int] = {}  # finish reason of a trial's last turn -> trials
     cut_off: int = 0  # trials without a result although the run, or the trainer that ran them, has ended
-    earlier: int = (
-        0  # trials of the step that are not counted, because it was begun again after them, or they were
-    )
+    # Trials of the step that are not counted, because it was begun again after them, or they were
+    earlier: int = 0
     calling_now: int = 0  # those of ``calling`` that have no result yet
     sessions: int = 0  # finished trials that went through a session
     rewritten: int = 0  # those of ``sessions`` that went on with a changed history

@@ -16,6 +16,8 @@ from liverl.util.plural import quantity
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.cli.progress import Progress
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.table import aligned
+from liverl_tui.text.words import cut
 
 if TYPE_CHECKING:
     from liverl.observe.metrics.parting import Parting
@@ -112,14 +114,7 @@ def _table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     head = max(len(row[0]) for row in rows)
     count = len(rows[0]) - 1
     room = max(8, min(WIDEST, (width - head - 2) // count - 2))
-    wide = [min(room, max(len(row[place + 1]) for row in rows)) for place in range(count)]
-    for row in rows:
-        cells = (_cut(cell, size).ljust(size) for cell, size in zip(row[1:], wide, strict=True))
-        yield f"{row[0]:<{head}}  {'  '.join(cells)}".rstrip()
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    yield from aligned([(row[0], *(cut(cell, room) for cell in row[1:])) for row in rows])
 
 
 def _configuration(comparison: Comparison, width: int) -> Iterator[str]:

@@ -77,13 +77,7 @@ def slurm_command(
         job = _job(options, nodes, cpus, limit, partition)
     except NoJob as error:
         raise CliError(str(error), ExitCode.USAGE) from None
-    text = job_script(job)
-    if output is None:
-        echo_exact(text, nl=False)
-        return ExitCode.OK
-    write_new(output, text)
-    echo(f"written: {output}; to submit it: sbatch {output}")
-    return ExitCode.OK
+    return _hand_over(job_script(job), output, "to submit it: sbatch")
 
 
 @launcher_command.command("kuberay")
@@ -149,12 +143,16 @@ def kuberay_command(
         job = _ray_job(options, nodes, image, volume, cpus, memory, namespace)
     except NoJob as error:
         raise CliError(str(error), ExitCode.USAGE) from None
-    text = manifest(job)
+    return _hand_over(manifest(job), output, "to start it: kubectl create -f")
+
+
+def _hand_over(text: str, output: Path | None, how: str) -> int:
+    """Print the text, or write it to a new file and say ``how`` that is used; returns the exit code."""
     if output is None:
         echo_exact(text, nl=False)
-        return ExitCode.OK
-    write_new(output, text)
-    echo(f"written: {output}; to start it: kubectl create -f {output}")
+    else:
+        write_new(output, text)
+        echo(f"written: {output}; {how} {output}")
     return ExitCode.OK
 
 

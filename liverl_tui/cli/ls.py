@@ -16,6 +16,7 @@ from liverl.util.visible import visible
 from liverl_tui.cli.options import run_options
 from liverl_tui.cli.output import echo, echo_json
 from liverl_tui.text.errors import CliError
+from liverl_tui.text.table import aligned
 
 if TYPE_CHECKING:
     from liverl.offline.run_list import RunListed, Sort
@@ -74,11 +75,10 @@ def ls_command(run: Path | None, run_root: Path | None, as_json: bool, by: Sort)
 
 def table(rows: Sequence[RunListed]) -> Iterator[str]:
     """A head and one line for each run; behind it what is left of it, and why it failed."""
-    cells = [HEAD, *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
-    for row, one in zip(cells, (None, *rows), strict=True):
-        line = "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]))
-        yield line + ("" if one is None else "".join(f"  {words}" for words in _notes(one)))
+    head, *lines = aligned([HEAD, *map(_cells, rows)])
+    yield head
+    for line, one in zip(lines, rows, strict=True):
+        yield "  ".join((line, *_notes(one)))
 
 
 def _cells(one: RunListed) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from liverl_tui.text.facts import (
 )
 from liverl_tui.text.node_words import nodes_words, of_nodes
 from liverl_tui.text.status_label import SnapshotIndex, StatusLabel, of_gpu, of_replica, owner_words
+from liverl_tui.text.table import aligned
 from liverl_tui.text.words import GLYPH, SEVERITY_GLYPH, count, cut, duration, number, one_line, percent, size
 
 _COLOUR: dict[ServiceState, str] = {
@@ -126,14 +127,7 @@ def _hosts(s: Snapshot) -> list[Line]:
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: str) -> list[str]:
     """Rows under their heads, as lines. ``right``: one character per column, ``>`` aligns it to the right."""
-    sizes = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    return [
-        "  ".join(
-            cell.rjust(n) if side == ">" else cell.ljust(n)
-            for cell, n, side in zip(row, sizes, right, strict=True)
-        ).rstrip()
-        for row in [head, *rows]
-    ]
+    return list(aligned([head, *rows], [column for column, side in enumerate(right) if side == ">"]))
 
 
 def _services(s: Snapshot) -> list[Line]:

@@ -11,6 +11,7 @@ from liverl.model_trials import SlowTrial
 from liverl.observe.trials.phases import PHASES
 from liverl.offline.trials import TrialShown, marks_of
 from liverl.util.plural import quantity
+from liverl_tui.text.table import aligned
 from liverl_tui.text.trial_phases import WAITED, phase_words, short_time
 from liverl_tui.text.words import UNKNOWN, duration, number, one_line, size
 
@@ -235,14 +236,7 @@ def _turn_lines(shown: TrialShown) -> list[str]:
                 one_line(turn.finish_reason or "-") if turn.success else "failed",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        GAP.join(
-            cell.ljust(width) if column == len(row) - 1 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return list(aligned(rows, right=range(len(rows[0]) - 1), gap=GAP))
 
 
 def _stamp(at: float | None) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from liverl.offline.trial_tokens import RowShown, TokenShown, TokensShown
 from liverl.util.plural import quantity
 from liverl.util.visible import visible
+from liverl_tui.text.table import aligned
 from liverl_tui.text.words import one_line
 from liverl_tui.text.wrapping import columns, head
 
@@ -92,7 +93,7 @@ def row_words(row: RowShown, rows: int) -> str:
     words = [
         quantity(row.tokens, "token"),
         f"{row.prompt:,} of the prompt",
-        f"{row.sampled:,} sampled in {len(row.replies)} repl{'y' if len(row.replies) == 1 else 'ies'}",
+        f"{row.sampled:,} sampled in {quantity(len(row.replies), 'reply', 'replies')}",
     ]
     if row.mean_logprob is not None:
         words.append(f"mean log-probability {row.mean_logprob:.3f}")
@@ -180,9 +181,4 @@ def _worst(tokens: Sequence[TokenShown]) -> Iterator[str]:
         for token in tokens
     ]
     rows = [("TOKEN", "LOG-PROB", "PROBABILITY", "TURN", "ID", "TEXT"), *cells]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "   ".join(
-            cell.ljust(size) if column in (3, 5) else cell.rjust(size)
-            for column, (cell, size) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
+    yield from aligned(rows, right=(0, 1, 2, 4), gap="   ")

@@ -30,9 +30,8 @@ NEEDS_GPU = pytest.mark.skipif(
 )
 PYTHON = str(Path(VENV) / "bin" / "python")
 FREED = 20.0  # seconds from a run's end until the driver has its memory back
-LOADED = (
-    300.0  # seconds of a first start: the first import of torch and vLLM from a cold disk takes most of it
-)
+# Seconds of a first start: the first import of torch and vLLM from a cold disk takes most of it
+LOADED = 300.0
 GIB = 1 << 30
 
 _MODEL = """

@@ -26,9 +26,8 @@ from liverl.proxy.config import render_litellm_config
 from liverl_tui.app.settings import UiSettings, read_settings
 
 ENV = {"HOME": "/home/u"}
-JOB_VARIABLE = (
-    "+ray_kwargs.ray_init.runtime_env.env_vars."  # an override that sets a variable in verl's workers
-)
+# An override that sets a variable in verl's workers
+JOB_VARIABLE = "+ray_kwargs.ray_init.runtime_env.env_vars."
 EVERYTHING = None  # what the user's own code reads
 
 # Values for keys whose type does not say enough.

@@ -49,9 +49,8 @@ class TokenReplica:
         self.cut_at: list[int] = []  # numbers of ids after which the next samples are aborted
         self.failures: list[int] = []  # statuses that the next samples answer
         self.breaks = 0  # next samples whose connection breaks off, as when the process ends
-        self.parse_closes = (
-            0  # next parses that answer 500 and close the connection without saying so, as vLLM's
-        )
+        # Next parses that answer 500 and close the connection without saying so, as vLLM's
+        self.parse_closes = 0
         self.parse_breaks = 0  # next parses whose connection breaks off
         self.render_failures: list[int] = []  # statuses that the next renderings answer
         self.parse_failures: list[int] = []  # statuses that the next parses answer

@@ -229,9 +229,8 @@ def cached(p: Place, **config: Any) -> None:
 
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 512}
-FLASH = (
-    "environments.verl.requirements=[verl, 'flash-attn>=2.8']"  # without it the default of 4 is planned as 1
-)
+# Without it the default of 4 is planned as 1
+FLASH = "environments.verl.requirements=[verl, 'flash-attn>=2.8']"
 FAULTS = (
     # --- the model's folder
     Fault("no folder", SERVING, lambda p: p.set("model.model_path=/no/such"), "model",

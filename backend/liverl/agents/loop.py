@@ -84,9 +84,8 @@ class Talk(msgspec.Struct, frozen=True):
     request: dict[str, Any]
     max_turns: int
     timeout: float  # seconds for the whole trial
-    tokens: bool = (
-        True  # whether replies have the tokens that training needs; a session keeps them until its end
-    )
+    # Whether replies have the tokens that training needs; a session keeps them until its end
+    tokens: bool = True
 
 
 class Conversation(msgspec.Struct):
@@ -100,9 +99,8 @@ class Conversation(msgspec.Struct):
     # context_length, or the result of ``heard``.
     ended_by: str = ""
     asked_seconds: float = 0.0  # seconds spent waiting for replies, retries included
-    waited_seconds: float = (
-        0.0  # those of them in which the proxy refused for the moment, or did not answer at all
-    )
+    # Those of them in which the proxy refused for the moment, or did not answer at all
+    waited_seconds: float = 0.0
     tool_seconds: float = 0.0
     # Sampling parameters that the agent asked for and did not get -> the first value of each.
     overridden: dict[str, Any] = {}

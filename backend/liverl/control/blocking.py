@@ -36,9 +36,8 @@ from liverl.util.descriptors import readable
 # Timeout of the handshake. A backend responds within milliseconds, under full load within a second.
 HELLO_S = 5.0
 NOW_S = 1.0  # seconds of a stop that is to kill: for the greeting, and for an answer of the main loop ...
-PAST_LOOP_S = (
-    5.0  # ... and for one that does not wait for the main loop: its deadline, a record on disk, the keeper
-)
+# ... and for one that does not wait for the main loop: its deadline, a record on disk, the keeper
+PAST_LOOP_S = 5.0
 DYING_S = 2.0  # how long a killed backend may stay in the process table after its socket was closed
 
 

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from liverl.config import LoadedConfig
 
 ROOM_BYTES = 64 << 10  # free space that a backend needs for its first records
-JOIN_S = (
-    2.0  # seconds between two attempts to start a backend while another one holds the run: it may be ending
-)
+# Seconds between two attempts to start a backend while another one holds the run: it may be ending
+JOIN_S = 2.0
 UNSEEN_S = 20.0  # seconds after which it is an error that no process of this host can be seen to hold it
 # Exit codes of the daemon that the command which started it returns as they are; any other becomes FAILED.
 REFUSALS = (ExitCode.USAGE, ExitCode.PREFLIGHT, ExitCode.NO_RUN)

@@ -58,9 +58,8 @@ from liverl.verl.ray_dir import remove_ray_directory
 from liverl.version import __version__
 
 DIRECTORY_S = 5.0  # seconds between two checks that the run directory still exists
-THREADS = (
-    32  # for calls that may hang: a start of each service, and the writers and readers of the run's files
-)
+# For calls that may hang: a start of each service, and the writers and readers of the run's files
+THREADS = 32
 # Seconds that the end of a run waits for the last scan of its files, for its last state, and any change of the index.
 END_LIMIT = 5.0
 RESULT_PATIENCE = 60.0  # seconds in which writing the result is retried, for example on a full disk

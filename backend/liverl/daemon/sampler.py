@@ -65,9 +65,8 @@ _STEP_METRICS = (  # metrics in the event of a step
 DRIVER_PATIENCE = 60.0
 FIRST_LOOK = 12.0
 GPU_RETRY = 60.0  # seconds between two samples on a machine without GPUs
-STALL_PERIOD = (
-    7.5  # seconds between two looks at the processes of a quiet run: stopped ones are named within 10
-)
+# Seconds between two looks at the processes of a quiet run: stopped ones are named within 10
+STALL_PERIOD = 7.5
 READ_LIMIT = 30.0  # seconds after which a scan of the run's files counts as hanging
 UNREADABLE = 20  # maximum files named in ``SampledFacts.unreadable``
 DISK_PERIOD = 2.0  # seconds between two looks at the free space of file systems ...

@@ -13,9 +13,8 @@ from liverl.logs.segment import Segment
 if TYPE_CHECKING:
     from liverl.rundir.layout import RunDir
 
-KEPT_OPEN = (
-    2  # newest generations of a service that may still grow: a replaced proxy drains while its successor runs
-)
+# Newest generations of a service that may still grow: a replaced proxy drains while its successor runs
+KEPT_OPEN = 2
 ROTATED = 4  # renamed or removed files that are kept readable, per service
 
 

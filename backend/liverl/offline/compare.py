@@ -67,7 +67,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Of ``compare --json``. The first run is the one that the others are compared with."""
+    """What ``compare --json`` prints. The other runs are compared with the first one."""
 
     runs: tuple[Compared, ...]
     config: tuple[Difference, ...]

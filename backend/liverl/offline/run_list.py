@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from liverl.model import UnixTime
+from liverl.model import Result, UnixTime
 from liverl.rundir.index import RunInfo
 from liverl.rundir.layout import RunDir
 from liverl.util.decode import decode_json, decode_loose_json
@@ -63,7 +63,7 @@ def listed(info: RunInfo) -> RunListed:
         info.pid,
         info.started_at,
         result.steps if result is not None else _step(run),
-        sandboxes_left(info),
+        _sandboxes_left(info, result),
         result.total_steps if result is not None else now.total_steps if now is not None else None,
         rewards.first if rewards is not None else None,
         rewards.last if rewards is not None else None,
@@ -74,22 +74,20 @@ def listed(info: RunInfo) -> RunListed:
     )
 
 
-def sandboxes_left(info: RunInfo) -> int | None:
+def _sandboxes_left(info: RunInfo, result: Result | None) -> int | None:
     """How many things a run that is not live has left in Docker or a cluster, by its files: those that its result
     names, else its trials whose sandboxes nobody has ended. None: it has begun none, or it is live. Nobody is asked."""
     if info.state in ("live", "elsewhere"):
         return None
     from liverl.sandboxes.ledgers import read
 
-    run = RunDir(info.run_dir)
     try:
-        begun = read(run.path)
+        begun = read(info.run_dir)
     except OSError:
         return None  # a directory of another user
     found = (begun.docker, begun.pods)
     if not any(one.begun for one in found):
         return None
-    result = run.read_result()
     if result is None:
         return sum(len(one.open) for one in found)
     end = result.sandboxes

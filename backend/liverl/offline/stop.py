@@ -21,9 +21,8 @@ STARTS = 3  # maximum backends started by one call; if each one dies, another on
 HELD_S = 20.0  # seconds for another backend that holds the run to answer
 ENDING_S = 10.0  # seconds from a backend's ``bye`` to the exit of its process
 ANSWER_S = 5.0  # seconds for the stop request to be accepted
-SUCCESSOR_S = (
-    20.0  # seconds for the backend that a busy one has replaced itself by to answer, or to end the run
-)
+# Seconds for the backend that a busy one has replaced itself by to answer, or to end the run
+SUCCESSOR_S = 20.0
 RETRY_S = 0.1  # seconds between two attempts while another backend holds the run
 
 

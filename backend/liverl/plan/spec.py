@@ -235,9 +235,8 @@ class Settings(msgspec.Struct, frozen=True):
     replica_stagger: float = 0.0  # between the starts of two replicas on GPUs
     stuck_after: float = 15.0  # after SIGKILL; the run then ends although processes remain
     keep_steps: int | None = None
-    sweep_sandboxes: float | None = (
-        None  # seconds for removing what trials left in Docker; None: nothing is removed
-    )
+    # Seconds for removing what trials left in Docker; None: nothing is removed
+    sweep_sandboxes: float | None = None
     mute: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     max_replicas: int | None = None  # without a GPU; None: as many as the machine should carry

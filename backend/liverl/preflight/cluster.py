@@ -27,9 +27,8 @@ NAME = "cluster"
 SECONDS = 10.0  # for each answer, as in dryrun.sh
 _NO_CACHE = f"--cache-dir={os.devnull}"
 _NODES = "/api/v1/nodes?limit=500"
-_ACCESS = (
-    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"  # creates nothing: the answer is all there is
-)
+# Creates nothing: the answer is all there is
+_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _KUBECONFIG, _NAMESPACE, _SANDBOXES = "K8S_KUBECONFIG", "K8S_NAMESPACE", "HARBOR_ENVIRONMENT_IMPORT_PATH"
 
 

@@ -26,9 +26,8 @@ from liverl.util.stack_signal import SIGNAL
 
 MOST_BYTES = 256 << 10  # of the stacks of one process; its main thread comes first
 SECONDS = 10.0  # for one process
-_ON_SIGNAL_S = (
-    2.0  # faulthandler writes within milliseconds, unless the kernel does not run the process at all
-)
+# faulthandler writes within milliseconds, unless the kernel does not run the process at all
+_ON_SIGNAL_S = 2.0
 ENDED = "it has ended"
 _CAN_PTRACE = 1 << 19  # CAP_SYS_PTRACE
 _COMMAND = re.compile(r"\AProcess \d+: .*?(?=^Python v\d)", re.DOTALL | re.MULTILINE)  # may hold secrets

@@ -19,9 +19,8 @@ from liverl.util.regular_file import read_regular
 
 WORKER = "probe"  # whose ledger names these containers
 SECONDS = 20.0  # for starting a container and the connection
-_CONNECT_S = (
-    5  # for the connection: on this machine it takes none, and a firewall that drops packets answers never
-)
+# For the connection: on this machine it takes none, and a firewall that drops packets answers never
+_CONNECT_S = 5
 _SWEEP_S = 10.0  # for removing container and network
 _LARGEST = 1 << 20  # bytes of a Dockerfile
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*$", re.IGNORECASE | re.MULTILINE)

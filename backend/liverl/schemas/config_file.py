@@ -57,9 +57,8 @@ def comments(text: str) -> dict[Path, str]:
     said: dict[Path, list[str]] = {}
     stack: list[tuple[int, str]] = []
     above: list[str] = []
-    last: tuple[Path, int] | None = (
-        None  # the key whose comment may go on in the next line, and that comment's column
-    )
+    # The key whose comment may go on in the next line, and that comment's column
+    last: tuple[Path, int] | None = None
     for line in text.splitlines():
         if comment := _COMMENT.fullmatch(line):
             if last is not None and len(comment[1]) == last[1]:

@@ -21,9 +21,8 @@ from liverl.util.decode import decode_loose_json
 from liverl.util.json_limits import JsonRefused, check_json
 from liverl.util.unicode_text import without_surrogates
 
-BILLING = (
-    "x-anthropic-billing-header"  # begins a system block that differs from request to request (Claude Code)
-)
+# Begins a system block that differs from request to request (Claude Code)
+BILLING = "x-anthropic-billing-header"
 _TOOL_CHOICE = {"auto": "auto", "any": "required", "none": "none"}  # Anthropic's word -> OpenAI's
 
 

@@ -34,9 +34,8 @@ PAUSE_S, LONGEST_PAUSE_S = (
     30.0,
 )  # seconds before replicas that were all lost are asked again; doubled each time
 CONFIRM_S = 5.0  # seconds to learn whether the process of a replica has ended whose connection broke
-ABORTED_S = (
-    1.0  # seconds before a request is sent again that was cut before its first token; verl waits as long
-)
+# Seconds before a request is sent again that was cut before its first token; verl waits as long
+ABORTED_S = 1.0
 FAILED = 2  # replicas that fail at the same step (parser, chat template) before the request is blamed
 _BUSY = (502, 503, 504)  # statuses that say nothing about the request
 TOO_LONG = (

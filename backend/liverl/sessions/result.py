@@ -7,9 +7,8 @@ import msgspec
 from liverl.sessions.counters import Counters
 from liverl.sessions.segments import Row
 
-MANY_ROWS = (
-    "many_rows"  # reason for tokens that are not trained: in rows beyond ``session_proxy.rows_per_trial``
-)
+# Reason for tokens that are not trained: in rows beyond ``session_proxy.rows_per_trial``
+MANY_ROWS = "many_rows"
 
 
 class SessionResult(msgspec.Struct, frozen=True):

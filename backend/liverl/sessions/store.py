@@ -38,9 +38,8 @@ from liverl.util.faults import Faults
 
 logger = logging.getLogger(__name__)
 
-SILENT = (
-    8  # open sessions without a request that are reported, so that the report does not grow with all of them
-)
+# Open sessions without a request that are reported, so that the report does not grow with all of them
+SILENT = 8
 TROUBLES = (
     "parse_failed",
     "poisoned",

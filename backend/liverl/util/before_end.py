@@ -72,9 +72,8 @@ class Saves:
     ) -> None:
         self._path, self._regular, self._ran, self._wall = path, regular, ran, wall
         self._asked = 0
-        self._end: tuple[float, float] | None = (
-            None  # ``ends_at``, and the same on ``ran``, when it was first read
-        )
+        # ``ends_at``, and the same on ``ran``, when it was first read
+        self._end: tuple[float, float] | None = None
         self._began: float | None = None  # the present step ...
         self._saving = 0.0  # ... and the seconds of it in which a checkpoint was saved
         self._longest = 0.0  # seconds of a step, with what the trainer does until the next one

@@ -68,9 +68,8 @@ SHARE = 20.0  # seconds without a survey per second of one: a large folder on sl
 FIRST_S = 4.0  # seconds that the first snapshot waits for answers
 UNJUDGED_S = 5.0  # seconds after which it is told that the logs were not judged yet
 UNREADABLE = 200  # files that are named as such in a snapshot
-TRIAL_S = (
-    2400.0  # seconds that a trial may take: harbor_agent.override_timeout_sec of LiveRL, unless it is changed
-)
+# Seconds that a trial may take: harbor_agent.override_timeout_sec of LiveRL, unless it is changed
+TRIAL_S = 2400.0
 _Gpus = tuple[tuple[GpuStatus, ...], str | None]  # and why some are missing
 
 

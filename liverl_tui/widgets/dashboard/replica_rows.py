@@ -23,9 +23,8 @@ from liverl_tui.widgets.base.cells import Row, Span
 from liverl_tui.widgets.base.fitting import Chosen, Column, Value
 from liverl_tui.widgets.base.meters import bar
 
-WORKERS = (
-    "sessions"  # name of the row about the sessions in verl's workers: that of the service in other runs
-)
+# Name of the row about the sessions in verl's workers: that of the service in other runs
+WORKERS = "sessions"
 NARROW = 100  # columns; below it an address is its port only
 CROWDED = 0.95  # ratio of the KV cache from which on the engine preempts requests
 METER = 10  # columns of the bar that shows the progress of a start

@@ -207,9 +207,8 @@ def _flags_cell(flags: Sequence[Span]) -> list[Span]:
 
 # -- selection and order
 
-EARLIER_STEPS = (
-    3  # the last group of the first order: trials of earlier steps that are not flagged or not recent
-)
+# The last group of the first order: trials of earlier steps that are not flagged or not recent
+EARLIER_STEPS = 3
 
 FLAGGED, NEWEST = "flagged first", "newest first"  # the orders of the list; see ``attention`` for the first
 

@@ -48,9 +48,8 @@ class TokensPane(Pane):
         self._texts: dict[int, RowText] = {}  # by the place of their rows
         self._row = 0  # the place of the shown row in ``tokens.rows``
         self.cursor = 0  # index of a token
-        self._rank: int | None = (
-            None  # of the cursor among the least likely tokens, if it was put there by that key
-        )
+        # Of the cursor among the least likely tokens, if it was put there by that key
+        self._rank: int | None = None
         self._worst: list[int] = []  # of the shown row
         self._lines: list[Line] = []
         self._made: tuple[int, ...] = ()  # what ``_lines`` are of

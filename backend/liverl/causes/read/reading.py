@@ -103,15 +103,13 @@ class _Reading:
         self._signs: list[tuple[int, int]] = []  # offset of a sign, how many there are with it
         self._kept = Kept(MOST_AFTER, self._has_needle)
         self._before = Kept(MOST_BEFORE, self._has_needle)
-        self._healthy: Record | tuple[int, bytes] | None = (
-            None  # the last one, or its line and where that begins
-        )
+        # The last one, or its line and where that begins
+        self._healthy: Record | tuple[int, bytes] | None = None
         self._step: Record | None = None  # the last metrics of a step
         self._served = -1  # offset of the last POST that was answered with 2xx
         self._last: Record | None = None
-        self._skipped: tuple[int, bytes] | None = (
-            None  # the last line that was passed over, and where it begins
-        )
+        # The last line that was passed over, and where it begins
+        self._skipped: tuple[int, bytes] | None = None
         self._flooded = 0  # lines and tracebacks of floods since the last healthy sign
         self._inside = False  # of a line that is longer than a block
         self._repeats_read = 0  # bytes of the repeated lines that are being read: of their beginning

@@ -33,9 +33,8 @@ from liverl.causes.verdict.words import ending, explained, of_exits, point, shor
 from liverl.logs.record import Record
 
 FIRST_ERROR = "the first error was: "  # in the title of a verdict that does not know why, before the error
-KNOWN_CONSEQUENCE = (
-    "cause unknown: "  # begins the title of a verdict whose error the catalogue knows as a consequence
-)
+# Begins the title of a verdict whose error the catalogue knows as a consequence
+KNOWN_CONSEQUENCE = "cause unknown: "
 # What a verdict is called that no rule explains: another log may tell more.
 OF_AN_ERROR = frozenset(("unknown", *DEDUCED))  # verdicts that rest on the first error of a log
 UNEXPLAINED = frozenset(("interrupted", "stopped", "silent-exit", "killed", *OF_AN_ERROR))

@@ -9,9 +9,8 @@ from liverl.causes.catalogue import by_id
 from liverl.diagnose.catalogue.rules import RULES
 from liverl.util.nearest import did_you_mean
 
-OF_LOGS = (
-    "log"  # the first part of the ids of alerts that a line of a log raises; the second is the signature's
-)
+# The first part of the ids of alerts that a line of a log raises; the second is the signature's
+OF_LOGS = "log"
 
 
 def kinds() -> tuple[str, ...]:

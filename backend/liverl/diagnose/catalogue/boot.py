@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from liverl.diagnose.tracker import GOING, Resolved, Window
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 
-TIMES_SLOWER = (
-    2.0  # than the slowest of the other replicas: estimate; the same model on the same disk loads alike
-)
+# Than the slowest of the other replicas: estimate; the same model on the same disk loads alike
+TIMES_SLOWER = 2.0
 LONGER_S = 15.0  # at least so many seconds longer than they took
 
 

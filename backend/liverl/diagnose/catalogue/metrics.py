@@ -22,9 +22,8 @@ BEFORE = 10  # steps before these, at least, to compare with
 AN_ORDER = 10.0  # "an order below own baseline" (liverl.md §7 T4)
 LOW_ESS = 0.5  # effective sample size as a share; 0.99 is healthy (§8), 0.06 starved the gradient (T4)
 FAR_KL = 0.1  # ten times what §8 gives as the largest healthy divergence, 0.01
-SINGLE_TURN = (
-    2.0  # verl counts the prompt and the reply: a trial without a tool call has two turns (verl.md §5)
-)
+# verl counts the prompt and the reply: a trial without a tool call has two turns (verl.md §5)
+SINGLE_TURN = 2.0
 MANY_TURNS = 4.0  # ... and one with at least one tool call has four
 IDLE = 0.5  # share of a step that trainer or rollouter waits; an estimate, the documents say "high" (T14)
 BAD_CRITIC, BAD_CRITIC_STEPS = 0.3, 50  # T20: explained variance, steps in a row

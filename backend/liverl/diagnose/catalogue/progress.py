@@ -10,9 +10,8 @@ from liverl.diagnose.tracker import GOING, Resolved, Window
 from liverl.model import Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.observe.silence import Silence
 
-MEDIANS = (
-    3.0  # a step that takes three times the median is late (knowledge/verl.md, §6: "step age > 3x median")
-)
+# A step that takes three times the median is late (knowledge/verl.md, §6: "step age > 3x median")
+MEDIANS = 3.0
 # Seconds of silence that say nothing, however short the steps are: a small checkpoint, a slow disk, a busy host.
 LEAST_S = 20.0
 # Seconds of silence with idle GPUs that no step explains, however long it is (knowledge/liverl.md §7 T10: a log of

@@ -15,9 +15,8 @@ from liverl.model import Cause, Evidence, ServiceStatus, Snapshot, Symptom
 from liverl.rundir.commands import resume_command, set_options
 from liverl.rundir.log_names import read_log_name
 
-RESTARTED_S = (
-    300.0  # seconds for which a failure is reported after the restart: long enough to be seen by a person
-)
+# Seconds for which a failure is reported after the restart: long enough to be seen by a person
+RESTARTED_S = 300.0
 _GOING_AGAIN = ("preparing", "starting", "ready", "degraded")
 
 

@@ -20,9 +20,8 @@ class BootFacts(msgspec.Struct, frozen=True):
     compile_seconds: float | None = None
     kv_gib: float | None = None  # GiB of KV cache on one GPU
     kv_tokens: int | None = None
-    max_concurrency: float | None = (
-        None  # requests of `request_tokens` tokens that the KV cache holds at once
-    )
+    # Requests of `request_tokens` tokens that the KV cache holds at once
+    max_concurrency: float | None = None
     request_tokens: int | None = None
     graphs: tuple[int, int] | None = None  # CUDA graphs captured and planned, of the newest kind
     graph_seconds: float | None = None
@@ -38,9 +37,8 @@ class TrainerFacts(msgspec.Struct, frozen=True):
     total_steps: int | None = None
     addresses: tuple[str, ...] = ()  # host:port by replica rank; printed once all replicas serve
     from_step: int | None = None  # global step at which training began; 0 = from scratch
-    rollouts: tuple[int, int, int, int] | None = (
-        None  # pending, running, finished, failed; about once a minute
-    )
+    # Pending, running, finished, failed; about once a minute
+    rollouts: tuple[int, int, int, int] | None = None
     saving: str | None = None  # directory of the newest checkpoint, perhaps still being written
     finished: bool = False
     # Where it logs its metrics besides: ``wandb`` -> URL of the run, ``tensorboard`` -> folder of its event files.

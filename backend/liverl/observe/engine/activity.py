@@ -50,9 +50,8 @@ class Cycle(msgspec.Struct, frozen=True):
     woke_at: float | None = None  # the old weights are loaded again
     serving_at: float | None = None  # the new weights and the KV cache are there
     wake_seconds: float | None = None  # duration of waking up, all parts
-    update_seconds: float | None = (
-        None  # duration of receiving the new weights; None if the engine does not log it
-    )
+    # Duration of receiving the new weights; None if the engine does not log it
+    update_seconds: float | None = None
 
     @property
     def asleep_for(self) -> float | None:

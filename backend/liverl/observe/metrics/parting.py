@@ -12,9 +12,8 @@ import msgspec
 from liverl.observe.metrics.series import Series
 
 LEAST = 3  # steps for which one run must stay above the other, to the end
-SMOOTH = (
-    5  # steps over which the difference is averaged: a batch of prompts is easier or harder than the next one
-)
+# Steps over which the difference is averaged: a batch of prompts is easier or harder than the next one
+SMOOTH = 5
 
 
 class Parting(msgspec.Struct, frozen=True):
@@ -44,9 +43,8 @@ def parting(first: Series, second: Series) -> Parting:
     noise = median([*_changes([one for _, one, _ in pairs]), *_changes([other for _, _, other in pairs])])
     gaps = [other - one for _, one, other in pairs]
     begin = _one_sided(_smoothed(gaps))
-    while (
-        begin < len(gaps) and gaps[begin] * gaps[-1] <= 0
-    ):  # the mean of its neighbours is on that side, not it
+    # The mean of a step and its neighbours may be on that side, and the step itself not.
+    while begin < len(gaps) and gaps[begin] * gaps[-1] <= 0:
         begin += 1
     by = fmean(gaps[begin:]) if len(gaps) - begin >= LEAST else 0.0
     if abs(by) <= noise:

@@ -15,6 +15,7 @@ import msgspec
 
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.decode import JsonDecoder
+from liverl.util.plural import quantity
 
 PROMPT, IDS, MASK, LOGPROBS = (
     "initial_prompt_token_len",
@@ -124,7 +125,7 @@ def row_faults(row: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(MASK_MISMATCH, f"{wrong} tokens with mask 0 have a log-probability, expected 0.0")
     filled = [length for length in _filled(mask, logprobs) if length >= FILLED]
     if filled:
-        replies = f"{len(filled)} repl{'y' if len(filled) == 1 else 'ies'}"
+        replies = quantity(len(filled), "reply", "replies")
         yield Fault(
             ZERO_LOGPROBS,
             f"{replies} ({sum(filled)} tokens) have log-probability 0.0 throughout: filled with zeros instead of "

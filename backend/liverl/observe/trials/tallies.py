@@ -30,9 +30,8 @@ class Tally:
     cut_off: int = 0
     zero: int = 0
     zero_unknown: int = 0  # those of ``zero`` of which it is not known whether they were offered tools
-    unrecorded: int = (
-        0  # of which it is not known whether they call tools: answers are missing in their records
-    )
+    # Of which it is not known whether they call tools: answers are missing in their records
+    unrecorded: int = 0
     calling: int = 0
     calling_now: int = 0
     reward_sum: float = 0.0

@@ -57,9 +57,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     policy_version: int | None = None
     ended_by: str | None = None
     exception: str | None = None
-    ending: str = (
-        ""  # who caused its end, why, and what became of it, in words; "" if its result does not say
-    )
+    # Who caused its end, why, and what became of it, in words; "" if its result does not say
+    ending: str = ""
     outcome: str = ""  # see ``TrialHead.outcome``
     not_trained: dict[str, int] = {}  # reason -> sampled tokens in no row
     # zero_tool_calls, not_recorded, moved_replica, failed_turns, truncated, mostly_sub, no_reward, unreadable, and

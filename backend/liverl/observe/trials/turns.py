@@ -59,9 +59,8 @@ class Turn(msgspec.Struct, frozen=True):
     kind: str = ""  # of its row: main, rewrite, sub or hidden; empty if it went through no session
     late: bool = False  # recorded at the session's end: it may stand behind turns that came after it
     opens: bool = False  # the first turn of its row
-    healed: bool = (
-        False  # a prompt made of text would have broken its row: the text of the reply before has other ids
-    )
+    # A prompt made of text would have broken its row: the text of the reply before has other ids
+    healed: bool = False
 
     @property
     def calls(self) -> int:

@@ -15,9 +15,8 @@ from liverl.offline.doctor.silence import LEAST_S, Tail
 from liverl.offline.doctor.training import Training
 
 TAIL = 16 << 10  # bytes at the end of a log in which its program says that it has ended
-TOGETHER_S = (
-    60.0  # seconds by which a script may seem to end before the last line of the trainer that it waits for
-)
+# Seconds by which a script may seem to end before the last line of the trainer that it waits for
+TOGETHER_S = 60.0
 _SERVER = re.compile(r"LiteLLM|vLLM|SGLang|Ray|Prometheus|kernel|transcript", re.IGNORECASE)
 
 

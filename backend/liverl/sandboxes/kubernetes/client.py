@@ -26,9 +26,8 @@ ANSWER_S = 10.0  # seconds for a page, and for the head of a watch
 WATCH_S = 30.0
 _LARGEST_PAGE = 64 << 20  # bytes
 _LARGEST_EVENT = 4 << 20  # bytes; etcd takes objects of 1.5 MiB
-_ACCESS = (
-    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"  # creates nothing: the answer is all there is
-)
+# Creates nothing: the answer is all there is
+_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _GONE = (404, 409)  # of a pod whose end was asked for: there is none, or another with its name
 _RIGHTS = {"GET": "list and watch", "DELETE": "delete", "POST": "ask about"}
 _LONGEST = 300  # characters of the API's own words

@@ -62,9 +62,8 @@ class PodWatch:
                         self._version = ""  # those that were left out are in no event
                 except ApiError as error:
                     if error.status == 410:
-                        self._version = (
-                            ""  # history that was forgotten is no fault, but a list that is is one
-                        )
+                        # History that was forgotten is no fault, but a list that is is one
+                        self._version = ""
                         if self.listed and not self.why:
                             continue
                     broken += opened

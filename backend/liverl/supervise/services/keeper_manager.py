@@ -30,9 +30,8 @@ from liverl.util.newest_file import NewestFile
 
 PATIENCE = 10.0  # seconds that a request waits for a new keeper, which normally starts within 0.1 s
 _REAPING = 3.0  # seconds for the keeper to reap the processes that the backend has already seen ending
-_EXIT_REPORTS = (
-    60.0  # seconds that a keeper may be blocked by a disk or an exec before its exit reports are given up
-)
+# Seconds that a keeper may be blocked by a disk or an exec before its exit reports are given up
+_EXIT_REPORTS = 60.0
 
 
 class KeeperManager:

@@ -73,9 +73,8 @@ class ProcessScan:
         self._instances = instances
         self._interval = interval
         self._pace = pace
-        self._scanned: tuple[int | None, frozenset[str]] | None = (
-            None  # newest pid and trees of the last scan
-        )
+        # Newest pid and trees of the last scan
+        self._scanned: tuple[int | None, frozenset[str]] | None = None
         self._scanned_at = 0.0  # monotonic seconds
         self._table: dict[int, procfs.Proc] = {}
         self._table_at = self._table_cost = 0.0  # monotonic seconds

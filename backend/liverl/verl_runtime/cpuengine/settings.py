@@ -29,9 +29,8 @@ class Settings:
     hybrid: bool  # shares its device with the trainer: sleeps, and starts without weights
     free_cache_engine: bool
     load_weights: bool  # False: random weights until the trainer's arrive (vLLM's load format "dummy")
-    guarded: bool = (
-        False  # require the run's token; not for reward and teacher models, which verl calls without it
-    )
+    # Require the run's token; not for reward and teacher models, which verl calls without it
+    guarded: bool = False
     listen_delay: float = 0.0  # faults from here on; seconds before it listens
     mute: bool = False  # never listens
     dead: bool = False  # exits during its launch
