@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kit.drills import NAMED_S, Drill, a_step, ended, kill, last_line, named, note
-from kit.memory_group import HOG, inside, memory_cgroup
+from kit.memory_group import inside, killed_for_memory, memory_cgroup
 from kit.real import real_run
 from kit.runs import QUICK_STOP, ToyRun, make_run, toy
 from kit.waiting import wait_until
@@ -253,16 +253,13 @@ def test_a_trainer_that_the_kernel_kills_for_memory(make: Make, tmp_path: Path) 
     with memory_cgroup() as (group, limit, usage):
         run = make(*LONG)
         try:
-            up = inside(group, "", sys.executable, "-m", "liverl_tui", "up", "--detach", "--run", run.run_dir)
+            up = inside(group, sys.executable, "-m", "liverl_tui", "up", "--detach", "--run", run.run_dir)
             subprocess.run(up, check=True, capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
             run.backends.append(run.snapshot().backend.pid)
             pid = run.until("trainer", "ready", 120).pid
             a_step(run)
-            Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
             line = last_line(run, "trainer")
-            (group / limit).write_text(str(int((group / usage).read_text()) + (32 << 20)))
-            hog = inside(group, "echo -1000 > /proc/self/oom_score_adj;", sys.executable, "-c", HOG, str(pid))
-            subprocess.run(hog, check=True, timeout=60)
+            killed_for_memory(group, limit, usage, pid)
             drill = Drill(
                 "the kernel kills the trainer for memory (a real cgroup)",
                 "service_failed:trainer",

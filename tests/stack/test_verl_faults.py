@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ import pytest
 import yaml
 from kit.drills import NAMED_S, Drill, note, status
 from kit.judged_runs import actor, judged, of_doctor, own_ray, stepped
-from kit.memory_group import HOG, inside, memory_cgroup
+from kit.memory_group import inside, killed_for_memory, memory_cgroup
 from kit.plain_verl import DATA, REWARD, overrides
 from kit.raykit import Cluster, free_ports
 from kit.runs import ToyRun
@@ -119,14 +118,10 @@ def test_a_worker_that_the_kernel_kills_for_memory(launch: Launch) -> None:
     run = ToyRun(launch.run_dir("kernel"))
     with memory_cgroup() as (group, limit, usage):
         try:
-            process = launch.up("kernel", STEPS, before=inside(group, ""))
+            process = launch.up("kernel", STEPS, before=inside(group))
             stepped(run, launch)
             pid = actor(run, "ray::WorkerDict")
-            Path(f"/proc/{pid}/oom_score_adj").write_text("1000")  # as Ray sets it
-            (group / limit).write_text(str(int((group / usage).read_text()) + (64 << 20)))
-            hog = inside(group, "echo -1000 > /proc/self/oom_score_adj;", sys.executable, "-c", HOG, str(pid))
-            subprocess.run(hog, check=True, timeout=120)
-            (group / limit).write_text("-1")
+            killed_for_memory(group, limit, usage, pid, 64 << 20)
             assert finished(process) == 1, launch.output("kernel").read_text()[-3000:]
             drill = Drill(
                 "the kernel kills a worker for memory (a real cgroup)",
