@@ -13,7 +13,17 @@ from liverl.logs.last_lines import TailIndex
 from liverl.logs.records import RecordReader
 from liverl.observe.live_logs.counting import MOST_KEYS, SLOT_S, Counter
 from liverl.observe.live_logs.facts import WINDOW_S, LiveLog
-from liverl.observe.live_logs.reader import BEFORE, BLOCK, LONGEST, MOST, MOST_FED, FollowedLog, LiveLogs
+from liverl.observe.live_logs.reader import (
+    BEFORE,
+    BLOCK,
+    HEAD,
+    LONGEST,
+    MOST,
+    MOST_FED,
+    RATE,
+    FollowedLog,
+    LiveLogs,
+)
 from liverl.observe.live_logs.responses import response_of
 
 WAIT = "INFO 07-15 15:33:47 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds."
@@ -332,19 +342,54 @@ def test_records_across_blocks(run: Followed) -> None:
     assert failed(facts(run)) == {(400, "ValueError: no such tool"): 3}
 
 
-def test_a_flood_costs_little(run: Followed) -> None:
+def test_what_began_a_flood_is_read(run: Followed) -> None:
+    """The lines right before a flood, also a record that goes on where nothing is read."""
+    run.write("r0", OK)
+    facts(run)
+    error = "ERROR 07-15 15:33:47 [s.py:2] ValueError: no such tool"
+    quiet = f"{OK}\n" * (HEAD // (len(OK) + 1) - 4)
+    with run.path("r0").open("ab") as file:
+        file.write(f"{error}\n{BAD}\n{quiet}{error}\n{BAD}\n".encode())
+        file.write(f"{OK}\n".encode() * (3 * MOST // len(OK)))
+    one = facts(run)
+    assert failed(one) == {(400, "ValueError: no such tool"): 2}
+    assert one.left_out > MOST
+
+
+def test_of_a_flood_that_lasts_a_part_is_read(run: Followed) -> None:
+    """``RATE`` bytes per second, and ``MOST`` again after a while in which little was written."""
+    run.write("r0", OK)
+    facts(run, 60.0)
     line = f"{OK}\n".encode()
-    run.path("r0").touch()
-    run.look()
-    flood = line * (MOST // len(line))
-    spent = 0.0
-    for _ in range(8):
+    read, left_out = [], 0
+    for size, later in ((4 * MOST, 0.0), (4 * MOST, 2.0), (4 * MOST, 1.0), (RATE // 2, 1.0), (MOST, 60.0)):
+        grown = line * (size // len(line))
         with run.path("r0").open("ab") as file:
-            file.write(flood)
-        begin = time.thread_time()
-        facts(run)
-        spent += time.thread_time() - begin
-    assert spent < 8 * 0.1, "a megabyte of answers takes 10 ms"
+            file.write(grown)
+        before, left_out = left_out, facts(run, later).left_out
+        read.append(len(grown) - (left_out - before))
+    for found, expected in zip(read, (HEAD + MOST, 2 * RATE, RATE, RATE // 2, MOST), strict=True):
+        assert abs(found - expected) < 3 * BLOCK, read
+
+
+@pytest.mark.parametrize(
+    "line, works",
+    [
+        (OK, True),
+        ("INFO: method=POST path=/v1/chat status_code=200 took 3 ms", True),
+        ("INFO: Avg generation throughput: 12.0 tokens/s, Running: 1 reqs", True),
+        ("INFO: Avg generation throughput: 0.0 tokens/s, Running: 1 reqs", False),
+        ("step:12 - reward:0.5", True),
+        ("trainer step:12 - reward:0.5", True),
+        ('INFO: 127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK', False),
+        ("footstep:12 - reward:0.5", False),
+    ],
+)
+def test_signs_of_work_among_lines_that_do_not_matter(run: Followed, line: str, works: bool) -> None:
+    run.write("r0", "INFO: starting")
+    assert facts(run).healthy_at is None
+    run.write("r0", *["INFO: quiet"] * 20, line, *["INFO: quiet"] * 20)
+    assert (facts(run).healthy_at is not None) == works
 
 
 def test_slots_of_a_counter() -> None:

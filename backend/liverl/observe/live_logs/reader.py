@@ -2,7 +2,9 @@
 
 A log is read from where its last minutes begin, by the index of its times, so that a backend that takes over a run
 counts what an earlier one has seen, each line once, and reads ``MOST`` bytes of a log at most. Parts without a request
-that failed, an error or a text of the catalogue are passed over.
+that failed, an error or a text of the catalogue are passed over. Of a log that grows faster than it is read, the first
+bytes since the last look are read (what began the flood stands there) and the newest ones; how many were left out is
+told.
 
 Everything here may block: call it in a thread.
 """
@@ -14,7 +16,6 @@ import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -31,6 +32,8 @@ from liverl.observe.live_logs.watched import Watched
 from liverl.util.regular_file import open_binary
 
 MOST = 1 << 20  # bytes of one log that are read at a time; of more, the newest
+HEAD = 1 << 16  # bytes of more than that which are read from where the last look ended
+RATE = 1 << 18  # bytes per second that are read of one log, once ``MOST`` were: 2,000 lines of an engine
 MOST_FED = 1 << 18  # of them, bytes of blocks that matter: splitting those into records takes 0.4 s per MiB
 BLOCK = 1 << 16  # bytes that are read or passed over together
 OLD_BLOCK = 1 << 12  # the same of what was written before this backend, which has one time each
@@ -49,26 +52,28 @@ _SIGN = "|".join(
         r"(?:^|\s)step:\d+ - ",
     )
 )
+# One of them stands in each sign. To find a text takes a thirtieth of the time of the search with the expression.
+_OF_SIGNS = (_POST, b"method=POST ", b"generation throughput: ", b"step:")
 _SIGN_IN_BLOCK = re.compile(_SIGN.encode(), re.MULTILINE)
 _SIGN_IN_LINE = re.compile(_SIGN)
+# Of which one stands in most parts of a log that matter.
+_ERRORS = (b"rror", b"ERROR", b"xception", b"WARN", b"arning", b"liverl-proxy: ")
+_STATUSES = (b'" 4', b'" 5', b"/1.1 4", b"/1.1 5", b"/1.0 4", b"/1.0 5")
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\b[\w-]*\d[\w-]*\b")
 _KEY = 120  # characters of a message by which requests that failed alike are told from others
 
 
-@lru_cache(maxsize=1)
-def _texts() -> tuple[bytes, ...]:
-    """Of which one stands in most parts of a log that matter."""
-    errors = (b"rror", b"ERROR", b"xception", b"WARN", b"arning", b"liverl-proxy: ")
-    statuses = (b'" 4', b'" 5', b"/1.1 4", b"/1.1 5", b"/1.0 4", b"/1.0 5")
-    return (*statuses, *errors)
-
-
 def _matters(block: bytes, needles: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether something in whole lines must be looked at. Logs repeat few lines, but for their digits."""
-    if any(text in block for text in _texts()):
-        return True
     kinds = b"\n".join({*block.translate(None, _DIGITS).split(b"\n")})
+    if any(text in kinds for text in _ERRORS) or any(text in block for text in _STATUSES):
+        return True
     return any(bare in kinds and (bare == needle or needle in block) for bare, needle in needles)
+
+
+def _has_sign(block: bytes) -> bool:
+    """Whether whole lines show work that was done."""
+    return any(text in block for text in _OF_SIGNS) and _SIGN_IN_BLOCK.search(block) is not None
 
 
 class StampedTimes:
@@ -136,6 +141,7 @@ class LogReader:
         self._stamps = StampedTimes(path, now) if undated else None
         self._follower = Follower(path, begin)
         self._records = RecordReader(None, begin)
+        self._budget = MOST  # bytes that may be read
         self._now = self._at = now  # of this poll; when the last block was written
         self._rest = b""
         self._resets = 0
@@ -154,17 +160,27 @@ class LogReader:
         Raises:
             OSError: the log exists and cannot be read.
         """
+        self._budget = min(MOST, self._budget + int(RATE * max(0.0, now - self._now)))
         self._now = now
+        found = False
+        if _size(self.path) - self._follower.offset > self._budget:
+            found = self._look(HEAD, newest=False)
+        return self._look(max(HEAD, self._budget), newest=True) or found
+
+    def _look(self, most: int, *, newest: bool) -> bool:
         before = self._follower.offset
-        data = self._follower.poll(MOST, newest=True)
+        data = self._follower.poll(most, newest=newest)
         if self._follower.resets != self._resets:
             self._resets = self._follower.resets
             self._known = before = 0
             self._begin_at(0)
+        self._budget -= len(data)
         if not data:
             return self._settle()
         start = self._follower.offset - len(data)
+        found = False
         if start != before:
+            found = self._settle()  # what goes on in the part that is passed over
             self.left_out += start - before
             cut = data.find(b"\n") + 1
             data, start = data[cut:], start + cut
@@ -172,7 +188,7 @@ class LogReader:
         whole = self._rest + data
         cut = whole.rfind(b"\n") + 1
         self._rest = whole[cut:]
-        found = self._read(whole[:cut], start - (len(whole) - len(data)))
+        found = self._read(whole[:cut], start - (len(whole) - len(data))) or found
         if len(self._rest) > LONGEST:  # no line of a log that is read by people
             self._begin_at(self._follower.offset)
         return found
@@ -217,7 +233,7 @@ class LogReader:
                     found = self._take(record, at) or found
             else:
                 self._records.skip(len(block))
-                if _SIGN_IN_BLOCK.search(block):
+                if _has_sign(block):
                     self._sign(at)
             self._hot = matters
             place = end
