@@ -63,7 +63,7 @@ def toy(name: str, *argv: str, **changes: Any) -> ServiceSpec:
     fields: dict[str, Any] = {
         "name": name,
         "kind": "task",
-        "argv": (sys.executable, str(TOY), *argv),
+        "argv": (sys.executable, "-S", str(TOY), *argv),
         "probes": DEAF if argv[:1] == ("deaf",) else Probes(),
         "restart": QUICK,
         "stop": QUICK_STOP,
