@@ -72,7 +72,7 @@ def test_a_host_is_lost_and_the_run_goes_on_from_its_checkpoint(launch: Launch, 
     wait_until(lambda: trained(2), RUN, "two steps")
     assert f"host n1 ({hosts.address(1)}) has joined: 2 of 2" in nodes_told(run)
     saved = run.run_dir / "checkpoints" / "latest_checkpointed_iteration.txt"
-    wait_until(saved.exists, 60, "a checkpoint")
+    wait_until(saved.exists, what="a checkpoint")
     hosts.kill(1)
     assert finished(process) == 1, launch.output("two").read_text()[-3000:]
     first = result_of(run.run_dir)

@@ -36,7 +36,7 @@ def daemon() -> str:
     """Why there is no daemon with Compose to test with; "" if there is one."""
     for words in (("version", "--format", "{{.Server.Version}}"), ("compose", "version")):
         try:
-            done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=20, check=False)
+            done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         if done.returncode:

@@ -138,7 +138,7 @@ def status(run: ToyRun) -> dict[str, Any]:
 def a_step(run: ToyRun) -> None:
     """Wait for a step that ends from now on."""
     before = run.snapshot().step or 0
-    wait_until(lambda: (run.snapshot().step or 0) > before, 120, "a step")
+    wait_until(lambda: (run.snapshot().step or 0) > before, what="a step")
 
 
 def _told(run: ToyRun, drill: Drill, since: float) -> Event | None:

@@ -92,7 +92,7 @@ def _begun(launch: Launch, name: str) -> ToyRun:
         assert process.poll() is None, launch.output(name).read_text()[-3000:]
         return (run.run_dir / "control.sock").exists() or (run.run_dir / "events.jsonl").exists()
 
-    wait_until(there, 120, "the run's start")
+    wait_until(there, what="the run's start")
     return run
 
 

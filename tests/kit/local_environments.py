@@ -73,7 +73,7 @@ def refused() -> str:
     """Why this machine has no namespaces for it; "" if it has."""
     try:
         words = ["unshare", "-rmpf", "unshare", "-rm", "true"]
-        tried = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+        tried = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     except OSError as error:
         return str(error)
     return tried.stderr.strip() if tried.returncode else ""

@@ -47,7 +47,7 @@ def memory_cgroup() -> Iterator[tuple[Path, str, str]]:
                 yield folder, limit, usage
                 return
         finally:
-            wait_until(partial(_removed, folder), 30, "the end of its processes")
+            wait_until(partial(_removed, folder), what="the end of its processes")
     pytest.skip("no control group can be made here")
 
 
@@ -59,7 +59,7 @@ def killed_for_memory(group: Path, limit: str, usage: str, pid: int, room: int =
     (group / limit).write_text(str(int((group / usage).read_text()) + room))
     try:
         subprocess.run(inside(group, sys.executable, "-c", HOG, str(pid)), check=False, timeout=120)
-        wait_until(lambda: not os.path.exists(f"/proc/{pid}/exe"), 60, f"the kernel's kill of {pid}")
+        wait_until(lambda: not os.path.exists(f"/proc/{pid}/exe"), what=f"the kernel's kill of {pid}")
     finally:
         (group / limit).write_text(before)
 

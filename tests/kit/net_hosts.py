@@ -30,7 +30,7 @@ def refused() -> str:
     for words in (("unshare", *_NEW, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"),
                   ("unshare", "--net", "ip", "link", "add", "br0", "type", "bridge"),
                   ("unshare", "--net", "ip", "link", "add", "v0", "type", "veth")):  # fmt: skip
-        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
             return done.stderr.strip() or f"{' '.join(words)}: exit {done.returncode}"
     return ""

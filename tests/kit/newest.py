@@ -14,7 +14,7 @@ from liverl.util.atomic_file import write_atomic
 from liverl.util.newest_file import NewestFile
 
 
-async def idle(file: NewestFile, seconds: float = 30.0) -> None:
+async def idle(file: NewestFile, seconds: float = 60.0) -> None:
     """Wait until no write of ``file`` is under way."""
     async with asyncio.timeout(seconds):
         while file._writing is not None:  # noqa: ASYNC110 - it tells nobody
@@ -48,7 +48,7 @@ class Storage:
 
     async def until_begun(self, writes: int) -> None:
         """Wait until so many writes have begun."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.begun) < writes:  # noqa: ASYNC110 - a thread notes them
                 await asyncio.sleep(0.001)
 

@@ -93,7 +93,7 @@ class Cluster:
             headers = {"Authorization": f"Bearer {self.token.read_text()}"}
             try:
                 request = urllib.request.Request(f"{self.api}/api/v0/nodes", headers=headers)
-                with urllib.request.urlopen(request, timeout=5) as reply:
+                with urllib.request.urlopen(request, timeout=60) as reply:
                     rows = json.load(reply)["data"]["result"]["result"]
             except (OSError, ValueError):
                 return False
@@ -141,12 +141,12 @@ class Cluster:
         if self._head.poll() is None:
             self._head.terminate()
             try:
-                self._head.wait(10)
+                self._head.wait(60)
             except subprocess.TimeoutExpired:
                 pass
         for process in processes:
             if process.is_running():
                 process.kill()
         self._head.wait()
-        psutil.wait_procs(processes, timeout=10)
+        psutil.wait_procs(processes, timeout=60)
         shutil.rmtree(self.temp, ignore_errors=True)

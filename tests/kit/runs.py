@@ -53,6 +53,7 @@ QUICK_STOP = (
     StopStage("TERM", "tree", 0.3),
     StopStage("KILL", "tree", 3.0),
 )
+GRACE_S = 10.0  # of a run at the end of its test, before what is left of it is killed
 DEAF = Probes(startup=Probe(kind="log_line", pattern="^deaf$", interval=0.05))
 QUICK = RestartPolicy(base=0.05, cap=0.2, window=60, max_failures=3)
 
@@ -62,7 +63,7 @@ def toy(name: str, *argv: str, **changes: Any) -> ServiceSpec:
     fields: dict[str, Any] = {
         "name": name,
         "kind": "task",
-        "argv": (sys.executable, str(TOY), *argv),
+        "argv": (sys.executable, "-S", str(TOY), *argv),
         "probes": DEAF if argv[:1] == ("deaf",) else Probes(),
         "restart": QUICK,
         "stop": QUICK_STOP,
@@ -194,7 +195,7 @@ class ToyRun:
             snapshot = self.snapshot()
             members = {pid for s in snapshot.services for pid in s.members}
             self.command("stop", now=True)
-            wait_until(lambda: RunDir(self.run_dir).read_result(), 10)
+            wait_until(lambda: RunDir(self.run_dir).read_result(), GRACE_S)
         except Exception:
             pass
         ending = {*self.tagged(), *members, *self.backends}
@@ -210,7 +211,7 @@ class ToyRun:
                 pass
         # Until then a process may write into the directory, which is removed next.
         left = [proc for pid in ending if (proc := procfs.read_proc(pid)) is not None and not proc.zombie]
-        wait_until(lambda: not any(procfs.alive(proc.pid, proc.tick) for proc in left), 30, "their end")
+        wait_until(lambda: not any(procfs.alive(proc.pid, proc.tick) for proc in left), what="their end")
 
 
 def change_of(run: ToyRun) -> PlanChange:

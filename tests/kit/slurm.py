@@ -87,8 +87,7 @@ class Slurm:
             self._start(number, "slurmd", "-D", "-N", f"n{number}")
         wait_until(
             lambda: self._asked("sinfo", "-h", "-p", "low", "-o", "%T %D") == f"idle {count}",
-            60,
-            "idle nodes",
+            what="idle nodes",
         )
 
     def _start(self, host: int, *words: str) -> None:
@@ -126,7 +125,7 @@ class Slurm:
         """End its daemons. Jobs have to have ended."""
         for daemon in reversed(self._daemons):
             daemon.terminate()
-            daemon.wait(30)
+            daemon.wait(60)
 
     def _asked(self, *words: str) -> str:
         command = [*self._on(0), *words]
@@ -149,5 +148,5 @@ def start_again(slurm: Slurm, job: str) -> None:
     """Start a job that was queued again; Slurm itself waits two minutes. In the second in which the job has ended its
     new start would be refused ("Job credential revoked")."""
     pending = time.time()
-    wait_until(lambda: time.time() >= pending + 2, 10, "another second")
+    wait_until(lambda: time.time() >= pending + 2, what="another second")
     slurm.tell("scontrol", "update", f"JobId={job}", "StartTime=now")

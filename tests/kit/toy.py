@@ -1,15 +1,16 @@
-"""A toy service: ``python toy.py MODE [ARGS]``. Prints what it does, one line each, unbuffered."""
+"""A toy service: ``python -S toy.py MODE [ARGS]``. Prints what it does, one line each, unbuffered. Thousands are
+started by the tests: what only one mode needs is imported there, and nothing that is installed."""
 
 from __future__ import annotations
 
-import http.server
 import os
 import signal
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MODE = sys.argv[1]
 ARGS = sys.argv[2:]
@@ -22,9 +23,11 @@ def forever() -> None:
 
 def deaf_grandchildren() -> None:
     """Three workers that ignore TERM and INT: one in its own session, one retitled, one scrubbed."""
+    import subprocess
+
     for kind in ("session", "title", "scrubbed"):
         subprocess.Popen(
-            [sys.executable, __file__, "deaf", kind],
+            [sys.executable, *([] if kind == "title" else ["-S"]), __file__, "deaf", kind],
             start_new_session=kind != "plain",
             env={} if kind == "scrubbed" else None,
         )
@@ -33,6 +36,8 @@ def deaf_grandchildren() -> None:
 
 def listen(port: int, well: Callable[[], bool]) -> None:
     """Answer 200 to every GET while it is ``well``, else 503."""
+    import http.server
+    import threading
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

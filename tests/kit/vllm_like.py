@@ -46,7 +46,7 @@ def ask(url: str, method: str, token: str, body: bytes = b"{}") -> int:
     """The status of the answer."""
     request = urllib.request.Request(url, body, {"Authorization": f"Bearer {token}"}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+# Seconds of patience: a busy machine takes long for everything, and only what never comes is a fault.
+PATIENCE_S = 120.0
 
 
-def wait_until(condition: Callable[[], T], seconds: float = 60.0, what: str = "the condition") -> T:
+def wait_until(condition: Callable[[], T], seconds: float = PATIENCE_S, what: str = "the condition") -> T:
     """Poll until ``condition()`` is true and return its value.
 
     Raises:
@@ -25,7 +27,7 @@ def wait_until(condition: Callable[[], T], seconds: float = 60.0, what: str = "t
         time.sleep(0.02)
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
     """Wait, while others of this loop run, until ``condition()`` is true.
 
     Raises:

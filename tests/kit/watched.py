@@ -192,7 +192,7 @@ class Started:
     def pids_of(self, port: int) -> tuple[int, int]:
         """The pids of the server on ``port`` and of its engine, once they run."""
         file = self.pids / f"{port}.pids"
-        wait_until(file.exists, 30, "a server")
+        wait_until(file.exists, what="a server")
         server, engine = file.read_text().split()
         return int(server), int(engine)
 

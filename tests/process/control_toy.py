@@ -145,7 +145,7 @@ class Toy:
         index.unregister(self.run.path)
 
 
-def wait_until(condition, what="", timeout=60.0):
+def wait_until(condition, what="", timeout=120.0):
     """Poll ``condition`` until it gives something true, and return that."""
     deadline = time.monotonic() + timeout
     while True:
@@ -189,7 +189,7 @@ def end(process):
     """Kill the process if it still runs, and reap it."""
     if process.poll() is None:
         process.kill()
-    process.wait(10)
+    process.wait(60)
 
 
 async def serve(run_dir, queue_limit):

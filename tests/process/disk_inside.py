@@ -46,7 +46,7 @@ def main(base: Path) -> None:
                 return None
             return found.severity, tuple(e.text for e in found.evidence), found.title
 
-        severity, evidence, title = wait_until(told, 60, "the time until the disk is full") or ("", (), "")
+        severity, evidence, title = wait_until(told, what="the time until the disk is full") or ("", (), "")
         # Evidence: a steady rate, measured for half of the time that is left: a third of the whole minute.
         late = time.time() - began - SIZE / RATE / 3
         assert late < 10.0, late
@@ -54,7 +54,7 @@ def main(base: Path) -> None:
         truly = SIZE / RATE - (time.time() - began)
         assert abs(left - truly) < 12, (title, truly)
         assert severity == "critical", severity
-        wait_until(lambda: "leak.bin" in str(run.snapshot().symptoms), 70, "the file that grows")
+        wait_until(lambda: "leak.bin" in str(run.snapshot().symptoms), what="the file that grows")
         print(title, evidence, f"{late:.1f} s late", flush=True)
     finally:
         if filler is not None:

@@ -59,9 +59,9 @@ def report(folder: Path) -> None:
         (run.run_dir / "trainer.json").write_text("{}")
         files.slow({"stat": None}, "/trainer.json")
         path = "reports of trainer and proxy"
-        wait_until(lambda: path in {f.path for f in run.snapshot().unreadable}, 40, "the fact")
+        wait_until(lambda: path in {f.path for f in run.snapshot().unreadable}, what="the fact")
         files.quick()
-        wait_until(lambda: not run.snapshot().unreadable, 40, "the end of the fact")
+        wait_until(lambda: not run.snapshot().unreadable, what="the end of the fact")
         files.slow({"stat": None}, "/trainer.json")
         result = stop_run(run.run_dir)
         assert result is not None and result.state == "stopped", result
@@ -72,7 +72,7 @@ def files_of_a_start(folder: Path) -> None:
     with running(folder) as (run, files), Connection(run.run_dir) as connection:
         files.slow({"stat": None}, "/logs/a.2.log")
         connection.command("restart", {"service": "a"}, wait=False)
-        wait_until(lambda: _state(connection, "a") == "preparing", 20, "the start")
+        wait_until(lambda: _state(connection, "a") == "preparing", what="the start")
         for _ in range(20):  # it stays there, and each answer comes
             assert _state(connection, "a") == "preparing"
         files.quick()
@@ -92,16 +92,16 @@ def _hanging_list(folder: Path, name: str) -> None:
     newest list when it can, and stops the run."""
     with running(folder, replicas=2) as (run, files):
         path = run.run_dir / name
-        wait_until(lambda: len(_listed(path)) == 2, 20, "the list of both")
+        wait_until(lambda: len(_listed(path)) == 2, what="the list of both")
         before = _listed(path)
         files.slow({"fsync": None}, path.name)
         _replica_restarts(run, 2)
         assert _listed(path) == before, "it cannot be written"
         wait_until(
-            lambda: [e for e in run.events() if e.kind == "storage" and str(path) in e.text], 30, "the event"
+            lambda: [e for e in run.events() if e.kind == "storage" and str(path) in e.text], what="the event"
         )
         files.quick()
-        wait_until(lambda: len(_listed(path)) == 2 and _listed(path) != before, 20, "the newest list")
+        wait_until(lambda: len(_listed(path)) == 2 and _listed(path) != before, what="the newest list")
         files.slow({"fsync": None}, path.name)
         _replica_restarts(run, 3)
         result = stop_run(run.run_dir)
@@ -113,7 +113,7 @@ def _replica_restarts(run: ToyRun, generation: int) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     run.until("replica-0", lambda s: s.generation == generation and s.state == "ready")
-    wait_until(lambda: len([r for r in run.snapshot().replicas.items if r.listed]) == 2, 20, "both listed")
+    wait_until(lambda: len([r for r in run.snapshot().replicas.items if r.listed]) == 2, what="both listed")
 
 
 def _listed(path: Path) -> list[str]:
@@ -132,7 +132,7 @@ def record_of_the_keeper(folder: Path) -> None:
         files.slow({"fsync": None}, "keeper.json")
         before = run.snapshot().backend.keeper_pid
         os.kill(before, signal.SIGKILL)
-        wait_until(lambda: run.snapshot().backend.keeper_pid != before, 30, "the new keeper")
+        wait_until(lambda: run.snapshot().backend.keeper_pid != before, what="the new keeper")
         result = stop_run(run.run_dir)
         assert result is not None and result.state == "stopped", result
 
@@ -145,7 +145,7 @@ def index_of_runs(folder: Path) -> None:
         result = stop_run(run.run_dir)
         assert result is not None and result.state == "stopped", result
         backend = run.backends[-1]
-        wait_until(lambda: not procfs.alive(backend, None), 30, "the end of the backend")
+        wait_until(lambda: not procfs.alive(backend, None), what="the end of the backend")
         assert "did not answer within 5 s" in (run.run_dir / "backend.log").read_text()
 
 
@@ -162,7 +162,7 @@ def lists_of_a_start(folder: Path) -> None:
 
 
 def _state(connection: Connection, name: str) -> str:
-    service = connection.snapshot(timeout=20).service(name)
+    service = connection.snapshot(timeout=60).service(name)
     assert service is not None
     return service.state
 
@@ -178,7 +178,7 @@ def last_state(folder: Path) -> None:
             message = connection.read(1.0)
             return message is not None and message.bye is not None
 
-        wait_until(over, 60, "the end")
+        wait_until(over, what="the end")
         assert (run.run_dir / "result.json").exists()
 
 

@@ -42,14 +42,14 @@ def artifacts(tmp_path: Path) -> Path:
 def ended(make: Make, *argv: str) -> ToyRun:
     run = make(toy("trainer", *(argv or ("exit", "0")), kind="trainer", ends_run=True, restart=NEVER))
     run.start()
-    run.result(30)
+    run.result(60)
     return run
 
 
 def test_a_run_that_ends_is_entered(make: Make, artifacts: Path) -> None:
     run = ended(make)
     ledger = Ledger(artifacts)
-    (row,) = wait_until(lambda: _rows(ledger), 30, "its row")
+    (row,) = wait_until(lambda: _rows(ledger), what="its row")
     result = RunDir(run.run_dir).read_result()
     assert result is not None
     assert (row["id"], row["status"], row["archive"]) == (
@@ -64,7 +64,7 @@ def test_a_run_that_ends_is_entered(make: Make, artifacts: Path) -> None:
 def test_each_attempt_has_a_row_with_its_cause(make: Make, artifacts: Path) -> None:
     run = ended(make, "exit", "3")
     run.start(resume=True)
-    wait_until(lambda: len(_rows(Ledger(artifacts))) == 2, 60, "two rows")
+    wait_until(lambda: len(_rows(Ledger(artifacts))) == 2, what="two rows")
     first, second = _rows(Ledger(artifacts))
     assert [first["attempt"], second["attempt"]] == [1, 2]
     assert first["status"] == second["status"] == "failed"
@@ -77,7 +77,7 @@ def test_a_ledger_that_cannot_be_written_does_not_keep_the_run_from_ending(
     (artifacts / "index.yaml").write_text("no list\n")
     run = ended(make)
     assert run.result().state == "done"
-    found = wait_until(lambda: [e for e in run.events() if e.kind == "ledger"], 30, "why there is no row")
+    found = wait_until(lambda: [e for e in run.events() if e.kind == "ledger"], what="why there is no row")
     assert "expected a list of rows" in found[0].text and found[0].level == "warning"
     assert (artifacts / "index.yaml").read_text() == "no list\n"
 
@@ -91,10 +91,10 @@ def test_another_user_cannot_have_a_ledger_or_an_archive_written_elsewhere(
     home.mkdir()
     tmp_path.chmod(0o1777)
     plant = "umask 0; mkdir -m 777 artifacts artifacts/archives; ln -s ../home/.profile artifacts/index.yaml"
-    subprocess.run(["/bin/sh", "-c", plant], cwd=tmp_path, user=64321, group=64321, check=True, timeout=30)
+    subprocess.run(["/bin/sh", "-c", plant], cwd=tmp_path, user=64321, group=64321, check=True, timeout=60)
     run = ended(make)
     assert run.result().state == "done"
-    found = wait_until(lambda: [e for e in run.events() if e.kind == "ledger"], 30, "why there is no row")
+    found = wait_until(lambda: [e for e in run.events() if e.kind == "ledger"], what="why there is no row")
     assert found[0].level == "warning" and "belongs to uid 64321" in found[0].text
     refused = run_cli("archive", run.run_dir)
     assert (
@@ -107,7 +107,7 @@ def test_another_user_cannot_have_a_ledger_or_an_archive_written_elsewhere(
 
 def test_an_archive_holds_what_is_worth_keeping(make: Make, artifacts: Path) -> None:
     run = ended(make, "exit", "3")
-    wait_until(lambda: _rows(Ledger(artifacts)), 30, "its row")
+    wait_until(lambda: _rows(Ledger(artifacts)), what="its row")
     (run.run_dir / "checkpoints/global_step_1").mkdir(parents=True)
     (run.run_dir / "checkpoints/global_step_1/model.pt").write_text("weights")
     (run.run_dir / "metrics.jsonl").write_text('{"step": 1, "data": {"critic/rewards/mean": 0.5}}\n')
@@ -194,7 +194,7 @@ def test_an_archive_has_nothing_that_a_link_in_a_trial_or_a_printed_line_names(
 
 def test_a_run_without_a_row_gets_one(make: Make, artifacts: Path, tmp_path: Path) -> None:
     run = ended(make)
-    wait_until(lambda: _rows(Ledger(artifacts)), 30, "its row")
+    wait_until(lambda: _rows(Ledger(artifacts)), what="its row")
     own = tmp_path / "elsewhere"
     done = run_cli("archive", run.run_dir, "--artifacts", own)
     assert done.returncode == 0, done.stderr
@@ -229,7 +229,7 @@ def test_a_killed_backend_leaves_an_interrupted_run(make: Make, artifacts: Path)
 
 def test_nothing_is_ever_overwritten(make: Make, artifacts: Path) -> None:
     run = ended(make)
-    wait_until(lambda: _rows(Ledger(artifacts)), 30, "its row")
+    wait_until(lambda: _rows(Ledger(artifacts)), what="its row")
     other = artifacts / "archives/run_001"
     other.mkdir(parents=True)
     (other / "metadata.yaml").write_text("run_dir: /another\nattempt: 1\n")
@@ -241,7 +241,7 @@ def test_nothing_is_ever_overwritten(make: Make, artifacts: Path) -> None:
 def test_an_interrupted_archive_leaves_no_part(make: Make, artifacts: Path) -> None:
     """The command is killed while it copies; what it has left is no archive, and is removed by the next one."""
     run = ended(make)
-    wait_until(lambda: _rows(Ledger(artifacts)), 30, "its row")
+    wait_until(lambda: _rows(Ledger(artifacts)), what="its row")
     code = (
         "import os, signal, sys\n"
         "from liverl.offline import archive\n"
@@ -271,7 +271,7 @@ def test_an_interrupted_archive_leaves_no_part(make: Make, artifacts: Path) -> N
 
 def test_a_command_that_was_killed_before_the_ledger_was_changed(make: Make, artifacts: Path) -> None:
     run = ended(make)
-    wait_until(lambda: _rows(Ledger(artifacts)), 30, "its row")
+    wait_until(lambda: _rows(Ledger(artifacts)), what="its row")
     assert run_cli("archive", run.run_dir).returncode == 0
     index = artifacts / "index.yaml"
     index.write_text(index.read_text().replace("archive: artifacts/archives/run_001", "archive: null"))
@@ -285,7 +285,7 @@ def test_errors(tmp_path: Path, make: Make, artifacts: Path) -> None:
     none = run_cli("archive", "--run-root", tmp_path)
     assert none.returncode == 4 and "no run has ended here" in none.stderr
     run = ended(make)
-    wait_until(lambda: _rows(Ledger(artifacts)), 30, "its row")
+    wait_until(lambda: _rows(Ledger(artifacts)), what="its row")
     assert run_cli("archive", "--run-root", tmp_path).stdout.endswith("run_001\n")
     (artifacts / "index.yaml").write_text("{")
     bad = run_cli("archive", run.run_dir)

@@ -163,7 +163,7 @@ def test_a_stop_that_is_no_kill_is_recorded_and_holds(blocked: Blocked, ends: st
     run = blocked.run
     blocked.block()
     with Connection(run.run_dir) as connection:
-        answer = connection.command("stop", {"now": False}, client="me", wait=False, timeout=20)
+        answer = connection.command("stop", {"now": False}, client="me", wait=False, timeout=60)
     assert answer["accepted"] and "(it is recorded)" in answer["text"] and "stop --now" in answer["text"]
     assert busy_words(blocked) in answer["text"]
     assert blocked.holds and len(blocked.services_live()) == len(blocked.pids)
@@ -275,11 +275,11 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(60)
     yield made
     made.hold.set()
     over[0][0].call_soon_threadsafe(over[0][1].set)
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
 
 

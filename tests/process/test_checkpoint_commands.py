@@ -180,7 +180,7 @@ def test_a_prune_that_was_killed_leaves_no_half_checkpoint(ended: Path) -> None:
         [*MAIN, "checkpoints", "prune", str(ended), "--keep", "1", "--yes"], stdout=subprocess.DEVNULL
     )
     try:
-        wait_until(lambda: (base / ".global_step_1.removed").exists() or process.poll() is not None, 60)
+        wait_until(lambda: (base / ".global_step_1.removed").exists() or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
     finally:
         process.kill()

@@ -68,7 +68,7 @@ def test_it_ends_and_its_memory_is_looked_at_again(code: str, by: str, start: St
     assert "time.sleep(600)" in found.command and found.user
     ended = end(found, lambda: nvml(process.pid, beside.pid), grace=0.3)
     assert (ended.ended, ended.sent, ended.memory_after, ended.note) == (True, by, 0, "")
-    assert process.wait(10) == -getattr(signal, by) and beside.poll() is None
+    assert process.wait(60) == -getattr(signal, by) and beside.poll() is None
 
 
 def test_memory_that_stays_is_told(start: Start, seen: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +144,6 @@ def test_the_command_needs_both(start: Start, seen: None, monkeypatch: pytest.Mo
     assert list(problems(report, contract.output("clean --json"))) == []
     assert code == 0 and report["gpu"][0]["ended"] and report["gpu"][0]["memory_after"] == 0
     assert report["rows"] == [], "with --pid alone no run is cleaned"
-    assert process.wait(10) == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
     code, _, err = called("--pid", process.pid, "--yes")
     assert code == ExitCode.FAILED and f"no process has pid {process.pid}; nothing was done" in err

@@ -30,7 +30,7 @@ from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 from liverl_tui.cli import main as cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow]
 NEVER = RestartPolicy(mode="never")
 GOES = {
     "trials/step_0001/a/litellm-trajectory.jsonl": "t" * 1000,

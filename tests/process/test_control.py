@@ -327,7 +327,7 @@ def test_another_user_is_refused(start, tmp_path):
             os.setgid(65534)
             os.setuid(65534)
             sock = socket.socket(socket.AF_UNIX)
-            sock.settimeout(10)
+            sock.settimeout(60)
             try:
                 sock.connect(str(run_dir / "control.sock"))
                 os.write(write, sock.makefile("rb").readline())

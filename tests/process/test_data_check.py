@@ -174,7 +174,7 @@ def test_rows_are_refused_in_an_environment_that_is_built_first(launch: Launch) 
     assert (result.state, result.exit_code) == ("failed", 3)
     assert result.cause is not None and result.cause.service == "env:verl"
     assert result.cause.text == f"{words}; {words.replace('train_index', 'val_index')}"
-    wait_until(lambda: not launch.run.tagged(), 20, "the end of the run")
+    wait_until(lambda: not launch.run.tagged(), what="the end of the run")
     again = launch.up("second")  # the environment is there: refused before there is a backend
     assert again.returncode == 3 and words.partition(": ")[2] in again.stdout
     assert "nothing was started" in again.stdout and not launch.run_dir.with_name("second").exists()

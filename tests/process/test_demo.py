@@ -57,13 +57,13 @@ def test_the_demo_runs_in_a_plain_terminal_and_leaves_nothing(
     demo: Callable[..., Terminal], tmp_path: Path
 ) -> None:
     terminal = demo()
-    wait_until(lambda: "demo/wrong-parser" in text(terminal), 60, "the first paint")
+    wait_until(lambda: "demo/wrong-parser" in text(terminal), what="the first paint")
     shown = text(terminal)
     assert "▶ demo" in shown and "Replicas" in shown and "First start" in shown
     (folder,) = folders(tmp_path)
     assert folder.stat().st_mode & 0o777 == 0o700
     terminal.press("r")
-    wait_until(lambda: "this is a recorded run" in text(terminal), 20, "the toast")
+    wait_until(lambda: "this is a recorded run" in text(terminal), what="the toast")
     terminal.press("q")
     assert terminal.wait() == 0
     assert folders(tmp_path) == []
@@ -73,7 +73,7 @@ def test_the_demo_runs_in_a_plain_terminal_and_leaves_nothing(
 
 def test_a_terminated_demo_leaves_nothing(demo: Callable[..., Terminal], tmp_path: Path) -> None:
     terminal = demo()
-    wait_until(lambda: "demo/wrong-parser" in text(terminal), 60, "the first paint")
+    wait_until(lambda: "demo/wrong-parser" in text(terminal), what="the first paint")
     (folder,) = folders(tmp_path)
     os.kill(int(folder.name.split("-")[2]), signal.SIGTERM)
     assert terminal.wait() == 128 + signal.SIGTERM
@@ -111,7 +111,7 @@ def test_a_live_run_is_recorded_packed_and_played(tmp_path: Path, ending: Callab
     module = [sys.executable, "-m", "liverl.replay.record", str(run.run_dir), "--out", str(out)]
     recorder = subprocess.Popen([*module, "--interval", "0.1"], stdout=subprocess.PIPE, text=True)
     try:
-        wait_until((out / "tables" / "services.jsonl").exists, 30, "a recorded row")
+        wait_until((out / "tables" / "services.jsonl").exists, what="a recorded row")
         run.command("stop")
         said, _ = recorder.communicate(timeout=90)
     finally:

@@ -46,8 +46,7 @@ def held(doctor: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> subp
     process.stdin.flush()
     wait_until(
         lambda: list((tmp_path / "tmp").glob(f"liverl-doctor-{process.pid}-*/1/stdin")),
-        60,
-        "the copy of its input",
+        what="the copy of its input",
     )
     return process
 

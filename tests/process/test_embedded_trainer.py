@@ -23,7 +23,6 @@ import pytest
 from aiohttp import web
 
 # A run of 20 steps takes 30 s where others load the machine.
-pytestmark = pytest.mark.timeout(600)
 DEADLINE = 150.0
 FAST = {"train_batch_size": 2, "n_resp_per_prompt": 4, "mini_batch_size": 1, "total_steps": 4, "save_freq": 2}
 StartEngine = Callable[..., "Process"]

@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from kit.waiting import PATIENCE_S
 
 from liverl.environments import BuildError, ensure, lock, resolve
 from liverl.environments.write_lock import write_lock
@@ -96,7 +97,7 @@ def spec(*requirements: str, name: str = "tiny-env") -> EnvironmentSpec:
     return EnvironmentSpec(name=name, requirements=requirements)
 
 
-async def until(condition: Callable[[], object], deadline: float = 30.0) -> None:
+async def until(condition: Callable[[], object], deadline: float = PATIENCE_S) -> None:
     end = time.monotonic() + deadline
     while not condition():
         assert time.monotonic() < end, "not in time"
@@ -184,7 +185,7 @@ async def test_a_cancelled_build_leaves_no_process_and_no_folder(tmp_path: Path,
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: not any(psutil.pid_exists(pid) and _alive(pid) for pid in pids), 10)
+    await until(lambda: not any(psutil.pid_exists(pid) and _alive(pid) for pid in pids), 60)
     assert leftovers(tmp_path / "cache") == []
     assert not resolve(spec("slow"), tmp_path / "cache").published
 

@@ -69,7 +69,6 @@ def test_shell_scripts_are_well_formed(script: Path) -> None:
 
 @pytest.mark.stack
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_printed_slurm_job_is_queued_again_by_itself_only_at_its_time_limit(folder: Path) -> None:
     """The script of ``liverl-tui launcher slurm``. Slurm's own programs are toys here (simulated); ``tests/slurm`` has
     real ones."""
@@ -85,7 +84,7 @@ def test_the_printed_slurm_job_is_queued_again_by_itself_only_at_its_time_limit(
         with open(folder / "job.log", "ab") as log:
             job = subprocess.Popen(script, env=env, cwd=folder, stdout=log, stderr=log)
         try:
-            wait_until(lambda: isinstance(backend_alive(run.path), LiveBackend), 60, "the backend")
+            wait_until(lambda: isinstance(backend_alive(run.path), LiveBackend), what="the backend")
             job.send_signal(number)
             return job.wait(120)
         finally:
@@ -111,7 +110,6 @@ KILL_WAIT_S = 30.0  # Slurm's default
 
 @pytest.mark.stack
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("deaf", "rounds", "seconds"),
     [("[replica-0, trainer]", 1, KILL_WAIT_S), ("[replica-0, trainer]", 2, 15.0), ("[]", 1, 15.0)],
@@ -145,7 +143,7 @@ def test_a_preempted_job_ends_within_kill_wait_and_goes_on_when_it_is_requeued(
         up = subprocess.Popen(argv, env=env, cwd=folder, stdout=log, stderr=log)
     try:
         within_a_step = run.run_dir / "trials" / "step_0002"
-        wait_until(lambda: within_a_step.exists() or up.poll() is not None, 120, "the second step")
+        wait_until(lambda: within_a_step.exists() or up.poll() is not None, what="the second step")
         assert up.poll() is None, (folder / "up.log").read_text()
         began = time.monotonic()
         for sent in range(rounds):
@@ -170,7 +168,6 @@ def test_a_preempted_job_ends_within_kill_wait_and_goes_on_when_it_is_requeued(
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(600)
 def test_the_library_example_starts_a_run_and_follows_it(folder: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "library.py"), *SMALL, "run.name=library"]
     done = subprocess.run(
@@ -216,10 +213,10 @@ def test_what_the_launch_script_starts_is_shown_and_ends_with_it(folder: Path) -
     with open(folder / "up.log", "ab") as log:
         up = subprocess.Popen(argv, env=environment(folder), cwd=folder, stdout=log, stderr=log)
     try:
-        wait_until(lambda: isinstance(backend_alive(run_dir), LiveBackend), 60, "the backend")
+        wait_until(lambda: isinstance(backend_alive(run_dir), LiveBackend), what="the backend")
         run = ToyRun(run_dir)
         proxy = run.until("proxy", "ready")
-        wait_until((folder / "trainer").exists, 60, "the trainer")
+        wait_until((folder / "trainer").exists, what="the trainer")
         assert proxy.owner == "adopted"
         assert proxy.address == f"http://127.0.0.1:{port}"
         assert run.snapshot().proxy.backends == ("http://127.0.0.1:8100/v1",)

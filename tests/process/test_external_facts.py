@@ -80,7 +80,7 @@ def test_a_listening_socket_and_who_has_it() -> None:
 
 def test_who_has_gone_has_no_sockets(spawn: Spawn) -> None:
     process = spawn(sys.executable, "-c", "")
-    wait_until(lambda: (p := procfs.read_proc(process.pid)) is not None and p.zombie, 30, "its end")
+    wait_until(lambda: (p := procfs.read_proc(process.pid)) is not None and p.zombie, what="its end")
     assert port_holders.read(process.pid) is None, "a zombie holds nothing"
     process.wait()
     assert port_holders.read(process.pid) is None and port_holders.sockets_of(process.pid) == set()
@@ -107,7 +107,7 @@ def proxy(tmp_path: Path, spawn: Spawn) -> Callable[..., subprocess.Popen[bytes]
     def begin(*options: str, **more: object) -> subprocess.Popen[bytes]:
         values = {"cwd": tmp_path, "env": {"NAME": "value"}, "stdout": subprocess.DEVNULL} | more
         process = spawn(sys.executable, str(tmp_path / "litellm"), *options, **values)
-        wait_until(lambda: len(procfs.arguments(process.pid)) == 2 + len(options), 30, "its command line")
+        wait_until(lambda: len(procfs.arguments(process.pid)) == 2 + len(options), what="its command line")
         return process
 
     return begin
@@ -269,7 +269,7 @@ def test_another_users_dashboard_names_no_program_for_us(tmp_path: Path, spawn: 
     def begin(user: int) -> int:
         line = ("/x/ray/dashboard/dashboard.py", "--port=1", f"--gcs-address=127.0.0.1:{tmp_path.name}")
         process = spawn("/bin/sh", "-c", "read x", *line, stdin=subprocess.PIPE, user=user, cwd="/")
-        wait_until(lambda: ray_cluster.parse(procfs.arguments(process.pid)), 30, "its command line")
+        wait_until(lambda: ray_cluster.parse(procfs.arguments(process.pid)), what="its command line")
         return process.pid
 
     begin(65534)
@@ -305,7 +305,7 @@ async def test_a_tree_that_is_deaf_is_killed_with_its_children(
     monkeypatch.setattr(restart, "time", SimpleNamespace(monotonic=lambda: float(next(ticking))))
     await restart.end_tree(member(process), 3.0)
     assert process.wait() == -signal.SIGKILL
-    wait_until(lambda: not procfs.alive(below.pid, below.tick), 30, "its child's end")
+    wait_until(lambda: not procfs.alive(below.pid, below.tick), what="its child's end")
 
 
 async def test_what_is_in_flight_has_its_time_to_end(spawn: Spawn) -> None:

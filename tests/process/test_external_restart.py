@@ -37,7 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         folder.mkdir()
         process = subprocess.Popen([sys.executable, str(TOY), str(port), str(folder), *more])
         made.append((process, port))
-        wait_until(lambda: len(list(folder.glob("worker.*"))) == 2, 60, "both workers")
+        wait_until(lambda: len(list(folder.glob("worker.*"))) == 2, what="both workers")
         return process, port
 
     yield begin
@@ -131,7 +131,7 @@ def test_another_users_listener_is_refused(tmp_path: Path) -> None:
     code = f"import socket,time; s=socket.create_server(('127.0.0.1',{port})); time.sleep(600)"
     process = subprocess.Popen(["/usr/bin/env", "python3", "-c", code], user=65534, cwd="/")
     try:
-        held = wait_until(lambda: port_holders.look(port), 30, "the listener")
+        held = wait_until(lambda: port_holders.look(port), what="the listener")
         assert held is not None
         why = restart.refusal(held)
         assert why is not None and f"pid {process.pid} (user nobody, " in why and "another user" in why

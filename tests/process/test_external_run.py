@@ -54,7 +54,7 @@ class Elsewhere:
             held = port_holders.look(self.port)
             return held is not None and len(held.holders) == count
 
-        wait_until(listens, 60, "the listener")
+        wait_until(listens, what="the listener")
         return process
 
 

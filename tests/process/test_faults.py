@@ -245,7 +245,7 @@ def test_a_held_port_stays_ours(make: Make, killed: str) -> None:
     stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with stranger, pytest.raises(OSError, match="in use"):
         stranger.bind(("127.0.0.1", port))
-    with socket.create_connection(("127.0.0.1", port), 10) as waiting:
+    with socket.create_connection(("127.0.0.1", port), 60) as waiting:
         run.command("start_service", service="web")
         second = run.service("web")
         assert answer(waiting) == second.pid != first.pid
@@ -285,7 +285,7 @@ def test_a_keeper_that_dies_in_the_middle_of_a_spawn_leaves_no_double(make: Make
     spec = replace(spec, argv=("the-toy", *spec.argv[1:]))
     run = make(spec, toy("b", "sleep"))
     run.start()
-    run.until("a", "ready", 30)
+    run.until("a", "ready", 60)
     b = run.until("b", "ready").pid
     for round_ in range(3):
         keeper = keeper_of(run)
@@ -301,7 +301,7 @@ def test_a_keeper_that_dies_in_the_middle_of_a_spawn_leaves_no_double(make: Make
         wait_until(child, what="the fork")
         os.kill(keeper, signal.SIGKILL)
         new_keeper(run, keeper)
-        after = run.until("a", lambda s, g=before.generation: s.state == "ready" and s.generation > g, 30)
+        after = run.until("a", lambda s, g=before.generation: s.state == "ready" and s.generation > g, 60)
         assert leaders(run) == [f"tests/toy/a/{after.generation}", "tests/toy/b/1"], round_
     assert run.service("b").pid == b
 
@@ -534,7 +534,7 @@ def term(*pids: int) -> None:
     for pid in pids:
         for _ in range(3):
             os.kill(pid, signal.SIGTERM)
-            wait_until(lambda pid=pid: not _pending(pid), 5, f"{pid} to take SIGTERM")
+            wait_until(lambda pid=pid: not _pending(pid), what=f"{pid} to take SIGTERM")
 
 
 def _pending(pid: int) -> bool:

@@ -48,12 +48,12 @@ class Told:
                 file.write("x")
             return self.changes > before
 
-        wait_until(told, 20, f"the news of {path}")
+        wait_until(told, what=f"the news of {path}")
 
     def judged(self, path: Path) -> int:
         """Write a file once, and wait until it is judged; how many changes had been told by then."""
         path.write_text("x")
-        wait_until(lambda: str(path) in self.seen, 20, f"{path}")
+        wait_until(lambda: str(path) in self.seen, what=f"{path}")
         return self.seen[str(path)]
 
 

@@ -51,15 +51,15 @@ def test_a_fifo_as_a_result_freezes_no_other_trial_and_no_stop(run: ToyRun) -> N
     trial(run, "good")
     run.start()
     run.until("steady", "ready")
-    wait_until(lambda: run.snapshot().trials.finished == 1, 60)
+    wait_until(lambda: run.snapshot().trials.finished == 1)
     path = "trials/step_0001/bad/result.json"
-    wait_until(lambda: path in unreadable(run), 60)
+    wait_until(lambda: path in unreadable(run))
     assert unreadable(run)[path] == "not a regular file but a FIFO"
     wait_until(
-        lambda: [s for s in run.snapshot().symptoms if s.id == "file_unreadable"], 60, "it is an alert"
+        lambda: [s for s in run.snapshot().symptoms if s.id == "file_unreadable"], what="it is an alert"
     )
     trial(run, "later")
-    wait_until(lambda: run.snapshot().trials.finished == 2, 60)
+    wait_until(lambda: run.snapshot().trials.finished == 2)
     run.command("stop")
     assert run.result().state == "stopped"
 
@@ -73,9 +73,9 @@ def test_a_line_nested_deeply_and_a_link_out_of_the_run_hide_nothing_else(run: T
     trial(run, "good")
     run.start()
     run.until("steady", "ready")
-    wait_until(lambda: run.snapshot().trials.finished == 2, 60)
+    wait_until(lambda: run.snapshot().trials.finished == 2)
     path = "trials/step_0001/outer/result.json"
-    wait_until(lambda: path in unreadable(run), 60)
+    wait_until(lambda: path in unreadable(run))
     assert unreadable(run)[path] == "a symbolic link, which is not followed here"
 
 
@@ -89,7 +89,7 @@ def test_a_log_replaced_by_a_fifo_is_named_and_the_run_goes_on(run: ToyRun) -> N
     (run.run_dir / "metrics.jsonl").unlink(missing_ok=True)
     os.mkfifo(run.run_dir / "metrics.jsonl")
     for name in ("metrics.jsonl", "attempt_001/logs/steady.1.log"):
-        wait_until(lambda name=name: name in unreadable(run), 20, f"{name} is named")
+        wait_until(lambda name=name: name in unreadable(run), what=f"{name} is named")
     assert run.command("restart", service="steady")["generation"] == 2
     run.until("steady", lambda s: s.generation == 2 and s.state == "ready")
     run.command("stop")
@@ -105,7 +105,7 @@ def test_an_adopting_backend_does_not_hang_at_a_fifo_either(run: ToyRun) -> None
     run.kill_backend()
     run.start()
     assert run.until("steady", "ready").pid == first
-    wait_until(lambda: len(unreadable(run)) == 2, 60)
+    wait_until(lambda: len(unreadable(run)) == 2)
     run.command("stop", now=True)
     assert run.result().state == "stopped"
 
@@ -119,7 +119,7 @@ def test_each_way_to_end_a_run_ends_one_with_fifos(run: ToyRun, how: str) -> Non
     for name in ("metrics.jsonl", "trainer.json", "replicas.json", "members.json"):
         (run.run_dir / name).unlink(missing_ok=True)
         os.mkfifo(run.run_dir / name)
-    wait_until(lambda: "metrics.jsonl" in unreadable(run), 60)
+    wait_until(lambda: "metrics.jsonl" in unreadable(run))
     if how == "SIGTERM":
         os.kill(run.backends[-1], signal.SIGTERM)
     else:
@@ -189,8 +189,8 @@ def test_files_without_end_are_named_by_their_size(run: ToyRun) -> None:
     run.start()
     run.until("steady", "ready")
     path = "trials/step_0001/huge/result.json"
-    wait_until(lambda: "larger than" in unreadable(run).get(path, ""), 60, "it is named")
-    wait_until(lambda: run.snapshot().trials.finished >= 1, 60)
+    wait_until(lambda: "larger than" in unreadable(run).get(path, ""), what="it is named")
+    wait_until(lambda: run.snapshot().trials.finished >= 1)
     status = Path(f"/proc/{run.backends[-1]}/status").read_text()
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     assert int(peak.split()[1]) < 600_000, peak  # kB
@@ -239,7 +239,7 @@ def test_a_read_that_hangs_holds_up_no_restart_and_no_end(run: ToyRun, adopted: 
         if adopted:
             run.start()
         backend = run.backends[-1]
-        wait_until(lambda: waiting_openers(backend), 60, "a thread waits")
+        wait_until(lambda: waiting_openers(backend), what="a thread waits")
         assert run.command("restart", service="steady")["generation"] == 2
         run.until("steady", lambda s: s.generation == 2 and s.state == "ready")
         run.command("stop")

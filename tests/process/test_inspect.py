@@ -52,7 +52,7 @@ def test_a_service_tells_everything_about_itself_and_keeps_its_secrets(
 
     detail = inspect(run, "web")
     assert detail.live and detail.kind == "task" and detail.cwd == str(run.run_dir)
-    assert detail.argv == (sys.executable, str(TOY), "http", str(port), "--api-key", "***")
+    assert detail.argv == (sys.executable, "-S", str(TOY), "http", str(port), "--api-key", "***")
     assert {k: v for k, v in detail.env.items() if k.startswith("TOY")} == {
         "TOY_API_KEY": "***",
         "TOY_HERE": str(run.run_dir),
@@ -113,7 +113,7 @@ def test_a_service_tells_everything_about_itself_and_keeps_its_secrets(
     run.kill_backend()
     filed = filed_detail(run.run_dir, "web")
     assert filed is not None and not filed.live
-    assert filed.argv[1:] == (str(TOY), "http", str(second.ports["http"]), "--api-key", "***")
+    assert filed.argv[1:] == ("-S", str(TOY), "http", str(second.ports["http"]), "--api-key", "***")
     assert filed.env["TOY_API_KEY"] == "***" and filed.env["TOY_HERE"] == str(run.run_dir)
     assert [g.generation for g in filed.generations] == [1, 2] and filed.probes[0].at is None
     assert filed_detail(run.run_dir, "nobody") is None

@@ -293,7 +293,7 @@ async def test_the_bridge_of_docker_as_listen_address_is_asked_for_once(folder: 
     number = await kept.hold_port("sessions", port)
     assert kept.held_hosts() == {"sessions.sandboxes": "127.0.0.2"}
     assert kept.held_ports() == {"sessions.sandboxes": number}
-    with socket.create_connection(("127.0.0.2", number or 0), 5):
+    with socket.create_connection(("127.0.0.2", number or 0), 60):
         pass
     assert await kept.hold_port("sessions", port) == number, "an open socket stays where it is"
     assert asked == [BRIDGE] * 3

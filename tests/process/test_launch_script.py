@@ -86,7 +86,6 @@ def counted(snapshot: Snapshot) -> list[tuple[int, int, int]]:
 ALL = [(1, 8, 8), (2, 8, 8), (3, 8, 8)]
 
 
-@pytest.mark.timeout(120)
 def test_a_script_of_liverls_shape_runs_unchanged(launch: Launch) -> None:
     done = launch.up()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -112,7 +111,6 @@ def test_a_script_of_liverls_shape_runs_unchanged(launch: Launch) -> None:
     assert "training.sp_size has no effect" in done.stderr
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("prepare", "words", "root"),
     [
@@ -151,7 +149,6 @@ def test_trials_are_found_in_every_root(
     assert os.readlink(launch.run().path / "trials.2") == str(launch.folder / root)
 
 
-@pytest.mark.timeout(120)
 def test_trials_of_several_hosts_are_added(launch: Launch) -> None:
     launch.quick()
     other = "harbor_trials/swe-lego-live-rl/exp-20260101-000030"
@@ -163,7 +160,6 @@ def test_trials_of_several_hosts_are_added(launch: Launch) -> None:
     assert launch.ended("exp-20260101-000000").trials.total == 48
 
 
-@pytest.mark.timeout(120)
 def test_the_next_attempt_goes_on_in_the_same_log_and_folder(launch: Launch) -> None:
     """The script fails after step 2, and goes on behind the steps in its log when it is started again."""
     launch.quick()
@@ -189,7 +185,6 @@ def test_the_next_attempt_goes_on_in_the_same_log_and_folder(launch: Launch) -> 
     assert counted(launch.ended()) == ALL and launch.run().more_trials().keys() == {2}
 
 
-@pytest.mark.timeout(120)
 def test_what_an_earlier_run_has_left_is_not_this_runs(launch: Launch) -> None:
     """The script names its experiment by itself, and appends to nothing."""
     launch.quick()
@@ -203,7 +198,6 @@ def test_what_an_earlier_run_has_left_is_not_this_runs(launch: Launch) -> None:
     assert counted(snapshot) == ALL and os.readlink(launch.run("second").path / "trials.2").endswith("/first")
 
 
-@pytest.mark.timeout(120)
 def test_the_cause_of_a_failure_is_found_in_the_log_that_the_script_writes(launch: Launch) -> None:
     launch.quick()
     traceback = "Traceback (most recent call last):\\nRuntimeError: CUDA error: no device\\n"
@@ -255,7 +249,6 @@ def test_bad_input_is_named_before_the_start(launch: Launch, words: tuple[str, .
 FAILS = """python3 -c 'raise ValueError("rewards of group 17 are not finite")' 2>&1 | tee -a train.log"""
 
 
-@pytest.mark.timeout(120)
 def test_a_failure_that_a_pipe_hides_fails_the_run(launch: Launch) -> None:
     """A shell returns the exit code of a pipe's last command: the script ends with 0."""
     launch.quick()
@@ -282,7 +275,6 @@ def test_a_failure_that_a_pipe_hides_fails_the_run(launch: Launch) -> None:
     assert "as told above" in launch.report()
 
 
-@pytest.mark.timeout(120)
 def test_an_error_behind_the_last_step_does_not_fail_the_run(launch: Launch) -> None:
     """The script says how many steps there are, and all of them are done."""
     launch.quick()

@@ -65,29 +65,31 @@ def raised(run: ToyRun) -> list[tuple[str, float]]:
 def started(run: ToyRun) -> ToyRun:
     run.start()
     run.until("trainer", "ready")
-    wait_until((run.run_dir / "say").exists, 30)
+    wait_until((run.run_dir / "say").exists)
     return run
 
 
 def test_a_wait_is_named_soon_and_over_with_the_next_step(make: Callable[..., ToyRun]) -> None:
     run = started(make(trainer()))
     at = say(run, PENDING)
-    ((name, when),) = wait_until(lambda: raised(run), 30, "the alert") or []
+    ((name, when),) = wait_until(lambda: raised(run), what="the alert") or []
     assert name == "log:ray-request-pending:trainer" and when - at <= SOON_S
     symptom = next(s for s in run.snapshot().symptoms if s.id == name)
     assert symptom.title == "trainer: An actor or placement group waits for {'GPU': 1.0}"
     assert symptom.evidence[0].log == "attempt_001/logs/trainer.1.log" and symptom.evidence[0].offset == 0
     say(run, "step:1 - actor/loss:0.5")
-    wait_until(lambda: not run.snapshot().symptoms, 60, "the end of the alert")
+    wait_until(lambda: not run.snapshot().symptoms, what="the end of the alert")
 
 
 @pytest.mark.slow
 def test_a_quiet_run_is_watched_too(make: Callable[..., ToyRun]) -> None:
     run = started(make(trainer()))
     began = time.monotonic()
-    wait_until(lambda: time.monotonic() - began > QUIET_AFTER + 5, 60, "a quiet run")  # nobody asks meanwhile
+    wait_until(
+        lambda: time.monotonic() - began > QUIET_AFTER + 5, what="a quiet run"
+    )  # nobody asks meanwhile
     at = say(run, FULL)
-    ((name, when),) = wait_until(lambda: raised(run), 60, "the alert") or []
+    ((name, when),) = wait_until(lambda: raised(run), what="the alert") or []
     assert name == "log:disk-full-path:trainer"
     assert when - at <= SOON_S, f"after {when - at:.1f} s"
 
@@ -95,11 +97,11 @@ def test_a_quiet_run_is_watched_too(make: Callable[..., ToyRun]) -> None:
 def test_a_backend_that_takes_over_knows_what_was_printed_meanwhile(make: Callable[..., ToyRun]) -> None:
     run = started(make(trainer()))
     say(run, PENDING)
-    wait_until(lambda: raised(run), 30, "the alert")
+    wait_until(lambda: raised(run), what="the alert")
     run.kill_backend()
     say(run, FULL)
     run.start()
-    wait_until(lambda: "log:disk-full-path:trainer" in dict(raised(run)), 30, "the other alert")
+    wait_until(lambda: "log:disk-full-path:trainer" in dict(raised(run)), what="the other alert")
     assert "log:ray-request-pending:trainer" in {s.id for s in run.snapshot().symptoms}
 
 

@@ -145,7 +145,7 @@ def test_a_cancelled_copy_leaves_nothing(venv: Path, tmp_path: Path, monkeypatch
                 began.set()
 
         job = asyncio.ensure_future(localize("verl", venv / "bin/python", tmp_path / "local", at_first))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await began.wait()
         job.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -31,7 +31,7 @@ def scrape(port: int, token: str) -> str | None:
         f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {token}"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError:
         raise

@@ -174,6 +174,5 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(
     for pid in map(int, pids.read_text().split()):
         wait_until(
             lambda pid=pid: not procfs.alive(pid, None) or os.getpgid(pid) == os.getpgrp(),
-            20,
-            f"end of {pid}",
+            what=f"end of {pid}",
         )

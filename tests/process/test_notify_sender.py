@@ -37,7 +37,7 @@ def hook() -> Iterator[Hook]:
 def told(
     target: NotifyTarget,
     folder: Path,
-    timeout: float = 10.0,
+    timeout: float = 60.0,
     env: dict[str, str] = ENV,
     message: Message = MESSAGE,
 ) -> Outcome:
@@ -202,7 +202,7 @@ def test_nothing_of_a_command_outlives_its_time(tmp_path: Path) -> None:
     )
     assert pids
     for pid in map(int, pids):
-        wait_until(lambda pid=pid: not procfs.alive(pid, None), 20, "its end")
+        wait_until(lambda pid=pid: not procfs.alive(pid, None), what="its end")
 
 
 def test_apprise_hands_the_text_on(hook: Hook, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_without_apprise_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # --- who makes a delivery ---------------------------------------------------------------------------------------------
 
 
-def start(target: NotifyTarget, claim: Path, timeout: float = 10.0) -> Callable[[], int]:
+def start(target: NotifyTarget, claim: Path, timeout: float = 60.0) -> Callable[[], int]:
     """A sender as a backend starts it, which nobody reads."""
     data, env = request(target, MESSAGE, ENV, timeout, claim)
     process = subprocess.Popen(
@@ -242,7 +242,7 @@ def start(target: NotifyTarget, claim: Path, timeout: float = 10.0) -> Callable[
     return process.wait
 
 
-def settled(claim: Path, timeout: float = 10.0) -> Outcome | None:
+def settled(claim: Path, timeout: float = 60.0) -> Outcome | None:
     return asyncio.run(delivery.settle(claim, timeout))
 
 

@@ -19,8 +19,6 @@ from kit.waiting import wait_until
 from liverl.model import Snapshot, Symptom
 from liverl_tui.text.facts import doing, remaining
 
-pytestmark = pytest.mark.timeout(300)
-
 Make = Callable[..., ToyRun]
 CHANCE = {"rewards_equal"}  # of eight trials of a policy that has learned nothing
 NAMED_S = 10.0  # seconds from its evidence until a fault is named
@@ -64,7 +62,7 @@ def test_a_trainer_that_hangs_is_named_with_its_step_and_py_spy_and_loses_its_et
     run.start()
     pid = run.until("trainer", "ready", 120).pid
     log = run.run_dir / "attempt_001/logs/trainer.1.log"
-    wait_until(lambda: "fault: hang at step 5" in log.read_text(), 120, "the hang")
+    wait_until(lambda: "fault: hang at step 5" in log.read_text(), what="the hang")
     before = run.snapshot()
     assert before.step_seconds is not None and before.step_seconds < 20 / 3
     now, alert = named(run, "trainer_stalled:trainer")
@@ -77,7 +75,7 @@ def test_a_trainer_that_hangs_is_named_with_its_step_and_py_spy_and_loses_its_et
     assert remaining(now) is None and doing(now).startswith("stalled for ")
     assert alerts(run) - CHANCE == {"trainer_stalled:trainer"}
     # Its stacks, by py-spy or by faulthandler, may come a little later. A task that awaits is on no stack.
-    wait_until(lambda: "stacks; then restart trainer" in named(run, alert.id)[1].fix, 30, "what to do")
+    wait_until(lambda: "stacks; then restart trainer" in named(run, alert.id)[1].fix, what="what to do")
     hangs = named(run, alert.id)[1].evidence[0].text
     assert hangs.startswith(f"trainer (pid {pid}) hangs in ") and "select (selectors.py:" in hangs
     assert any(path.name.endswith(f".stalled.{pid}.txt") for path in (log.parent.parent / "stacks").iterdir())
@@ -189,7 +187,7 @@ def test_a_long_update_that_computes_is_no_stall_but_the_wait_behind_it_is(
     trainer = toy("trainer", argv=(sys.executable, "-c", WORKS), kind="trainer", ends_run=True)
     run = ending(make_run(tmp_path, [trainer]))
     run.start()
-    wait_until(lambda: (run.snapshot().step or 0) == 5, 90, "the end of the long update")
+    wait_until(lambda: (run.snapshot().step or 0) == 5, what="the end of the long update")
     assert alerts(run) == set()
     _, alert = named(run, "trainer_stalled:trainer")
     assert -1.0 < new_at(run, alert.id) - written_at(run, 5) - 20.0 < NAMED_S

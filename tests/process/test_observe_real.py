@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kit.waiting import PATIENCE_S
 
 from liverl.logs.last_lines import last_lines
 from liverl.observe.gpu.detail import READINGS, DetailReader, Unreadable
@@ -139,12 +140,12 @@ def test_a_trajectory_that_another_process_writes(tmp_path: Path) -> None:
     path = folder / "litellm-trajectory.jsonl"
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), line])
     scanner = TrialScanner(tmp_path)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     turns = 0
     while turns < 200 and time.monotonic() < deadline:
         newest = scanner.scan().newest
         turns = newest[0].turns if newest else 0
-    assert writer.wait(30) == 0
+    assert writer.wait(60) == 0
     assert turns == 200
     assert scanner.bad_lines == 0
     assert scanner.status.newest[0].flags == ("zero_tool_calls",)

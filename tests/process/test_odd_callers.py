@@ -138,7 +138,7 @@ def test_up_waits_for_a_backend_however_long_its_start_takes(tmp_path: Path, wor
         pid = wait_until(lambda: backend_of(run_dir), what="the backend's process")
         stop_process(pid)
         sentence = f"waiting for the backend (pid {pid}): a signal such as SIGSTOP has stopped it"
-        wait_until(lambda: said.read_text().count(sentence) == words, 60, "its words")
+        wait_until(lambda: said.read_text().count(sentence) == words, what="its words")
         assert f"kill -CONT {pid}" in said.read_text() and up.poll() is None
         os.kill(pid, signal.SIGCONT)
         assert up.wait(90) == ExitCode.OK, said.read_text()
@@ -215,7 +215,7 @@ def test_ctrl_c_twice_kills_a_run_whose_backend_does_not_respond(tmp_path: Path)
         stop_process(pid)
         up.send_signal(signal.SIGINT)
         wait_until(
-            lambda: "press Ctrl-C again to kill the run without it" in said.read_text(), 60, "its advice"
+            lambda: "press Ctrl-C again to kill the run without it" in said.read_text(), what="its advice"
         )
         up.send_signal(signal.SIGINT)
         assert up.wait(60) == run.result().exit_code, said.read_text()
@@ -241,12 +241,12 @@ def test_wait_goes_on_while_a_backend_does_not_answer(run: ToyRun, tmp_path: Pat
         )
     try:
         wait_until(
-            lambda: f"waiting for the backend (pid {pid}): a signal" in said.read_text(), 60, "its words"
+            lambda: f"waiting for the backend (pid {pid}): a signal" in said.read_text(), what="its words"
         )
         limited = cli("wait", "--for", "done", "--timeout", "0.1", "--run", run.run_dir)
         assert limited.returncode == ExitCode.TIMEOUT and "timed out waiting" in limited.stderr
         os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: cli("stop", "--run", run.run_dir).returncode is not None, 60, "the stop")
+        wait_until(lambda: cli("stop", "--run", run.run_dir).returncode is not None, what="the stop")
         assert waits.wait(60) == run.result().exit_code
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kit.runs import QUICK, ToyRun, make_run, toy
+from kit.runs import QUICK, TOY, ToyRun, make_run, toy
 from kit.waiting import wait_until
 
 from liverl.model import ServiceStatus, Snapshot
@@ -29,7 +29,8 @@ def make(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> Make:
     return lambda *services, **options: ending(make_run(tmp_path, services, **options))
 
 
-UNKNOWN = "toy.py:83 in main failed: ValueError: the toy cannot go on"
+RAISES = 1 + next(n for n, line in enumerate(TOY.read_text().splitlines()) if "raise ValueError" in line)
+UNKNOWN = f"toy.py:{RAISES} in main failed: ValueError: the toy cannot go on"
 
 
 def polled(files: OfflineRun) -> Snapshot:

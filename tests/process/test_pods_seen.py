@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from kit.pods import RUN, TOKEN, Served, pod
+from kit.waiting import PATIENCE_S
 
 from liverl.agents.harbor.owned import Ledger
 from liverl.agents.pods import POD_RUN_ID, is_pod_of, label_value, selector_of
@@ -49,7 +50,7 @@ async def watching(served: Served, **more: Any) -> AsyncIterator[PodWatch]:
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + 15
+    end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, what
         await asyncio.sleep(0.02)

@@ -80,7 +80,7 @@ def test_a_listening_socket_is_taken_over_from_a_process_and_serves_on_when_that
         assert fd is not None and not os.get_inheritable(fd)
     with socket.socket(fileno=fd) as ours:
         assert ours.getsockname()[1] == port and ours.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        with socket.create_connection(("127.0.0.1", port), 5):
+        with socket.create_connection(("127.0.0.1", port), 60):
             assert ours.accept()
     assert adoption._steal_listener(pid, second, bridge=False) is None
 

@@ -185,7 +185,7 @@ def test_a_restart_during_a_start_that_was_stopped_returns(make: Make) -> None:
         run.until("b", "waiting")
         keeper.let_go()
         try:
-            answer = restarting.result(20)
+            answer = restarting.result(60)
         finally:
             run.kill_backend()  # ends a command that does not return
     starting.join(60)
@@ -426,7 +426,7 @@ def test_a_run_whose_directory_is_renamed_ends_with_a_result(make: Make, how: st
     assert last is not None and last.result == result
     assert not old.exists()
     run.run_dir = old  # what it has started is tagged with the old path
-    wait_until(lambda: not run.tagged(), 30, "nothing is left")
+    wait_until(lambda: not run.tagged(), what="nothing is left")
 
 
 def test_a_directory_that_is_renamed_back_is_no_fault(make: Make) -> None:

@@ -16,7 +16,7 @@ from kit.waiting import wait_until
 from liverl.rundir.journal import read_object
 from liverl.sessions.replica_file import REPLICAS, deaths_in, file_digest, read_replicas
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def run(tmp_path: Path, ending: Callable[[ToyRun], ToyRun]) -> ToyRun:
     made.start(env={"XDG_STATE_HOME": str(tmp_path / "state")})
     for name in ("replica-0", "replica-1", "sessions"):
         made.until(name, "ready", 120)
-    wait_until(lambda: len(listed(made)) == 2, 60, "both replicas in the list")
+    wait_until(lambda: len(listed(made)) == 2, what="both replicas in the list")
     return made
 
 
@@ -61,7 +61,7 @@ def loaded(run: ToyRun) -> bool:
 def back(run: ToyRun, name: str, after: int) -> None:
     """Wait until the next process of a replica is listed."""
     run.until(name, lambda s: s.state == "ready" and s.generation > after, 120)
-    wait_until(lambda: len(listed(run)) == 2, 60, "both replicas in the list")
+    wait_until(lambda: len(listed(run)) == 2, what="both replicas in the list")
 
 
 def test_a_process_that_ends_by_itself_is_told_and_one_that_is_restarted_is_not(run: ToyRun) -> None:
@@ -70,7 +70,7 @@ def test_a_process_that_ends_by_itself_is_told_and_one_that_is_restarted_is_not(
     assert gone in listed(run) and deaths(run) == {}
     os.kill(before.pid or 0, signal.SIGKILL)
     wait_until(
-        lambda: deaths(run) == {gone: 1} and loaded(run), 30, "its death in the file, and the file loaded"
+        lambda: deaths(run) == {gone: 1} and loaded(run), what="its death in the file, and the file loaded"
     )
     back(run, "replica-0", before.generation)
     assert deaths(run) == {gone: 1}
@@ -85,10 +85,10 @@ def test_a_process_that_ends_by_itself_is_told_and_one_that_is_restarted_is_not(
     run.kill_backend()
     run.start(env={"XDG_STATE_HOME": str(run.run_dir.parents[1] / "state")})
     second = run.until("replica-1", "ready", 60)
-    wait_until(lambda: len(listed(run)) == 2, 60, "both replicas in the list")
+    wait_until(lambda: len(listed(run)) == 2, what="both replicas in the list")
     assert deaths(run) == {gone: 1}, "the next backend knows what the first has counted"
     other = f"http://127.0.0.1:{second.ports['http']}"
     os.kill(second.pid or 0, signal.SIGKILL)
     expected = {gone: 1}
     expected[other] = expected.get(other, 0) + 1
-    wait_until(lambda: deaths(run) == expected and loaded(run), 30, "the second death")
+    wait_until(lambda: deaths(run) == expected and loaded(run), what="the second death")

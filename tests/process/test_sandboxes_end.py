@@ -194,7 +194,7 @@ def test_a_dead_runner_or_worker_costs_no_sandbox_of_the_living(
         path = ":".join(one for one in sys.path if one)
         words_ = [sys.executable, "-c", program, str(run.run_dir), str(tmp_path)]
         subprocess.run(words_, env={"PYTHONPATH": path, **fake.env}, check=True, timeout=60)
-    wait_until(lambda: fake.there.get("image") == ["t-2__env-main"], 60, "the end of the dead one's")
+    wait_until(lambda: fake.there.get("image") == ["t-2__env-main"], what="the end of the dead one's")
     assert fake.there == {"container": ["c-t-2"], "network": ["n-t-2"], "image": ["t-2__env-main"]}
     assert run.service("a").state == "ready"
     assert stopped(run) == GONE and fake.there == {}

@@ -32,7 +32,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDocker:
 
 
 def looked(
-    run: Path, seen: SeenSandboxes | None = None, now: float = NOW, seconds: float = 10.0
+    run: Path, seen: SeenSandboxes | None = None, now: float = NOW, seconds: float = 60.0
 ) -> SandboxesStatus:
     status = (seen or SeenSandboxes()).look(run, now, seconds)
     assert status is not None

@@ -26,7 +26,6 @@ SMALL = (
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(300)
 def test_a_run_saves_when_it_is_asked_and_before_the_end_of_its_job(tmp_path: Path) -> None:
     squeue = tmp_path / "bin" / "squeue"
     squeue.parent.mkdir()
@@ -61,20 +60,20 @@ def test_a_run_saves_when_it_is_asked_and_before_the_end_of_its_job(tmp_path: Pa
         return any(event.kind == "checkpoint" and event.text == end for event in run.events())
 
     try:
-        wait_until(lambda: MetricsReader.of_run(run.run_dir).poll(), 120, "a step")
+        wait_until(lambda: MetricsReader.of_run(run.run_dir).poll(), what="a step")
         end = run.snapshot().batch_end
         assert end is not None and end.at is not None and (end.by, end.unsaved) == ("squeue", "")
         assert 3000 < end.at - run.snapshot().at <= 3600 and saved() == 0
         up.send_signal(signal.SIGUSR1)
-        first = wait_until(saved, 60, "the checkpoint that was asked for")
+        first = wait_until(saved, what="the checkpoint that was asked for")
         assert told(f"SIGUSR1 to up (pid {up.pid})")
         backend = backend_alive(run.run_dir)
         assert isinstance(backend, LiveBackend)
         os.kill(backend.record.pid, signal.SIGUSR1)
-        second = wait_until(lambda: saved() if saved() > first else 0, 60, "the second one")
+        second = wait_until(lambda: saved() if saved() > first else 0, what="the second one")
         assert told(f"SIGUSR1 to the backend (pid {backend.record.pid})")
         liverl.command(run.run_dir, "reconfigure", values={"batch.margin": "100000"})
-        third = wait_until(lambda: saved() if saved() > second else 0, 60, "the one before the end")
+        third = wait_until(lambda: saved() if saved() > second else 0, what="the one before the end")
         trainer = (run.run_dir / "attempt_001" / "logs" / "trainer.1.log").read_text()
         assert f"liverl: saving a checkpoint at step {first}: somebody has asked for it" in trainer
         assert f"liverl: saving a checkpoint at step {third}: the batch job ends in 3" in trainer

@@ -165,7 +165,6 @@ def test_a_look_that_hangs_holds_up_neither_commands_nor_a_stop(tmp_path: Path, 
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(300)
 def test_the_embedded_run_finds_its_own_services_and_no_strangers(
     tmp_path: Path, ending: Ending, port: int
 ) -> None:
@@ -186,7 +185,6 @@ def test_the_embedded_run_finds_its_own_services_and_no_strangers(
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(300)
 def test_the_embedded_run_ends_before_a_trainer_without_its_port(
     tmp_path: Path, ending: Ending, port: int, stranger: Callable[[], int]
 ) -> None:

@@ -191,7 +191,7 @@ async def test_killed_within_a_turn_it_goes_on_with_the_same_prefix(
     replica.gate.clear()
     replica.begun.clear()
     cut = asyncio.ensure_future(service.chat(opened, *answered(reply)))
-    await within(replica.begun.wait(), 30)
+    await within(replica.begun.wait(), 60)
     service.processes[-1].send_signal(signal.SIGKILL)
     with pytest.raises(aiohttp.ClientError):
         await cut
@@ -305,7 +305,7 @@ async def test_stopped_within_a_turn_it_sends_the_reply_and_the_next_process_tak
     first, second = await service.open(), await service.open("task-00000002")
     replica.gate.clear()
     running = asyncio.ensure_future(service.chat(first))
-    await within(replica.begun.wait(), 30)
+    await within(replica.begun.wait(), 60)
     process.send_signal(signal.SIGTERM)
     await service.until(lambda: service.report()["state"] == "draining")
     late = asyncio.ensure_future(service.chat(second))
@@ -326,7 +326,7 @@ async def test_signals_that_come_together_are_one_request(service: Service, repl
     opened = await service.open()
     replica.gate.clear()
     running = asyncio.ensure_future(service.chat(opened))
-    await within(replica.begun.wait(), 30)
+    await within(replica.begun.wait(), 60)
     for _ in range(3):
         process.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.05)  # so that they do not merge to one signal
@@ -343,7 +343,7 @@ async def test_a_second_signal_cuts_what_is_being_sampled(service: Service, repl
     opened = await service.open()
     replica.gate.clear()
     running = asyncio.ensure_future(service.chat(opened))
-    await within(replica.begun.wait(), 30)
+    await within(replica.begun.wait(), 60)
     process.send_signal(signal.SIGTERM)
     await service.until(lambda: service.report()["state"] == "draining")
     process.send_signal(signal.SIGINT)

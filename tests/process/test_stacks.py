@@ -187,7 +187,9 @@ def stack_files(run: ToyRun) -> list[Path]:
 
 
 def stack_event(run: ToyRun) -> str:
-    found = wait_until(lambda: [e for e in run.events() if e.kind == "stacks"], 60, "the event of the stacks")
+    found = wait_until(
+        lambda: [e for e in run.events() if e.kind == "stacks"], what="the event of the stacks"
+    )
     assert len(found) == 1 and found[0].level == "warning"
     return found[0].text
 
@@ -212,7 +214,7 @@ def test_what_is_not_ready_in_time_leaves_its_stacks_before_it_is_killed(
     saved = parse(file.read_text())
     assert saved is not None and saved.service == "trainer.1" and saved.why == "not ready after 4 s"
     assert file.read_text().startswith(MAGIC) and file.stat().st_mode & 0o777 == 0o600
-    report = wait_until(lambda: _text(RunDir(run.run_dir).report(1)), 30, "the report")
+    report = wait_until(lambda: _text(RunDir(run.run_dir).report(1)), what="the report")
     assert (
         "## Where it hung" in report
         and "      grade (hanging.py:" in report
@@ -236,7 +238,7 @@ def test_what_does_not_end_in_time_leaves_its_stacks_before_it_is_killed(
     run = make(as_service(hanging(tmp_path, True), stop=stages))
     run.start()
     log = run.run_dir / "attempt_001/logs/trainer.1.log"
-    wait_until(lambda: "up" in _text(log), 30, "the hang")
+    wait_until(lambda: "up" in _text(log), what="the hang")
     run.command("stop")
     assert "has not ended 1 s after SIGTERM" in stack_event(run)
     assert run.result(60).state == "stopped"
@@ -247,7 +249,7 @@ def test_what_ends_in_time_leaves_none(make: Callable[..., ToyRun], tmp_path: Pa
     run = make(as_service(hanging(tmp_path, False)))
     run.start()
     log = run.run_dir / "attempt_001/logs/trainer.1.log"
-    wait_until(lambda: "up" in _text(log), 30, "the hang")
+    wait_until(lambda: "up" in _text(log), what="the hang")
     run.command("stop")
     assert run.result(60).state == "stopped"
     assert not stack_files(run) and not [e for e in run.events() if e.kind == "stacks"]

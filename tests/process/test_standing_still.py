@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit.drills import NAMED_S
 from kit.processes import stop_process
 from kit.runs import ToyRun, make_run, toy
 from kit.screens import snapshot
@@ -91,9 +92,9 @@ def test_a_quiet_run_that_nobody_watches_names_it_as_soon(make: Make) -> None:
     time.sleep(QUIET_AFTER + 5)  # being quiet is what is tested
     stop_process(leader)
     events = run.run_dir / "events.jsonl"
-    wait_until(lambda: b"process_stopped:trainer" in events.read_bytes(), 10, "its name, within 10 s")
+    wait_until(lambda: b"process_stopped:trainer" in events.read_bytes(), NAMED_S, "its name")
     os.kill(leader, signal.SIGCONT)
-    wait_until(lambda: b'"cleared"' in events.read_bytes(), 20, "the end of the alert")
+    wait_until(lambda: b'"cleared"' in events.read_bytes(), what="the end of the alert")
 
 
 def test_a_stopped_service_is_ended_by_a_stop(make: Make) -> None:
@@ -185,7 +186,7 @@ def test_a_service_that_waits_in_the_kernel_is_named_and_ended(make: Make) -> No
     pid = run.until("trainer", "ready").pid
     waited = wait_until(lambda: run.service("trainer").stalled, what="it is seen")
     assert [(p.pid, p.state) for p in waited] == [(pid, "D")]
-    found = wait_until(lambda: symptom(run, "process_blocked:trainer"), 120, "it is named")
+    found = wait_until(lambda: symptom(run, "process_blocked:trainer"), what="it is named")
     assert run.snapshot().at - waited[0].since >= processes.BLOCKED_S
     assert f"pid {pid}" in found.title
     run.command("stop")

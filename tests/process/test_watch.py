@@ -75,7 +75,7 @@ def test_a_folder_with_running_processes(
     started.trainer(started.folder / "logs/exp.log")
     watcher = watch(Target(started.folder))
     snapshot = wait_until(
-        lambda: (s := watcher.poll()).step and s.replicas.ready and s, 30, "a step and a replica"
+        lambda: (s := watcher.poll()).step and s.replicas.ready and s, what="a step and a replica"
     )
     assert {(s.name, s.kind, s.state, s.owner) for s in snapshot.services} == {
         ("replica-0", "replica", "ready", "foreign"),
@@ -87,7 +87,7 @@ def test_a_folder_with_running_processes(
     assert (replica.engine.running, replica.engine.waiting) == (3.0, 1.0)
     assert snapshot.state == "running" and snapshot.metrics is not None
     assert snapshot.step is not None and snapshot.step < 900
-    wait_until(lambda: (watcher.poll().step or 0) > (snapshot.step or 0), 30, "the next step")
+    wait_until(lambda: (watcher.poll().step or 0) > (snapshot.step or 0), what="the next step")
     kinds = [event.kind for event in watcher.events]
     assert kinds.count("found") == 2 and "step" in kinds
     assert any(event.kind == "step" and "reward 0." in event.text for event in watcher.events)
@@ -114,9 +114,9 @@ def test_a_trainer_with_a_loss_of_nan_that_hangs(
     def alert(name: str) -> Symptom | None:
         return next((s for s in watcher.poll().symptoms if s.id == name), None)
 
-    nan = wait_until(lambda: alert("metrics_not_finite"), 30, "the loss")
+    nan = wait_until(lambda: alert("metrics_not_finite"), what="the loss")
     assert nan is not None and nan.title == "actor/loss is NaN since step 3"
-    stalled = wait_until(lambda: alert("trainer_stalled:trainer"), 60, "the silence")
+    stalled = wait_until(lambda: alert("trainer_stalled:trainer"), what="the silence")
     assert stalled is not None and f"py-spy dump --pid {pid}" in stalled.fix and stalled.action is None
 
 
@@ -131,22 +131,22 @@ def test_a_replica_that_is_unwell_exits_and_comes_back(
         (one,) = watcher.poll().replicas.items
         return one.state == state
 
-    wait_until(lambda: replica("ready"), 30, "ready")
+    wait_until(lambda: replica("ready"), what="ready")
     unwell = started.program("vllm").with_name("vllm.unwell")
     unwell.touch()
-    wait_until(lambda: replica("degraded"), 30, "degraded")
+    wait_until(lambda: replica("degraded"), what="degraded")
     unwell.unlink()
-    wait_until(lambda: replica("ready"), 30, "ready again")
+    wait_until(lambda: replica("ready"), what="ready again")
     first.kill()
     first.wait()
-    wait_until(lambda: replica("failed"), 30, "failed")
-    wait_until(lambda: watcher.poll().symptoms, 30, "the alert, once its log was judged")
+    wait_until(lambda: replica("failed"), what="failed")
+    wait_until(lambda: watcher.poll().symptoms, what="the alert, once its log was judged")
     gone = watcher.poll()
     assert [s.name for s in gone.services] == ["replica-0"]  # its log is no service of its own
     assert [(s.id, s.severity) for s in gone.symptoms] == [("process_ended:replica-0", "critical")]
     assert f"pid {first.pid} has exited" in gone.symptoms[0].cause
     again = started.vllm(port, started.folder / "serve.log")
-    wait_until(lambda: replica("ready"), 30, "ready with another process")
+    wait_until(lambda: replica("ready"), what="ready with another process")
     (service,) = watcher.poll().services
     assert (service.name, service.pid, service.generation) == ("replica-0", again.pid, 2)
     assert not watcher.poll().symptoms
@@ -164,11 +164,11 @@ def test_a_log_that_ends_with_its_cause(started: Started, watch: Callable[[Targe
         )
     started.processes.append(trainer)
     watcher = watch(Target(started.folder))
-    assert not wait_until(lambda: (s := watcher.poll()).services and s, 30, "the trainer").symptoms
+    assert not wait_until(lambda: (s := watcher.poll()).services and s, what="the trainer").symptoms
     assert trainer.stdin is not None
     trainer.stdin.close()
     trainer.wait()
-    ended = wait_until(lambda: (s := watcher.poll()).state == "failed" and s, 30, "the cause")
+    ended = wait_until(lambda: (s := watcher.poll()).state == "failed" and s, what="the cause")
     assert ended.symptoms[0].severity == "critical" and "memory" in ended.symptoms[0].title.lower()
     assert ended.service("trainer").state == "failed"  # type: ignore[union-attr]
     assert ended.symptoms[0].evidence[0].log == "attempt_001/logs/trainer.1.log"
@@ -180,7 +180,7 @@ def test_nothing_of_the_run_is_touched(started: Started) -> None:
     started.vllm(free_port(), started.folder / "serve.log")
     (started.folder / "trials/step_0001/task-1").mkdir(parents=True)
     (started.folder / "trials/step_0001/task-1/litellm-trajectory.jsonl").write_text("")
-    wait_until(lambda: "startup complete" in (started.folder / "serve.log").read_text(), 30, "its start")
+    wait_until(lambda: "startup complete" in (started.folder / "serve.log").read_text(), what="its start")
     before, log = tree(started.folder), (started.folder / "serve.log").read_text()
     snapshot = once(started.folder)
     assert snapshot["replicas"]["items"][0]["state"] == "ready"
@@ -197,9 +197,9 @@ def test_output_through_tee(started: Started, watch: Callable[[Target], Watcher]
     )
     shell = f"exec 3>&1; {sys.executable} -u {program} 2>&1 | tee {started.folder}/train.log > /dev/null"
     started.start(None, "/bin/bash", "-c", shell)
-    wait_until((started.folder / "train.log").exists, 30, "the log")
+    wait_until((started.folder / "train.log").exists, what="the log")
     watcher = watch(Target(started.folder))
-    service = wait_until(lambda: watcher.poll().service("trainer"), 30, "the trainer")
+    service = wait_until(lambda: watcher.poll().service("trainer"), what="the trainer")
     assert service is not None and service.state == "ready"
     assert Path(os.path.realpath(watcher.run.path / str(service.log))) == started.folder / "train.log"
     os.kill(int(service.pid or 0), signal.SIGKILL)
@@ -256,13 +256,12 @@ def test_a_server_that_is_no_ray(started: Started) -> None:
     started.vllm(port)
     wait_until(
         lambda: run_cli("watch", "--ray", f"127.0.0.1:{port}", "--once").stderr.count("is no Ray dashboard"),
-        60,
     )
 
 
 def test_lines_until_ctrl_c(started: Started, tmp_path: Path) -> None:
     started.trainer(started.folder / "exp.log")
-    wait_until(lambda: (started.folder / "exp.log").read_text().count("step:"), 30, "a step")
+    wait_until(lambda: (started.folder / "exp.log").read_text().count("step:"), what="a step")
     watching = subprocess.Popen(
         [*MAIN, "watch", str(started.folder), "--no-ui", "--json"],
         stdout=subprocess.PIPE,
@@ -273,14 +272,14 @@ def test_lines_until_ctrl_c(started: Started, tmp_path: Path) -> None:
     first, second = (json.loads(watching.stdout.readline()) for _ in range(2))
     assert first["step"] < second["step"]
     watching.send_signal(signal.SIGINT)
-    assert watching.wait(30) == 130
+    assert watching.wait(60) == 130
     assert not list(tmp_path.glob("liverl-watch-*"))
     assert started.processes[0].poll() is None
 
 
 def test_what_it_prints_into_the_folder_is_no_log_of_the_run(started: Started, tmp_path: Path) -> None:
     started.trainer(started.folder / "exp.log")
-    wait_until(lambda: (started.folder / "exp.log").read_text().count("step:"), 30, "a step")
+    wait_until(lambda: (started.folder / "exp.log").read_text().count("step:"), what="a step")
     mine = started.folder / "watch.log"
     with mine.open("wb") as out:
         watching = subprocess.Popen(
@@ -289,9 +288,9 @@ def test_what_it_prints_into_the_folder_is_no_log_of_the_run(started: Started, t
             stderr=out,
             env={**os.environ, "TMPDIR": str(tmp_path)},
         )
-    lines = wait_until(lambda: (found := mine.read_text().splitlines()[:-1])[3:] and found, 60, "four lines")
+    lines = wait_until(lambda: (found := mine.read_text().splitlines()[:-1])[3:] and found, what="four lines")
     watching.send_signal(signal.SIGINT)
-    assert watching.wait(30) == 130
+    assert watching.wait(60) == 130
     assert {one["name"] for line in lines for one in json.loads(line)["services"]} == {"trainer"}
 
 
@@ -302,12 +301,12 @@ def test_the_interface_is_read_only(started: Started, tmp_path: Path) -> None:
     terminal = Terminal([*MAIN, "watch", str(started.folder)], size=(80, 24), env=env, cwd=tmp_path)
     try:
         text = lambda: "\n".join(terminal.lines)  # noqa: E731
-        wait_until(lambda: "watch/run7" in text() and "replica-0" in text(), 60, "the first paint")
+        wait_until(lambda: "watch/run7" in text() and "replica-0" in text(), what="the first paint")
         assert "read-only" in text()
         terminal.press("S")
-        wait_until(lambda: "`watch` is read-only" in text(), 30, "why nothing is stopped")
+        wait_until(lambda: "`watch` is read-only" in text(), what="why nothing is stopped")
         terminal.press("q")
-        wait_until(lambda: terminal.process.poll() is not None, 30, "the end")
+        wait_until(lambda: terminal.process.poll() is not None, what="the end")
         assert terminal.process.returncode == 0
     finally:
         terminal.close()
@@ -355,7 +354,7 @@ def test_a_folder_that_has_nothing_yet_is_waited_for(started: Started, tmp_path:
         assert running["state"] == "running" and running["services"][0]["name"] == "trainer"
     finally:
         watching.send_signal(signal.SIGINT)
-        watching.wait(30)
+        watching.wait(60)
         watching.stdout.close()  # type: ignore[union-attr]
 
 
@@ -368,10 +367,10 @@ def test_a_folder_that_has_nothing_yet_in_words(started: Started, tmp_path: Path
     )
     try:
         assert watching.stdout is not None
-        wait_until(lambda: "still empty" in watching.stdout.readline(), 60, "the words")  # type: ignore[union-attr]
+        wait_until(lambda: "still empty" in watching.stdout.readline(), what="the words")  # type: ignore[union-attr]
     finally:
         watching.send_signal(signal.SIGINT)
-        watching.wait(30)
+        watching.wait(60)
         watching.stdout.close()  # type: ignore[union-attr]
 
 
@@ -382,7 +381,7 @@ def test_sglang_and_its_router(started: Started, watch: Callable[[Target], Watch
     started.router(router, server, started.folder / "router.log")
     watcher = watch(Target(started.folder))
     seen = wait_until(
-        lambda: (s := watcher.poll()).replicas.listed == 1 and s.replicas.ready == 1 and s, 30, "the replica"
+        lambda: (s := watcher.poll()).replicas.listed == 1 and s.replicas.ready == 1 and s, what="the replica"
     )
     (replica,) = seen.replicas.items
     assert (replica.address, replica.state) == (f"http://127.0.0.1:{server}", "ready")
@@ -410,19 +409,19 @@ def test_another_launch_begins_while_it_is_watched(
         (trials / f"step_0001/{name}/trial.log").write_text("")
 
     first = started.trainer(started.folder / "logs/first.log")
-    wait_until(lambda: "step:3" in (started.folder / "logs/first.log").read_text(), 30, "its steps")
+    wait_until(lambda: "step:3" in (started.folder / "logs/first.log").read_text(), what="its steps")
     trial("of-the-first")
     watcher = watch(Target(started.folder))
-    wait_until(lambda: (watcher.poll().step or 0) >= 3 and watcher.poll().trials.total == 1, 30, "its steps")
+    wait_until(lambda: (watcher.poll().step or 0) >= 3 and watcher.poll().trials.total == 1, what="its steps")
     first.kill()
     first.wait()
     started.trainer(started.folder / "logs/second.log", "import time\ntime.sleep(600)\n")
     waits = lambda: (s := watcher.poll()).step is None and s.trials.total == 0 and s  # noqa: E731
-    seen = wait_until(waits, 30, "the next launch, without a step or a trial")
+    seen = wait_until(waits, what="the next launch, without a step or a trial")
     assert [one.kind for one in watcher.events if one.kind == "launch"] == ["launch"]
     trainer = seen.service("trainer")
     assert trainer is not None and (trainer.state, trainer.generation) == ("ready", 2)
     trial("of-the-second")
     wait_until(
-        lambda: [one.name for one in watcher.poll().trials.newest] == ["of-the-second"], 30, "its trial"
+        lambda: [one.name for one in watcher.poll().trials.newest] == ["of-the-second"], what="its trial"
     )

@@ -83,7 +83,6 @@ def shows(terminal: Terminal, fact: str, where: str) -> None:
 
 
 @pytest.mark.slow  # two screens and a run beside other tests: on two busy cores one of them may be a minute late
-@pytest.mark.timeout(600)
 def test_a_launch_script(folder: Path) -> None:
     mine = launch_script(folder)
     process, run = up(folder, "--config", mine / "my.yaml"), folder / "runs/liverl/exp"

@@ -60,12 +60,12 @@ def test_the_servers_of_a_trainer_and_none_of_anybody_else(
     mine = {f"vllm-{started.pids_of(port)[0]}": f"http://127.0.0.1:{port}" for port in (first, second)}
     started.pids_of(other)
     watcher = watch(Target(started.folder))
-    wait_until(lambda: found(watcher) == dict.fromkeys(mine, "ready"), 30, "both replicas, and no other")
+    wait_until(lambda: found(watcher) == dict.fromkeys(mine, "ready"), what="both replicas, and no other")
     seen = watcher.poll()
     assert {one.name: one.address for one in seen.replicas.items} == mine
     assert seen.replicas.ready == 2 and not seen.symptoms
     bare = watch(Target())  # whatever this user runs here
-    wait_until(lambda: {*mine, f"vllm-{started.pids_of(other)[0]}"} <= found(bare).keys(), 30, "all of them")
+    wait_until(lambda: {*mine, f"vllm-{started.pids_of(other)[0]}"} <= found(bare).keys(), what="all of them")
 
 
 def test_an_engine_that_is_killed(started: Started, watch: Callable[[Target], Watcher]) -> None:
@@ -73,19 +73,19 @@ def test_an_engine_that_is_killed(started: Started, watch: Callable[[Target], Wa
     started.verl(started.folder / "train.log", port, program=WAITS)
     server, engine = started.pids_of(port)
     watcher = watch(Target(started.folder))
-    wait_until(lambda: found(watcher) == {f"vllm-{server}": "ready"}, 30, "the replica")
+    wait_until(lambda: found(watcher) == {f"vllm-{server}": "ready"}, what="the replica")
     os.kill(engine, signal.SIGKILL)
-    wait_until(lambda: found(watcher) == {f"vllm-{server}": "failed"}, 30, "its end")
+    wait_until(lambda: found(watcher) == {f"vllm-{server}": "failed"}, what="its end")
     seen = watcher.poll()
     assert [one.id for one in seen.symptoms] == [f"replica_ended:vllm-{server}"]
     assert f"its engine (pid {engine}) has exited" in seen.symptoms[0].cause
     os.kill(server, signal.SIGKILL)
-    wait_until(lambda: "has exited" in watcher.poll().replicas.items[0].why, 30)
+    wait_until(lambda: "has exited" in watcher.poll().replicas.items[0].why)
     assert found(watcher) == {f"vllm-{server}": "failed"}, "it stays, so that it is seen"
     started.processes[0].kill()
     started.processes[0].wait()
     ids = lambda: [one.id for one in watcher.poll().symptoms]  # noqa: E731
-    wait_until(lambda: ids() == ["process_ended:trainer"], 30, "a trainer that has ended needs no replica")
+    wait_until(lambda: ids() == ["process_ended:trainer"], what="a trainer that has ended needs no replica")
 
 
 def test_the_servers_of_its_ray_session(started: Started, watch: Callable[[Target], Watcher]) -> None:
@@ -107,7 +107,7 @@ def test_the_servers_of_its_ray_session(started: Started, watch: Callable[[Targe
     server = started.pids_of(ports[0])[0]
     started.pids_of(ports[1])
     watcher = watch(Target(started.folder))
-    wait_until(lambda: found(watcher) == {f"vllm-{server}": "ready"}, 30, "the one of its session")
+    wait_until(lambda: found(watcher) == {f"vllm-{server}": "ready"}, what="the one of its session")
 
 
 def test_the_servers_that_its_log_names(started: Started, watch: Callable[[Target], Watcher]) -> None:
@@ -123,7 +123,7 @@ def test_the_servers_that_its_log_names(started: Started, watch: Callable[[Targe
         f"(vLLMHttpServer pid={elsewhere}, ip=192.0.2.7) INFO of another host\n"
     )
     watcher = watch(Target(started.folder))
-    wait_until(lambda: found(watcher) == {f"vllm-{server}": "ready"}, 30, "the one that is named")
+    wait_until(lambda: found(watcher) == {f"vllm-{server}": "ready"}, what="the one that is named")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another user")

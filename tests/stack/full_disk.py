@@ -26,14 +26,14 @@ def main(base: Path) -> None:
     run = real_run(root, "training.total_steps=30", "training.save_freq=2")
     try:
         run.start()
-        wait_until(lambda: (run.snapshot().step or 0) >= 3, 120, "step 3")
+        wait_until(lambda: (run.snapshot().step or 0) >= 3, what="step 3")
         filler = inside.fill(root)
         # The trainer cannot write its history: the run ends in order, and says why once there is room.
-        wait_until(lambda: run.snapshot().state == "stopping", 60, "the stop")
+        wait_until(lambda: run.snapshot().state == "stopping", what="the stop")
         told = " ".join(e.text for e in inside.events(run))
         assert "No space left on device" in told, told
         wait_until(
-            lambda: not [t for t in run.tagged().values() if not t.endswith("/0")], 60, "the services' end"
+            lambda: not [t for t in run.tagged().values() if not t.endswith("/0")], what="the services' end"
         )
         filler.unlink()
         result = run.result(90)
@@ -44,7 +44,7 @@ def main(base: Path) -> None:
         inside.no_traceback(run)
         wait_until(lambda: run.tagged() == {}, what="the last process")
         run.start(resume=True)
-        wait_until(lambda: (run.snapshot().step or 0) >= 8, 120, "step 8")
+        wait_until(lambda: (run.snapshot().step or 0) >= 8, what="step 8")
         steps = [line["step"] for line in metrics(run.run_dir)]
         assert steps == list(range(1, len(steps) + 1)), steps
         run.command("stop")

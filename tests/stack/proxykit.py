@@ -254,7 +254,7 @@ class Proxy:
             self.alive(generation)
             return bool(self.status(generation).get("config_sha") == sha)
 
-        await wait_for(taken_over, 30, "the list is taken over")
+        await wait_for(taken_over, 60, "the list is taken over")
 
     async def ended(self, generation: int, deadline: float = 60.0) -> int:
         process = self.processes[generation]
@@ -282,7 +282,7 @@ class Proxy:
                 process.terminate()
         for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
+                process.wait(60)
             if process.poll() is None:
                 process.kill()
                 process.wait()

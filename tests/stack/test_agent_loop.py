@@ -37,7 +37,7 @@ from liverl.verl_runtime.carriers import ProxyCarrier
 from liverl.verl_runtime.loop_trial import LoopSettings, Outcome, Prompt, run_trial
 from liverl.verl_runtime.tokens import Row
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]  # LiteLLM starts in the first test's time
+pytestmark = [pytest.mark.stack]  # LiteLLM starts in the first test's time
 
 VERL_PYTHON = "LIVERL_TEST_VERL_PYTHON"
 TASK = next(task for task in dataset() if task.kind == "create")
@@ -81,10 +81,10 @@ def running_engine(folder: Path, *flags: str) -> Iterator[str]:
         return text.partition("Starting vLLM server on ")[2].split()[0] if ready else None
 
     try:
-        yield str(wait_until(address, 30, "the embedded engine's address"))
+        yield str(wait_until(address, what="the embedded engine's address"))
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def settings(proxy: Proxy) -> LoopSettings:

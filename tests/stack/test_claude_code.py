@@ -20,7 +20,7 @@ from kit.token_replica import TokenReplica, call_text
 from liverl.agents.claude_code import MODEL_VARIABLES
 from liverl.embedded.tokenizer import decode
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow]
 
 PACKAGE = "@anthropic-ai/claude-code"
 ASKED = (

@@ -28,7 +28,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "mini_swe_agent"
 pytestmark = [
     pytest.mark.stack,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not PYTHON, reason="LIVERL_TEST_MINI_SWE_AGENT names no Python with mini-swe-agent"),
 ]
 

@@ -82,11 +82,10 @@ def parsers(run: ToyRun) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_wrong_parser_is_mended_while_the_run_goes_on(make: Make) -> None:
     run = make("embedded.turn_latency=0.02", "vllm.max_num_seqs=2")
     run.start()
-    wait_until(lambda: (run.snapshot().step or 0) >= 1, 120, "the first step")
+    wait_until(lambda: (run.snapshot().step or 0) >= 1, what="the first step")
     trainer, proxy = run.service("trainer").pid, run.service("proxy").pid
     # The policy writes Qwen3-Coder XML. A slow engine leaves time before the trainer fails without any call.
     wrong = {"model.tool_parser": "hermes", "embedded.turn_latency": "2"}
@@ -96,7 +95,7 @@ def test_a_wrong_parser_is_mended_while_the_run_goes_on(make: Make) -> None:
     def patched() -> list[Symptom]:
         return [s for s in run.snapshot().symptoms if s.patch]
 
-    wait_until(patched, 120, "the alert with a patch")
+    wait_until(patched, what="the alert with a patch")
     (alert,) = patched()
     assert (alert.id, alert.patch) == ("zero_tool_calls", {"model.tool_parser": "qwen3_coder"})
     generations = [run.service(name).generation for name in ("replica-0", "replica-1")]
@@ -111,7 +110,7 @@ def test_a_wrong_parser_is_mended_while_the_run_goes_on(make: Make) -> None:
     assert mine.read_text() == MINE
     assert parsers(run) == ["qwen3_coder", "qwen3_coder"]
     assert [run.service(f"replica-{i}").generation for i in (0, 1)] == [n + 1 for n in generations]
-    wait_until(lambda: not patched(), 60, "the end of the alert")
+    wait_until(lambda: not patched(), what="the end of the alert")
     # Nothing else was restarted, and the attempt goes on.
     assert (run.service("trainer").pid, run.service("proxy").pid) == (trainer, proxy)
     now = run.snapshot()
@@ -150,7 +149,7 @@ def test_a_run_that_a_wrong_parser_ended_is_mended_by_its_next_attempt(make: Mak
     run.backends.append(run.snapshot().backend.pid)
     assert "a rule of thumb" not in said and "the next attempt has begun" in said
     assert mine.read_text() == MINE.replace("qwen3_coder", "hermes"), "--yes is no consent to change it"
-    wait_until(lambda: (run.snapshot().step or 0) >= 1, 120, "a step with the right parser")
+    wait_until(lambda: (run.snapshot().step or 0) >= 1, what="a step with the right parser")
     assert (run.snapshot().attempt, parsers(run)) == (2, ["qwen3_coder", "qwen3_coder"])
 
 

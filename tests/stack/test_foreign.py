@@ -70,7 +70,7 @@ class Launch:
         """How many chat requests each server has had."""
         found = []
         for address in self.addresses:
-            with urllib.request.urlopen(f"http://{address}/count", timeout=10) as reply:
+            with urllib.request.urlopen(f"http://{address}/count", timeout=60) as reply:
                 found.append(int(json.load(reply)["count"]))
         return found
 
@@ -100,7 +100,7 @@ class Launch:
         """The bystanders are the same processes, and answer."""
         for process, port, tick in self.bystanders:
             assert process.poll() is None and procfs.start_tick(process.pid) == tick
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as reply:
                 assert reply.status == 200
 
     def said(self, kind: str) -> list[str]:
@@ -176,7 +176,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
     assert (proxy.owner, ray.owner) == ("adopted", "adopted")
     first, second = (f"http://{address}" for address in launch.addresses)
     wait_until(lambda: run.snapshot().replicas.ready == 2, START, "both replicas")
-    wait_until(lambda: [r.listed for r in run.snapshot().replicas.items] == [True, False], 30, "the list")
+    wait_until(lambda: [r.listed for r in run.snapshot().replicas.items] == [True, False], what="the list")
     shown = run.snapshot()
     assert [(r.name, r.address) for r in shown.replicas.items] == [
         ("vllm_server_0_0", first),
@@ -224,7 +224,7 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
         launch.folder
     )
     assert run.until("proxy", "ready", 60).owner == "adopted"
-    wait_until(lambda: all(r.listed for r in run.snapshot().replicas.items), 30, "both are listed")
+    wait_until(lambda: all(r.listed for r in run.snapshot().replicas.items), what="both are listed")
     launch.untouched()
 
     def both() -> bool:
@@ -232,14 +232,14 @@ def test_a_left_out_replica_is_listed_and_the_proxy_restarted(launch: Launch) ->
             launch.chat(name)
         return min(launch.counts()) > 0
 
-    wait_until(both, 60, "requests at both servers")
+    wait_until(both, what="requests at both servers")
     launch.chat("claude-3")
     commands = launch.said("command")
     assert [text.partition(": ")[2] for text in commands] == ["scale +1", "scale +1", "restart proxy"]
 
     # its parent is killed, as by `pkill -f litellm`: the workers still hold the port, and are found by it
     os.kill(told["pid"], signal.SIGKILL)
-    wait_until(lambda: not procfs.alive(told["pid"], None), 10, "the parent's end")
+    wait_until(lambda: not procfs.alive(told["pid"], None), what="the parent's end")
     assert launch.chat() in ("server 0", "server 1")
     orphans = port_holders.look(launch.port)
     assert orphans is not None and len(orphans.roots) == 2

@@ -224,7 +224,7 @@ def test_a_process_that_is_killed_in_a_rollout(launch: Launch, smoke: Path, case
     words, number, alert, cause, fix = KILLS[case]
     run = training(launch, case, f"smoke:{smoke}", STEPS)
     stepped(run, launch)
-    wait_until(lambda: run.snapshot().trials.running > 0, 120, "a rollout")
+    wait_until(lambda: run.snapshot().trials.running > 0, what="a rollout")
     pid = engine_core(run) if case == "engine" else actor(run, words)
     assert pid is not None
     os.kill(pid, signal.Signals[f"SIG{number}"])

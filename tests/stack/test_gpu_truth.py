@@ -110,7 +110,7 @@ class Replicas:
             log = self._logs[number].read_text(errors="replace")[-6000:]
             assert self._processes[number].poll() is None, log
             try:
-                with urllib.request.urlopen(f"{self.urls[number]}/health", timeout=5) as answer:
+                with urllib.request.urlopen(f"{self.urls[number]}/health", timeout=60) as answer:
                     return bool(answer.status == 200)
             except OSError:
                 time.sleep(0.5)
@@ -136,7 +136,7 @@ class Replicas:
             process.send_signal(signal.SIGTERM)
         for process in self._processes:
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 pass
             try:

@@ -18,6 +18,7 @@ from kit.harbor_tasks import write_agent, write_task
 from kit.own_runs import Trials
 from kit.session_host import SessionHost
 from kit.token_replica import TokenReplica
+from kit.waiting import PATIENCE_S
 
 from liverl.model import TrialHead
 from liverl.observe.trials.records import parse_result
@@ -123,7 +124,7 @@ def living(tag: str) -> list[str]:
     return found
 
 
-async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"

@@ -136,7 +136,6 @@ class Kills:
         pytest.param(20, 80, 2, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
-@pytest.mark.timeout(600)
 def test_a_backend_shot_at_random_moments_of_a_real_run(
     make: Make, kills: int, steps: int, seed: int
 ) -> None:
@@ -196,7 +195,6 @@ def exits_are_real(run: ToyRun) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_trainer_that_ends_while_no_backend_lives_is_done(make: Make) -> None:
     run = make("training.total_steps=6")
     run.start()
@@ -204,13 +202,13 @@ def test_a_trainer_that_ends_while_no_backend_lives_is_done(make: Make) -> None:
     wait_until(history.exists, 240, "step 1")
     trainer = run.service("trainer").pid
     assert trainer is not None
-    wait_until(lambda: len(metrics(run.run_dir)) >= 3, 120, "step 3")
+    wait_until(lambda: len(metrics(run.run_dir)) >= 3, what="step 3")
     stop_process(trainer)  # it ends while no backend lives, however long it takes to kill that
     before = leaders_by_tag(run)
     assert before["trainer/1"] == trainer
     run.kill_backend()
     os.kill(trainer, signal.SIGCONT)
-    wait_until(lambda: not procfs.alive(trainer, None), 60, "the trainer's end")
+    wait_until(lambda: not procfs.alive(trainer, None), what="the trainer's end")
     assert leaders_by_tag(run) == {k: v for k, v in before.items() if k != "trainer/1"}
     run.start()
     result = run.result()
@@ -227,14 +225,13 @@ def test_a_trainer_that_ends_while_no_backend_lives_is_done(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_trainer_that_dies_while_no_backend_lives_fails_the_run(make: Make) -> None:
     run = make("training.total_steps=30", "embedded.faults.crash_at_step=4")
     run.start()
-    wait_until(lambda: (run.snapshot().step or 0) >= 2, 120, "step 2")
+    wait_until(lambda: (run.snapshot().step or 0) >= 2, what="step 2")
     trainer = leaders_by_tag(run)["trainer/1"]
     run.kill_backend()
-    wait_until(lambda: not procfs.alive(trainer, None), 60, "the trainer's end")
+    wait_until(lambda: not procfs.alive(trainer, None), what="the trainer's end")
     run.start()
     result = run.result()
     assert (result.state, result.exit_code) == ("failed", 1)
@@ -243,12 +240,11 @@ def test_a_trainer_that_dies_while_no_backend_lives_fails_the_run(make: Make) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("killed", ["keeper", "both"])
 def test_without_its_keeper_a_real_run_goes_on_and_its_port_stays(make: Make, killed: str) -> None:
     run = make("training.total_steps=100")
     run.start()
-    wait_until(lambda: (run.snapshot().step or 0) >= 1, 120, "step 1")
+    wait_until(lambda: (run.snapshot().step or 0) >= 1, what="step 1")
     before = leaders_by_tag(run)
     keeper = run.snapshot().backend.keeper_pid
     assert keeper is not None
@@ -268,7 +264,7 @@ def test_without_its_keeper_a_real_run_goes_on_and_its_port_stays(make: Make, ki
     run.until("proxy", lambda s: s.state == "ready" and s.generation == 2, 90)
     assert run.service("proxy").ports["http"] == port
     step = run.snapshot().step or 0
-    wait_until(lambda: (run.snapshot().step or 0) > step + 1, 90, "training goes on")
+    wait_until(lambda: (run.snapshot().step or 0) > step + 1, what="training goes on")
     now = leaders_by_tag(run)
     assert {k: v for k, v in now.items() if not k.startswith("proxy/")} == {
         k: v for k, v in before.items() if not k.startswith("proxy/")
@@ -283,7 +279,6 @@ def test_without_its_keeper_a_real_run_goes_on_and_its_port_stays(make: Make, ki
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_trainer_is_restarted_from_a_checkpoint_but_not_for_ever(make: Make) -> None:
     run = make(
         "training.total_steps=12",
@@ -306,7 +301,6 @@ def test_a_trainer_is_restarted_from_a_checkpoint_but_not_for_ever(make: Make) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_shot_trainer_is_restarted_and_the_run_is_done(make: Make) -> None:
     run = make("training.total_steps=12", "training.save_freq=2", "trainer.restart=from_checkpoint")
     run.start()
@@ -325,7 +319,6 @@ def test_a_shot_trainer_is_restarted_and_the_run_is_done(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_real_run_on_a_disk_that_fills_up(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("a file system of its own needs root here")

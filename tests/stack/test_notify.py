@@ -19,7 +19,6 @@ pytestmark = pytest.mark.stack
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_each_event_of_the_default_run_is_told_once_although_its_backend_is_killed(
     tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
 ) -> None:
@@ -37,17 +36,17 @@ def test_each_event_of_the_default_run_is_told_once_although_its_backend_is_kill
         )
         run.start()
         trainer = run.until("trainer", "ready", 240)
-        wait_until(lambda: (run.snapshot().step or 0) >= 1, 120, "a step")
+        wait_until(lambda: (run.snapshot().step or 0) >= 1, what="a step")
         assert trainer.pid is not None
         os.kill(trainer.pid, signal.SIGKILL)
-        wait_until(lambda: any(e.kind == "run_failed" for e in run.events()), 60, "the failure")
+        wait_until(lambda: any(e.kind == "run_failed" for e in run.events()), what="the failure")
         if not (run.run_dir / "result.json").exists():
             run.kill_backend()
             run.start()
         assert run.result(120).state == "failed"
 
         run.start(resume=True)
-        wait_until(lambda: "resumed" in hook.kinds(), 60, "the message on the resumption")
+        wait_until(lambda: "resumed" in hook.kinds(), what="the message on the resumption")
         run.kill_backend()
         run.start()
         assert run.result(240).state == "done"

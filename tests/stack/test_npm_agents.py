@@ -19,7 +19,7 @@ from kit.trained import rows_of, sampled_parts
 
 from liverl.embedded.tokenizer import EOS_ID, decode
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST = "The word is written."

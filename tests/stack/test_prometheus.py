@@ -36,7 +36,6 @@ from liverl.procs import procfs
 pytestmark = [
     pytest.mark.stack,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(
         not (shutil.which("prometheus") and shutil.which("promtool")),
         reason="prometheus and promtool are not installed (Debian: apt-get install prometheus)",
@@ -98,7 +97,7 @@ class Prometheus:
         """The ``data`` of an answer of its API; None while it is not ready."""
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:
-            with urllib.request.urlopen(url, timeout=20) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             if error.code == 503:  # it starts
@@ -188,7 +187,7 @@ def prometheus(
         yield server
     finally:
         server.process.terminate()
-        server.process.wait(30)
+        server.process.wait(60)
 
 
 def test_every_query_of_the_dashboard_has_a_series(
@@ -203,7 +202,7 @@ def test_every_query_of_the_dashboard_has_a_series(
         return answered.issuperset(wanted)
 
     not_ready = "gave_up"  # the one query that is empty while all is well
-    wait_until(lambda: all_but(not_ready), 120, "a series of every query")
+    wait_until(lambda: all_but(not_ready), what="a series of every query")
     assert {one["metric"]["run"] for one in prometheus.series(f'liverl_up{{instance="{address}"}} == 1')} == {
         "liverl/scraped"
     }
@@ -217,15 +216,14 @@ def test_every_query_of_the_dashboard_has_a_series(
         lambda: (
             float(prometheus.series(f'liverl_training_step{{instance="{address}"}}')[0]["value"][1]) > before
         ),
-        120,
-        "another step",
+        what="another step",
     )
 
     replica = run.service("replica-1").pid
     assert replica is not None
     stop_process(replica)
     try:
-        wait_until(lambda: all_but("no query is left out"), 120, "the service that is not ready")
+        wait_until(lambda: all_but("no query is left out"), what="the service that is not ready")
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(replica).send_signal(signal.SIGCONT)
@@ -241,12 +239,12 @@ def test_the_example_s_alerts(prometheus: Prometheus, training: tuple[ToyRun, st
         groups = (prometheus.ask("rules") or {"groups": []})["groups"]
         return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
 
-    wait_until(lambda: len(health()) == 4 and set(health().values()) == {"ok"}, 60, "the four rules' health")
-    wait_until(lambda: prometheus.series(f'up{{instance="{address}"}} == 1'), 60, "a scrape")
+    wait_until(lambda: len(health()) == 4 and set(health().values()) == {"ok"}, what="the four rules' health")
+    wait_until(lambda: prometheus.series(f'up{{instance="{address}"}} == 1'), what="a scrape")
     run.command("stop")
     run.result()
     pending = f'ALERTS{{alertname="LiverlRunGone",instance="{address}",alertstate="pending"}}'
-    wait_until(lambda: prometheus.series(pending), 60, "the alert")
+    wait_until(lambda: prometheus.series(pending), what="the alert")
 
 
 def test_promtool_finds_nothing_wrong_with_the_page(training: tuple[ToyRun, str]) -> None:
@@ -254,7 +252,7 @@ def test_promtool_finds_nothing_wrong_with_the_page(training: tuple[ToyRun, str]
     request = urllib.request.Request(
         f"http://{training[1]}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}
     )
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         page = answer.read()
     assert b"liverl_training_step{" in page
     assert promtool("check", "metrics", stdin=page) == ""

@@ -25,7 +25,6 @@ from liverl.environments import default_cache_dir, ensure
 pytestmark = [
     pytest.mark.first,
     pytest.mark.stack,
-    pytest.mark.timeout(600),
 ]  # LiteLLM starts in the first test's time
 
 CHAT, ANTHROPIC = "/v1/chat/completions", "/v1/messages"
@@ -113,7 +112,7 @@ async def test_unnamed_and_badly_named_requests_are_counted_apart(
     for trial in (None, "../../../etc", "step_0001"):
         assert (await ask(proxy, CHAT, chat(), proxy.keys.run, trial)).status == 200
     await proxy.records("_unattributed", count=3)
-    await wait_for(lambda: proxy.status(1)["unattributed"] == before + 3, 30, "they are counted")
+    await wait_for(lambda: proxy.status(1)["unattributed"] == before + 3, 60, "they are counted")
     folders = {path.name for path in (proxy.run_dir / "trials").iterdir()}
     assert "etc" not in folders and "step_0001" not in folders
 
@@ -146,7 +145,7 @@ async def test_what_can_never_be_answered_is_counted_apart(
     pair[0].fail_with = pair[1].fail_with = 400
     assert (await ask(proxy, CHAT, chat(), run_key, "bad-request")).status == 400
     expected = (refused + 1, {**unknown, "gpt-4o": 2, "sonnet": 1})
-    await wait_for(lambda: told() == expected, 30, f"{told()} is {expected}")
+    await wait_for(lambda: told() == expected, 60, f"{told()} is {expected}")
 
 
 @pytest.mark.parametrize("model", [MODEL, f"hosted_vllm/{MODEL}", "claude-sonnet-4-5"])
@@ -187,7 +186,7 @@ async def test_unnamed_requests_go_where_least_is_in_flight(
     for replica in pair:
         replica.hold = asyncio.Event()
     asked = [asyncio.create_task(ask(proxy, CHAT, chat(), proxy.keys.run)) for _ in range(6)]
-    await wait_for(lambda: sum(replica.in_flight for replica in pair) == 6, 30, "all six arrive")
+    await wait_for(lambda: sum(replica.in_flight for replica in pair) == 6, 60, "all six arrive")
     assert [replica.in_flight for replica in pair] == [3, 3]
     for replica in pair:
         assert replica.hold is not None
@@ -290,7 +289,7 @@ async def test_a_replica_that_is_down_is_cooled_down_and_its_trials_move(
     assert set(on) == {a.url, b.url}
     await b.stop()
     assert (await ask(proxy, CHAT, chat(), proxy.keys.run, on[b.url])).status == 500
-    await wait_for(lambda: proxy.status(1)["cooled_down"] == [b.url], 30, "it is shown as cooled down")
+    await wait_for(lambda: proxy.status(1)["cooled_down"] == [b.url], 60, "it is shown as cooled down")
     for trial in (*on.values(), "moves-new"):
         assert (await ask(proxy, CHAT, chat(), proxy.keys.run, trial)).status == 200
     records = await proxy.records(on[b.url], count=3)
@@ -300,10 +299,10 @@ async def test_a_replica_that_is_down_is_cooled_down_and_its_trials_move(
 
     await a.stop()
     assert (await ask(proxy, CHAT, chat(), proxy.keys.run, "moves-new")).status == 500
-    await wait_for(lambda: len(proxy.status(1)["cooled_down"]) == 2, 30, "both are shown")
+    await wait_for(lambda: len(proxy.status(1)["cooled_down"]) == 2, 60, "both are shown")
     await a.start()  # the same port again: tried although cooled down, and forgiven
     assert (await ask(proxy, CHAT, chat(), proxy.keys.run, "moves-new")).status == 200
-    await wait_for(lambda: proxy.status(1)["cooled_down"] == [b.url], 30, "success forgives")
+    await wait_for(lambda: proxy.status(1)["cooled_down"] == [b.url], 60, "success forgives")
 
 
 async def test_a_client_that_leaves_its_stream_is_recorded(
@@ -321,7 +320,7 @@ async def test_a_client_that_leaves_its_stream_is_recorded(
     (choice,) = record["response_body"]["choices"]
     assert choice["message"]["content"].startswith("hello") and choice["finish_reason"] is None
     assert record["usage"] is None
-    await wait_for(lambda: proxy.status(1)["in_flight"] == 0, 30, "nothing is left in flight")
+    await wait_for(lambda: proxy.status(1)["in_flight"] == 0, 60, "nothing is left in flight")
 
 
 async def test_a_client_that_gives_up_does_not_keep_the_replica_busy(
@@ -330,11 +329,11 @@ async def test_a_client_that_gives_up_does_not_keep_the_replica_busy(
     for replica in pair:
         replica.hold = asyncio.Event()
     asked = asyncio.create_task(ask(proxy, CHAT, chat(), proxy.keys.run, "gives-up"))
-    await wait_for(lambda: sum(replica.in_flight for replica in pair) == 1, 30, "it is in flight")
+    await wait_for(lambda: sum(replica.in_flight for replica in pair) == 1, 60, "it is in flight")
     asked.cancel()
     (record,) = await proxy.records("gives-up", count=1)
     assert record["failure"]["error_type"] == "client_disconnected"
-    await wait_for(lambda: proxy.status(1)["in_flight"] == 0, 30, "the proxy let go of it")
+    await wait_for(lambda: proxy.status(1)["in_flight"] == 0, 60, "the proxy let go of it")
 
 
 async def test_a_replica_that_dies_in_a_stream_is_a_recorded_failure(
@@ -347,7 +346,7 @@ async def test_a_replica_that_dies_in_a_stream_is_a_recorded_failure(
         assert "[DONE]" not in answer.text
     (record,) = await proxy.records("died", count=1)
     assert record["success"] is False and record["failure"]["message"]
-    await wait_for(lambda: proxy.status(1)["cooled_down"] == [record["replica"]], 30, "it is cooled down")
+    await wait_for(lambda: proxy.status(1)["cooled_down"] == [record["replica"]], 60, "it is cooled down")
 
 
 async def test_a_reload_changes_the_list_under_running_requests(proxy: Proxy) -> None:
@@ -356,7 +355,7 @@ async def test_a_reload_changes_the_list_under_running_requests(proxy: Proxy) ->
         a.hold = asyncio.Event()
         running = asyncio.create_task(ask(proxy, CHAT, chat(), proxy.keys.run, "reloaded"))
         streaming = asyncio.create_task(ask(proxy, CHAT, chat(stream=True), proxy.keys.run, "reloaded"))
-        await wait_for(lambda: a.in_flight == 2, 30, "two requests are in flight")
+        await wait_for(lambda: a.in_flight == 2, 60, "two requests are in flight")
         await proxy.reload(1, b.url)
         assert proxy.status(1)["backends"] == [b.url]
         assert (await ask(proxy, CHAT, chat(), proxy.keys.run, "reloaded")).status == 200
@@ -376,7 +375,7 @@ async def test_a_bad_file_leaves_the_old_list_and_is_reported(
     good = proxy.status(1)["config_sha"]
     proxy.write_text("model_list: [broken")
     proxy.signal(1, signal.SIGHUP)
-    await wait_for(lambda: proxy.status(1)["error"], 30, "the error is reported")
+    await wait_for(lambda: proxy.status(1)["error"], 60, "the error is reported")
     status = proxy.status(1)
     assert "not valid YAML" in status["error"] and status["config_sha"] == good
     assert (await ask(proxy, CHAT, chat(), proxy.keys.run, "after-bad")).status == 200

@@ -17,7 +17,7 @@ from kit.waiting import wait_until
 from liverl.procs import procfs
 from liverl.rundir.layout import RunDir
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 CONFIG = """
 run: {{topology: verl, engine: vllm}}
@@ -86,7 +86,7 @@ def test_a_job_of_ray_is_followed_to_its_end(
         with (tmp_path / "second.txt").open("w") as out:
             second = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=out, stderr=out)
         said = tmp_path / "second.txt"
-        wait_until(lambda: "following the job" in said.read_text(), 60, "it follows the job")
+        wait_until(lambda: "following the job" in said.read_text(), what="it follows the job")
         (tmp_path / "go").write_text(str(steps))
         assert second.wait(120) == code, said.read_text()
         ended = run.read_result()

@@ -60,7 +60,6 @@ def recorded(run: ToyRun) -> int:
     return sum(call["usage"]["completion_tokens"] for call in calls)
 
 
-@pytest.mark.timeout(600)
 def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> None:
     run = make("training.total_steps=6")
     run.start()
@@ -106,7 +105,6 @@ def test_every_turn_goes_through_the_proxy_and_is_recorded_once(make: Make) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("model", "parser"),
     [(model, parser) for model in ("qwen3_coder", "hermes") for parser in ("qwen3_coder", "hermes")],
@@ -128,7 +126,6 @@ def test_format_against_parser(make: Make, model: str, parser: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_one_parsable_trial_in_a_batch_is_enough(make: Make) -> None:
     run = make(
         "model.tool_parser=hermes",
@@ -142,7 +139,6 @@ def test_one_parsable_trial_in_a_batch_is_enough(make: Make) -> None:
     assert (result.state, result.exit_code) == ("done", 0), result
 
 
-@pytest.mark.timeout(600)
 def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
     run = make("training.total_steps=9", "training.save_freq=5", "embedded.turn_latency=0.05")
     run.start()
@@ -150,7 +146,7 @@ def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
     wait_until(history.exists, 240, "step 1")
     pid = run.service("trainer").pid
     assert pid is not None
-    wait_until(lambda: len(whole_lines(history)) >= 6, 120, "step 6, one after the checkpoint")
+    wait_until(lambda: len(whole_lines(history)) >= 6, what="step 6, one after the checkpoint")
     os.kill(pid, signal.SIGKILL)
     first = run.result()
     assert (first.state, first.exit_code) == ("failed", 137)
@@ -173,7 +169,6 @@ def test_a_killed_trainer_is_resumed_with_one_history(make: Make) -> None:
     assert json.loads(again[0])["step"] == 6
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_each_service_killed_in_turn(make: Make) -> None:
     run = make("training.total_steps=100")
@@ -186,9 +181,9 @@ def test_each_service_killed_in_turn(make: Make) -> None:
         run.until(name, lambda s, old=before: s.state == "ready" and s.generation > old.generation, 240)
         assert not procfs.alive(before.pid, None)
         step = run.snapshot().step or 0
-        wait_until(lambda s=step: (run.snapshot().step or 0) > s + 1, 90, "training goes on")
+        wait_until(lambda s=step: (run.snapshot().step or 0) > s + 1, what="training goes on")
     listed = wait_until(
-        lambda: [r for r in run.snapshot().replicas.items if r.name == "replica-0" and r.listed], 30
+        lambda: [r for r in run.snapshot().replicas.items if r.name == "replica-0" and r.listed]
     )
     assert listed
     trainer = run.service("trainer").pid
@@ -200,7 +195,6 @@ def test_each_service_killed_in_turn(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_without_a_proxy_trials_wait_and_go_round_nothing(make: Make) -> None:
     run = make("training.total_steps=100")
     run.start()
@@ -225,7 +219,6 @@ def test_without_a_proxy_trials_wait_and_go_round_nothing(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_reward_rises_only_by_learning(make: Make) -> None:
     curves = {}
     for name, sets in {
@@ -259,7 +252,6 @@ def holders_of(text: str, run: ToyRun) -> set[str]:
     return found | {f"argv of {pid}" for pid, line in lines.items() if text.encode() in line.read_bytes()}
 
 
-@pytest.mark.timeout(600)
 def test_no_port_of_a_run_serves_without_its_token(make: Make) -> None:
     run = make(*LONG)
     run.start()
@@ -288,7 +280,6 @@ def test_no_port_of_a_run_serves_without_its_token(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_weights_that_were_changed_under_the_same_version_are_an_alert(make: Make) -> None:
     run = make(*LONG, "embedded.turn_latency=1", "observe.replicas_interval=0.3")
     run.start()
@@ -307,7 +298,7 @@ def test_weights_that_were_changed_under_the_same_version_are_an_alert(make: Mak
         assert ask_replica(f"{replica.address}/update_weights", token, body=body)[0] == 200
         return "policy_changed:replica-0" in alert()
 
-    wait_until(changed, 120, "the alert")
+    wait_until(changed, what="the alert")
     (symptom,) = (s for s in run.snapshot().symptoms if s.id == "policy_changed:replica-0")
     assert symptom.title == "the weights of replica-0 were changed"
     assert symptom.action == "restart replica-0"
@@ -318,15 +309,14 @@ def test_weights_that_were_changed_under_the_same_version_are_an_alert(make: Mak
     run.kill_backend()
     run.start()
     run.until("trainer", "ready", 60)
-    wait_until(lambda: alert() == {"policy_changed:replica-0"}, 60, "the next backend knows it, too")
+    wait_until(lambda: alert() == {"policy_changed:replica-0"}, what="the next backend knows it, too")
     assert not next(r for r in run.snapshot().replicas.items if r.name == "replica-0").listed
     run.command("restart", service="replica-0")
-    wait_until(lambda: all(r.listed for r in run.snapshot().replicas.items), 120, "it is listed again")
-    wait_until(lambda: not alert(), 60, "the alert has cleared")
+    wait_until(lambda: all(r.listed for r in run.snapshot().replicas.items), what="it is listed again")
+    wait_until(lambda: not alert(), what="the alert has cleared")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
 def test_the_replica_that_is_stopped_is_blamed_and_not_the_idle_one(make: Make) -> None:
     """One trial runs at a time and waits for the stopped replica, so that the other one has nothing to do for longer
     than an idle one may, although trials are left."""
@@ -337,7 +327,7 @@ def test_the_replica_that_is_stopped_is_blamed_and_not_the_idle_one(make: Make) 
     def working() -> list[str]:
         return [r.name for r in run.snapshot().replicas.items if r.engine.running]
 
-    stopped = wait_until(working, 60, "a request is being answered")[0]
+    stopped = wait_until(working, what="a request is being answered")[0]
     pid = run.service(stopped).pid
     assert pid is not None
     stop_process(pid)

@@ -100,7 +100,7 @@ class Watcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ending.set()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _backends(self) -> list[str]:
         found: list[str] = json.loads(
@@ -156,7 +156,6 @@ def doubled(run: ToyRun) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
 def test_a_new_replica_gets_weights_then_a_share_and_leaves_without_a_loss(make: Make) -> None:
     run = make("training.train_batch_size=4", "training.n_resp_per_prompt=4")
     training(run)
@@ -166,8 +165,8 @@ def test_a_new_replica_gets_weights_then_a_share_and_leaves_without_a_loss(make:
         assert told["added"] == ["replica-2"] and told["replicas"] == 3
         new = listed(run, "replica-2")
         assert new.address is not None
-        wait_until(lambda: new.address in routed(run), 10, "the proxy routes to it")
-        wait_until(lambda: new.address in watcher.came, 10, "the watcher saw it")
+        wait_until(lambda: new.address in routed(run), what="the proxy routes to it")
+        wait_until(lambda: new.address in watcher.came, what="the watcher saw it")
     its, trainers = watcher.came[new.address]
     assert its >= trainers > 0, "it had the trainer's weights when the proxy began to list it"
     since = len(assignments(run))
@@ -195,7 +194,6 @@ def test_a_new_replica_gets_weights_then_a_share_and_leaves_without_a_loss(make:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_killed_replica_comes_back_with_current_weights(make: Make) -> None:
     run = make()
     training(run)
@@ -204,10 +202,10 @@ def test_a_killed_replica_comes_back_with_current_weights(make: Make) -> None:
     assert before is not None and before.address is not None and pid is not None
     with Watcher(run) as watcher:
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: before.address not in routed(run), 20, "it is delisted")
+        wait_until(lambda: before.address not in routed(run), what="it is delisted")
         run.until("replica-1", lambda s: s.state == "ready" and s.generation > before.generation, 60)
         after = listed(run, "replica-1")
-        wait_until(lambda: after.address in watcher.came, 20, "the proxy routes to it")
+        wait_until(lambda: after.address in watcher.came, what="the proxy routes to it")
     assert after.address is not None and after.address != before.address
     its, trainers = watcher.came[after.address]
     assert its >= trainers > 0
@@ -224,7 +222,6 @@ def test_a_killed_replica_comes_back_with_current_weights(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_backend_that_takes_over_lists_what_was_listed(make: Make) -> None:
     run = make()
     training(run)
@@ -241,7 +238,6 @@ def test_a_backend_that_takes_over_lists_what_was_listed(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_backend_killed_in_the_middle_of_scaling_is_finished_by_the_next(make: Make) -> None:
     run = make()
     training(run)
@@ -251,13 +247,13 @@ def test_a_backend_killed_in_the_middle_of_scaling_is_finished_by_the_next(make:
         pid = run.backends[-1]
         with pytest.raises(ControlError):
             run.command("scale", delta=delta)
-        wait_until(lambda pid=pid: not procfs.alive(pid, None), 10, "the backend's crash")
+        wait_until(lambda pid=pid: not procfs.alive(pid, None), what="the backend's crash")
         os.waitpid(pid, 0)
         run.start()
-        wait_until(lambda n=wanted: len(run.snapshot().replicas.items) == n, 90, f"{wanted} replicas")
-        wait_until(lambda n=wanted: run.snapshot().replicas.listed == n, 60, f"{wanted} listed")
+        wait_until(lambda n=wanted: len(run.snapshot().replicas.items) == n, what=f"{wanted} replicas")
+        wait_until(lambda n=wanted: run.snapshot().replicas.listed == n, what=f"{wanted} listed")
         assert run.snapshot().replicas.expected == wanted
-        wait_until(lambda n=wanted: len(routed(run)) == n, 10, "the proxy knows")
+        wait_until(lambda n=wanted: len(routed(run)) == n, what="the proxy knows")
         further(run, 1)
         assert doubled(run) == []
     leaves_nothing(run, "replica-2", ())
@@ -265,7 +261,6 @@ def test_a_backend_killed_in_the_middle_of_scaling_is_finished_by_the_next(make:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_trial_that_pauses_longer_than_any_grace_ends_where_it_began(make: Make) -> None:
     """Its sandbox works for seconds between two turns, in which its replica has nothing to do."""
     run = make("trainer.kind=none")
@@ -279,10 +274,10 @@ def test_a_trial_that_pauses_longer_than_any_grace_ends_where_it_began(make: Mak
         asked = other.submit(run.command, "scale", delta=-1)
         clients.wait(12)
         assert not asked.done(), "it waits for the trials that live on it"
-        clients.join(30)
+        clients.join(60)
         for trial in trials:
             (trial / "result.json").write_text("{}")
-        assert asked.result(30)["removed"] == ["replica-1"]
+        assert asked.result(60)["removed"] == ["replica-1"]
     assert clients.counts.faults == {}
     homes = [{call["replica"] for call in records(trial)} for trial in trials]
     assert sorted(len(home) for home in homes) == [1, 1, 1, 1]
@@ -291,7 +286,6 @@ def test_a_trial_that_pauses_longer_than_any_grace_ends_where_it_began(make: Mak
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_an_addition_can_be_taken_back_while_it_starts(make: Make) -> None:
     run = make("trainer.kind=none", "run.replicas=1", "embedded.faults.slow_start=8")
     run.start()
@@ -302,7 +296,7 @@ def test_an_addition_can_be_taken_back_while_it_starts(make: Make) -> None:
         pid = run.until("replica-1", lambda s: s.state == "starting" and s.pid is not None).pid
         run.command("scale", delta=-1)
         with pytest.raises(CommandError, match="replica-1"):
-            asked.result(20)
+            asked.result(60)
     assert pid is not None and not procfs.alive(pid, None)
     assert [r.name for r in run.snapshot().replicas.items] == ["replica-0"]
     assert not [e for e in run.events() if e.kind == "internal"]

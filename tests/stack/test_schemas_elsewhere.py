@@ -23,7 +23,7 @@ from liverl.config import leaves
 from liverl.config.profiles import default_text
 from liverl_tui.cli import main as cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow]
 
 ANSWER_S = 60.0  # the language server's first answer comes when node has loaded it
 

@@ -17,7 +17,7 @@ from kit.waiting import wait_until
 
 from liverl.model import SessionsStatus, Symptom
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack]
 
 Make = Callable[..., ToyRun]
 
@@ -49,7 +49,7 @@ def every_trial_is_whole(run: ToyRun, count: int) -> None:
 
 def alert(run: ToyRun, name: str) -> Symptom:
     """Wait for a symptom: the backend diagnoses a run every few seconds, not with each change of a service."""
-    found = wait_until(lambda: [s for s in run.snapshot().symptoms if s.id == name], 30, f"the alert {name}")
+    found = wait_until(lambda: [s for s in run.snapshot().symptoms if s.id == name], what=f"the alert {name}")
     return found[0]
 
 
@@ -61,7 +61,7 @@ def mid_step(run: ToyRun) -> None:
         late = trial_dirs(run.run_dir)[8:]
         return sum(bool(records(trial)) and not (trial / "result.json").exists() for trial in late) >= 4
 
-    wait_until(speaking, 120, "trials in the middle of a step")
+    wait_until(speaking, what="trials in the middle of a step")
 
 
 def test_a_run_trains_on_the_rows_of_its_sessions(make: Make) -> None:
@@ -73,7 +73,7 @@ def test_a_run_trains_on_the_rows_of_its_sessions(make: Make) -> None:
         told = run.snapshot().sessions
         return told if told is not None and told.open and told.waiting else None
 
-    told = wait_until(told_now, 60, "what the sessions report")
+    told = wait_until(told_now, what="what the sessions report")
     assert told is not None and told.counters["num_calls"] > 0
     assert told.address == run.service("sessions").address
     assert set(told.backends) == {replica.address for replica in run.snapshot().replicas.items}
@@ -141,10 +141,10 @@ def test_a_replica_leaves_and_another_joins(make: Make) -> None:
 
     assert len(backends()) == 2
     run.command("scale", remove="replica-0")
-    wait_until(lambda: len(backends()) == 1, 60, "the list without the one that left")
+    wait_until(lambda: len(backends()) == 1, what="the list without the one that left")
     left = backends()
     run.command("scale", to=2)
-    wait_until(lambda: backends() > left, 60, "the list with the new one")
+    wait_until(lambda: backends() > left, what="the list with the new one")
     ended = [trial for trial in trial_dirs(run.run_dir) if (trial / "result.json").exists()]
     assert [told for told in map(outcome, ended) if told.get("exception_info")] == []
 
@@ -156,7 +156,7 @@ def test_a_run_through_sessions_ends_well_without_an_environment_of_litellm(make
     run.start()
     failed = run.until("env:proxy", "failed", 120)
     assert run.until("trainer", "ready", 120).down_since is None
-    wait_until(lambda: run.snapshot().state == "running", 60, "the run is running without LiteLLM")
+    wait_until(lambda: run.snapshot().state == "running", what="the run is running without LiteLLM")
     assert alert(run, f"service_failed:{failed.name}").severity == "warning"
     run.command("scale", to=3)
     run.command("scale", remove="replica-0")
@@ -182,6 +182,6 @@ def test_a_litellm_that_is_killed_again_and_again_ends_no_run_through_sessions(m
     wait_until(given_up, 240, "LiteLLM is not restarted any more")
     assert len(killed) >= 2
     steps = run.snapshot().step or 0
-    wait_until(lambda: (run.snapshot().step or 0) > steps + 1, 120, "training goes on")
+    wait_until(lambda: (run.snapshot().step or 0) > steps + 1, what="training goes on")
     assert run.snapshot().state == "running"
     assert alert(run, "service_gave_up:proxy").severity == "warning"

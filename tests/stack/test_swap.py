@@ -77,7 +77,7 @@ def records(run: ToyRun) -> list[dict[str, Any]]:
 
 def check_records(run: ToyRun, clients: Clients) -> None:
     """Every answer is recorded once, and no trial has changed its replica."""
-    wait_until(lambda: len(records(run)) >= clients.counts.requests, 60, "the records")
+    wait_until(lambda: len(records(run)) >= clients.counts.requests, what="the records")
     found = records(run)
     assert len(found) == clients.counts.requests
     assert all(record["success"] for record in found)
@@ -118,7 +118,6 @@ def drill(run: ToyRun, kinds: dict[Kind, int], restarts: int, kills: tuple[int, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_restart_under_load_by_an_adopting_backend(make: Make) -> None:
     long = Kind("long", tokens=80, stream=True)
     idle = Kind("idle", tokens=2, pause=7.0)
@@ -126,7 +125,6 @@ def test_a_restart_under_load_by_an_adopting_backend(make: Make) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_stream_that_begins_on_a_draining_proxy_gets_its_time(make: Make) -> None:
     """Clients whose stream began before the drain cannot know of it, and post the next one to the old proxy."""
     streams = [Kind(f"{tokens} tokens", tokens, stream=True) for tokens in (110, 100, 90, 80)]
@@ -141,7 +139,6 @@ def test_ten_restarts_under_load_three_of_them_by_an_adopting_backend(make: Make
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) -> None:
     run = make()
     run.start()
@@ -172,7 +169,6 @@ def test_a_new_proxy_that_does_not_start_leaves_the_old_one_serving(make: Make) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_proxy_that_somebody_else_ends_comes_back_although_it_exits_0(make: Make) -> None:
     run = make()
     run.start()
@@ -186,7 +182,6 @@ def test_a_proxy_that_somebody_else_ends_comes_back_although_it_exits_0(make: Ma
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_proxy_that_dies_while_it_is_replaced_is_succeeded_by_the_new_one(make: Make) -> None:
     run = make()
     run.start()
@@ -195,7 +190,7 @@ def test_a_proxy_that_dies_while_it_is_replaced_is_succeeded_by_the_new_one(make
     with Clients(run, {PLAIN: 4, STREAM: 2, FRESH: 2}) as clients, ThreadPoolExecutor(1) as other:
         clients.wait(4)
         asked = other.submit(run.command, "restart", service="proxy")
-        wait_until(lambda: run.service("proxy").incoming_pid, 30, "the new one's process")
+        wait_until(lambda: run.service("proxy").incoming_pid, what="the new one's process")
         incoming = run.service("proxy").incoming_pid
         os.kill(before.pid, signal.SIGKILL)
         told = asked.result(120)
@@ -213,7 +208,6 @@ def test_a_proxy_that_dies_while_it_is_replaced_is_succeeded_by_the_new_one(make
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_backend_killed_in_the_middle_of_a_swap_leaves_one_proxy_in_the_end(make: Make) -> None:
     run = make()
     run.start()
@@ -228,7 +222,7 @@ def test_a_backend_killed_in_the_middle_of_a_swap_leaves_one_proxy_in_the_end(ma
             pid = run.backends[-1]
             with pytest.raises(ControlError):
                 run.command("restart", service="proxy")
-            wait_until(lambda pid=pid: not procfs.alive(pid, None), 10, "the backend's crash")  # type: ignore[misc]
+            wait_until(lambda pid=pid: not procfs.alive(pid, None), what="the backend's crash")  # type: ignore[misc]
             os.waitpid(pid, 0)
             assert len(proxies(run)) == 2
             began = time.monotonic()
@@ -244,13 +238,12 @@ def test_a_backend_killed_in_the_middle_of_a_swap_leaves_one_proxy_in_the_end(ma
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_end_of_a_run_does_not_wait_for_a_drain(make: Make) -> None:
     run = make()
     run.start()
     run.until("proxy", "ready", 240)
     with Clients(run, {ENDLESS: 1}) as clients:
-        wait_until(lambda: clients.open["endless"] == 1, 60, "a stream of 300 s")
+        wait_until(lambda: clients.open["endless"] == 1, what="a stream of 300 s")
         swap(run)
         assert run.service("proxy").retiring_pids
         clients.end()

@@ -84,7 +84,7 @@ def test_no_call_of_a_command_is_lost_when_the_service_is_killed(
             except ControlError:
                 return False
 
-        wait_until(again, 60, "the next process of the service")
+        wait_until(again, what="the next process of the service")
         assert finished(process) == 0, launch.output("killed").read_text()[-3000:]
     finally:
         launch.end()

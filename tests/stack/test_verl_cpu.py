@@ -60,7 +60,6 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run.stdout
 
 
-@pytest.mark.timeout(400)
 def test_smoke_and_engine(smoke: tuple[Path, str], tmp_path: Path) -> None:
     folder, printed = smoke
     assert re.search(r"training: \d+/100 s, step \d+, loss [\d.]+", printed)
@@ -141,7 +140,6 @@ def routes(smoke: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) ->
     return told
 
 
-@pytest.mark.timeout(600)
 def test_sessions_train_on_the_ids_that_the_engine_read_and_sampled(routes: dict[str, Any]) -> None:
     told = routes["trials"]
     assert told["divergences"] == [0] * 8 and told["rows"] == [1] * 8
@@ -152,7 +150,6 @@ def test_sessions_train_on_the_ids_that_the_engine_read_and_sampled(routes: dict
     assert told["healed"] >= 1, "prompts made of text would have broken no turn: the test shows nothing"
 
 
-@pytest.mark.timeout(600)
 def test_a_reply_cut_by_a_weight_update_is_continued_with_both_versions(routes: dict[str, Any]) -> None:
     told = routes["cut"]
     first, second = told["parts"]
@@ -167,7 +164,6 @@ def test_a_reply_cut_by_a_weight_update_is_continued_with_both_versions(routes: 
     assert len(choice["logprobs"]["content"]) == count == body["usage"]["completion_tokens"]
 
 
-@pytest.mark.timeout(600)
 def test_token_routes_of_the_cpu_engine(routes: dict[str, Any]) -> None:
     told = routes["routes"]
     assert told["opening"] == "<|im_start|>assistant\n" and told["prefix"] and told["room"] == 512
@@ -189,7 +185,6 @@ def test_token_routes_of_the_cpu_engine(routes: dict[str, Any]) -> None:
     assert told["checks"] == [None, None, None], "awake with and without sampling, and asleep"
 
 
-@pytest.mark.timeout(600)
 def test_the_cpu_engine_scores_a_prompt_as_it_would_sample_it(routes: dict[str, Any]) -> None:
     told = routes["routes"]["scored"]
     first, again = told["prompt_logprobs"]
@@ -200,7 +195,6 @@ def test_the_cpu_engine_scores_a_prompt_as_it_would_sample_it(routes: dict[str, 
     assert scores[-len(sampled) :] == pytest.approx(sampled, abs=1e-4) and min(sampled) < -0.01
 
 
-@pytest.mark.timeout(600)
 def test_replies_that_a_changed_history_keeps_are_scored_by_the_cpu_engine(routes: dict[str, Any]) -> None:
     told = routes["recomputed"]
     row = told["row"]
@@ -211,7 +205,6 @@ def test_replies_that_a_changed_history_keeps_are_scored_by_the_cpu_engine(route
     assert all(logprob < 0 or not bit for bit, logprob in zip(mask, logprobs, strict=True))
 
 
-@pytest.mark.timeout(400)
 def test_faults(smoke: tuple[Path, str], tmp_path: Path) -> None:
     """One replica each that is late, pending, mute and dead, beside one that is well."""
     temp = Path(f"/tmp/lv-{secrets.token_hex(4)}")
@@ -290,7 +283,7 @@ class Head:
         leader = psutil.Process(self._process.pid)
         tree = [*leader.children(recursive=True), leader]
         leader.terminate()
-        psutil.wait_procs(tree, timeout=10)
+        psutil.wait_procs(tree, timeout=60)
         for process in tree:
             if process.is_running():
                 process.kill()

@@ -129,7 +129,6 @@ def test_names_that_verl_knows(answer: dict[str, Any]) -> None:
     assert set(LOGGERS) <= set(answer["loggers"])
 
 
-@pytest.mark.timeout(400)  # two cold imports of verl's trainer
 def test_verl_tells_its_standalone_replicas(tmp_path: Path) -> None:
     """The line at which verl 0.9.1 ends without our module; if it does no longer, the module can go."""
     if not PYTHON:

@@ -271,12 +271,12 @@ def test_agents_that_are_stopped_are_told_until_they_go_on(launch: Launch) -> No
     assert mine, f"of {workers} none has the run's tag"
     for pid in mine:
         stop_process(pid)
-    wait_until(lambda: symptoms(run).get("process_stopped:ray") == "new", 60, "the symptom")
+    wait_until(lambda: symptoms(run).get("process_stopped:ray") == "new", what="the symptom")
     for pid in mine:
         os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: symptoms(run)["process_stopped:ray"] == "cleared", 60, "its end")
+    wait_until(lambda: symptoms(run)["process_stopped:ray"] == "cleared", what="its end")
     steps = len([e for e in run.events() if e.kind == "step"])
-    wait_until(lambda: len([e for e in run.events() if e.kind == "step"]) > steps + 1, 90, "two more steps")
+    wait_until(lambda: len([e for e in run.events() if e.kind == "step"]) > steps + 1, what="two more steps")
     process.send_signal(signal.SIGINT)
     assert finished(process) == 5, "stopped"
     nothing_lives(run.run_dir)

@@ -245,7 +245,7 @@ def test_no_trial_is_lost_when_the_service_is_killed(launch: Launch) -> None:
         except ControlError:
             return False
 
-    wait_until(again, 60, "the next process of the service")
+    wait_until(again, what="the next process of the service")
     assert finished(process) == 0, launch.output("killed").read_text()[-3000:]
     assert result_of(run.run_dir).steps == 4
     every_trial_is_whole(run.run_dir, 4)

@@ -109,15 +109,13 @@ def test_ray_and_a_proxy_that_lacks_a_replica(launch: Launch, tmp_path: Path) ->
         assert snapshot.proxy.backends == (f"http://{launch.addresses[0]}",)
         assert snapshot.proxy.config == f"/tmp/litellm_cc_{launch.port}.yaml"
         assert _state(snapshot, "ray") == "ready" and snapshot.topology == "verl"
-        wait_until(
-            lambda: any(s.id == "replica_unlisted:vllm_server_1_0" for s in watcher.poll().symptoms), 90
-        )
+        wait_until(lambda: any(s.id == "replica_unlisted:vllm_server_1_0" for s in watcher.poll().symptoms))
         proxy = snapshot.service("proxy")
         assert proxy is not None and proxy.pid is not None
         os.kill(proxy.pid, signal.SIGKILL)
         for pid in proxy.members:
             os.kill(pid, signal.SIGKILL) if pid != proxy.pid and procfs.alive(pid, None) else None
-        down = wait_until(lambda: (s := watcher.poll()).service("proxy").state == "failed" and s, 60)  # type: ignore[union-attr]
+        down = wait_until(lambda: (s := watcher.poll()).service("proxy").state == "failed" and s)  # type: ignore[union-attr]
         assert "process_ended:proxy" in [one.id for one in down.symptoms]
     finally:
         watcher.close()

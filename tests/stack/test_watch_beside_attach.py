@@ -26,7 +26,7 @@ def test_the_default_run(folder: Path) -> None:
     words = ("--set", "training.total_steps=500", "--set", "infrastructure.litellm_port=0")
     process, run = up(folder, *words), folder / "runs/liverl/exp"
     try:
-        wait_until((run / "control.sock").exists, 120, "the run")
+        wait_until((run / "control.sock").exists, what="the run")
         wait_until(lambda: (attached(run)["step"] or 0) >= 2, START, "two steps")
         theirs = watched(folder / "runs")
         ours = attached(run)  # a moment later: what is over has not changed

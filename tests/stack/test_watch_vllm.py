@@ -187,7 +187,7 @@ def test_servers_by_hand_from_their_start_to_the_end_of_one(hand: ByHand, tmp_pa
             (f"http://127.0.0.1:{port}", "ready", True, server.pid)
             for port, server in zip(hand.ports, hand.servers, strict=True)
         ]
-        wait_until(lambda: sorted(replicas(watcher.poll())) == sorted(both), 60, "two replicas")
+        wait_until(lambda: sorted(replicas(watcher.poll())) == sorted(both), what="two replicas")
         asked = wait_until(
             lambda: (s := watcher.poll()).replicas.items[0].engine.generation_tokens_total and s
         )

@@ -15,7 +15,6 @@ from kit.waiting import wait_until
 pytestmark = pytest.mark.stack
 
 
-@pytest.mark.timeout(400)
 def test_a_request_that_changes_weights_is_an_alert_until_the_replica_is_restarted(
     tmp_path: Path, ending: Callable[[ToyRun], ToyRun]
 ) -> None:
@@ -37,10 +36,10 @@ def test_a_request_that_changes_weights_is_an_alert_until_the_replica_is_restart
     assert ask(f"{url}/update_weights", "POST", "wrong") == 401
     assert ask(f"{url}/start_weight_update", "POST", token) == 404, "as without the development mode"
     assert ask(f"{url}/update_weights", "GET", token) == 405
-    wait_until(polled, 30, "metrics of both replicas")
+    wait_until(polled, what="metrics of both replicas")
     assert alerts() == {}
     assert [ask(f"{url}/update_weights", "POST", token) for _ in range(2)] == [200, 200]
-    found = wait_until(alerts, 30, "the alert")
+    found = wait_until(alerts, what="the alert")
     assert found is not None and list(found) == ["weights_requested:replica-1"]
     wait_until(
         lambda: "requests since its start: /update_weights (2)" in alerts()["weights_requested:replica-1"]
@@ -49,5 +48,5 @@ def test_a_request_that_changes_weights_is_an_alert_until_the_replica_is_restart
     assert '"POST /update_weights HTTP/1.1" 200' in log and '"POST /update_weights HTTP/1.1" 401' in log
     assert "GET /metrics" not in log and "GET /health" not in log, "the backend's own polls"
     run.command("restart", service="replica-1")
-    wait_until(lambda: not alerts(), 120, "the end of the alert")
+    wait_until(lambda: not alerts(), what="the end of the alert")
     assert [e.service for e in run.events() if e.kind == "symptom" and "change its weights" in e.text]

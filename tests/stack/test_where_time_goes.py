@@ -11,7 +11,7 @@ from kit import where_runs
 from kit.cli import run_cli
 from kit.runs import ToyRun
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", where_runs.RUNS)

@@ -112,7 +112,7 @@ async def main() -> dict[str, Any]:
     told["own_digest"] = digest_of(engine.model.state_dict())
     told["digest_of_others"] = digest_of(other.state_dict())
     engine.wake_up(["kv_cache"])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         result = await late
     told["new_weights_error"] = worst(other, result.prompt, result.tokens, result.logprobs)
     told["refused"] = []

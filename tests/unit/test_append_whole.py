@@ -110,7 +110,7 @@ def replay(folder: Path) -> File:
 
 def line_file(folder: Path) -> File:
     one = LineFile(folder / "events.jsonl", durable=False)
-    return File(one.path, lambda number: one.append({"number": number}).result(10), close=one.close)
+    return File(one.path, lambda number: one.append({"number": number}).result(60), close=one.close)
 
 
 def history(folder: Path) -> File:
@@ -126,7 +126,7 @@ def proxy_recorder(folder: Path) -> File:
     (folder / "trials" / "t").mkdir(parents=True)
     return File(
         folder / "trials" / "t" / "litellm-trajectory.jsonl",
-        lambda number: one.submit("t", lambda: {"number": number, "text": "x" * 50}).result(10),
+        lambda number: one.submit("t", lambda: {"number": number, "text": "x" * 50}).result(60),
         tells=False,
         close=one.close,
     )
@@ -240,7 +240,7 @@ def _same(name: str, folder: Path) -> File:
     if name == "records of the proxy":
         one = ProxyRecorder(folder, (), lambda: None)
         path = folder / "trials" / "t" / "litellm-trajectory.jsonl"
-        return File(path, lambda n: one.submit("t", lambda: {"number": n}).result(10), close=one.close)
+        return File(path, lambda n: one.submit("t", lambda: {"number": n}).result(60), close=one.close)
     return (WHOLE | ENDED)[name](folder)
 
 

@@ -25,7 +25,7 @@ OTHERS = {
 }
 
 
-def sh(words: str, seconds: float = 20.0, **more: object) -> tuple[int, str, str]:
+def sh(words: str, seconds: float = 60.0, **more: object) -> tuple[int, str, str]:
     done = ask_program(["/bin/sh", "-c", words], seconds, **more)  # type: ignore[arg-type]
     return done.returncode, done.stdout, done.stderr
 
@@ -52,7 +52,7 @@ def test_an_end_in_time_with_all_that_was_started(words: str) -> None:
     with pytest.raises(NotEndedError) as caught:
         sh(words.replace("SLEEP", SLEEP), 0.5)
     assert caught.value.waits_for == ("" if words.startswith("exec") else SLEEP)
-    wait_until(lambda: not sleeping(), 10, "the end of what it has started")
+    wait_until(lambda: not sleeping(), what="the end of what it has started")
 
 
 def sleeping() -> list[int]:

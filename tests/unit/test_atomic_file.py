@@ -18,7 +18,7 @@ def test_threads_may_replace_one_file_at_the_same_time(tmp_path: Path) -> None:
     contents = [bytes([65 + number]) * 10_000 for number in range(WRITERS)]
 
     def write(content: bytes) -> None:
-        together.wait(10)
+        together.wait(60)
         for _ in range(TIMES):
             write_atomic(path, content, sync=False)
             assert path.read_bytes() in contents

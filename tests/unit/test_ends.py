@@ -722,7 +722,7 @@ async def ended(run: Run, row: Row, log: str, folder: Path) -> Result:
         record = {"step": row.counted, "data": {"training/global_step": row.counted}}
         (folder / "metrics.jsonl").write_text(json.dumps(record) + "\n")
     run.outcome.update()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await run.outcome.until_over()
     return run.outcome.conclude([], run.snapshots.step() or 0, None, Rewards(), run.snapshots.total_steps())
 

@@ -82,7 +82,7 @@ async def runner(tmp_path: Path, got: Any) -> AsyncIterator[HarborRunner]:
 
 
 def run(
-    runner: HarborRunner, name: str, seconds: float = 30.0, late: asyncio.Event | None = None
+    runner: HarborRunner, name: str, seconds: float = 60.0, late: asyncio.Event | None = None
 ) -> asyncio.Future[Ended]:
     deadline = asyncio.get_running_loop().time() + seconds
     return asyncio.ensure_future(runner.run({"trial_name": name}, deadline, late or asyncio.Event()))

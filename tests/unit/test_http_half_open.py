@@ -26,7 +26,7 @@ async def serving() -> AsyncIterator[tuple[HttpServer, int]]:
     try:
         yield server, port
     finally:
-        async with asyncio.timeout(20):  # with half-open ones, too
+        async with asyncio.timeout(60):  # with half-open ones, too
             await server.close()
 
 
@@ -38,7 +38,7 @@ def parsers(server: HttpServer) -> int:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if condition():
                 return
@@ -46,7 +46,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await reader.readline()
 
 
@@ -80,7 +80,7 @@ async def test_a_request_in_pieces_is_what_it_is_as_a_whole(size: int) -> None:
         for start in range(0, len(both), size):
             writer.write(both[start : start + size])
             await writer.drain()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             found = await reader.read()
         assert found.count(b"HTTP/1.1 200 OK") == 2 and b"here abc" in found
         writer.close()

@@ -70,7 +70,7 @@ class Target:
         """The status and the rest of what comes back until the server closes the connection, or says how long it is."""
         reader, writer = await self.connect(sent)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 length = [line for line in head.lower().split("\r\n") if line.startswith("content-length:")]
                 body = await reader.readexactly(int(length[0].partition(":")[2])) if length else b""
@@ -172,7 +172,7 @@ async def embedded(folder: Path) -> AsyncIterator[Target]:
 
 
 async def _reachable(port: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -219,7 +219,7 @@ def half(target: Target) -> bytes:
 
 
 async def closes(reader: asyncio.StreamReader) -> bytes:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await reader.read()
 
 
@@ -300,7 +300,7 @@ async def key_before_continue(target: Target) -> None:
     if target.refusal == 405:
         writer.close()
         return  # nothing is read behind the head
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert b" 100 " in await reader.readline()
     writer.close()
 

@@ -452,7 +452,7 @@ def test_the_thread_pictures_what_is_asked_and_what_is_written(tmp_path):
     worker.rest(False)
     wait_until(lambda: frames[-1].fresh == 1)
     worker.close()
-    worker._thread.join(5)
+    worker._thread.join(60)
     assert not worker._thread.is_alive()
 
 

@@ -126,7 +126,7 @@ async def test_a_write_that_hangs_is_told_once_and_written_when_it_can_be(
     monkeypatch.setattr(newest_file, "LATE", 0.02)
     file = storage.file()
     file.put(b"a")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not storage.told:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.001)
     for data in (b"b", b"a", b"b"):

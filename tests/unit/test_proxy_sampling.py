@@ -294,7 +294,7 @@ async def test_whatever_an_agent_puts_there_a_request_is_answered(desk: Desk, wh
     folder = desk.trials / "step_0001" / "t"
     folder.mkdir(parents=True)
     SPOILED[what](folder / "liverl.json")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         status, _ = await desk.ask(CHAT, request(CHAT), "t")
     assert status == 200 and desk.forwarded() == request(CHAT, **TRAINING)
 

@@ -329,7 +329,7 @@ async def test_the_logs_are_read_while_the_services_stop(make: Make, tmp_path: P
     verdict = run.outcome.verdict
     assert verdict == Verdict("failed", 1, Cause("trainer", "exit 3", verdict.cause.at), "trainer")
     assert run.supervisor.stopping and texts(run, "run_failed") == []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await run.outcome.until_over()
     said = "cause unknown; the first error was: some.Failure: it broke"
     assert texts(run, "run_failed") == [f"the run failed: trainer: {said}"]
@@ -400,7 +400,7 @@ async def test_logs_that_an_earlier_backend_did_not_read_are_read(make: Make, tm
         {"now": False, "verdict": {"state": "failed", "exit_code": 1, "cause": cause, "unread": "trainer"}}
     )
     run.outcome.update()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await run.outcome.until_over()
     assert len(texts(run, "run_failed")) == 1 and "it broke" in texts(run, "run_failed")[0]
 

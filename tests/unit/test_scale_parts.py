@@ -309,9 +309,9 @@ async def test_a_number_that_was_reached_meanwhile_is_not_exceeded(board: Callab
     made = board(3)
     made.fresh, made.supervisor.gpus = made.supervisor.gpus, (gpu(0), gpu(1, "r9"), gpu(2, "r9"))
     both = [asyncio.ensure_future(made.scaling.scale(to=2)) for _ in range(2)]
-    done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED, timeout=60)
     assert [task.result()["added"] for task in done] == [[]], "the other one adds it"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await made.supervisor.until(lambda: "r1" in made.supervisor.slots)
     assert made.scaling.indices == [0, 1]
 
@@ -320,7 +320,7 @@ async def test_two_that_wait_for_the_same_look_are_both_added(board: Callable[..
     made = board(3)
     made.fresh, made.supervisor.gpus = made.supervisor.gpus, (gpu(0), gpu(1, "r9"), gpu(2, "r9"))
     both = [asyncio.ensure_future(made.scaling.scale(delta=1)) for _ in range(2)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await made.supervisor.until(lambda: sorted(made.supervisor.slots) == ["r0", "r1", "r2"])
     assert made.scaling.indices == [0, 1, 2] and not any(task.done() for task in both)
 
@@ -359,7 +359,7 @@ class SlowJournal:
 
 
 async def told(adding: asyncio.Future[Any]) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await adding
 
 
@@ -368,7 +368,7 @@ async def test_a_removal_waits_until_what_it_removes_was_made(board: Callable[..
     made = board(3)
     slow = SlowJournal(made)
     adding = asyncio.ensure_future(made.scaling.scale(delta=1))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await made.supervisor.until(lambda: bool(slow.waiting))
     removing = asyncio.ensure_future(made.scaling.scale(to=1))
     for _ in range(3):
@@ -408,7 +408,7 @@ async def test_a_removal_ends_although_its_name_was_given_again(board: Callable[
     await made.add(delta=1)
     made.waiting.cancel()
     removing = asyncio.ensure_future(made.scaling.scale(remove="r1"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await made.supervisor.until(lambda: "r1" in made.scaling.replicas.leaving)
     await made.scaling.drain()
     made.supervisor.slots.pop("r1", None)

@@ -110,7 +110,7 @@ async def test_what_is_no_file_in_place_of_a_journal_refuses_the_session(host, k
         path.symlink_to(host.folder / "target")
     else:
         path.mkdir()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         body = {"id": "task-00000009", "trial_dir": str(host.folder / "trials" / "task-00000009")}
         status, answer = await host.control("POST", "/sessions", body)
     assert status == 500 and "a file cannot be written" in answer["error"]["message"]
@@ -247,7 +247,7 @@ async def test_a_restart_among_damaged_entries_loses_no_session_that_can_be_read
     (folder / "finished.ndjson").mkdir()
     (folder / "link.jsonl").symlink_to("/dev/zero")
     for restart in range(2):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await host.start()
         found = {name for name in names if name in host.store._sessions}
         assert found == set(names) - {six}, restart
@@ -312,7 +312,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_gets_the_same_repl
         response.close()
     replica.gate.set()
     session = host.store.session(opened["id"])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while session.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     async with host.http.post(**where) as response:
@@ -358,7 +358,7 @@ async def test_after_a_restart_a_received_reply_is_sampled_anew_and_one_that_was
     asked.cancel()
     await asyncio.wait({asked})
     replica.gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while session.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await host.stop()
@@ -482,7 +482,7 @@ async def test_requests_that_differ_in_what_decides_the_sample_are_samples_of_th
     )
     asked = [asyncio.ensure_future(host.chat(opened, USER, **each)) for each in fields]
     session = host.store.session(opened["id"])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while session.waiting < len(fields):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     replica.gate.set()

@@ -279,7 +279,7 @@ async def test_a_session_that_is_closed_leaves_no_sample_behind(
     session = host.store.session(opened["id"])
     running = list(session._running)
     assert running
-    await asyncio.wait_for(session.close(), 10)  # noqa: TID251
+    await asyncio.wait_for(session.close(), 60)  # noqa: TID251
     assert all(task.done() for task in running)
     replica.gate.set()
     asking.cancel()

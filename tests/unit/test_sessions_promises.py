@@ -387,7 +387,7 @@ def test_which_requests_are_retries(count: str | None, retry: bool) -> None:
     assert is_retry(make_mocked_request("POST", "/", headers=headers)) is retry
 
 
-async def lost(url: str, seconds: float = 20.0) -> EngineLost:
+async def lost(url: str, seconds: float = 60.0) -> EngineLost:
     timeout = aiohttp.ClientTimeout(total=seconds)
     async with aiohttp.ClientSession(timeout=timeout) as http:
         with pytest.raises(EngineLost) as raised:

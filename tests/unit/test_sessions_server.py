@@ -52,7 +52,7 @@ USER = {"role": "user", "content": "What does the file say?"}
 
 async def until(condition: Callable[[], Any]) -> None:
     """Wait until a condition holds, at most 20 seconds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

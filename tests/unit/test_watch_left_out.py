@@ -209,7 +209,7 @@ def test_a_look_that_failed_is_told_until_one_succeeds(error: Exception, path: s
 
     background = Background("test", work, 600.0, 1)
     background.start()
-    assert background.wait(30) and background.value == 1
+    assert background.wait(60) and background.value == 1
     assert background.problem is not None
     assert (background.problem.path, background.problem.why) == (path, why)
     assert background.again(30) and (background.value, background.problem) == (7, None)
