@@ -296,6 +296,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     activity_since: float | None = None
     # Digest of the weights that it reported instead of the trainer's, under the same version; until it is restarted.
     policy_changed: str | None = None
+    node: str = ""  # its host, as in ``NodeStatus.name``; "" in a run on one host, or while it is on none
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):

@@ -12,7 +12,9 @@ from liverl.model_trials import UnixTime
 
 
 class GpuStatus(msgspec.Struct, frozen=True):
-    """One GPU of this host, and who uses it. Memory is in bytes, power in watts, temperature in degrees Celsius."""
+    """One GPU, and who uses it. Memory is in bytes, power in watts, temperature in degrees Celsius. ``owner``: the name
+    of a service or replica, ``free``, ``foreign pid 123 (user)`` or ``unknown (pid namespace)``; of a GPU of another
+    host only ``trainer``, ``free`` or ``unknown (other host)``: what it shows of its processes is their pids."""
 
     index: int
     uuid: str
@@ -23,9 +25,10 @@ class GpuStatus(msgspec.Struct, frozen=True):
     power_w: float | None
     power_limit_w: float | None
     temperature_c: float | None
-    owner: str  # a service's name, "free", "foreign pid 123 (user)" or "unknown (pid namespace)"
-    pids: tuple[int, ...] = ()
+    owner: str
+    pids: tuple[int, ...] = ()  # on its host
     sm_clock_mhz: float | None = None  # clock of its multiprocessors
+    node: str = ""  # its host, as in ``NodeStatus.name``; "" in a run on one host
 
 
 class HostStats(msgspec.Struct, frozen=True):
@@ -47,8 +50,12 @@ class DiskStatus(msgspec.Struct, frozen=True):
     seconds_left: float | None = None
 
 
+OLD_S = 20.0  # seconds: Ray's copy of a node's figures is up to 15 s old (agents send every 5 s, Ray 2.60)
+
+
 class NodeStatus(msgspec.Struct, frozen=True):
-    """A host of a run on several hosts, whose Ray head the run has started."""
+    """A host of a run on several hosts, whose Ray head the run has started. Its figures are those that Ray's agent
+    there measured at ``measured_at``, on the clock of the backend's host; sizes in bytes."""
 
     name: str  # its host name; "" of one that has not joined
     ip: str  # for the other hosts; "" of one that has not joined
@@ -57,3 +64,14 @@ class NodeStatus(msgspec.Struct, frozen=True):
     why: str  # a sentence for the user; "" if there is nothing to say
     since: UnixTime  # when it entered this state
     command: str = ""  # what to run on that host; "" if there is nothing to do
+    cpu_percent: float | None = None  # 0..100 of the whole machine
+    memory_used: int | None = None
+    memory_total: int | None = None
+    shm_used: int | None = None  # of all shared memory
+    disk_free: int | None = None  # of Ray's directory there
+    disk_total: int | None = None
+    measured_at: UnixTime | None = None
+
+    def old(self, now: float) -> bool:
+        """Whether its figures are too old to be those of now. ``now``: Unix seconds."""
+        return self.measured_at is not None and now - self.measured_at > OLD_S
