@@ -11,6 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from liverl.model_host import DiskStatus as DiskStatus
+from liverl.model_host import GpuStatus as GpuStatus
+from liverl.model_host import HostStats as HostStats
+from liverl.model_host import NodeStatus as NodeStatus
 from liverl.model_sandboxes import Sandbox as Sandbox
 from liverl.model_sandboxes import SandboxesEnd as SandboxesEnd
 from liverl.model_sandboxes import SandboxesStatus as SandboxesStatus
@@ -292,6 +296,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     activity_since: float | None = None
     # Digest of the weights that it reported instead of the trainer's, under the same version; until it is restarted.
     policy_changed: str | None = None
+    node: str = ""  # its host, as in ``NodeStatus.name``; "" in a run on one host, or while it is on none
 
 
 class ReplicaSet(msgspec.Struct, frozen=True):
@@ -386,23 +391,6 @@ class Traffic(msgspec.Struct, frozen=True):
     failures: int | None
 
 
-class GpuStatus(msgspec.Struct, frozen=True):
-    """One GPU of this host, and who uses it. Memory is in bytes, power in watts, temperature in degrees Celsius."""
-
-    index: int
-    uuid: str
-    name: str
-    utilization: float | None  # 0..1
-    memory_used: int | None
-    memory_total: int | None
-    power_w: float | None
-    power_limit_w: float | None
-    temperature_c: float | None
-    owner: str  # a service's name, "free", "foreign pid 123 (user)" or "unknown (pid namespace)"
-    pids: tuple[int, ...] = ()
-    sm_clock_mhz: float | None = None  # clock of its multiprocessors
-
-
 class UnreadableFile(msgspec.Struct, frozen=True):
     """A file that could not or must not be read. ``path``: relative to the run's directory; ``why``: in words."""
 
@@ -490,25 +478,6 @@ class BackendInfo(msgspec.Struct, frozen=True):
     keeper_pid: int | None = None
     keeper_stalled: StalledProcess | None = None  # the keeper, while it is stopped or waits without progress
     rss_bytes: int | None = None
-
-
-class HostStats(msgspec.Struct, frozen=True):
-    """CPU and memory of the host; memory is in bytes."""
-
-    cpu_percent: float | None = None  # 0..100 of the whole machine
-    cpu_count: int | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
-
-
-class DiskStatus(msgspec.Struct, frozen=True):
-    """The file system of the run's trials, in bytes. ``step_bytes``: what the trials of the newest finished step take,
-    None: not known; ``seconds_left``: until it is full, None: not known, or it does not fill."""
-
-    total: int
-    free: int
-    step_bytes: int | None = None
-    seconds_left: float | None = None
 
 
 class Guess(msgspec.Struct, frozen=True):
@@ -611,18 +580,6 @@ class ConfigChange(msgspec.Struct, frozen=True):
 
 # What a smoke run (``Snapshot.smoke``) is called wherever its numbers are shown.
 SMOKE = "SMOKE: small batches; its reward means nothing"
-
-
-class NodeStatus(msgspec.Struct, frozen=True):
-    """A host of a run on several hosts, whose Ray head the run has started."""
-
-    name: str  # its host name; "" of one that has not joined
-    ip: str  # for the other hosts; "" of one that has not joined
-    id: str  # Ray's id of the node; "" while it is none
-    state: Literal["missing", "joining", "ready", "lost"]
-    why: str  # a sentence for the user; "" if there is nothing to say
-    since: UnixTime  # when it entered this state
-    command: str = ""  # what to run on that host; "" if there is nothing to do
 
 
 class BatchEnd(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from kit.screens import snapshot
@@ -165,6 +166,7 @@ class Hub:
     run_dir = attempt_dir = Path("/runs/p/r")
     stopping = False
     pace = SimpleNamespace(changed=lambda: None)
+    slots: ClassVar[dict[str, object]] = {}  # the head does not answer
 
     def __init__(self) -> None:
         self.clock, self.said = 100.0, list[str]()

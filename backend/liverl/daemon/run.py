@@ -111,6 +111,9 @@ class Run:
         if plan.ray is not None and plan.ray.hosts > 1:
             self.nodes = nodes = Nodes(supervisor, plan.ray)
             supervisor.joined_hosts = lambda: nodes.joined
+            replicas.node_of = nodes.name_of
+            if isinstance(source, VerlReplicas):
+                source.elsewhere = nodes.elsewhere
         self.scaling = scaling = Scaling(
             supervisor, plan, replicas, sampler.look_at_gpus_now, replica_bytes=sampler.replica_bytes
         )

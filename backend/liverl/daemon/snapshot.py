@@ -106,7 +106,7 @@ class SnapshotBuilder:
             trackers=self._replicas.trainer.get("trackers") or {},
             policy_version=self._replicas.policy_version,
             trials=trials,
-            gpus=facts.gpus,
+            gpus=facts.gpus if self.nodes is None else self.nodes.gpus(facts.gpus),
             gpu_note=facts.gpu_note,
             host=facts.host,
             disk=facts.disk,
@@ -116,7 +116,7 @@ class SnapshotBuilder:
             changes=supervisor.plan.changes,
             smoke=bool(supervisor.plan.smoke),
             result=self._outcome.result,
-            nodes=() if self.nodes is None else self.nodes.statuses,
+            nodes=() if self.nodes is None else self.nodes.measured(),
             batch_end=None if self.batch_end is None else self.batch_end.status,
             step_time=self._step_time.of(facts.recent, facts.trials, replica_names(services, replicas)),
         )

@@ -225,7 +225,8 @@ class StateWriter:
     def _write(self, snapshot: Snapshot) -> None:
         try:
             trees = {s.name: s.tree for s in snapshot.services}
-            self._history.append(history.sample_of(snapshot.at, snapshot.host, snapshot.gpus, trees))
+            gpus = [gpu for gpu in snapshot.gpus if gpu.node in ("", snapshot.backend.host)]
+            self._history.append(history.sample_of(snapshot.at, snapshot.host, gpus, trees))
         except OSError as error:
             self._supervisor.records.write_failed(f"{history.FILE}: {error.strerror}")
         self._write_snapshot(snapshot)

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from liverl.hosts.cluster import NotPrivate, read_cluster
+from liverl.hosts.figures import Figures
 from liverl.hosts.lacks import versions
 from liverl.hosts.states import JoinedHost, read_states, write_state
-from liverl.model import Cause, Level, NodeStatus
+from liverl.model import Cause, GpuStatus, Level, NodeStatus
 from liverl.plan.spec import RayPlan
 from liverl.rundir.layout import hostname
 from liverl.supervise.services.supervisor import Supervisor
@@ -21,6 +24,7 @@ from liverl.verl.discovery.ray_rest import RayError, RayNode, RayRest
 
 State = Literal["missing", "joining", "ready", "lost"]
 LOOK_S, LATER_S = 2.0, 5.0  # seconds between two looks: while a host is missing, and once all have joined
+FIGURES_S = 5.0  # seconds between two looks at what the hosts measure, as often as Ray's agents tell it
 HELD_S, HOLD_S = 0.5, 20.0  # ... and while the end of a service is not judged, for at most so long
 
 
@@ -95,6 +99,8 @@ class Nodes:
         self._since: float | None = None  # when the head first answered
         self._own: JoinedHost | None = None  # what this host says of itself, once the head has answered
         self._unwritten: str | None = ""  # why that is not written yet; None once it is
+        self._figures, self._figures_at = Figures(), float("-inf")
+        self._unmeasured = ""  # why the figures are not known; "" if they are
         self._head = ray.dashboard.rpartition(":")[0]
         self._line = join_line(supervisor.run_dir)
 
@@ -102,6 +108,25 @@ class Nodes:
     def joined(self) -> int:
         """Number of hosts that are ready."""
         return sum(node.state == "ready" for node in self.statuses)
+
+    def measured(self) -> tuple[NodeStatus, ...]:
+        """``statuses`` with what is measured on the hosts."""
+        return self._figures.added(self.statuses)
+
+    def gpus(self, own: Sequence[GpuStatus]) -> tuple[GpuStatus, ...]:
+        """``own``, the GPUs of this host, and those of the others that Ray's agents see."""
+        name = next((node.name for node in self.statuses if node.ip == self._head), hostname())
+        here = (msgspec.structs.replace(gpu, node=name) for gpu in own)
+        others = [node for node in self.measured() if node.ip != self._head]
+        return (*here, *self._figures.gpus(others, self._supervisor.now()))
+
+    def name_of(self, ip: str | None) -> str:
+        """The name of the host with this address; the address where it is no host's that is known; "" without one."""
+        return next((node.name for node in self.statuses if node.ip == ip), ip or "") if ip else ""
+
+    def elsewhere(self, ip: str | None) -> bool:
+        """Whether this is the address of another host of the run."""
+        return ip is not None and ip != self._head and any(node.ip == ip for node in self.statuses)
 
     def may_be_behind(self, failed: str) -> bool:
         """Whether a service that has just failed is not judged yet: a host may be behind it. Ray says that a host is
@@ -125,6 +150,7 @@ class Nodes:
             states = await asyncio.to_thread(read_states, hub.attempt_dir)
             states = (own, *(state for state in states if state.ip != own.ip))
             self.observe(assess_nodes(before, listed, states, self._ray.hosts, hub.now(), self._line))
+            await self._measure()
         if self.statuses != before:
             self._supervisor.pace.changed()
         self._supervisor.kick()
@@ -159,19 +185,37 @@ class Nodes:
                 self._unwritten = why
         return self._own
 
-    async def _listed(self) -> tuple[RayNode, ...]:
-        """Ray's nodes; none while the head does not answer, which its own probe tells."""
+    def _rest(self) -> RayRest | None:
         hub = self._supervisor
         slot = hub.slots.get(self._ray.service)
         port = slot.current.port(self._ray.port) if slot is not None and slot.state == "ready" else None
         if port is None:
-            return ()
+            return None
+        return RayRest(hub.http, f"http://{self._head}:{port}", hub.run_dir / self._ray.token_file)
+
+    async def _listed(self) -> tuple[RayNode, ...]:
+        """Ray's nodes; none while the head does not answer, which its own probe tells."""
+        rest = self._rest()
         try:
-            return await RayRest(
-                hub.http, f"http://{self._head}:{port}", hub.run_dir / self._ray.token_file
-            ).nodes()
+            return () if rest is None else await rest.nodes()
         except RayError:
             return ()
+
+    async def _measure(self) -> None:
+        """Take what Ray's agents measure. Where the dashboard does not tell it, it becomes old, and is shown so."""
+        rest, now = self._rest(), self._supervisor.now()
+        if rest is None or now - self._figures_at < FIGURES_S:
+            return
+        self._figures_at = now
+        try:
+            self._figures.take(await rest.figures(), now)
+        except RayError as error:
+            if str(error) != self._unmeasured:
+                words = f"the hosts' figures are not known: {error}"
+                self._supervisor.say("nodes", words, "warning", self._ray.service)
+            self._unmeasured = str(error)
+        else:
+            self._unmeasured = ""
 
     def observe(self, statuses: tuple[NodeStatus, ...]) -> None:
         """Take these as the hosts' present states: tell what has changed, and decide whether the run fails."""

@@ -422,4 +422,5 @@ def unmeasured_gpu(last: GpuStatus, services: Sequence[ServiceStatus]) -> GpuSta
         power_limit_w=last.power_limit_w,
         temperature_c=None,
         owner=holder or "unknown (not measured)",
+        node=last.node,
     )

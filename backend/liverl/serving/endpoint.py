@@ -32,6 +32,7 @@ class ReplicaEndpoint:
     pids: tuple[int, ...] = ()  # of verl's actors; the processes of services are in their process tree
     stage: str | None = None  # of its start, if known
     progress: float | None = None  # 0..1
+    ip: str | None = None  # of verl's: the address of its host; None while it is on none
 
     @property
     def serving(self) -> bool:

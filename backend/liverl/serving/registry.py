@@ -79,6 +79,7 @@ class ReplicaRegistry:
         self.workers = WorkerReports(supervisor) if plan.carrier == "workers" else None
         self.carriers: tuple[RouteFile, ...] = (self.proxy, self.sessions)  # in front of the replicas
         self._carrier = CARRIER_WORDS[plan.carrier]  # what carries the trials, in words
+        self.node_of: Callable[[str | None], str] = lambda _ip: ""  # address of a host -> its name
         self.listed: set[str] = set()
         self.engines = EngineStore(plan.replica_engine.metrics)
         self.trainer: dict[str, Any] = {}
@@ -489,6 +490,7 @@ class ReplicaRegistry:
                     activity=doing.what if doing is not None else None,
                     activity_since=doing.since if doing is not None else None,
                     policy_changed=self._changed_digest(endpoint),
+                    node=self.node_of(endpoint.ip),
                 )
             )
         ready = sum(i.state in state_machine.SERVING for i in items)

@@ -63,7 +63,8 @@ IDLE = 1.0  # seconds between looks while no trainer runs
 class VerlReplicas:
     """The replicas of the run's trainer. ``cause``: why the run fails; set once a replica was lost and not replaced,
     or a deadline has passed. ``count``: the number that is expected. ``finishing``: whether the trainer has made all
-    the steps that it owes, so that its replicas end with it."""
+    the steps that it owes, so that its replicas end with it. ``elsewhere``: whether an address is that of another host,
+    whose pids mean nothing here."""
 
     def __init__(
         self, supervisor: Supervisor, ray: RayPlan, replica_token_file: str = "", sessions_model: str = ""
@@ -72,6 +73,7 @@ class VerlReplicas:
         sessions."""
         self.cause: Cause | None = None
         self.finishing: Callable[[], bool] = lambda: False
+        self.elsewhere: Callable[[str | None], bool] = lambda _ip: False
         self._supervisor = supervisor
         self._ray = ray
         self.count = ray.expected
@@ -305,6 +307,7 @@ class VerlReplicas:
             pids=(rank.pid,) if rank.pid is not None else (),
             stage=boot.stage if boot is not None else None,
             progress=boot.progress if boot is not None else None,
+            ip=rank.ip,
         )
 
     def _state(self, rank: Rank) -> tuple[ServiceState, str]:
@@ -351,7 +354,8 @@ class VerlReplicas:
         """``trees`` (service -> pids) with Ray's process tree divided: each replica's processes under its name, the
         rest under ``trainer``. A Ray that the trainer has started itself is in the trainer's tree."""
         home = self._ray.service or "trainer"
-        actors = {pid: endpoint.name for endpoint in self.endpoints() for pid in endpoint.pids}
+        here = (endpoint for endpoint in self.endpoints() if not self.elsewhere(endpoint.ip))
+        actors = {pid: endpoint.name for endpoint in here for pid in endpoint.pids}
         tree = trees.get(home, [])
         if not actors or not tree:
             return trees

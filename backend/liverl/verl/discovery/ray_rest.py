@@ -16,7 +16,8 @@ import msgspec
 
 from liverl.causes.verdict.ray_shortage import RayLoad
 from liverl.supervise.services.probes import Http, bearer
-from liverl.util.decode import decode_loose_json
+from liverl.util.bad_json import BAD_JSON
+from liverl.util.decode import decode_json, decode_loose_json
 from liverl.verl.discovery.causes import death_words
 
 # The most rows in one answer of the API (RAY_MAX_LIMIT_FROM_API_SERVER); it has no pages.
@@ -81,6 +82,68 @@ class RayNode(msgspec.Struct, frozen=True):
     resources: dict[str, float] = {}
     name: str = ""
     message: str = ""  # why it is DEAD
+
+
+class RayGpu(msgspec.Struct, frozen=True, rename="camel"):
+    """One GPU in a node's figures. ``utilization_gpu``: percent; memory in MB (2**20 bytes)."""
+
+    index: int
+    uuid: str
+    name: str = ""
+    utilization_gpu: float | None = None
+    memory_used: float | None = None
+    memory_total: float | None = None
+    processes_pids: dict[str, Any] | None = None  # by pid, as text
+    power_mw: float | None = None
+    temperature_c: float | None = None
+
+
+class _Worker(msgspec.Struct, frozen=True):
+    pid: int = 0
+
+
+class _Raylet(msgspec.Struct, frozen=True, rename="camel"):
+    node_id: str = ""
+    temp_dir: str = ""
+    core_workers_stats: tuple[_Worker, ...] | None = None
+
+
+class _Disk(msgspec.Struct, frozen=True):
+    total: int
+    free: int
+
+
+class RayFigures(msgspec.Struct, frozen=True):
+    """What the agent of a node has measured. ``now``: when, on that node's clock; ``mem``: total, available, percent,
+    used; ``disk``: by mounted directory; sizes in bytes. All is missing of a node whose agent has sent nothing yet, or
+    that is DEAD."""
+
+    raylet: _Raylet = _Raylet()
+    now: float | None = None
+    cpu: float | None = None
+    mem: tuple[float, ...] | None = None
+    shm: float | None = None
+    disk: dict[str, _Disk] | None = None
+    gpus: tuple[RayGpu, ...] | None = None
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """The pids of Ray's workers on it."""
+        return frozenset(worker.pid for worker in self.raylet.core_workers_stats or ())
+
+    @property
+    def ray_disk(self) -> _Disk | None:
+        """The file system of Ray's directory on it."""
+        disks = self.disk or {}
+        return disks.get(self.raylet.temp_dir) or disks.get("/")
+
+
+class _Summary(msgspec.Struct, frozen=True):
+    summary: tuple[RayFigures, ...]
+
+
+class _SummaryReply(msgspec.Struct, frozen=True):
+    data: _Summary
 
 
 class VariableToken(msgspec.Struct, frozen=True):
@@ -161,6 +224,22 @@ class RayRest:
             for row in _rows(reply)
         )
 
+    async def figures(self) -> dict[str, RayFigures]:
+        """What the agents of the nodes have measured, by node id. Ray's copy is renewed every 5 s, and up to 15 s old.
+
+        Raises:
+            RayError: the dashboard gave no usable answer.
+        """
+        where = f"Ray's dashboard at {self._base}"
+        status, text = await self._answer("/nodes", {"view": "summary"})
+        if status != 200:
+            raise RayError(f"{where} failed: GET /nodes returned {status} ({text[:200]})")
+        try:
+            reply = decode_json(text, type=_SummaryReply)
+        except BAD_JSON as error:
+            raise RayError(f"{where} tells the nodes' figures in another form: {error}") from error
+        return {one.raylet.node_id: one for one in reply.data.summary if one.raylet.node_id}
+
     async def placement_group(self, group: str) -> str | None:
         """State of one placement group (``PENDING, INFEASIBLE``); None if Ray does not list it.
 
@@ -202,6 +281,22 @@ class RayRest:
     async def _get(
         self, path: str, query: Mapping[str, str] | Sequence[tuple[str, str]]
     ) -> Mapping[str, Any]:
+        status, text = await self._answer(path, query)
+        where = f"Ray's dashboard at {self._base}"
+        try:
+            reply = decode_loose_json(text)
+        except (ValueError, RecursionError) as error:
+            raise RayError(
+                f"{where} failed: GET {path} returned {status} with a body that is not JSON: {text[:80]!r}"
+            ) from error
+        if status != 200 or not isinstance(reply, Mapping):
+            message = _text(_mapping(reply).get("msg")) or text[:200]
+            raise RayError(f"{where} failed: GET {path} returned {status} ({message})")
+        return reply
+
+    async def _answer(
+        self, path: str, query: Mapping[str, str] | Sequence[tuple[str, str]]
+    ) -> tuple[int, str]:
         import aiohttp
 
         where = f"Ray's dashboard at {self._base}"
@@ -229,16 +324,7 @@ class RayRest:
             where_to = file.name if isinstance(file, VariableToken) else file
             hint = "set ray.auth_token_file" if file is None else f"check the token in {where_to}"
             raise RayError(f"{where} {refusal} (GET {path} returned {status}); {hint}")
-        try:
-            reply = decode_loose_json(text)
-        except (ValueError, RecursionError) as error:
-            raise RayError(
-                f"{where} failed: GET {path} returned {status} with a body that is not JSON: {text[:80]!r}"
-            ) from error
-        if status != 200 or not isinstance(reply, Mapping):
-            message = _text(_mapping(reply).get("msg")) or text[:200]
-            raise RayError(f"{where} failed: GET {path} returned {status} ({message})")
-        return reply
+        return status, text
 
 
 def _headers(token: Path | VariableToken | None) -> dict[str, str] | None:
