@@ -224,6 +224,33 @@ def show_command(
     return ExitCode.OK
 
 
+@trials_command.command("diff")
+@click.argument("trial")
+@click.argument("other", required=False)
+@_as_json
+@run_options
+def diff_command(
+    run: Path | None, run_root: Path | None, trial: str, other: str | None, as_json: bool
+) -> int:
+    """Show two trials of one prompt side by side, turn by turn.
+
+    TRIAL and OTHER are names, or paths in the directory of the run. Without OTHER, TRIAL is shown beside the best trial
+    of its prompt in its step, or beside the worst if it is the best itself. The first turn with other calls or other
+    results is marked; below 110 columns the trials stand one below the other.
+    """
+    from liverl.offline.trial_pair import both, diff_of
+    from liverl.offline.trials import encoded
+    from liverl_tui.text.pair_lines import plain_lines
+
+    run_dir, state, live = _present(run, run_root)
+    one, two, pair = _asked(lambda: both(run_dir, state, live, trial, other))
+    if as_json:
+        echo_json(encoded(diff_of(one, two, pair)).decode())
+    else:
+        _print(list(plain_lines(pair, _width() or WIDTH)))
+    return ExitCode.OK
+
+
 def _only_with_tokens(context: click.Context) -> None:
     """Refuse what says nothing without ``--tokens``."""
     for name, option in (

@@ -15,11 +15,13 @@ from msgspec.structs import replace
 
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.dumped_trajectory import reader_of
+from liverl.observe.trials.pairing import LastCommand, last_commands
 from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.trial import TRUNCATED
+from liverl.observe.trials.verifier import VerifierReport
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
 
@@ -101,7 +103,8 @@ class FileShown(msgspec.Struct, frozen=True):
 
 class TrialShown(msgspec.Struct, frozen=True):
     """``trials show --json``. ``exception``: type and message; ``ending``: who caused its end, why, and what became of
-    it, in words; ``note``: what is missing, or could not be read; each "" where there is none."""
+    it, in words; ``note``: what is missing, or could not be read; each "" where there is none. ``verifier``: what was
+    checked, expected and got; ``commands``: the last calls of tools."""
 
     run: str
     run_dir: str
@@ -111,6 +114,8 @@ class TrialShown(msgspec.Struct, frozen=True):
     note: str
     turns: tuple[TurnShown, ...]
     files: tuple[FileShown, ...]
+    verifier: VerifierReport = VerifierReport()
+    commands: tuple[LastCommand, ...] = ()
     schema: int = SCHEMA
 
 
@@ -209,6 +214,8 @@ def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialSh
         trajectory.note,
         turns,
         tuple(FileShown(file.name, file.size) for file in trajectory.files),
+        trajectory.verifier,
+        last_commands(trajectory.turns),
     )
 
 
