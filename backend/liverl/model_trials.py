@@ -79,6 +79,7 @@ class TrialHead(msgspec.Struct, frozen=True):
     # Only its row in verl's dump of the step is known: input, output and reward. What such a row does not have (turns,
     # tool calls, tokens, times) is 0 or None.
     dumped: bool = False
+    kind: str = ""  # the kind of its agent (``agent.kind``): task, chat, command, harbor, ...; "": not known
 
     @property
     def last_at(self) -> float:

@@ -81,6 +81,13 @@ class Navigation:
 
         self._host.push_screen(TrajectoryScreen(path, trials=trials, among=among, moved=moved))
 
+    def open_pair(self, left: str, right: str) -> None:
+        """Show two trials side by side. ``left``, ``right``: their directories, relative to the run's. See
+        ``PairScreen``."""
+        from liverl_tui.screens.pair import PairScreen
+
+        self._host.push_screen(PairScreen(left, right))
+
     def open_tokens(self, path: str, turn: int = 0) -> None:
         """Show the tokens of a trial. ``path``: its directory, relative to the run's. See ``TokensScreen``."""
         from liverl_tui.screens.tokens import TokensScreen

@@ -23,6 +23,7 @@ from liverl_tui.text.errors import CliError
 
 if TYPE_CHECKING:
     from liverl.model import Snapshot, TrialHead
+    from liverl.observe.trials.query import Query
     from liverl.offline.trials import Wanted
     from liverl.rundir.layout import RunDir
 
@@ -40,6 +41,14 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 def _filters(function: Any) -> Any:
     for option in (
+        click.option(
+            "--filter",
+            "query",
+            metavar="FILTER",
+            default="",
+            callback=_read_filter,
+            help="Only those for which FILTER holds: 'reward<1 calls=0 step=3..9 task~move finish=timeout'.",
+        ),
         click.option(
             "--waits-for", type=click.Choice(WAITS), help="Only those that wait for this, or did mostly."
         ),
@@ -65,6 +74,35 @@ def _filters(function: Any) -> Any:
     ):
         function = option(function)
     return function
+
+
+def _read_filter(_ctx: click.Context, _parameter: click.Parameter, value: str) -> Query:
+    from liverl.observe.trials.query import BadFilter, Query, parsed
+    from liverl_tui.data.saved_filters import saved_filters
+
+    if not value:
+        return Query()
+    try:
+        return parsed(value, saved_filters())
+    except BadFilter as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _read_sort(
+    _ctx: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[str, bool] | None:
+    from liverl.observe.trials.query import BY_NAME, NumberField
+
+    if value is None:
+        return None
+    name, _, direction = value.partition(":")
+    field = BY_NAME.get(name)
+    if field is None:
+        hint = did_you_mean(name, BY_NAME) or f"expected one of {', '.join(BY_NAME)}"
+        raise click.BadParameter(f"no field {name!r}: {hint}")
+    if direction not in ("", "asc", "desc"):
+        raise click.BadParameter(f"expected {name}:asc or {name}:desc, found {value!r}")
+    return name, direction == "desc" if direction else isinstance(field, NumberField)
 
 
 def _known_flags(
@@ -99,6 +137,12 @@ def trials_command() -> None:
 @_filters
 @click.option("--slowest", is_flag=True, help="The slowest first, not the newest.")
 @click.option(
+    "--sort",
+    metavar="FIELD[:asc|desc]",
+    callback=_read_sort,
+    help="By a field of --filter; numbers from the largest unless :asc is given.",
+)
+@click.option(
     "-n", "--lines", "most", type=LINES, default=NEWEST, show_default=True, metavar="N", help="At most N."
 )
 @_as_json
@@ -112,19 +156,38 @@ def ls_command(
     states: tuple[str, ...],
     error: str,
     waits_for: str | None,
+    query: Query,
     slowest: bool,
+    sort: tuple[str, bool] | None,
     most: int,
     as_json: bool,
 ) -> int:
     """List trials, the newest first.
 
-    Without --step, the newest 200 of the run are looked at. A time that ends with + goes on.
+    Without --step, the newest 200 of the run are looked at; with --filter or --sort, all trials of the run. A time that
+    ends with + goes on.
+
+    A FILTER has terms FIELD=VALUE, with = != < <= > >= for numbers (also LOW..HIGH, none), = != ~ !~ for texts (~:
+    contains), and plain words; all must hold. Fields: reward, reward.NAME, calls, turns, step, tokens, time, queue,
+    setup, agent, verifier; task, finish, state, flag, error, kind, replica, waits, cause, outcome, name, group, last.
+    @NAME is a filter that was saved in the interface.
     """
-    from liverl.offline.trials import Wanted, encoded, listed
+    from msgspec.structs import replace
+
+    from liverl.observe.trials.query import with_step
+    from liverl.offline.trials import Wanted, encoded, listed, listed_of_all
 
     run_dir, state, live = _present(run, run_root)
-    wanted = Wanted(task, flags, states, error, waits_for or "")
-    found = _asked(lambda: listed(run_dir, state, live, wanted, step, most, slow=slowest))
+    wanted = Wanted(task, flags, states, error, waits_for or "", query)
+    if slowest and sort is not None:
+        raise click.UsageError("--slowest sorts by time: leave out --sort, or --slowest")
+    if step is not None and sort is not None:
+        wanted, step = replace(wanted, query=with_step(query, step)), None
+    if step is None and (not query.empty or sort is not None):
+        sort = ("time", True) if slowest else sort
+        found = _asked(lambda: listed_of_all(run_dir, state, live, wanted, most, sort))
+    else:
+        found = _asked(lambda: listed(run_dir, state, live, wanted, step, most, slow=slowest))
     if as_json:
         echo_json(encoded(found).decode())
         return ExitCode.OK
@@ -224,6 +287,33 @@ def show_command(
     return ExitCode.OK
 
 
+@trials_command.command("diff")
+@click.argument("trial")
+@click.argument("other", required=False)
+@_as_json
+@run_options
+def diff_command(
+    run: Path | None, run_root: Path | None, trial: str, other: str | None, as_json: bool
+) -> int:
+    """Show two trials of one prompt side by side, turn by turn.
+
+    TRIAL and OTHER are names, or paths in the directory of the run. Without OTHER, TRIAL is shown beside the best trial
+    of its prompt in its step, or beside the worst if it is the best itself. The first turn with other calls or other
+    results is marked; below 110 columns the trials stand one below the other.
+    """
+    from liverl.offline.trial_pair import both, diff_of
+    from liverl.offline.trials import encoded
+    from liverl_tui.text.pair_lines import plain_lines
+
+    run_dir, state, live = _present(run, run_root)
+    one, two, pair = _asked(lambda: both(run_dir, state, live, trial, other))
+    if as_json:
+        echo_json(encoded(diff_of(one, two, pair)).decode())
+    else:
+        _print(list(plain_lines(pair, _width() or WIDTH)))
+    return ExitCode.OK
+
+
 def _only_with_tokens(context: click.Context) -> None:
     """Refuse what says nothing without ``--tokens``."""
     for name, option in (
@@ -257,6 +347,7 @@ def export_command(
     states: tuple[str, ...],
     error: str,
     waits_for: str | None,
+    query: Query,
     output: Path | None,
 ) -> int:
     """Export all trials of all steps, the oldest first.
@@ -270,7 +361,7 @@ def export_command(
 
     run_dir, _, live = _present(run, run_root)
     try:
-        found = trials_of(run_dir, live, step, Wanted(task, flags, states, error, waits_for or ""))
+        found = trials_of(run_dir, live, step, Wanted(task, flags, states, error, waits_for or "", query))
     except NothingToExport as problem:
         raise CliError(f"run {run_dir.name} has no {problem}", ExitCode.FAILED) from None
     if form == "jsonl":
@@ -302,6 +393,7 @@ def tail_command(
     states: tuple[str, ...],
     error: str,
     waits_for: str | None,
+    query: Query,
     most: int,
     no_follow: bool,
     as_json: bool,
@@ -310,7 +402,7 @@ def tail_command(
     from liverl.offline.trials import Wanted
 
     run_dir = find_run(run, run_root)
-    tail = _Tail(Wanted(task, flags, states, error, waits_for or ""), most, as_json)
+    tail = _Tail(Wanted(task, flags, states, error, waits_for or "", query), most, as_json)
     _follow(run_dir, tail, follow=not no_follow)
     if tail.missed:
         echo(

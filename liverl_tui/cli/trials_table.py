@@ -11,6 +11,7 @@ from liverl.model_trials import SlowTrial
 from liverl.observe.trials.phases import PHASES
 from liverl.offline.trials import TrialShown, marks_of
 from liverl.util.plural import quantity
+from liverl_tui.text.reward_lines import command_lines, commands_title, report_lines, reward_title
 from liverl_tui.text.table import aligned
 from liverl_tui.text.trial_phases import WAITED, phase_words, short_time
 from liverl_tui.text.words import UNKNOWN, duration, number, one_line, size
@@ -177,7 +178,7 @@ def slow_words(slow: SlowTrial, now: float) -> str:
 
 
 def shown_lines(shown: TrialShown, now: float) -> list[str]:
-    """One trial: its facts, its turns and its files."""
+    """One trial: its facts, why it got its reward, its turns and its files."""
     head = shown.trial
     rewards = ", ".join(f"{one_line(name)} {value:g}" for name, value in head.rewards.items())
     facts = (
@@ -202,6 +203,11 @@ def shown_lines(shown: TrialShown, now: float) -> list[str]:
         ("note", shown.note),
     )
     lines = [f"{name + ':':<11} {one_line(value)}" for name, value in facts if value]
+    if head.state == "finished" and (head.rewards or shown.verifier.known):
+        lines += ["", f"{reward_title(head.rewards)}:"]
+        lines += [f"  {line}" for line in report_lines(head.rewards, shown.verifier)]
+    if shown.commands:
+        lines += ["", f"{commands_title(shown.commands)}:", *command_lines(shown.commands)]
     lines += ["", *_turn_lines(shown)] if shown.turns else ["", "no turns are recorded"]
     if shown.files:
         lines += ["", "files:", *(f"  {size(file.size):>6}  {one_line(file.name)}" for file in shown.files)]

@@ -129,6 +129,10 @@ class Navigation(Protocol):
     ) -> None:
         """Show one trial turn by turn. ``path``: its directory, relative to the run's. See ``TrajectoryScreen``."""
 
+    def open_pair(self, left: str, right: str) -> None:
+        """Show two trials side by side. ``left``, ``right``: their directories, relative to the run's. See
+        ``PairScreen``."""
+
     def open_tokens(self, path: str, turn: int = 0) -> None:
         """Show the tokens of a trial. ``path``: its directory, relative to the run's. See ``TokensScreen``."""
 

@@ -18,6 +18,7 @@ Scope = Literal[
     "trials",
     "trajectory",
     "tokens",
+    "pair",
     "metrics",
     "service",
     "gpu",

@@ -15,6 +15,7 @@ SCOPE_TITLES: dict[Scope, str] = {
     "containers": "Sandboxes pane",
     "trajectory": "One trajectory",
     "tokens": "Tokens of a trial",
+    "pair": "Two trials of one prompt",
     "metrics": "Metrics",
     "service": "Service and replica detail",
     "gpu": "One GPU",
@@ -35,6 +36,7 @@ ACTIVE_TOGETHER: tuple[tuple[Scope, ...], ...] = (
     ("containers", "list", "moving", "dashboard", "app"),
     ("moving", "trajectory", "app"),
     ("moving", "tokens", "app"),
+    ("moving", "pair", "app"),
     ("metrics", "app"),
     ("list", "moving", "service", "app"),  # in the list beside the detail
     ("moving", "service", "app"),
@@ -269,6 +271,14 @@ KEYS: tuple[Key, ...] = (
         "newer step",
         "Show the next step; after the last one, the newest trials",
     ),
+    Key(
+        "trials",
+        "pair",
+        "d",
+        "best/worst",
+        "Show the best and the worst trial of this prompt side by side; of two marked trials, these",
+        bar=True,
+    ),
     # -- one trajectory
     Key(
         "trajectory", "fold", "enter,space", "open/close", "Open or close the part under the cursor", bar=True
@@ -309,6 +319,29 @@ KEYS: tuple[Key, ...] = (
         "Show the tokens of this trial: which were sampled, and how likely each was",
         bar=True,
     ),
+    Key(
+        "trajectory",
+        "pair",
+        "d",
+        "beside best",
+        "Show this trial beside the best one of its prompt; the best one beside the worst",
+        bar=True,
+    ),
+    # -- two trials
+    Key(
+        "pair",
+        "difference(1)",
+        "n",
+        "next diff",
+        "Go to the next turn with other calls or results",
+        bar=True,
+    ),
+    Key("pair", "difference(-1)", "N", "previous diff", "Go back to the one before"),
+    Key("pair", "turn(1)", "right_square_bracket", "next turn", "Go to the next turn", bar=True),
+    Key("pair", "turn(-1)", "left_square_bracket", "previous turn", "Go to the previous turn"),
+    Key("pair", "fold", "enter,space", "whole turn", "Show the whole texts of this turn, or less", bar=True),
+    Key("pair", "trial(0)", "left,h", "open A", "Open trial A, turn by turn", bar=True),
+    Key("pair", "trial(1)", "right,l", "open B", "Open trial B, turn by turn", bar=True),
     # -- tokens of a trial
     Key(
         "tokens",

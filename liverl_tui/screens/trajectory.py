@@ -14,6 +14,7 @@ from liverl.model import TrialHead
 from liverl.observe.trials.dumped_trajectory import Reader, reader_of
 from liverl.observe.trials.engine_parser import EngineParser, engine_parser
 from liverl.observe.trials.files import head_of_file
+from liverl.observe.trials.pairing import opposite
 from liverl.observe.trials.trajectory import Trajectory, no_tools
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings
@@ -271,6 +272,16 @@ class TrajectoryScreen(RunScreen):
         """Show the tokens of the trial, from the turn under the cursor on."""
         turn = self._raw if self._raw is not None else self.pane.turn
         self.liverl.navigation.open_tokens(self.path, turn if turn > 1 else 0)
+
+    def action_pair(self) -> None:
+        """Show the trial beside the best one of its prompt, the best one beside the worst."""
+        found = opposite(self._listed(), self.path) or opposite(self._newest(), self.path)
+        if found is None:
+            self.liverl.notifications.toast(
+                "no other trial of this prompt with a reward is listed", "warning"
+            )
+        else:
+            self.liverl.navigation.open_pair(*(head.path for head in found))
 
     def action_trial(self, by: int) -> None:
         """Open the next (1) or previous (-1) trial of the list."""

@@ -34,6 +34,7 @@ from liverl.offline.compare import Comparison
 from liverl.offline.doctor.report import DoctorReport
 from liverl.offline.envs_gc import GcReport
 from liverl.offline.run_list import RunListed
+from liverl.offline.trial_pair import TrialsDiff
 from liverl.offline.trial_tokens import TokensShown
 from liverl.offline.trials import StepsListed, TrialShown, TrialsListed
 from liverl.plan.spec import Plan
@@ -116,6 +117,7 @@ def introspected() -> dict[str, Any]:
         "import --json": dict(fields(Imported)),
         "trials ls --json": dict(fields(TrialsListed)),
         "trials show --json": dict(fields(TrialShown)),
+        "trials diff --json": dict(fields(TrialsDiff)),
         "trials show --tokens --json": dict(fields(TokensShown)),
         "trials steps --json": dict(fields(StepsListed)),
         "trials tail --json": dict(fields(TrialHead)),

@@ -165,6 +165,12 @@ def _ended(told: Told) -> None:
     told.outputs["trials show --json"] = [
         printed("trials", "show", "--json", folder.name, "--run", run.run_dir)
     ]
+    other = folder.with_name("one-0a1b2d")
+    shutil.copytree(folder, other)
+    told.outputs["trials diff --json"] = [
+        printed("trials", "diff", "--json", folder.name, other.name, "--run", run.run_dir)
+    ]
+    shutil.rmtree(other)
     row = {"initial_prompt_token_len": 1, "traj_acc_ids": [65, 66], "traj_response_mask": [1],
            "traj_response_logprobs": [-0.5], "policy_versions": [[3, 1]]}  # fmt: skip
     (folder / "proxy_trajectory.json").write_text(json.dumps({"rows": [row], "not_trained": {"hidden": 2}}))

@@ -33,6 +33,7 @@ from liverl.observe.history import GpuUse, HistoryWriter, Sample
 from liverl.plan.spec import RestartPolicy, StopStage
 from liverl_tui.app.app import LiverlApp
 from liverl_tui.data.view import View
+from liverl_tui.screens.pair import PairScreen
 from liverl_tui.widgets.base.cells import CellPanel
 
 PICTURES = Path(__file__).with_name("pictures")
@@ -196,11 +197,12 @@ def without_tools() -> Snapshot:
     return msgspec.structs.replace(base, trials=trials, symptoms=(symptom,))
 
 
-def write_trajectory(run_dir: Path) -> None:
-    head = trial(1)
-    folder = run_dir / head.path
+def write_trajectory(
+    run_dir: Path, name: str = trial(1).name, command: str = "sort names.txt > sorted.txt"
+) -> None:
+    folder = (run_dir / trial(1).path).with_name(name)
     folder.mkdir(parents=True)
-    function = {"name": "bash", "arguments": '{"cmd": "sort names.txt > sorted.txt"}'}
+    function = {"name": "bash", "arguments": json.dumps({"cmd": command})}
     call = {
         "role": "assistant",
         "content": "I sort them.",
@@ -406,6 +408,25 @@ async def test_tokens(artist: Artist, size: tuple[int, int]) -> None:
         await artist.check(f"tokens_{size[0]}")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=lambda size: str(size[0]))
+async def test_pair(artist: Artist, size: tuple[int, int]) -> None:
+    for name, reward, command in (("best", 1.0, "sort names.txt"), ("worst", 0.0, "rm names.txt")):
+        write_trajectory(artist.run_dir, name, command)
+        folder = artist.run_dir / "trials" / "step_0007" / name
+        told = {"verifier_result": {"rewards": {"reward": reward, "format": 1.0}}, "ended_by": "stop"}
+        (folder / "result.json").write_text(json.dumps(told))
+        (folder / "verifier").mkdir()
+        check = {"what": "names.txt is sorted", "passed": reward == 1.0, "expected": "a b", "got": "no file"}
+        (folder / "verifier" / "checks.json").write_text(json.dumps([check]))
+    async with artist.showing(size, snapshot()):
+        await artist.app.push_screen(PairScreen("trials/step_0007/best", "trials/step_0007/worst"))
+        await artist.until("first difference")
+        await artist.check(f"pair_{size[0]}")
+        await artist.press("right")
+        await artist.until("why reward 0")
+        await artist.check(f"why_{size[0]}")
+
+
 async def test_metrics(artist: Artist) -> None:
     write_metrics(artist.run_dir)
     async with artist.showing((120, 40), snapshot()):
@@ -461,7 +482,7 @@ async def test_a_terminal_of_few_colours_that_was_drawn_on_before_changes_no_pic
 
 def test_a_picture_fetches_nothing() -> None:
     stored = [path.read_text() for path in PICTURES.glob("*.svg")]
-    assert len(stored) == 18
+    assert len(stored) == 24
     assert not [
         picture for picture in stored if "href" in picture or "url(" in picture or "@import" in picture
     ]

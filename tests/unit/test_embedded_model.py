@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from liverl.agents.sandbox import EmptySandbox, Sandbox
-from liverl.agents.tasks import KINDS, Task, dataset, verify
+from liverl.agents.tasks import KINDS, Task, checks, dataset, reward_of
 from liverl.agents.tool_calls import (
     PARSERS,
     RENDERERS,
@@ -172,7 +172,7 @@ def play(task: Task, names: list[str], sandbox: Sandbox) -> float:
         messages.append({"role": "tool", "tool_call_id": str(number), "content": observation})
         outcome = "error" if observation.startswith("error") else "ok"
         assert state_of(messages) == f"{task.kind}|{name}|{outcome}"
-    return verify(task, sandbox.root)
+    return reward_of(checks(task, sandbox.root))
 
 
 @pytest.mark.parametrize("task", dataset(), ids=lambda task: task.id)

@@ -9,17 +9,21 @@ from __future__ import annotations
 import os
 import random
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from liverl.agents.checks import Check
 from liverl.util.regular_file import RefusedFileError, read_text
 
 Kind = Literal["create", "replace", "move", "total"]
 KINDS: tuple[Kind, ...] = ("create", "replace", "move", "total")
 SUBMITTED = ".submitted"  # file created by the submit tool
 TASKS_PER_KIND = 16
+_MOST_GOT = 500  # characters of a file's text that a check quotes
+_MISSING, _UNREADABLE = "no file", "no readable file"  # what a check finds in place of a text
 _WORDS = [
     "amber",
     "birch",
@@ -128,16 +132,25 @@ def dataset() -> tuple[Task, ...]:
 TASKS: dict[str, Task] = {task.id: task for task in dataset()}
 
 
-def verify(task: Task, sandbox: Path) -> float:
-    """Return 1.0 if the work was submitted and every expected file is correct, else 0.0."""
-    for path, wanted in {SUBMITTED: "", **task.expect}.items():
+def checks(task: Task, sandbox: Path) -> tuple[Check, ...]:
+    """What the verifier of ``task`` looks at: that the work was submitted, and each expected file."""
+    submitted = _text(sandbox / SUBMITTED, sandbox) == ""
+    found = [Check("the work was submitted", submitted, "a call of submit", "" if submitted else "none")]
+    for path, wanted in task.expect.items():
         file = sandbox / path
+        there = os.path.lexists(file)
+        text = _text(file, sandbox) if there else None
+        got = f"the text {text[:_MOST_GOT]!r}" if text is not None else _UNREADABLE if there else _MISSING
         if wanted is None:
-            if os.path.lexists(file):
-                return 0.0
-        elif _text(file, sandbox) != wanted:
-            return 0.0
-    return 1.0
+            found.append(Check(f"{path} is gone", not there, _MISSING, got))
+        else:
+            found.append(Check(f"{path} has the right text", text == wanted, f"the text {wanted!r}", got))
+    return tuple(found)
+
+
+def reward_of(found: Iterable[Check]) -> float:
+    """The reward for what ``checks`` has found: 1.0 if everything has passed, else 0.0."""
+    return float(all(check.passed for check in found))
 
 
 def _text(file: Path, sandbox: Path) -> str | None:

@@ -15,11 +15,14 @@ from msgspec.structs import replace
 
 from liverl.model import SCHEMA, Snapshot, StepTime, StepTrials, TrialHead, TrialsStatus
 from liverl.observe.trials.dumped_trajectory import reader_of
+from liverl.observe.trials.pairing import LastCommand, last_commands
 from liverl.observe.trials.phases import seen_by_sessions, spent_on, waits_for
+from liverl.observe.trials.query import Query
 from liverl.observe.trials.root import STEP_DIR
 from liverl.observe.trials.steps import head_at, heads_of_step, steps_on_disk
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.trial import TRUNCATED
+from liverl.observe.trials.verifier import VerifierReport
 from liverl.rundir.layout import RunDir
 from liverl.util import redact
 
@@ -43,18 +46,20 @@ _LOOKED_AT = 10_000  # folders of steps in which a name is looked for
 
 class Wanted(msgspec.Struct, frozen=True):
     """Which trials are wanted. ``task``, ``name``: part of it, whatever its case; ``flags``: it has at least one of
-    them; ``waits``: what it waits for, or waited for most."""
+    them; ``waits``: what it waits for, or waited for most; ``query``: a filter that holds for it."""
 
     task: str = ""
     flags: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
     error: str = ""
     waits: str = ""
+    query: Query = Query()
 
 
 class TrialsListed(msgspec.Struct, frozen=True):
-    """``trials ls --json``. ``step``: of which all trials were looked at; None: the newest ones of the run were, of
-    which it has ``total``; ``matched``: those that the filters leave, of which ``trials`` may be the first."""
+    """``trials ls --json``. ``step``: of which all trials were looked at; None: those of the run were, of which it has
+    ``total``: all of them (``whole``), or its newest ones; ``matched``: those that the filters leave, of which
+    ``trials`` may be the first."""
 
     run: str
     run_dir: str
@@ -63,6 +68,7 @@ class TrialsListed(msgspec.Struct, frozen=True):
     total: int
     matched: int
     trials: tuple[TrialHead, ...]
+    whole: bool = False
     schema: int = SCHEMA
 
 
@@ -101,7 +107,8 @@ class FileShown(msgspec.Struct, frozen=True):
 
 class TrialShown(msgspec.Struct, frozen=True):
     """``trials show --json``. ``exception``: type and message; ``ending``: who caused its end, why, and what became of
-    it, in words; ``note``: what is missing, or could not be read; each "" where there is none."""
+    it, in words; ``note``: what is missing, or could not be read; each "" where there is none. ``verifier``: what was
+    checked, expected and got; ``commands``: the last calls of tools."""
 
     run: str
     run_dir: str
@@ -111,6 +118,8 @@ class TrialShown(msgspec.Struct, frozen=True):
     note: str
     turns: tuple[TurnShown, ...]
     files: tuple[FileShown, ...]
+    verifier: VerifierReport = VerifierReport()
+    commands: tuple[LastCommand, ...] = ()
     schema: int = SCHEMA
 
 
@@ -136,6 +145,7 @@ def is_wanted(head: TrialHead, wanted: Wanted) -> bool:
         and (not wanted.flags or not marks_of(head).isdisjoint(wanted.flags))
         and (not wanted.states or head.state in wanted.states)
         and (not wanted.waits or wanted.waits in (head.waits_for, head.spent_on))
+        and (wanted.query.empty or wanted.query.holds_for(head))
     )
 
 
@@ -181,6 +191,30 @@ def listed(
     return TrialsListed(run.name, str(run.path), live, step, total, len(found), tuple(found[:most]))
 
 
+def listed_of_all(
+    run: RunDir, state: Snapshot | None, live: bool, wanted: Wanted, most: int, sort: tuple[str, bool] | None
+) -> TrialsListed:
+    """As ``listed``, out of all trials of the run, by its index (see ``offline.trial_index``). ``sort``: a field of
+    filters, and whether the largest come first; None: the newest first.
+
+    Raises:
+        OSError: the storage failed.
+    """
+    from liverl.offline.trial_index import RunIndex
+
+    all_trials = RunIndex(run, live=live, own=True)
+    all_trials.refresh()
+    index = all_trials.index
+    newest = {head.path: head for head in (state.trials.newest if state is not None else ())}
+    rest = replace(wanted, query=Query())
+    rows = index.order(index.select(wanted.query), *(sort or ("at", True)))
+    if rest != Wanted():
+        rows = [row for row in rows if is_wanted(index.head(row), rest)]
+    heads = (index.head(row) for row in rows[:most])
+    trials = tuple(newest.get(head.path, head) for head in heads)
+    return TrialsListed(run.name, str(run.path), live, None, len(index), len(rows), trials, whole=True)
+
+
 def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialShown:
     """One trial. ``name``: its name, or its path in the run's directory.
 
@@ -209,6 +243,8 @@ def shown(run: RunDir, state: Snapshot | None, live: bool, name: str) -> TrialSh
         trajectory.note,
         turns,
         tuple(FileShown(file.name, file.size) for file in trajectory.files),
+        trajectory.verifier,
+        last_commands(trajectory.turns),
     )
 
 

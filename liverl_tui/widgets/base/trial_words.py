@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from liverl.model import Snapshot, StepTrials, TrialHead
+from liverl.observe.trials.query import ENDING_WORDS
 from liverl.observe.trials.replica_names import replica_name as known_replica
 from liverl.observe.trials.replica_names import replica_names as known_replicas
 from liverl.observe.trials.tools_offered import NOT_RECORDED
@@ -21,21 +22,8 @@ DUMPED = "in verl's dump only"  # of a trial that one of verl's own agent loops 
 UNKNOWN = "-"  # a number that a dump does not have
 EARLIER = "earlier attempt"  # of a step that was begun again
 
-# How a trial ended, in the words of its result -> (in ours, style). Exceptions of Harbor, and those of our agents.
-_ENDINGS: Mapping[str, Span] = {
-    "submit": ("submitted", "dim"),
-    "no_tool_call": ("answered", "dim"),
-    "max_iterations": ("max turns", "warn"),
-    "context_length": ("context full", "warn"),
-    "response_length": ("length limit", "warn"),
-    "exit_0": ("exit 0", "dim"),
-    "AgentTimeoutError": ("timed out", "bad"),
-    "TrialTimeoutError": ("timed out", "bad"),
-    "VerifierTimeoutError": ("verifier timed out", "bad"),
-    "RewardFileNotFoundError": ("no reward file", "bad"),
-    "RewardFileEmptyError": ("empty reward file", "bad"),
-    "CancelledError": ("cancelled", "bad"),
-}
+# Endings of our agents at a limit; of the other words for endings, those of exceptions are bad.
+_LIMITS = ("max_iterations", "context_length", "response_length")
 
 
 # Flags of what is wrong with a trial's rows, and the words for them.
@@ -70,7 +58,8 @@ def ending_words(ended_by: str | None, flags: Collection[str] = ()) -> Span:
     if ended_by is None:
         return "done", "dim"
     # Our agents' reasons are words in lower case; whatever else there is comes from an exception.
-    return _ENDINGS.get(ended_by, (one_line(ended_by), "dim" if ended_by.islower() else "bad"))
+    style = "warn" if ended_by in _LIMITS else "dim" if ended_by.islower() else "bad"
+    return ENDING_WORDS.get(ended_by) or one_line(ended_by), style
 
 
 def ran(head: TrialHead, now: float, ended: bool) -> float | None:

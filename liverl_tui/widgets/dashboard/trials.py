@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from liverl.model import TrialHead, TrialsStatus
-from liverl.observe.trials.steps import equal_groups
+from liverl.observe.trials.pairing import best_and_worst
+from liverl.observe.trials.steps import equal_groups, group_of
 from liverl_tui.data.host import host_of
 from liverl_tui.data.view import View
 from liverl_tui.keys.bindings import bindings, find
@@ -456,6 +457,34 @@ class TrialsPane(RowsPane):
         self._table = False
         self._grouped = not self._grouped
         self.rearrange()
+
+    def action_pair(self) -> None:
+        """Show two trials side by side: the marked ones if two are marked, else the best and the worst of the prompt
+        under the cursor."""
+        if self._table:
+            self.say("this is a list of steps; open one first")
+            return
+        marked = [path for path in self._paths if path in self.arrangement.marks]
+        known = self._known()
+        if len(marked) == 2:
+            chosen = best_and_worst(known[path] for path in marked) or tuple(known[path] for path in marked)
+        else:
+            head = known.get(self._paths_of(self.cursor)[0]) if self.cursor is not None else None
+            if head is None:
+                return
+            found = best_and_worst(one for one in known.values() if group_of(one) == group_of(head))
+            if found is None:
+                self.say(
+                    "fewer than two trials of this prompt have a reward; mark two trials to compare them"
+                )
+                return
+            chosen = found
+        host_of(self).navigation.open_pair(chosen[0].path, chosen[1].path)
+
+    def _known(self) -> dict[str, TrialHead]:
+        """All trials that the list chooses from, by path."""
+        trials = self._status.newest if self._reader.step is None else self._reader.heads(self._status)
+        return {head.path: head for head in trials}
 
     def action_steps(self) -> None:
         """Switch between trials and the table of steps."""

@@ -11,10 +11,20 @@ from typing import Literal
 
 from liverl.observe.trials.documents import PROXY_TRAJECTORY
 from liverl.observe.trials.message_parts import Part, PartKind
+from liverl.observe.trials.pairing import LastCommand, last_commands
 from liverl.observe.trials.trajectory import Trajectory
 from liverl.observe.trials.trial import TRUNCATED
 from liverl.observe.trials.turns import Turn
 from liverl.util.plural import plural, quantity
+from liverl_tui.text.reward_lines import (
+    NOT_RECORDED,
+    UNKNOWN,
+    check_lines,
+    counted,
+    mark_of,
+    parts_words,
+    reward_title,
+)
 from liverl_tui.text.words import count, one_line, size
 from liverl_tui.widgets.base.cells import Row, Span, fit
 from liverl_tui.widgets.base.trial_words import replica_name
@@ -23,6 +33,8 @@ from liverl_tui.widgets.trajectory.text import argument_lines, clean_lines, json
 
 Form = Literal["plain", "json", "arguments"]
 ABANDONED = "○ abandoned (the agent disconnected)"
+_OPEN_CHECKS = 8  # failed checks that begin open
+_COMMAND = 100  # characters of a command's arguments in its label
 _FAULTS = 8  # rows with faults that are shown at most
 LONG = 12  # lines (or 1200 characters): messages and reasoning from this length on begin closed
 _LABELS: dict[PartKind, tuple[str, str]] = {
@@ -109,6 +121,7 @@ def build(
         ]
         text = "\n".join(session_lines(trajectory.session))
         blocks.append(Block("session", 0, (("session", "info"),), text, opened=False))
+    blocks += reward_blocks(trajectory)
     for turn in trajectory.turns:
         if turn.note:
             blocks.append(
@@ -130,6 +143,56 @@ def build(
         blocks.append(Block("files", 0, (("files of this trial", "title"),), rule=True))
         blocks += [_file(file.name, file.size, files or {}) for file in trajectory.files]
     return blocks
+
+
+def reward_blocks(trajectory: Trajectory) -> list[Block]:
+    """Why the trial got its reward: the parts of the reward, the checks that failed with what was expected and found,
+    the others in one block, the end of the verifier's output, the last commands. None while it runs, and of one that
+    has neither a reward nor a word of its verifier."""
+    report, rewards = trajectory.verifier, trajectory.rewards
+    if trajectory.running or (trajectory.dumped and not report.known) or not (rewards or report.known):
+        return []
+    failed = [check for check in report.checks if check.passed is not True]
+    good = bool(report.checks) and not failed
+    facts = [fact for fact in (parts_words(rewards), counted(report)) if fact]
+    title: list[Span] = [(reward_title(rewards), "title")]
+    for fact in facts:
+        title += [(" · ", "dim"), (fact, "bad" if report.failed and fact == facts[-1] else "dim")]
+    blocks = [Block("reward:rule", 0, tuple(title), rule=True)]
+    for number, check in enumerate(failed):
+        style = "bad" if check.passed is False else "dim"
+        label: tuple[Span, ...] = ((f"{mark_of(check)} ", style), (one_line(check.what), "strong"))
+        text = "\n".join(check_lines(check)) or None
+        blocks.append(Block(f"check:{number}", 0, label, text, opened=number < _OPEN_CHECKS))
+    passed = [check for check in report.checks if check.passed is True]
+    if passed:
+        label = (("✔ ", "ok"), (f"{quantity(len(passed), 'check')} passed", "text"))
+        text = "\n".join(f"{mark_of(check)} {one_line(check.what)}" for check in passed)
+        blocks.append(Block("checks:passed", 0, label, text, opened=False))
+    if report.output:
+        label = (("output ", "dim"), (one_line(report.output_file), "text"))
+        blocks.append(Block("reward:output", 0, label, report.output, opened=not report.checks))
+    if not report.known:
+        blocks.append(Block("reward:unknown", 0, text=UNKNOWN, style="dim", headless=True, fixed=True))
+    if not good:
+        blocks += [
+            Block(f"command:{number}", 0, _command_label(command))
+            for number, command in enumerate(last_commands(trajectory.turns))
+        ]
+    return blocks
+
+
+def _command_label(command: LastCommand) -> tuple[Span, ...]:
+    """``last command, turn 3 bash {"cmd": "make"} → 2 errors``: one row, as its turn below has the whole of it."""
+    words = one_line(" ".join(command.arguments.split()))
+    answer = NOT_RECORDED if command.result is None else one_line(command.result.rpartition("\n")[2])
+    return (
+        (f"  last command, turn {command.turn} ", "dim"),
+        *((("✖ ", "bad"),) if command.failed else ()),
+        (one_line(command.name), "strong"),
+        (f" {words[:_COMMAND]}", "text"),
+        (f" → {answer or '(empty)'}", "dim"),
+    )
 
 
 def raw_blocks(turn: Turn, text: str) -> list[Block]:

@@ -15,10 +15,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from liverl.agents.checks import write_checks
 from liverl.agents.loop import SYSTEM, Conversation, Reply, Talk, TrialFailed, converse
 from liverl.agents.sandbox import EmptySandbox, Sandbox
 from liverl.agents.settings import TrainerConfig
-from liverl.agents.tasks import Task, verify
+from liverl.agents.tasks import Task, checks, reward_of
 from liverl.agents.trial_files import exception_info, write_facts, write_outcome
 from liverl.embedded.policy import state_of
 from liverl.embedded.trainer.carriers import Carrier
@@ -169,7 +170,9 @@ async def run_trial(
                 raise
             await carrier.end(name, conversation)
         with phases.of("verifier"):
-            reward = verify(plan.task, sandbox.root)
+            found = checks(plan.task, sandbox.root)
+            write_checks(directory, found)
+            reward = reward_of(found)
     except TrialFailed as error:
         exception = exception_info(error)
     seconds = clocks.ran() - began

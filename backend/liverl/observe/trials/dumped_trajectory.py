@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
 from liverl.logs.follow import MAX_LINE
 from liverl.observe.trials.dumps import DUMPS, TASK, parse_row
 from liverl.observe.trials.message_parts import Part, loads
+from liverl.observe.trials.records import numeric_rewards
 from liverl.observe.trials.trajectory import Trajectory, TrajectoryReader
 from liverl.observe.trials.turns import Turn
+from liverl.observe.trials.verifier import row_report
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.regular_file import open_binary
 
+_NO_PARTS = ("score", "reward", "step", "gts", "pred")  # numbers of a row that are no part of the reward
 LONGEST = 256 << 10  # characters shown of an input or output
 _NOTE = (
     "known from {file} only: one of verl's own agent loops ran this trial, and neither the proxy nor a session saw it. "
@@ -90,16 +93,25 @@ class DumpedTrialReader:
         needle, offset = self.trial.encode(), 0
         turns: list[Turn] = []
         score: float | None = None
+        last = b""
         while line := file.readline(MAX_LINE):
             row = parse_row(line) if needle in line else None
             if row is not None and row.trial == self.trial:
                 turns.append(_turn(len(turns) + 1, line, offset))
-                score = row.score
+                score, last = row.score, line
             offset += len(line)
         note = _NOTE.format(file=f"{DUMPS}/{self.dump.name}")
-        return self._trajectory(tuple(turns), score, note if turns else "its row is no longer in the dump")
+        if not turns:
+            return self._trajectory((), None, "its row is no longer in the dump")
+        return self._trajectory(tuple(turns), score, note, last)
 
-    def _trajectory(self, turns: tuple[Turn, ...], score: float | None, note: str) -> Trajectory:
+    def _trajectory(
+        self, turns: tuple[Turn, ...], score: float | None, note: str, row: bytes = b"null"
+    ) -> Trajectory:
+        """``row``: the line of its last row, which has the score."""
+        value = loads(row)
+        fields = value if isinstance(value, dict) else {}
+        accuracy = fields.get("acc")
         step = self.dump.stem
         return Trajectory(
             name=self.trial,
@@ -108,10 +120,16 @@ class DumpedTrialReader:
             step=int(step) if step.isdecimal() else None,
             running=False,
             turns=turns,
-            rewards={} if score is None else {"reward": score},
+            rewards={} if score is None else {"reward": score, **_parts_of(fields)},
             note=note,
             dumped=True,
+            verifier=row_report(fields, bool(accuracy) if isinstance(accuracy, int | float) else None),
         )
+
+
+def _parts_of(row: dict[str, Any]) -> dict[str, float]:
+    """The numbers that verl's reward function gave beside the score, by name, as far as verl writes them."""
+    return {name: value for name, value in numeric_rewards(row).items() if name not in _NO_PARTS}
 
 
 def _turn(number: int, line: bytes, offset: int) -> Turn:

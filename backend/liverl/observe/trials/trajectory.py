@@ -33,6 +33,7 @@ from liverl.observe.trials.tool_formats import explain_no_calls
 from liverl.observe.trials.tools_offered import NOT_RECORDED, ZERO
 from liverl.observe.trials.trial import FACTS, SETTLE, TASK, TRAJECTORY, TRUNCATED, over
 from liverl.observe.trials.turns import Turn, TurnBuilder, overridden_names
+from liverl.observe.trials.verifier import ReportReader, VerifierReport
 from liverl.util.bad_json import BAD_JSON
 from liverl.util.clocks import age_of
 from liverl.util.regular_file import RefusedFileError, open_binary, read_regular
@@ -78,6 +79,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     phases: Phases = Phases()
     model_seconds: float | None = None  # see ``TrialHead.model_seconds``
     error: str = ""  # type of the exception that ended it; "" without one
+    verifier: VerifierReport = VerifierReport()  # what its verifier said beside the rewards
 
     @property
     def tool_calls(self) -> int:
@@ -124,6 +126,7 @@ class TrajectoryReader:
         self._refused: dict[str, str] = {}  # name of a file that was not read -> why
         self._last: Trajectory | None = None
         self._document: tuple[tuple[str, int, int], _Document] | None = None
+        self._report = ReportReader(self.path)
         self._begin()
 
     def _begin(self) -> None:
@@ -156,7 +159,9 @@ class TrajectoryReader:
         rewards = self._rewards(result)
         if why := no_reward(result or {}):
             note = f"{note}; no reward: {why}" if note else f"no reward: {why}"
-        for name, why in self._refused.items():
+        files = list_files(self.path, leave_out=(source, FACTS, PHASES_FILE, "config.json", "result.json"))
+        verifier = self._report.read(files)
+        for name, why in {**self._refused, **self._report.refused}.items():
             note = f"{note}; {name} was not read: {why}" if note else f"{name} was not read: {why}"
         trajectory = _assemble(
             self.path,
@@ -167,7 +172,8 @@ class TrajectoryReader:
             ended=result is not None or (whole and document is not None and document.at_end),
             source=source,
             rewards=rewards,
-            files=list_files(self.path, leave_out=(source, FACTS, PHASES_FILE, "config.json", "result.json")),
+            files=files,
+            verifier=verifier,
             phases=phases_of(result, self._object(PHASES_FILE) or {}, moment(config.get("queued_at"))),
             bad_records=self._builder.bad,
             torn=self._torn,

@@ -47,6 +47,7 @@ from liverl.util.regular_file import RefusedFileError, TooLargeError, open_regul
 TRAJECTORY = "litellm-trajectory.jsonl"
 FACTS = "liverl.json"  # what liverl knows of a trial; in old runs config.json, which is Harbor's
 HARBOR = "harbor"  # the agent of trials whose config.json and result.json are Harbor's
+_LONGEST_KIND = 80  # characters of the kind of an agent that are kept
 MOST_VALUES = 8  # of a sampling parameter that are kept
 SETTLE = 5.0  # seconds after result.json within which the proxy may still write the last call
 # The same where its result tells of more turns than are recorded: the proxy waits so long for LiteLLM's report
@@ -119,6 +120,7 @@ class Trial:
         "finish_reason",
         "group",
         "judged",
+        "kind",
         "moved",
         "name",
         "no_reward",
@@ -170,7 +172,7 @@ class Trial:
         self.ended_at: float | None = None
         self.ended_by: str | None = None
         self.group = self.preview = self.failure = self.no_reward = self.sandbox_error = ""
-        self.cause = self.outcome = ""  # see ``TrialHead``
+        self.kind = self.cause = self.outcome = ""  # see ``TrialHead``
         self.aside_tokens = 0
         self.sampling: dict[str, tuple[float, ...]] = {}  # parameter -> what its requests ask for
         self.row_flags: tuple[str, ...] = ()  # what is wrong with its trajectory document
@@ -306,6 +308,7 @@ class Trial:
             phase_since=self.phases.since,
             rewards=self.rewards,
             error=self.error,
+            kind=self.kind,
             model_seconds=None if self._busy.total is None else round(self._busy.total, 3),
         )
         waits = waits_for(head)
@@ -500,6 +503,8 @@ class Trial:
             return
         config = parse_config(data)
         facts = parse_object(data) or {}
+        agent = facts.get("agent")
+        self.kind = agent[:_LONGEST_KIND] if name == FACTS and isinstance(agent, str) else ""
         self._facts = facts if name == FACTS and facts.get("agent") == HARBOR else {}
         self._config = config is not None or age_of(mtime, now) > SETTLE
         if config is not None:

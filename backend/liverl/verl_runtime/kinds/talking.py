@@ -8,9 +8,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from liverl.agents.checks import write_checks
 from liverl.agents.loop import Conversation, Talk, Tools, converse
 from liverl.agents.sandbox import Sandbox
-from liverl.agents.tasks import TASKS, Task, verify
+from liverl.agents.tasks import TASKS, Task, checks, reward_of
 from liverl.util import clocks
 from liverl.verl_runtime.carriers import Carrier
 from liverl.verl_runtime.kinds.base import Result, Trial
@@ -39,7 +40,9 @@ async def task(trial: Trial, carrier: Carrier, conversation: Conversation) -> Re
 
 async def verify_task(trial: Trial, conversation: Conversation) -> float | None:
     """The reward of a built-in task, by the files of its sandbox."""
-    return verify(_task_of(trial), Sandbox(trial.directory / SANDBOX).root)
+    found = checks(_task_of(trial), Sandbox(trial.directory / SANDBOX).root)
+    write_checks(trial.directory, found)
+    return reward_of(found)
 
 
 def _task_of(trial: Trial) -> Task:

@@ -1,0 +1,322 @@
+"""Filters of trials: ``reward<1 calls=0 step=3..9 task~move finish=timeout kind=command``, and plain words. Pure.
+
+``FIELDS`` is the table of fields. A term is FIELD OPERATOR VALUE without blanks (``task~"two words"`` with quotes); a
+word without an operator is looked for in all texts of a trial. All terms must hold. What is not known of a trial
+holds for no comparison, but for ``FIELD=none``.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from liverl.model import TrialHead
+from liverl.observe.trials.phases import PHASES
+from liverl.util.nearest import did_you_mean
+
+# How a trial ended, in the words of its result -> as lists write it.
+ENDING_WORDS: Mapping[str, str] = {
+    "submit": "submitted",
+    "no_tool_call": "answered",
+    "max_iterations": "max turns",
+    "context_length": "context full",
+    "response_length": "length limit",
+    "exit_0": "exit 0",
+    "AgentTimeoutError": "timed out",
+    "TrialTimeoutError": "timed out",
+    "VerifierTimeoutError": "verifier timed out",
+    "RewardFileNotFoundError": "no reward file",
+    "RewardFileEmptyError": "empty reward file",
+    "CancelledError": "cancelled",
+}
+STATE_WORDS = {"running": "running", "finished": "done", "cut_off": "cut off"}
+NONE = "none"  # the value of a field that is not known
+PART = "reward."  # before the name of a part of the reward, as a field
+Texts = tuple[str, ...]  # any of them may be meant
+_TERM = re.compile(r"([A-Za-z][\w.-]*)(<=|>=|!=|!~|==|<|>|=|~)(.*)", re.DOTALL)
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
+_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})?\.\.({_NUMBER})?")
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_TEXT_OPERATORS = ("=", "!=", "~", "!~")
+_AFFIXES = re.compile(r"^(?:Agent|Trial)(?=[A-Z])|(?:Error|Exception)$")
+
+
+class BadFilter(ValueError):
+    """A filter that cannot be read; ``str()`` says which term, what was expected, and what was probably meant."""
+
+
+@dataclass(frozen=True)
+class NumberField:
+    """A field with a number. ``seconds``: it is a time; values may have units (``30s``, ``5m``)."""
+
+    name: str
+    help: str
+    read: Callable[[TrialHead], float | None]
+    seconds: bool = False
+
+
+@dataclass(frozen=True)
+class TextField:
+    """A field with texts. ``many``: nearly each trial has a value of its own."""
+
+    name: str
+    help: str
+    read: Callable[[TrialHead], Texts]
+    many: bool = False
+
+
+def took(head: TrialHead) -> float | None:
+    """Seconds that a trial took; None of one that runs or was cut off, and where it is not known when it began."""
+    return head.took(0.0) if head.state == "finished" else None
+
+
+def _finish(head: TrialHead) -> Texts:
+    if head.state != "finished":
+        return ()
+    ended = head.ended_by or ""
+    words = (
+        ended, _AFFIXES.sub("", ended), ENDING_WORDS.get(ended, ""), head.finish_reason or "", head.error, head.cause,
+    )  # fmt: skip
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+def _some(*values: str | None) -> Texts:
+    return tuple(value for value in values if value)
+
+
+def _phase(name: str) -> Callable[[TrialHead], float | None]:
+    return lambda head: head.phases.get(name)
+
+
+FIELDS: tuple[NumberField | TextField, ...] = (
+    NumberField("reward", "the reward; reward.NAME is one of its parts", lambda head: head.reward),
+    NumberField("calls", "tool calls", lambda head: None if head.dumped else head.tool_calls),
+    NumberField("turns", "answers of the model", lambda head: None if head.dumped else head.turns),
+    NumberField("step", "training step", lambda head: head.step),
+    NumberField("tokens", "sampled tokens", lambda head: None if head.dumped else head.completion_tokens),
+    NumberField("time", "seconds from begin to end (30s, 5m)", took, seconds=True),
+    *(NumberField(name, f"seconds of the phase {name}", _phase(name), seconds=True) for name in PHASES),
+    TextField("task", "the task", lambda head: _some(head.task)),
+    TextField("finish", "how it ended: submit, max_iterations, timeout, an exception", _finish),
+    TextField(
+        "state", "running, finished (done), cut_off", lambda head: (head.state, STATE_WORDS[head.state])
+    ),
+    TextField("flag", "a flag, such as zero_tool_calls", lambda head: head.flags),
+    TextField("error", "the exception that ended it", lambda head: _some(head.error)),
+    TextField("kind", "the kind of agent: task, chat, command, harbor", lambda head: _some(head.kind)),
+    TextField("replica", "the replica that answered it", lambda head: _some(head.replica)),
+    TextField(
+        "waits", "what it waits for, or waited for most", lambda head: _some(head.waits_for, head.spent_on)
+    ),
+    TextField(
+        "cause",
+        "who caused its end: done, limit, timeout, exit, infrastructure",
+        lambda head: _some(head.cause),
+    ),
+    TextField("outcome", "what became of its tokens: trained, masked, ...", lambda head: _some(head.outcome)),
+    TextField("name", "its name", lambda head: _some(head.name), many=True),
+    TextField("group", "its prompt in the step", lambda head: _some(head.group), many=True),
+    TextField("last", "its last call or words", lambda head: _some(head.preview), many=True),
+)
+BY_NAME = {field.name: field for field in FIELDS}
+
+
+@dataclass(frozen=True)
+class NumberTerm:
+    """``reward<1``, ``step=3..9``. ``low``, ``high``: bounds of a range, both inside; None: none. ``unknown``: it holds
+    for what is not known, and for nothing else (``=none``), or for what is known (``!=none``)."""
+
+    field: NumberField
+    operator: str
+    value: float = 0.0
+    low: float | None = None
+    high: float | None = None
+    range: bool = False
+    unknown: bool = False
+
+    def holds(self, value: float | None) -> bool:
+        """Whether the term holds for a value of its field; None: not known."""
+        if value is None or value != value:
+            return self.unknown and self.operator == "="
+        if self.unknown:
+            return self.operator == "!="
+        if not self.range:
+            return _COMPARE[self.operator](value, self.value)
+        inside = (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+        return inside is (self.operator == "=")
+
+    def holds_for(self, head: TrialHead) -> bool:
+        """Whether the term holds for a trial."""
+        return self.holds(self.field.read(head))
+
+
+@dataclass(frozen=True)
+class TextTerm:
+    """``task~move``. ``=``: one of the field's texts is the value, whatever its case, ``_`` and blanks (of a field with
+    ``many`` texts, whatever its case); ``~``: one of them contains it."""
+
+    field: TextField
+    operator: str
+    value: str
+
+    def holds(self, texts: Texts) -> bool:
+        """Whether the term holds for the texts of its field."""
+        if self.value == NONE and self.operator in ("=", "!="):
+            return bool(texts) is (self.operator == "!=")
+        folded = str.lower if self.field.many else _folded
+        wanted = folded(self.value)
+        if self.operator.endswith("~"):
+            found = any(wanted in folded(text) for text in texts)
+        else:
+            found = any(wanted == folded(text) for text in texts)
+        return found is not self.operator.startswith("!")
+
+    @property
+    def positive(self) -> TextTerm:
+        """The term without ``!``."""
+        return replace(self, operator=self.operator.removeprefix("!"))
+
+    def holds_for(self, head: TrialHead) -> bool:
+        """Whether the term holds for a trial."""
+        return self.holds(self.field.read(head))
+
+
+Term = NumberTerm | TextTerm
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a filter asks for. ``problems``: what of it cannot be read, one sentence each; the rest holds."""
+
+    terms: tuple[Term, ...] = ()
+    words: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds for every trial."""
+        return not (self.terms or self.words)
+
+    def holds_for(self, head: TrialHead, text: str | None = None) -> bool:
+        """Whether it holds for a trial. ``text``: in which its words are looked for; None: ``text_of``."""
+        if not all(term.holds_for(head) for term in self.terms):
+            return False
+        return not self.words or contains(self.words, text_of(head) if text is None else text)
+
+
+def contains(words: tuple[str, ...], text: str) -> bool:
+    """Whether ``text`` has each word; case matters only for a word with a capital."""
+    lowered = text.lower()
+    return all(word in (lowered if word == word.lower() else text) for word in words)
+
+
+def text_of(head: TrialHead) -> str:
+    """The texts of a trial in which plain words are looked for."""
+    texts = (text for field in FIELDS if isinstance(field, TextField) for text in field.read(head))
+    return "\n".join((*texts, head.failure))
+
+
+def parse(text: str, saved: Mapping[str, str] | None = None) -> Query:
+    """Read a filter. ``saved``: name -> text of saved filters, which ``@NAME`` stands for."""
+    terms: list[Term] = []
+    words: list[str] = []
+    problems: list[str] = []
+    for word in _expanded(text, saved or {}, problems):
+        match = _TERM.fullmatch(word)
+        if match is None:
+            words += [bare] if (bare := word.replace('"', "")) else []
+            continue
+        try:
+            terms.append(_term(match[1], match[2].replace("==", "="), match[3].replace('"', ""), word))
+        except BadFilter as error:
+            problems.append(str(error))
+    return Query(tuple(terms), tuple(words), tuple(problems))
+
+
+def parsed(text: str, saved: Mapping[str, str] | None = None) -> Query:
+    """Read a filter.
+
+    Raises:
+        BadFilter: a term of it cannot be read.
+    """
+    query = parse(text, saved)
+    if query.problems:
+        raise BadFilter(query.problems[0])
+    return query
+
+
+def with_step(query: Query, step: int) -> Query:
+    """``query`` among the trials of one step."""
+    field = BY_NAME["step"]
+    assert isinstance(field, NumberField)
+    return replace(query, terms=(*query.terms, NumberTerm(field, "=", float(step))))
+
+
+def _expanded(text: str, saved: Mapping[str, str], problems: list[str]) -> Iterator[str]:
+    for word in _WORD.findall(text):
+        if not word.startswith("@") or len(word) == 1:
+            yield word
+        elif (found := saved.get(word[1:])) is not None:
+            yield from _WORD.findall(found)
+        else:
+            names = [f"@{name}" for name in saved]
+            hint = did_you_mean(word, names) or (
+                f"there are {', '.join(names)}" if names else "none is saved yet"
+            )
+            problems.append(f"no saved filter {word}: {hint}")
+
+
+def _term(name: str, sign: str, value: str, word: str) -> Term:
+    field = _field(name, word)
+    if isinstance(field, TextField):
+        if sign not in _TEXT_OPERATORS:
+            raise BadFilter(
+                f"{word}: {field.name} is text; expected one of {' '.join(_TEXT_OPERATORS)}, found {sign}"
+            )
+        if not value:
+            raise BadFilter(f"{word}: expected a text behind {sign}")
+        return TextTerm(field, sign, value)
+    if sign not in _COMPARE:
+        raise BadFilter(
+            f"{word}: {field.name} is a number; expected one of {' '.join(_COMPARE)}, found {sign}"
+        )
+    return _number_term(field, sign, value, word)
+
+
+def _field(name: str, word: str) -> NumberField | TextField:
+    found = BY_NAME.get(name.lower())
+    if found is not None:
+        return found
+    if name.lower().startswith(PART) and len(name) > len(PART):
+        part = name[len(PART) :]
+        return NumberField(f"{PART}{part}", "a part of the reward", lambda head: head.rewards.get(part))
+    hint = did_you_mean(name, BY_NAME)
+    raise BadFilter(f"{word}: no field {name!r}: " + (hint or f"expected one of {', '.join(BY_NAME)}"))
+
+
+def _number_term(field: NumberField, sign: str, value: str, word: str) -> NumberTerm:
+    if value.lower() == NONE and sign in ("=", "!="):
+        return NumberTerm(field, sign, unknown=True)
+    bounds = _RANGE.fullmatch(value)
+    if bounds is not None and sign in ("=", "!=") and (bounds[1] or bounds[2]):
+        low, high = (None if bound is None else float(bound) for bound in bounds.groups())
+        return NumberTerm(field, sign, low=low, high=high, range=True)
+    span = _SECONDS.fullmatch(value) if field.seconds else None
+    if span is not None:
+        return NumberTerm(field, sign, float(span[1]) * _UNITS[span[2]])
+    if re.fullmatch(_NUMBER, value) is None:
+        forms = "a number" + (" or a time such as 30s or 5m" if field.seconds else "")
+        forms += ", a range such as 3..9, or none" if sign in ("=", "!=") else ""
+        raise BadFilter(f"{word}: expected {forms} behind {sign}" + (f", found {value!r}" if value else ""))
+    return NumberTerm(field, sign, float(value))
+
+
+def _folded(text: str) -> str:
+    return re.sub(r"[_\s-]+", "", text).lower()

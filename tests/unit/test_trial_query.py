@@ -1,0 +1,103 @@
+"""Filters of trials: which hold for which trials, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.trial_folders import T
+
+from liverl.model import TrialHead
+from liverl.observe.trials.query import FIELDS, BadFilter, parse, parsed
+
+TRIAL = TrialHead(
+    name="move-001-ab12", step=5, task="move-001", state="finished", turns=4, tool_calls=0, reward=0.5,
+    finish_reason="stop", completion_tokens=90, replica="http://127.0.0.1:8000", started_at=T, updated_at=T + 90,
+    ended_at=T + 90, ended_by="AgentTimeoutError", error="AgentTimeoutError", cause="timeout", kind="command",
+    flags=("failed_turns",), rewards={"reward": 0.5, "tests": 1.0}, phases={"verifier": 2.5}, spent_on="tool",
+    preview='bash {"cmd": "make Test"}', path="trials/step_0005/move-001-ab12",
+)  # fmt: skip
+RUNNING = TrialHead(
+    name="r", step=None, task="t", state="running", turns=0, tool_calls=0, reward=None, finish_reason=None,
+    completion_tokens=0, replica=None, started_at=T, updated_at=T,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("", True), ("reward<1", True), ("reward<0.5", False), ("reward<=.5", True), ("reward>5e-1", False),
+        ("reward>=0.5", True), ("reward=0.5", True), ("reward==0.5", True), ("reward!=0.5", False), ("calls=0", True),
+        ("step=3..9", True), ("step=..4", False), ("step=5..", True), ("step!=3..9", False), ("step!=6..", True),
+        ("STEP=5", True), ("time>1m", True), ("time<90s", False), ("time=90", True), ("time<0.1h", True),
+        ("verifier>2500ms", False), ("verifier>=2.5", True), ("queue>0", False), ("queue=none", True),
+        ("reward=none", False), ("reward!=none", True), ("reward.tests=1", True), ("reward.lint<1", False),
+        ("reward.lint=none", True), ("task~move", True), ("task~MOVE", True), ("task=move", False),
+        ("task=move_001", True), ("task!~move", False), ("task!=other", True), ("finish=timeout", True),
+        ("finish=timed_out", True), ('finish="timed out"', True), ("finish~Agent", True), ("finish=submit", False),
+        ("kind=command", True), ("kind=none", False), ("state=done", True), ("state=finished", True),
+        ("state=running", False), ("flag=failed_turns", True), ("flag~failed", True), ("flag=none", False),
+        ("flag!=failed-turns", False), ("error~timeout", True), ("waits=tool", True), ("cause=timeout", True),
+        ("outcome=none", True), ("replica~8000", True), ("name~ab12", True), ("last~cmd", True),
+        ("make", True), ("make Test", True), ("test", True), ("TEST", False), ('"make Test"', True),
+        ('"Test make"', False), ("reward<1 calls=0 step=3..9 task~move finish=timeout kind=command", True),
+        ("reward<1 calls=1", False), ("reward<1 nothing", False),
+    ],
+)  # fmt: skip
+def test_what_holds(text: str, holds: bool) -> None:
+    assert parsed(text).holds_for(TRIAL) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [("reward<1", False), ("reward>=0", False), ("reward!=1", False), ("reward=none", True), ("step=none", True),
+     ("finish=none", True), ("finish!=submit", True), ("state=running", True), ("time>0", False), ("kind=none", True)],
+)  # fmt: skip
+def test_what_is_not_known(text: str, holds: bool) -> None:
+    assert parsed(text).holds_for(RUNNING) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rewrd<1", "rewrd<1: no field 'rewrd': did you mean reward?"),
+        ("x<1", "x<1: no field 'x': expected one of reward, calls,"),
+        ("task<3", "task<3: task is text; expected one of = != ~ !~, found <"),
+        ("reward~1", "reward~1: reward is a number; expected one of < <= > >= = !=, found ~"),
+        ("reward<", "reward<: expected a number behind <"),
+        ("reward<much", "reward<much: expected a number behind <, found 'much'"),
+        ("reward=1..x", "expected a number, a range such as 3..9, or none behind =, found '1..x'"),
+        ("reward=..", "found '..'"),
+        ("time<5d", "expected a number or a time such as 30s or 5m behind <, found '5d'"),
+        ("step<3..9", "step<3..9: expected a number behind <, found '3..9'"),
+        ("task~", "task~: expected a text behind ~"),
+        ("@slow", "no saved filter @slow: none is saved yet"),
+    ],
+)
+def test_what_is_said_of_a_wrong_filter(text: str, words: str) -> None:
+    with pytest.raises(BadFilter) as error:
+        parsed(f"calls=0 {text}")
+    assert words in str(error.value)
+    assert len(parse(f"calls=0 {text}").terms) == 1, "the rest of the filter holds"
+
+
+def test_saved_filters() -> None:
+    saved = {"bad": "reward<1 calls=0", "slow": "time>10m"}
+    assert parsed("@bad step=5", saved).holds_for(TRIAL)
+    assert not parsed("@bad @slow", saved).holds_for(TRIAL)
+    with pytest.raises(BadFilter, match=r"no saved filter @slw: did you mean @slow\?"):
+        parsed("@slw", saved)
+
+
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    query = parse(text)
+    query.holds_for(TRIAL), query.holds_for(RUNNING)
+
+
+def test_each_field_reads_each_trial() -> None:
+    for field in FIELDS:
+        value: Any = field.read(TRIAL)
+        assert isinstance(value, tuple | int | float | None) and field.help
